@@ -103,8 +103,11 @@ VERBS: dict[str, tuple[Make, list[str]]] = {
     "append": (prepared, ["append", "d", "more", "--workers", "1"]),
     "delete": (prepared, ["delete", "d", "--yes", "k1", "--workers", "1"]),
     "add-parts": (prepared, ["add-parts", "d", "extra", "--workers", "1"]),
-    "reshard": (prepared, ["reshard", "d", "e", "--samples", "4", "--workers", "1"]),
-    "reshard over it": (prepared, ["reshard", "d", "more", "--samples", "4", "--workers", "1", "--overwrite"]),
+    "reshard": (prepared, ["reshard", "d", "e", "--max-shard-samples", "4", "--workers", "1"]),
+    "reshard over it": (
+        prepared,
+        ["reshard", "d", "more", "--max-shard-samples", "4", "--workers", "1", "--overwrite"],
+    ),
     "convert": (prepared, ["convert", "d", "e", "--to", "mds", "--workers", "1"]),
     "convert to a file": (prepared, ["convert", "d", "e.jsonl", "--to", "jsonl", "--fields", "txt", "--workers", "1"]),
     "tokenize": (documents, ["tokenize", "a.jsonl", "-o", "o", "-t", str(tokenizer_file("tok1k")), "--workers", "1"]),

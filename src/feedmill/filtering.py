@@ -32,6 +32,7 @@ def filter(
     token_size: int | None = None,
     mixed_tokenizers: bool = False,
     drop_loss: bool = False,
+    dry_run: bool = False,
     allow_empty: bool = False,
     overwrite: bool = False,
     progress: bool | None = None,
@@ -76,7 +77,8 @@ def filter(
         output: the file to write.
         min_length, max_length, keep, drop, predicate, token_size, mixed_tokenizers, drop_loss, overwrite: for token
             files and JSONL files, see `feedmill.tokens.filter.filter`.
-        dry_run, allow_stale, id, workers: for documents, see `feedmill.curation.mix.job.mix`.
+        dry_run: write nothing; the report has what would be written, or for documents the result of trying the rules.
+        allow_stale, id, workers: for documents, see `feedmill.curation.mix.job.mix`.
         allow_empty: accept a result without documents.
 
     Raises:
@@ -95,7 +97,7 @@ def filter(
         "drop_loss": drop_loss,
         "overwrite": overwrite,
     }
-    of_documents = {"dry_run": dry_run, "allow_stale": allow_stale, "id": id, "workers": workers}
+    of_documents = {"allow_stale": allow_stale, "id": id, "workers": workers}
     if output is not None:
         _refuse(of_documents, "a configuration that filters documents")
         from feedmill.tokens.filter import filter as filter_tokens
@@ -103,7 +105,7 @@ def filter(
         if not isinstance(inputs, Sequence):
             raise ConfigError("a configuration sets its own outputs", fix="Omit the output.")
         names, target = paths_of(inputs), os.fspath(output)
-        return filter_tokens(names, target, **of_tokens, allow_empty=allow_empty, progress=progress)  # type: ignore[arg-type]
+        return filter_tokens(names, target, **of_tokens, allow_empty=allow_empty, dry_run=dry_run, progress=progress)  # type: ignore[arg-type]
     if isinstance(inputs, str) and inputs.endswith(_DATA):
         fix = "Pass the file to write: feedmill filter INPUT... OUTPUT. Documents are filtered by a configuration."
         raise ConfigError("no output was given", file=inputs, kind="bad-usage", fix=f"{fix} See docs/filter.md.")

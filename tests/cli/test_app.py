@@ -161,7 +161,7 @@ def test_what_a_terminal_does_not_have_is_shown_by_escapes(encoding: str) -> Non
         ["check", ""],
         ["delete", "", "key"],
         ["merge", "a.pbin", "", "o.pbin"],
-        ["reshard", "a", "", "--samples", "5"],
+        ["reshard", "a", "", "--max-shard-samples", "5"],
         ["energon", "prepare", ""],
         ["tag", ""],
     ],
@@ -210,7 +210,7 @@ def test_what_the_system_refuses_is_no_defect(verb: Any, error: OSError, kind: s
 def test_a_process_that_may_open_few_files_works_or_says_so(works: bool, tmp_path: Path) -> None:
     made = ({"__key__": f"k{i}", "txt": "a"} for i in range(60))
     fm.write(str(tmp_path / "d"), made, max_shard_samples=1, progress=False)
-    words = ["reshard", str(tmp_path / "d"), str(tmp_path / "e"), "--samples", "1", "--workers", "1"]
+    words = ["reshard", str(tmp_path / "d"), str(tmp_path / "e"), "--max-shard-samples", "1", "--workers", "1"]
     code = (
         "import os, resource, sys\n"
         "import feedmill.cli.reshard, feedmill.writing.reshard\n"

@@ -193,7 +193,7 @@ def test_filter_takes_a_configuration_or_token_files(tmp_path: Path, monkeypatch
     assert old == shown and "mix" not in run("--help").split()
     assert "no output was given" in run("filter", "d/documents/a.jsonl", status=1)
     assert "--min-length is for token files" in run("filter", "f.json", "--min-length", 3, status=1)
-    assert "--dry-run is for a configuration" in run("filter", "a.jsonl", "b.jsonl", "--dry-run", status=1)
+    assert "--allow-stale is for a configuration" in run("filter", "a.jsonl", "b.jsonl", "--allow-stale", status=1)
     assert fm.filter({"streams": [stream]}, dry_run=True, progress=False).as_dict() == json.loads(shown)
 
 

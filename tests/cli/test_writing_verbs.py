@@ -28,9 +28,9 @@ def run(*words: str, status: int = 0) -> str:
 
 
 def test_reshard(root: Path) -> None:
-    assert "shards   5" in run("reshard", "d", "e", "--samples", "6", "--workers", "1")
+    assert "shards   5" in run("reshard", "d", "e", "--max-shard-samples", "6", "--workers", "1")
     assert len(fm.open("e")) == 30
-    assert "a dataset already exists here" in run("reshard", "d", "e", "--samples", "6", status=1)
+    assert "a dataset already exists here" in run("reshard", "d", "e", "--max-shard-samples", "6", status=1)
     found = json.loads(run("reshard", "d", "e", "--max-shard-size", "10kB", "--overwrite", "--json", "--workers", "1"))
     assert found["samples"] == 30
     assert "limit" in run("reshard", "d", "f", status=1)
@@ -45,7 +45,8 @@ def test_append(root: Path) -> None:
 
 
 def test_delete(root: Path) -> None:
-    assert "would delete" in run("delete", "d", "--yes", "s00001", "--dry-run")
+    shown = run("delete", "d", "s00001", "--dry-run")  # needs no confirmation
+    assert "samples to delete  1" in shown and "would replace      d/shards/000000.tar" in shown
     assert len(fm.open("d")) == 30
     Path("gone.txt").write_text("s00002\n\ns00029\nnope\n")
     assert "no sample with this key" in run("delete", "d", "--yes", "--keys-from", "gone.txt", status=1)
@@ -80,8 +81,8 @@ def test_a_list_of_keys_from_another_system(root: Path) -> None:
 
 
 def test_numbers_beyond_64_bits_are_one_message(root: Path) -> None:
-    shown = run("reshard", "d", "e", "--samples", "5", "--shuffle", "9" * 20, "--workers", "1", status=1)
+    shown = run("reshard", "d", "e", "--max-shard-samples", "5", "--shuffle", "9" * 20, "--workers", "1", status=1)
     assert "at most 64 bits" in shown and not Path("e").exists()
-    assert "at most 64 bits" in run("append", "d", "d", "--samples", "9" * 20, "--prefix", "x/", status=1)
+    assert "at most 64 bits" in run("append", "d", "d", "--max-shard-samples", "9" * 20, "--prefix", "x/", status=1)
     assert len(fm.open("d")) == 30
-    run("reshard", "d", "e", "--samples", "5", "--workers", "1")
+    run("reshard", "d", "e", "--max-shard-samples", "5", "--workers", "1")

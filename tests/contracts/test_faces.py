@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import logging
 from importlib import import_module
@@ -87,6 +88,70 @@ def command(verb: str) -> Any:
 
 def run(*words: str) -> Any:
     return CliRunner().invoke(app, list(words))
+
+
+PARAMETERS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "workers": (None, {"Loader": 0, "tag": 1}),  # a loader without, and taggers of a script, need no other processes
+    "overwrite": (False, {}),
+    "on_error": ("raise", {}),
+    "dry_run": (False, dict.fromkeys(("ImportReport", "PrepareReport", "RepairReport"))),  # their fields
+    "allow_empty": (False, {}),
+    "max_shard_size": (None, {"Writer": "3GB", "write": "3GB", "import_data": "256MB"}),
+    "max_shard_samples": (None, {"Writer": 10_000, "write": 10_000, "append": 10_000, "import_data": 5_000}),
+    "seed": (None, {"FilterConfig": 0, "Plan": 0}),
+}
+"""Parameter -> its default, and those of functions and classes that have another one."""
+OTHER_NAMES = {
+    *("num_workers", "num_procs", "n_jobs", "nproc", "processes", "threads", "force", "redo", "replace", "exist_ok"),
+    *("missing", "ignore_missing", "ignore_errors", "skip_bad", "errors", "plan_only", "simulate", "preview"),
+    *("samples_per_shard", "shard_samples", "shard_size", "max_bad", "quiet", "verbose", "show_progress", "bar"),
+    *("out_dir", "output_dir", "dest", "random_seed", "sequence_length"),
+}
+"""Names of ideas that have another one."""
+MEANT = {("Workers", "processes"), ("AVDecoder", "threads")}
+"""A flag of workers, and the threads of one decoder."""
+
+
+def public() -> dict[str, Any]:
+    """Return the parameters of every public function and class that has a signature."""
+    found = {}
+    for name in fm.__all__:
+        with contextlib.suppress(TypeError, ValueError, AttributeError):
+            face = getattr(fm, name)
+            if callable(face):
+                found[name] = inspect.signature(face).parameters
+    return found
+
+
+def test_parameters_of_python_have_one_vocabulary() -> None:
+    faces = public()
+    assert len(faces) > 60 and {"tag", "prepare", "Loader", "write", "convert"} <= set(faces)
+    assert not {(face, name) for face, named in faces.items() for name in set(named) & OTHER_NAMES} - MEANT
+    wrong = {}
+    for name, (default, others) in PARAMETERS.items():
+        having = {face: named[name].default for face, named in faces.items() if name in named}
+        assert set(others) <= set(having)
+        wrong |= {(face, name): found for face, found in having.items() if found != others.get(face, default)}
+    assert not wrong
+    progress = {face: named["progress"].default for face, named in faces.items() if "progress" in named}
+    assert set(progress.values()) <= {True, None}, progress  # shown on a terminal
+
+
+@pytest.mark.parametrize("verb", [verb for verb in VERBS if verb not in FACES])
+def test_an_option_has_the_default_of_the_parameter(verb: str) -> None:
+    """Where both have one: otherwise the same words do something else in a script."""
+    function = getattr(import_module(VERBS[verb].module), function_of(verb))
+    here = inspect.signature(function).parameters
+    there = inspect.signature(getattr(fm, {"import": "import_data"}.get(verb, function_of(verb)))).parameters
+    named = {name.rstrip("_"): parameter.default for name, parameter in here.items()}
+    both = [name for name in named if name in there and there[name].default is not inspect.Parameter.empty]
+    none = {None, "auto", "none", ()}
+    differing = {
+        name: (named[name], there[name].default)
+        for name in both
+        if named[name] != there[name].default and not {named[name], there[name].default} <= none
+    }
+    assert differing == {"tag": {"workers": (None, 1)}}.get(verb, {})
 
 
 def make_texts(root: Path) -> list[str]:

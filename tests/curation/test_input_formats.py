@@ -47,7 +47,7 @@ NOT_DOCUMENTS = {
 
 
 def by_tag() -> object:
-    return tag(["d/documents"], ["char_length_v1"], experiment="n", progress=False)
+    return tag(["d/documents"], ["char_length_v1"], name="n", progress=False)
 
 
 def by_dedupe() -> object:

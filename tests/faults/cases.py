@@ -55,7 +55,7 @@ def writing() -> list[Case]:
     media = ("prepare-media", "d", "--media-by-extension", *ONE)
     delete = ("delete", "d", "--yes", "s00001", "s00005", "s00008", "s00009", "s00010", "s00011", *ONE)
     d = see(looks.samples, "d")
-    reshard = ("reshard", "d", "e", "--samples", "5", "--shuffle", "3", *ONE)
+    reshard = ("reshard", "d", "e", "--max-shard-samples", "5", "--shuffle", "3", *ONE)
     return [
         Case("prepare tars", prepare, data.plain_tars, d, 50, each=True, differing=UUID),
         Case("prepare again", (*prepare, "--overwrite"), data.sample_set, d, 50, each=True, differing=UUID),
@@ -65,8 +65,8 @@ def writing() -> list[Case]:
              see(looks.media, "media"), 10, differing=UUID, plain=looks.without_time),
         Case("repair tars", ("repair", "d", *ONE), data.cut_tars, d, 30, differing=UUID),
         Case("repair jsonl", ("repair", "x.jsonl", *ONE), data.bad_lines, see(looks.rows, "x.jsonl")),
-        Case("append", ("append", "d", "more", "--samples", "4", *ONE), data.both(data.sample_set, data.more), d, 60,
-             each=True),
+        Case("append", ("append", "d", "more", "--max-shard-samples", "4", *ONE),
+             data.both(data.sample_set, data.more), d, 60, each=True),
         Case("delete", delete, data.sample_set, d, 80),
         Case("add-parts", ("add-parts", "d", "extra", *ONE), data.both(data.sample_set, data.extra), d, 80),
         Case("add-parts into", ("add-parts", "d", "extra", "--into", "e", *ONE),

@@ -117,7 +117,12 @@ class TestReshard:
         assert [key for key, _ in rows] == ["p/0.png", "p/1.png", "p/3.png"] and json.loads(rows[0][1])["width"] == 5
 
     def test_nonsense_is_refused(self, root: Path, tmp_path: Path) -> None:
-        for options in ({}, {"size": "x"}, {"samples": 0}, {"samples": 1, "pattern": "x.tar"}):
+        for options in (
+            {},
+            {"max_shard_size": "x"},
+            {"max_shard_samples": 0},
+            {"max_shard_samples": 1, "pattern": "x.tar"},
+        ):
             with pytest.raises(ConfigError):
                 reshard(str(root), str(tmp_path / "e"), **options)
         with pytest.raises(ConfigError):

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from feedmill.cli.options import AllowEmpty, Json
-from feedmill.cli.output import emit, facts, human_size
+from feedmill.cli.options import AllowEmpty, DryRun, Json
+from feedmill.cli.output import emit_report, facts, human_size
 from feedmill.cli.reshard import Processes
 from feedmill.jobs.policy import METAVAR
 
@@ -31,6 +31,7 @@ def add_parts(
         str,
         typer.Option("--on-error", metavar=METAVAR, help="Stop if SOURCE lacks a key, or leave the sample as it is."),
     ] = "raise",
+    dry_run: DryRun = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace parts with the same name.")] = False,
     allow_empty: AllowEmpty = False,
     workers: Processes = None,
@@ -51,9 +52,10 @@ def add_parts(
         overwrite=overwrite,
         allow_empty=allow_empty,
         workers=workers,
+        dry_run=dry_run,
         progress=not json,
     )
-    emit(report.as_dict(), json, lambda: show(report))
+    emit_report(report, json, lambda: show(report))
 
 
 def show(report: RewriteReport) -> None:

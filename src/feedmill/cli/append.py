@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from feedmill.cli.options import Json
-from feedmill.cli.output import emit
+from feedmill.cli.options import DryRun, Json
+from feedmill.cli.output import emit_report
 from feedmill.cli.reshard import Pattern, PerShard, Prefix, Processes, Size, show
 
 
@@ -21,6 +21,7 @@ def append(
     max_shard_size: Size = None,
     pattern: Pattern = None,
     prefix: Prefix = "",
+    dry_run: DryRun = False,
     workers: Processes = None,
     json: Json = False,
 ) -> None:
@@ -39,6 +40,7 @@ def append(
         pattern=pattern,
         prefix=prefix,
         workers=workers,
+        dry_run=dry_run,
         progress=not json,
     )
-    emit(report.as_dict(), json, lambda: show(report))
+    emit_report(report, json, lambda: show(report))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from feedmill.cli.engines import on_engine
-from feedmill.cli.options import DatasetPath, Json, OverwriteFiles, Split, TokenSize
+from feedmill.cli.options import DatasetPath, DryRun, Json, OverwriteFiles, Split, TokenSize
 from feedmill.cli.output import counted, emit, facts, human_size
 from feedmill.jobs.policy import METAVAR
 
@@ -60,7 +60,7 @@ def convert(
     verify: Annotated[
         bool, typer.Option("--verify/--no-verify", help="Read the destination back and compare every sample.")
     ] = True,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done and lost.")] = False,
+    dry_run: DryRun = False,
     workers: Annotated[
         int | None,
         typer.Option("--workers", "--num-workers", metavar="N", min=1, help="Processes; default: one per core."),

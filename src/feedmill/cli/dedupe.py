@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from feedmill.cli.engines import on_engine
-from feedmill.cli.options import AllowEmpty, Ids, Json, Processes
-from feedmill.cli.output import counted, emit
+from feedmill.cli.options import AllowEmpty, DryRun, Ids, Json, Processes
+from feedmill.cli.output import counted, emit_report
 
 if TYPE_CHECKING:
     from feedmill.curation.dedupe.job import DedupeReport
@@ -71,6 +71,7 @@ def dedupe(
     read_only: Annotated[bool, typer.Option("--read-only", help="Do not add keys to the filter.")] = False,
     id_: Ids = None,
     allow_empty: AllowEmpty = False,
+    dry_run: DryRun = False,
     workers: Processes = None,
     json: Json = False,
 ) -> None:
@@ -97,9 +98,10 @@ def dedupe(
         id=id_,
         allow_empty=allow_empty,
         workers=workers,
+        dry_run=dry_run,
         progress=not json,
     )
-    emit(report.as_dict(), json, lambda: show(report))
+    emit_report(report, json, lambda: show(report))
 
 
 def show(report: DedupeReport) -> None:

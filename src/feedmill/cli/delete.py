@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from feedmill.cli.dialogue import confirm
-from feedmill.cli.options import Json, Yes
-from feedmill.cli.output import counted, emit, facts, human_size
+from feedmill.cli.options import DryRun, Json, Yes
+from feedmill.cli.output import counted, emit_report, facts, human_size
 from feedmill.cli.reshard import Processes
 from feedmill.jobs.policy import METAVAR
 
@@ -26,7 +26,7 @@ def delete(
         str, typer.Option("--on-error", metavar=METAVAR, help="Stop at a key that does not exist, or skip it.")
     ] = "raise",
     yes: Yes = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what it would cost.")] = False,
+    dry_run: DryRun = False,
     workers: Processes = None,
     json: Json = False,
 ) -> None:
@@ -50,7 +50,7 @@ def delete(
         workers=workers,
         progress=not json,
     )
-    emit(report.as_dict(), json, lambda: show(report, "would delete" if dry_run else "deleted"))
+    emit_report(report, json, lambda: show(report))
 
 
 def listed(path: str) -> list[str]:
@@ -69,11 +69,11 @@ def listed(path: str) -> list[str]:
         ) from None
 
 
-def show(report: RewriteReport, done: str) -> None:
+def show(report: RewriteReport) -> None:
     """Print the report: counts, bytes written and time."""
     facts(
         [
-            (done, counted(report.samples, "sample")),
+            ("deleted", counted(report.samples, "sample")),
             ("shards rewritten", f"{report.rewritten:,} of {report.shards + report.removed:,}"),
             ("shards removed", report.removed or None),
             ("written", human_size(report.bytes)),

@@ -75,7 +75,11 @@ def on_engine(verb: Callable[..., None]) -> Callable[..., None]:
     def run(*arguments: Any, **options: Any) -> None:
         chosen = {name: options.pop(name, default) for name, (_, default) in OPTIONS.items()}
         name, workers = chosen.pop("engine"), options.get("workers")
-        with chosen_engine(name, chosen, workers=workers) as engine:
+        engine = chosen_engine(name, chosen, workers=workers)
+        if options.get("dry_run"):  # nothing is sent to other machines
+            verb(*arguments, **options)
+            return
+        with engine as engine:
             if engine is None or engine.name != PART or engine.finish:
                 verb(*arguments, **options)
                 return

@@ -7,57 +7,64 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from feedmill.cli.engines import on_engine
-from feedmill.cli.options import AllowEmpty, Json, Processes
-from feedmill.cli.output import counted, emit, facts, human_rate, human_size, printable
-from feedmill.cli.tag import Modules
+from feedmill.cli.options import AllowEmpty, DryRun, Json, Processes
+from feedmill.cli.output import emit_report, facts, human_rate, human_size, printable, show_left_out
+from feedmill.cli.tag import Modules, Taggers
 
 if TYPE_CHECKING:
     from feedmill.curation.extract.extract import ExtractReport
 
-_SHOWN = 20
-"""Number of reasons shown."""
+
+Archives = Annotated[
+    list[str],
+    typer.Argument(metavar="ARCHIVE...", help="WARC files (.warc, .warc.gz, .warc.zst, .wet.gz), folders, URLs."),
+]
+Output = Annotated[str, typer.Option("--output", "-o", metavar="DIR", help="Folder to write documents/ into.")]
+Linearizer = Annotated[
+    str, typer.Option("--linearizer", metavar="NAME", help="HTML to text: resiliparse or trafilatura.")
+]
+HtmlTaggers = Annotated[
+    list[str] | None,
+    typer.Option("--html-tagger", metavar="NAME", help="Tagger of the HTML, such as cc_re; repeatable."),
+]
+OnlyTagged = Annotated[
+    bool, typer.Option("--only-tagged", help="Leave out pages in which the HTML taggers find nothing.")
+]
+Source = Annotated[str, typer.Option("--source", metavar="NAME", help="The source of the documents.")]
+Status = Annotated[
+    list[int] | None,
+    typer.Option("--status", metavar="CODE", help="HTTP status of pages to read; repeatable; default: 200."),
+]
+Mime = Annotated[
+    list[str] | None,
+    typer.Option("--mime", metavar="TYPE", help="Type of pages to read; repeatable; default: HTML and XHTML."),
+]
+MaxPageSize = Annotated[str, typer.Option("--max-page-size", metavar="SIZE", help="Leave out larger pages.")]
+PageTimeout = Annotated[
+    float, typer.Option("--page-timeout", metavar="SECONDS", help="Leave out pages that take longer.")
+]
+KeepHtml = Annotated[bool, typer.Option("--keep-html", help="Keep the HTML in metadata.html.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Extract up-to-date archives, too.")]
 
 
 @on_engine
 def extract(
-    archives: Annotated[
-        list[str],
-        typer.Argument(metavar="ARCHIVE...", help="WARC files (.warc, .warc.gz, .warc.zst, .wet.gz), folders, URLs."),
-    ],
-    output: Annotated[str, typer.Option("--output", "-o", metavar="DIR", help="Folder to write documents/ into.")],
-    linearizer: Annotated[
-        str, typer.Option("--linearizer", metavar="NAME", help="HTML to text: resiliparse or trafilatura.")
-    ] = "resiliparse",
-    taggers: Annotated[
-        list[str] | None,
-        typer.Option("--tagger", "-t", metavar="NAME", help="Tagger of the texts, or NAME=PATH; repeatable."),
-    ] = None,
-    html_taggers: Annotated[
-        list[str] | None,
-        typer.Option("--html-tagger", metavar="NAME", help="Tagger of the HTML, such as cc_re; repeatable."),
-    ] = None,
-    only_tagged: Annotated[
-        bool, typer.Option("--only-tagged", help="Leave out pages in which the HTML taggers find nothing.")
-    ] = False,
+    archives: Archives,
+    output: Output,
+    linearizer: Linearizer = "resiliparse",
+    taggers: Taggers = None,
+    html_taggers: HtmlTaggers = None,
+    only_tagged: OnlyTagged = False,
     tagger_modules: Modules = None,
-    source: Annotated[str, typer.Option("--source", metavar="NAME", help="The source of the documents.")] = "web",
-    status: Annotated[
-        list[int] | None,
-        typer.Option("--status", metavar="CODE", help="HTTP status of pages to read; repeatable; default: 200."),
-    ] = None,
-    mime: Annotated[
-        list[str] | None,
-        typer.Option("--mime", metavar="TYPE", help="Type of pages to read; repeatable; default: HTML and XHTML."),
-    ] = None,
-    max_page_size: Annotated[
-        str, typer.Option("--max-page-size", metavar="SIZE", help="Leave out larger pages.")
-    ] = "16MB",
-    page_timeout: Annotated[
-        float, typer.Option("--page-timeout", metavar="SECONDS", help="Leave out pages that take longer.")
-    ] = 20.0,
-    keep_html: Annotated[bool, typer.Option("--keep-html", help="Keep the HTML in metadata.html.")] = False,
+    source: Source = "web",
+    status: Status = None,
+    mime: Mime = None,
+    max_page_size: MaxPageSize = "16MB",
+    page_timeout: PageTimeout = 20.0,
+    keep_html: KeepHtml = False,
+    dry_run: DryRun = False,
     workers: Processes = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Extract up-to-date archives, too.")] = False,
+    overwrite: Overwrite = False,
     allow_empty: AllowEmpty = False,
     json: Json = False,
 ) -> None:
@@ -86,9 +93,10 @@ def extract(
         workers=workers,
         overwrite=overwrite,
         allow_empty=allow_empty,
+        dry_run=dry_run,
         progress=not json,
     )
-    emit(report.as_dict(), json, lambda: show(report))
+    emit_report(report, json, lambda: show(report))
 
 
 def show(report: ExtractReport) -> None:
@@ -108,8 +116,4 @@ def show(report: ExtractReport) -> None:
     )
     for pattern in report.missing:
         typer.echo(f"warning: {printable(pattern)}: no web archives match this pattern", err=True)
-    lines = report.left_out.lines()
-    for line in lines[:_SHOWN]:
-        typer.echo(f"left out: {printable(line)}", err=True)
-    if len(lines) > _SHOWN:
-        typer.echo(f"left out: for {counted(len(lines) - _SHOWN, 'more reason')}", err=True)
+    show_left_out(report.left_out)

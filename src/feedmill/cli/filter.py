@@ -12,13 +12,14 @@ from feedmill.cli.options import (
     AllowEmpty,
     AllowStale,
     DropLoss,
+    DryRun,
     Ids,
     Json,
     MixedTokenizers,
     OverwriteFiles,
     TokenSize,
 )
-from feedmill.cli.output import counted, emit
+from feedmill.cli.output import counted, emit, emit_report
 
 if TYPE_CHECKING:
     from feedmill.curation.mix.job import MixReport
@@ -50,9 +51,7 @@ def filter(
     token_size: TokenSize = None,
     mixed_tokenizers: MixedTokenizers = False,
     drop_loss: DropLoss = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="CONFIG: try the rules on some documents of each stream; write nothing.")
-    ] = False,
+    dry_run: DryRun = False,
     allow_stale: AllowStale = False,
     id_: Ids = None,
     allow_empty: AllowEmpty = False,
@@ -87,7 +86,10 @@ def filter(
         workers=workers,
         progress=not json,
     )
-    emit(report.as_dict(), json, lambda: show_documents(report) if len(inputs) == 1 else show(report))
+    if len(inputs) == 1:
+        emit(report.as_dict(), json, lambda: show_documents(report))
+    else:
+        emit_report(report, json, lambda: show(report))
 
 
 def read_numbers(path: str) -> list[int]:

@@ -6,62 +6,74 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from feedmill.cli.options import Json, Processes
-from feedmill.cli.output import counted, emit, facts, human_rate, human_size, printable
+from feedmill.cli.options import DryRun, Json, Processes
+from feedmill.cli.output import (
+    counted,
+    echo_dry_run,
+    emit,
+    facts,
+    human_rate,
+    human_size,
+    printable,
+    show_left_out,
+    would_write,
+)
 
 if TYPE_CHECKING:
     from feedmill.importing.report import ImportReport
 
-_SHOWN = 20
-"""Number of reasons shown; the file of left-out names has all."""
+
+Paths = Annotated[
+    list[str], typer.Argument(metavar="SRC... OUT", help="Folders and files to import, and the folder to write.")
+]
+Type = Annotated[
+    str,
+    typer.Option(
+        "--type",
+        metavar="TYPE",
+        help="auto, documents, captioning, classification, media (no captions or classes) or parts (files with"
+        " the same name are one sample).",
+    ),
+]
+Include = Annotated[
+    list[str] | None, typer.Option("--include", metavar="PATTERN", help="Import only these files, e.g. '*.jpg'.")
+]
+Exclude = Annotated[
+    list[str] | None, typer.Option("--exclude", metavar="PATTERN", help="Leave these files out; repeatable.")
+]
+Text = Annotated[str | None, typer.Option("--text", metavar="COLUMN", help="Column of the text in tables and JSON.")]
+Id = Annotated[str | None, typer.Option("--id", metavar="COLUMN", help="Column of the ids; default: id, or FILE:ROW.")]
+Encoding = Annotated[str, typer.Option("--encoding", metavar="NAME", help="Encoding of texts, such as cp1252.")]
+Compression = Annotated[str, typer.Option("--compression", metavar="none|gz|zst", help="Compression of documents.")]
+SplitRatio = Annotated[
+    str | None,
+    typer.Option("--split-ratio", metavar="8,1,1", help="Divide samples into train, val and test at random."),
+]
+MaxShardSize = Annotated[
+    str, typer.Option("--max-shard-size", metavar="SIZE", help="Maximum size of a shard, such as 1GB.")
+]
+MaxShardSamples = Annotated[
+    int, typer.Option("--max-shard-samples", metavar="N", min=1, help="Maximum samples of a shard.")
+]
+Decode = Annotated[bool, typer.Option("--decode", help="Decode all media in full; default: check their headers.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an earlier import.")]
 
 
 def import_(
-    paths: Annotated[
-        list[str], typer.Argument(metavar="SRC... OUT", help="Folders and files to import, and the folder to write.")
-    ],
-    type_: Annotated[
-        str,
-        typer.Option(
-            "--type",
-            metavar="TYPE",
-            help="auto, documents, captioning, classification, media (no captions or classes) or parts (files with"
-            " the same name are one sample).",
-        ),
-    ] = "auto",
-    include: Annotated[
-        list[str] | None, typer.Option("--include", metavar="PATTERN", help="Import only these files, e.g. '*.jpg'.")
-    ] = None,
-    exclude: Annotated[
-        list[str] | None, typer.Option("--exclude", metavar="PATTERN", help="Leave these files out; repeatable.")
-    ] = None,
-    text: Annotated[
-        str | None, typer.Option("--text", metavar="COLUMN", help="Column of the text in tables and JSON.")
-    ] = None,
-    id_: Annotated[
-        str | None, typer.Option("--id", metavar="COLUMN", help="Column of the ids; default: id, or FILE:ROW.")
-    ] = None,
-    encoding: Annotated[
-        str, typer.Option("--encoding", metavar="NAME", help="Encoding of texts, such as cp1252.")
-    ] = "utf-8",
-    compression: Annotated[
-        str, typer.Option("--compression", metavar="none|gz|zst", help="Compression of documents.")
-    ] = "none",
-    split_ratio: Annotated[
-        str | None,
-        typer.Option("--split-ratio", metavar="8,1,1", help="Divide samples into train, val and test at random."),
-    ] = None,
-    max_shard_size: Annotated[
-        str, typer.Option("--max-shard-size", metavar="SIZE", help="Maximum size of a shard, such as 1GB.")
-    ] = "256MB",
-    max_shard_samples: Annotated[
-        int, typer.Option("--max-shard-samples", metavar="N", min=1, help="Maximum samples of a shard.")
-    ] = 5_000,
-    decode: Annotated[
-        bool, typer.Option("--decode", help="Decode all media in full; default: check their headers.")
-    ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Write nothing; show what is recognized.")] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier import.")] = False,
+    paths: Paths,
+    type_: Type = "auto",
+    include: Include = None,
+    exclude: Exclude = None,
+    text: Text = None,
+    id_: Id = None,
+    encoding: Encoding = "utf-8",
+    compression: Compression = "none",
+    split_ratio: SplitRatio = None,
+    max_shard_size: MaxShardSize = "256MB",
+    max_shard_samples: MaxShardSamples = 5_000,
+    decode: Decode = False,
+    dry_run: DryRun = False,
+    overwrite: Overwrite = False,
     workers: Processes = None,
     json: Json = False,
 ) -> None:
@@ -98,26 +110,25 @@ def import_(
 
 def show(report: ImportReport) -> None:
     """Print what was recognized, written and left out."""
+    if report.dry_run is not None:
+        echo_dry_run(report.dry_run)
     noun = "documents" if report.type == "documents" else "samples"
     reused = f" ({report.reused:,} of an interrupted run)" if report.reused else ""
     splits = ", ".join(f"{name} {count:,}" for name, count in report.splits.items())
     rate = human_rate(report.input_bytes / max(report.seconds, 1e-9), "B").replace(" B/s", "B/s")
     facts(
         [
-            ("would write" if report.dry_run else "wrote", report.path),
+            ("output" if report.dry_run else "wrote", report.path),
             ("type", report.type + (f" ({report.sample_type})" if report.sample_type else "")),
             *(("recognized", printable(line)) for line in report.recognized),
             (noun, report.samples),
             ("splits", splits or None),
             ("read", f"{counted(report.files, 'file')}, {human_size(report.input_bytes)}"),
             ("shards", None if report.dry_run else f"{report.outputs:,}{reused}, {human_size(report.bytes)}"),
+            *(would_write(report.dry_run) if report.dry_run else ()),
             ("time", None if report.dry_run else f"{report.seconds:.2f} s, {rate}"),
         ]
     )
-    lines = report.left_out.lines()
-    for line in lines[:_SHOWN]:
-        typer.echo(f"left out: {printable(line)}", err=True)
-    if len(lines) > _SHOWN:
-        typer.echo(f"left out: for {len(lines) - _SHOWN:,} more reasons", err=True)
-    if lines and not report.dry_run:
+    show_left_out(report.left_out)
+    if report.left_out and not report.dry_run:
         typer.echo(f"all names are in {printable(report.path.rstrip('/'))}/.feedmill/left_out.jsonl", err=True)

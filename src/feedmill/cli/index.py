@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from feedmill.cli.engines import on_engine
-from feedmill.cli.options import Json, OverwriteFiles
-from feedmill.cli.output import counted, emit
+from feedmill.cli.options import DryRun, Json, OverwriteFiles
+from feedmill.cli.output import counted, emit_report
 from feedmill.jobs.policy import METAVAR
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ def index(
         str, typer.Option("--on-error", metavar=METAVAR, help="Stop at a line that is not JSON, or skip and count it.")
     ] = "raise",
     workers: Annotated[int | None, typer.Option("--workers", metavar="N", min=1, help="Number of processes.")] = None,
+    dry_run: DryRun = False,
     overwrite: OverwriteFiles = False,
     eos: Annotated[
         int | None, typer.Option("--eos-id", metavar="ID", min=0, help="Flat token files: id of the end-of-text token.")
@@ -54,9 +55,10 @@ def index(
         eos=eos,
         token_size=token_size,
         vocab_size=vocab_size,
+        dry_run=dry_run,
         progress=not json,
     )
-    emit(report.as_dict(), json, lambda: show(report))
+    emit_report(report, json, lambda: show(report))
     if report.dropped:
         raise typer.Exit(1)
 

@@ -10,6 +10,7 @@ from feedmill.cli.engines import on_engine
 from feedmill.cli.options import (
     AllowEmpty,
     DropLoss,
+    DryRun,
     Json,
     MaxFileSize,
     MaxPerFile,
@@ -21,7 +22,7 @@ from feedmill.cli.options import (
     TokenOutput,
     TokenSize,
 )
-from feedmill.cli.output import emit, facts
+from feedmill.cli.output import emit_report, facts
 
 if TYPE_CHECKING:
     from feedmill.tokens.rewrite import Report
@@ -54,6 +55,7 @@ def merge(
             help="Write a loss mask: only tokens between these ids contribute to the loss.",
         ),
     ] = None,
+    dry_run: DryRun = False,
     overwrite: OverwriteFiles = False,
     workers: Processes = None,
     json: Json = False,
@@ -80,9 +82,10 @@ def merge(
         learn_between=None if learn_between is None else _markers(learn_between),
         overwrite=overwrite,
         workers=workers,
+        dry_run=dry_run,
         progress=not json,
     )
-    emit(report.as_dict(), json, lambda: show(report))
+    emit_report(report, json, lambda: show(report))
 
 
 def _markers(text: str) -> tuple[int, int]:

@@ -8,14 +8,14 @@ from typing import Annotated
 import typer
 
 from feedmill.cli.filter import filter
-from feedmill.cli.options import AllowEmpty, AllowStale, Ids, Json, Processes
+from feedmill.cli.options import AllowEmpty, AllowStale, DryRun, Ids, Json, Processes
 
 logger = logging.getLogger("feedmill")
 
 
 def mix(
     config: Annotated[str, typer.Argument(metavar="CONFIG", help="A configuration (docs/filter.md), in YAML or JSON.")],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Try the rules on some documents; write nothing.")] = False,
+    dry_run: DryRun = False,
     allow_stale: AllowStale = False,
     id_: Ids = None,
     allow_empty: AllowEmpty = False,

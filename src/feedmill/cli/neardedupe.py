@@ -8,8 +8,8 @@ import typer
 
 from feedmill.cli.dedupe import Documents
 from feedmill.cli.engines import on_engine
-from feedmill.cli.options import AllowEmpty, Ids, Json, Processes
-from feedmill.cli.output import counted, emit
+from feedmill.cli.options import AllowEmpty, DryRun, Ids, Json, Processes
+from feedmill.cli.output import counted, emit_report
 
 if TYPE_CHECKING:
     from feedmill.curation.near.job import NearReport
@@ -43,6 +43,7 @@ def neardedupe(
     ] = None,
     id_: Ids = None,
     allow_empty: AllowEmpty = False,
+    dry_run: DryRun = False,
     workers: Processes = None,
     json: Json = False,
 ) -> None:
@@ -63,9 +64,10 @@ def neardedupe(
         id=id_,
         allow_empty=allow_empty,
         workers=workers,
+        dry_run=dry_run,
         progress=not json,
     )
-    emit(report.as_dict(), json, lambda: show(report))
+    emit_report(report, json, lambda: show(report))
 
 
 def show(report: NearReport) -> None:

@@ -57,6 +57,7 @@ TokenSize = Annotated[
 ]
 MixedTokenizers = Annotated[bool, typer.Option("--mixed-tokenizers", help="Allow inputs of different tokenizers.")]
 DropLoss = Annotated[bool, typer.Option("--drop-loss", help="Drop the loss masks of the inputs.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Write nothing; show what would be read and written.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 OverwriteFiles = Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")]
 Ids = Annotated[

@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields, is_dataclass
 from math import isfinite
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import typer
 
 from feedmill.errors import FeedmillError
 from feedmill.samples.text import human_size, printable
 
+if TYPE_CHECKING:
+    from feedmill.jobs.dry_run import DryRun, PlannedFile
+    from feedmill.jobs.left_out import LeftOut
+
+
+class Report(Protocol):
+    """Report of a verb that can run dry; see `feedmill.jobs.dry_run.JobReport`."""
+
+    dry_run: DryRun | None
+
+    def as_dict(self) -> dict[str, Any]: ...
+
+
 __all__ = [
     "counted",
+    "echo_dry_run",
     "emit",
+    "emit_report",
     "facts",
     "fail",
     "human_rate",
@@ -22,10 +38,14 @@ __all__ = [
     "json_wanted",
     "printable",
     "remember_json",
+    "show_left_out",
     "table",
     "to_json",
+    "would_write",
 ]
 _JSON = "feedmill.json"
+_FILES = 20
+"""Number of files that a dry run names, and of reasons for what is left out; ``--json`` has all."""
 _NAME, _LONG = 12, 32
 """Minimum width of a table's columns when cells are folded: the first column, and any other."""
 
@@ -36,6 +56,63 @@ def emit(data: Any, as_json: bool, human: Callable[[], None]) -> None:
         typer.echo(to_json(data))
     else:
         human()
+
+
+def emit_report(report: Report, as_json: bool, human: Callable[[], None]) -> None:
+    """Print the report of a verb that can run dry: as `emit`, or what the real run would do."""
+    dry = report.dry_run
+    emit(report.as_dict(), as_json, human if dry is None else lambda: _show_dry_run(dry))
+
+
+def _show_dry_run(dry: DryRun) -> None:
+    """Print what the real run would do: one line for each file up to `_FILES`, and counts."""
+    echo_dry_run(dry)
+    facts(
+        [
+            ("would read", f"{counted(dry.files, 'file')}, {human_size(dry.bytes)}" if dry.files else None),
+            *((name, value if isinstance(value, str) else f"{value:,}") for name, value in dry.counts.items()),
+            *would_write(dry),
+            *(("would skip", f"{count:,} {printable(reason)}") for reason, count in dry.skipped.items()),
+        ]
+    )
+    for warning in dry.warnings:
+        typer.echo(f"warning: {printable(warning)}", err=True)
+
+
+def echo_dry_run(dry: DryRun) -> None:
+    """Print the first line of a dry run, which says whether there is anything to do."""
+    nothing = not dry.outputs and not dry.deletes
+    typer.echo(f"dry run: {'there is nothing to write' if nothing else 'nothing was written'}")
+
+
+def show_left_out(left_out: LeftOut) -> None:
+    """Print on stderr what is left out, one line for each of the first `_FILES` reasons."""
+    lines = left_out.lines()
+    for line in lines[:_FILES]:
+        typer.echo(f"left out: {printable(line)}", err=True)
+    if len(lines) > _FILES:
+        typer.echo(f"left out: for {counted(len(lines) - _FILES, 'more reason')}", err=True)
+
+
+def would_write(dry: DryRun) -> list[tuple[str, str]]:
+    """Return the files that the real run would write and delete, for `facts`: the first ones, and how many more."""
+    found = [("would replace" if out.replaces else "would write", _planned(out)) for out in dry.outputs[:_FILES]]
+    if len(dry.outputs) > _FILES:
+        found.append(("and", counted(len(dry.outputs) - _FILES, "more file")))
+    found += [("would delete", _shown(path)) for path in dry.deletes[:_FILES]]
+    if len(dry.deletes) > _FILES:
+        found.append(("and delete", counted(len(dry.deletes) - _FILES, "more file")))
+    return found
+
+
+def _planned(out: PlannedFile) -> str:
+    return _shown(out.path) + ("" if out.bytes is None else f" ({human_size(out.bytes)})")
+
+
+def _shown(path: str) -> str:
+    """Return a path as the user would write it: below the current folder, or in full."""
+    here = os.path.join(os.getcwd(), "")
+    return printable(path.removeprefix(here) or path)
 
 
 def to_json(data: Any) -> str:

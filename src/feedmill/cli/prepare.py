@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from feedmill.cli.engines import on_engine
-from feedmill.cli.options import Json, Threads
-from feedmill.cli.output import emit, facts, human_size
+from feedmill.cli.options import DryRun, Json, Threads
+from feedmill.cli.output import emit_report, facts, human_size
 from feedmill.jobs.policy import METAVAR
 
 if TYPE_CHECKING:
@@ -73,6 +74,18 @@ ByGlob = Annotated[
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Prepare again without asking.")]
 
 
+OnError = Annotated[
+    str,
+    typer.Option("--on-error", metavar=METAVAR, help="Stop at an invalid shard, or skip and report it."),
+]
+Rescan = Annotated[bool, typer.Option("--rescan", help="Also read unchanged shards.")]
+Digest = Annotated[bool, typer.Option("--hash/--no-hash", help="Hash each shard, so that 'check' detects changes.")]
+Interactive = Annotated[
+    bool | None,
+    typer.Option("--interactive/--non-interactive", help="Ask for missing options; default: only on a terminal."),
+]
+
+
 @on_engine
 def prepare(
     path: DatasetArgument,
@@ -89,18 +102,11 @@ def prepare(
     media_by_extension: ByExtension = False,
     media_by_header: ByHeader = False,
     media_by_glob: ByGlob = None,
-    on_error: Annotated[
-        str,
-        typer.Option("--on-error", metavar=METAVAR, help="Stop at an invalid shard, or skip and report it."),
-    ] = "raise",
-    rescan: Annotated[bool, typer.Option("--rescan", help="Also read unchanged shards.")] = False,
-    digest: Annotated[
-        bool, typer.Option("--hash/--no-hash", help="Hash each shard, so that 'check' detects changes.")
-    ] = True,
-    interactive: Annotated[
-        bool | None,
-        typer.Option("--interactive/--non-interactive", help="Ask for missing options; default: only on a terminal."),
-    ] = None,
+    on_error: OnError = "raise",
+    rescan: Rescan = False,
+    digest: Digest = True,
+    interactive: Interactive = None,
+    dry_run: DryRun = False,
     overwrite: Overwrite = False,
     workers: Threads = None,
     json: Json = False,
@@ -109,31 +115,21 @@ def prepare(
 
     Run it again after adding shards: only new shards are read; they join the first split.
     """
-    import sys
-
-    asking = (sys.stdin.isatty() and not json) if interactive is None else interactive
+    asking = not dry_run and ((sys.stdin.isatty() and not json) if interactive is None else interactive)
+    ratio, parts, typed = split_ratio is not None, bool(split_parts), sample_type is not None
     refuse_contradictions(
-        ("--split-ratio", split_ratio is not None, "--split-parts", bool(split_parts)),
-        ("--sample-type", sample_type is not None, "--skip-dataset-yaml", skip_dataset_yaml),
-        *(
-            ("--tar-index-only", tar_index_only, option, given)
-            for option, given in (
-                ("--split-ratio", split_ratio is not None),
-                ("--split-parts", bool(split_parts)),
-                ("--sample-type", sample_type is not None),
-            )
-        ),
+        ("--split-ratio", ratio, "--split-parts", parts),
+        ("--sample-type", typed, "--skip-dataset-yaml", skip_dataset_yaml),
+        ("--tar-index-only", tar_index_only, "--split-ratio", ratio),
+        ("--tar-index-only", tar_index_only, "--split-parts", parts),
+        ("--tar-index-only", tar_index_only, "--sample-type", typed),
     )
-    if field_map is not None and sample_type is None:
-        from feedmill.errors import ConfigError
-
-        raise ConfigError("--field-map requires a sample type", fix="Add --sample-type CLASS.")
     report = run(
         path,
         asking=asking and not tar_index_only,
         overwrite=overwrite,
         media=media_filter(media_metadata, media_by_extension, media_by_header, media_by_glob),
-        field_map=parse_field_map(field_map),
+        field_map=parse_field_map(field_map, typed=typed),
         sample_type=None if skip_dataset_yaml else sample_type,
         describe=not skip_dataset_yaml and not tar_index_only,
         split_ratio=split_ratio,
@@ -146,9 +142,10 @@ def prepare(
         rescan=rescan,
         digest=digest,
         workers=workers,
+        dry_run=dry_run,
         progress=not json,
     )
-    emit(report.as_dict(), json, lambda: show(report))
+    emit_report(report, json, lambda: show(report))
 
 
 def run(
@@ -204,17 +201,23 @@ def media_filter(wanted: bool, extension: bool, header: bool, glob: str | None) 
     return MediaFilter.parse(glob=glob, header=header, extension=extension)
 
 
-def parse_field_map(text: str | None) -> dict[str, str] | None:
+def parse_field_map(text: str | None, *, typed: bool = True) -> dict[str, str] | None:
     """Parse the value of ``--field-map``.
 
+    Args:
+        typed: whether a sample type is given, which it requires.
+
     Raises:
-        ConfigError: the text is not a JSON object of strings.
+        ConfigError: the text is not a JSON object of strings, or there is no sample type.
     """
     if text is None:
         return None
     import orjson
 
     from feedmill.errors import ConfigError
+
+    if not typed:
+        raise ConfigError("--field-map requires a sample type", fix="Add --sample-type CLASS.")
 
     fix = 'Write for example: --field-map \'{"image": "jpg", "caption": "txt"}\''
     try:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from feedmill.cli.engines import on_engine
-from feedmill.cli.options import Json, MediaThreads
-from feedmill.cli.output import emit, facts
+from feedmill.cli.options import DryRun, Json, MediaThreads
+from feedmill.cli.output import emit_report, facts
 from feedmill.cli.prepare import ByExtension, ByGlob, ByHeader, Media, media_filter
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ def prepare_media(
     media_by_extension: ByExtension = False,
     media_by_header: ByHeader = False,
     media_by_glob: ByGlob = None,
+    dry_run: DryRun = False,
     workers: MediaThreads = None,
     json: Json = False,
 ) -> None:
@@ -36,8 +37,8 @@ def prepare_media(
     from feedmill.indexing.prepare_media import prepare_media as work
 
     media = media_filter(True, media_by_extension, media_by_header, media_by_glob)
-    report = work(path, media, workers=workers, progress=not json)
-    emit(report.as_dict(), json, lambda: show(report))
+    report = work(path, media, workers=workers, dry_run=dry_run, progress=not json)
+    emit_report(report, json, lambda: show(report))
 
 
 def show(report: MediaReport) -> None:

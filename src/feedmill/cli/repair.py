@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from feedmill.cli.options import DatasetPath, Json, Threads
-from feedmill.cli.output import counted, emit
+from feedmill.cli.options import DatasetPath, DryRun, Json, Threads
+from feedmill.cli.output import counted, emit_report
 
 if TYPE_CHECKING:
     from feedmill.indexing.repair import RepairReport
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 def repair(
     path: DatasetPath,
+    dry_run: DryRun = False,
     workers: Threads = None,
     json: Json = False,
 ) -> None:
@@ -24,8 +25,8 @@ def repair(
     """
     from feedmill.indexing.repair import repair as repair_dataset
 
-    report = repair_dataset(path, workers=workers, progress=not json)
-    emit(report.as_dict(), json, lambda: show(report))
+    report = repair_dataset(path, workers=workers, dry_run=dry_run, progress=not json)
+    emit_report(report, json, lambda: show(report))
     if report.remaining:
         raise typer.Exit(1)
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from feedmill.cli.engines import on_engine
-from feedmill.cli.options import Json
-from feedmill.cli.output import emit, facts, human_size
+from feedmill.cli.options import DryRun, Json
+from feedmill.cli.output import emit_report, facts, human_size
 
 if TYPE_CHECKING:
     from feedmill.writing.writer import WriteReport
@@ -38,6 +38,7 @@ def reshard(
     ] = None,
     pattern: Pattern = None,
     prefix: Prefix = "",
+    dry_run: DryRun = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing dataset.")] = False,
     workers: Processes = None,
     json: Json = False,
@@ -58,9 +59,10 @@ def reshard(
         prefix=prefix,
         overwrite=overwrite,
         workers=workers,
+        dry_run=dry_run,
         progress=not json,
     )
-    emit(report.as_dict(), json, lambda: show(report))
+    emit_report(report, json, lambda: show(report))
 
 
 def show(report: WriteReport) -> None:

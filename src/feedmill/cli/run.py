@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from feedmill.cli.engines import on_engine
-from feedmill.cli.options import Json
+from feedmill.cli.options import DryRun, Json
 from feedmill.cli.output import counted, emit
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 PipelinePath = Annotated[
     str, typer.Argument(metavar="PIPELINE", help="A pipeline (docs/pipelines.md), in YAML or JSON; a path or a URL.")
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Run nothing; show which steps would run, and why.")]
 Steps = Annotated[list[str] | None, typer.Option("--only", metavar="NAME", help="Run only this step; repeatable.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Also run the steps that are up to date.")]
 Hash = Annotated[

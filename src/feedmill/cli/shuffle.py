@@ -11,6 +11,7 @@ from feedmill.cli.merge import show
 from feedmill.cli.options import (
     AllowEmpty,
     DropLoss,
+    DryRun,
     Json,
     MaxFileSize,
     MaxPerFile,
@@ -22,7 +23,7 @@ from feedmill.cli.options import (
     TokenOutput,
     TokenSize,
 )
-from feedmill.cli.output import emit
+from feedmill.cli.output import emit_report
 
 
 @on_engine
@@ -46,6 +47,7 @@ def shuffle(
     mixed_tokenizers: MixedTokenizers = False,
     drop_loss: DropLoss = False,
     allow_empty: AllowEmpty = False,
+    dry_run: DryRun = False,
     overwrite: OverwriteFiles = False,
     workers: Processes = None,
     json: Json = False,
@@ -71,6 +73,7 @@ def shuffle(
         allow_empty=allow_empty,
         overwrite=overwrite,
         workers=workers,
+        dry_run=dry_run,
         progress=not json,
     )
-    emit(report.as_dict(), json, lambda: show(report))
+    emit_report(report, json, lambda: show(report))

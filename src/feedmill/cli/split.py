@@ -11,6 +11,7 @@ from feedmill.cli.merge import show
 from feedmill.cli.options import (
     AllowEmpty,
     DropLoss,
+    DryRun,
     Json,
     MixedTokenizers,
     OverwriteFiles,
@@ -20,7 +21,7 @@ from feedmill.cli.options import (
     TokenInputs,
     TokenSize,
 )
-from feedmill.cli.output import emit
+from feedmill.cli.output import emit_report
 
 
 @on_engine
@@ -45,6 +46,7 @@ def split(
     mixed_tokenizers: MixedTokenizers = False,
     drop_loss: DropLoss = False,
     allow_empty: AllowEmpty = False,
+    dry_run: DryRun = False,
     overwrite: OverwriteFiles = False,
     workers: Processes = None,
     json: Json = False,
@@ -65,9 +67,10 @@ def split(
         allow_empty=allow_empty,
         overwrite=overwrite,
         workers=workers,
+        dry_run=dry_run,
         progress=not json,
     )
-    emit(report.as_dict(), json, lambda: show(report))
+    emit_report(report, json, lambda: show(report))
 
 
 def parse_ratio(text: str) -> dict[str, float]:

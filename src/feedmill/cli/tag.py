@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from feedmill.cli.engines import on_engine
-from feedmill.cli.options import AllowEmpty, Ids, Json, Processes
-from feedmill.cli.output import emit, facts, human_size
+from feedmill.cli.options import AllowEmpty, DryRun, Ids, Json, Processes
+from feedmill.cli.output import emit, emit_report, facts, human_size
 from feedmill.jobs.policy import METAVAR
 
 if TYPE_CHECKING:
@@ -22,6 +22,11 @@ Modules = Annotated[
     ),
 ]
 
+Taggers = Annotated[
+    list[str] | None,
+    typer.Option("--tagger", "-t", metavar="NAME", help="Tagger of the texts, or NAME=PATH; repeatable."),
+]
+
 
 @on_engine
 def tag(
@@ -29,10 +34,7 @@ def tag(
         list[str] | None,
         typer.Argument(metavar="DOCUMENTS...", help="Patterns of files or folders; quote them: 'd/documents/**/*.gz'."),
     ] = None,
-    taggers: Annotated[
-        list[str] | None,
-        typer.Option("--tagger", "-t", metavar="NAME", help="Tagger to run, or NAME=PATH with its model; repeatable."),
-    ] = None,
+    taggers: Taggers = None,
     name: Annotated[
         str | None,
         typer.Option("--name", metavar="NAME", help="Name of the attribute set; default: one set per tagger."),
@@ -45,6 +47,7 @@ def tag(
     ] = None,
     tagger_modules: Modules = None,
     workers: Processes = None,
+    dry_run: DryRun = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Process up-to-date files, too.")] = False,
     on_error: Annotated[
         str, typer.Option("--on-error", metavar=METAVAR, help="Stop at an invalid file, or finish the others first.")
@@ -74,9 +77,10 @@ def tag(
         on_error=on_error,
         id=id_,
         allow_empty=allow_empty,
+        dry_run=dry_run,
         progress=not json,
     )
-    emit(report.as_dict(), json, lambda: show(report))
+    emit_report(report, json, lambda: show(report))
     if report.failed:
         raise typer.Exit(1)
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from feedmill.cli.engines import on_engine
-from feedmill.cli.options import AllowEmpty, Json, MaxFileSize
-from feedmill.cli.output import counted, emit, facts, human_rate, human_size
+from feedmill.cli.options import AllowEmpty, DryRun, Json, MaxFileSize
+from feedmill.cli.output import counted, emit_report, facts, human_rate, human_size
 from feedmill.jobs.policy import METAVAR
 
 if TYPE_CHECKING:
@@ -155,6 +155,7 @@ def tokenize(
     tokenizer_pattern: Pattern = None,
     on_error: OnErrorPolicy = "raise",
     allow_empty: AllowEmpty = False,
+    dry_run: DryRun = False,
     overwrite: Overwrite = False,
     workers: Workers = None,
     json: Json = False,
@@ -197,10 +198,11 @@ def tokenize(
         allow_empty=allow_empty,
         overwrite=overwrite,
         workers=workers,
+        dry_run=dry_run,
         progress=not json,
         **choices,
     )
-    emit(report.as_dict(), json, lambda: show(report))
+    emit_report(report, json, lambda: show(report))
 
 
 def _variables(words: list[str] | None) -> dict[str, Any] | None:

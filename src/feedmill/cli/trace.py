@@ -11,58 +11,66 @@ from feedmill.cli.options import GlobalBatch, Json, RecipePath, Samples
 from feedmill.cli.output import emit, table
 from feedmill.cli.preview import print_shown
 
+Step = Annotated[int | None, typer.Option("--step", metavar="N", min=0, help="Show the samples of this step; from 0.")]
+Rank = Annotated[
+    int | None, typer.Option("--rank", metavar="R", min=0, help="Only the part of this rank; requires --world.")
+]
+World = Annotated[
+    int | None,
+    typer.Option(
+        "--world", metavar="W", min=1, help="Number of ranks; without --rank, show which rank sees each sample."
+    ),
+]
+Key = Annotated[str | None, typer.Option("--key", metavar="K", help="Show when the sample with this key is seen.")]
+Document = Annotated[
+    int | None,
+    typer.Option("--document", metavar="N", min=0, help="Like --key, by index in its source; requires --source."),
+]
+Source = Annotated[str | None, typer.Option("--source", metavar="NAME", help="Name of the source, as 'plan' shows it.")]
+SourceDocument = Annotated[
+    str | None,
+    typer.Option(
+        "--source-document",
+        metavar="FILE:LINE|ID",
+        help="Show the files that hold a raw document, the rules that dropped it, and when it is seen.",
+    ),
+]
+Steps = Annotated[int | None, typer.Option("--steps", metavar="N", min=1, help="Like --samples, in steps.")]
+FromState = Annotated[
+    Path | None, typer.Option("--from-state", metavar="FILE", help="JSON state from which the run was resumed.")
+]
+FirstStep = Annotated[
+    int, typer.Option("--first-step", metavar="S", min=0, help="Number of the first step after the state.")
+]
+Allow = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow", metavar="append|skip|change", help="What may differ from the run of the state; repeatable."
+    ),
+]
+Origins = Annotated[
+    bool, typer.Option("--origins", help="Show the raw file and line of each sample, through filter and tokenize.")
+]
+Show = Annotated[bool, typer.Option("--show", help="Show the content of the samples.")]
+
 
 def trace(
     recipe: RecipePath,
-    step: Annotated[
-        int | None, typer.Option("--step", metavar="N", min=0, help="Show the samples of this step; from 0.")
-    ] = None,
+    step: Step = None,
     global_batch: GlobalBatch = None,
-    rank: Annotated[
-        int | None, typer.Option("--rank", metavar="R", min=0, help="Only the part of this rank; requires --world.")
-    ] = None,
-    world: Annotated[
-        int | None,
-        typer.Option(
-            "--world", metavar="W", min=1, help="Number of ranks; without --rank, show which rank sees each sample."
-        ),
-    ] = None,
-    key: Annotated[
-        str | None, typer.Option("--key", metavar="K", help="Show when the sample with this key is seen.")
-    ] = None,
-    document: Annotated[
-        int | None,
-        typer.Option("--document", metavar="N", min=0, help="Like --key, by index in its source; requires --source."),
-    ] = None,
-    source: Annotated[
-        str | None, typer.Option("--source", metavar="NAME", help="Name of the source, as 'plan' shows it.")
-    ] = None,
-    source_document: Annotated[
-        str | None,
-        typer.Option(
-            "--source-document",
-            metavar="FILE:LINE|ID",
-            help="Show the files that hold a raw document, the rules that dropped it, and when it is seen.",
-        ),
-    ] = None,
+    rank: Rank = None,
+    world: World = None,
+    key: Key = None,
+    document: Document = None,
+    source: Source = None,
+    source_document: SourceDocument = None,
     samples: Samples = None,
-    steps: Annotated[int | None, typer.Option("--steps", metavar="N", min=1, help="Like --samples, in steps.")] = None,
-    from_state: Annotated[
-        Path | None, typer.Option("--from-state", metavar="FILE", help="JSON state from which the run was resumed.")
-    ] = None,
-    first_step: Annotated[
-        int, typer.Option("--first-step", metavar="S", min=0, help="Number of the first step after the state.")
-    ] = 0,
-    allow: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--allow", metavar="append|skip|change", help="What may differ from the run of the state; repeatable."
-        ),
-    ] = None,
-    origins: Annotated[
-        bool, typer.Option("--origins", help="Show the raw file and line of each sample, through filter and tokenize.")
-    ] = False,
-    show: Annotated[bool, typer.Option("--show", help="Show the content of the samples.")] = False,
+    steps: Steps = None,
+    from_state: FromState = None,
+    first_step: FirstStep = 0,
+    allow: Allow = None,
+    origins: Origins = False,
+    show: Show = False,
     json: Json = False,
 ) -> None:
     """Show which samples a step sees (--step), or when a sample (--key) or raw document is seen."""

@@ -132,7 +132,7 @@ GROUPS: dict[str, dict[str, Verb]] = {
         "dedupe": _verb(
             "dedupe",
             "Mark duplicates: documents, paragraphs, n-grams.",
-            "dedupe web/documents --by paragraph --name copies",
+            "dedupe web/documents --by paragraphs --name copies",
             "dedupe.md",
         ),
         "neardedupe": _verb(

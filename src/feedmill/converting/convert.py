@@ -18,8 +18,9 @@ from feedmill.formats.columns import load_pyarrow
 from feedmill.formats.documents import LINE_SUFFIXES
 from feedmill.formats.registry import ends as file_ends
 from feedmill.formats.registry import targets
+from feedmill.jobs.dry_run import DryRun, active, can_run_dry
 from feedmill.jobs.policy import RAISE, OnError, check_budget, on_error_policy, renamed_parameters, skips
-from feedmill.storage import is_local_folder
+from feedmill.storage import is_local_folder, open_store, split_url
 from feedmill.storage.limits import parse_size
 
 
@@ -30,6 +31,7 @@ from feedmill.storage.limits import parse_size
     samples_per_shard="max_shard_samples",
     shard_size="max_shard_size",
 )
+@can_run_dry
 def convert(
     source: str | os.PathLike[str],
     destination: str | os.PathLike[str],
@@ -49,7 +51,7 @@ def convert(
     verify: bool = True,
     workers: int | None = None,
     progress: bool = True,
-    dry_run: bool = False,
+    dry_run: bool = False,  # noqa: ARG001 - see `can_run_dry`
     on_preview: Callable[[Preview], None] | None = None,
 ) -> ConvertReport:
     """Convert a dataset: samples, tokens, or rows of text.
@@ -76,7 +78,7 @@ def convert(
         verify: read the destination back and compare.
         workers: number of processes; default: one per core.
         progress: show a progress bar on a terminal.
-        dry_run: write nothing; only return the preview.
+        dry_run: write nothing; the report has the preview, and what would be written. What would be lost is no error.
         on_preview: called with the preview before anything is written.
 
     Raises:
@@ -101,7 +103,7 @@ def convert(
     )
     check_target(to)
     _check_options(to, options)
-    return _convert(os.fspath(source), os.fspath(destination), to, options, dry_run, on_preview)
+    return _convert(os.fspath(source), os.fspath(destination), to, options, on_preview)
 
 
 def _convert(
@@ -109,32 +111,42 @@ def _convert(
     destination: str,
     to: str,
     options: Options,
-    dry_run: bool,
     on_preview: Callable[[Preview], None] | None,
 ) -> ConvertReport:
     check_places(source, destination)
     kind = kind_of(source)
     family(kind, to, source)
     _check_destination(destination, to)
-    is_file = is_one_file(destination, to)
+    is_file, dry = is_one_file(destination, to), active()
     with ConvertWork(destination, is_file=is_file) as work:
         overwrite = options.overwrite and not finish_interrupted(work)
-        if not dry_run:
-            refuse_present(work, destination, overwrite=options.overwrite, is_file=is_file)
-        staged = not dry_run and is_staged(work, destination, overwrite=options.overwrite, is_file=is_file)
+        refuse_present(work, destination, overwrite=options.overwrite, is_file=is_file)
+        staged = dry is None and is_staged(work, destination, overwrite=options.overwrite, is_file=is_file)
         place = stage(work).locate(place_of(destination, is_file=is_file)[1]) if staged else destination
         conversion = _planned(source, place, to, kind, options, work)
         conversion.plan.destination, conversion.staged = destination, staged
         if on_preview is not None:
             on_preview(conversion.plan)
-        if dry_run:
-            return ConvertReport(conversion.plan)
+        if dry is not None:
+            done = finished(work, conversion, replace(options, overwrite=overwrite))
+            return done or _described(dry, conversion.plan, is_file=is_file, allow_loss=options.allow_loss)
         conversion.plan.allow(allow_loss=options.allow_loss)
         done = finished(work, conversion, replace(options, overwrite=overwrite))
         if done is not None:
             return done
         begin(work, conversion, options)
         return perform(work, conversion, options)
+
+
+def _described(dry: DryRun, plan: Preview, *, is_file: bool, allow_loss: bool) -> ConvertReport:
+    """Add the destination and the losses to a dry run. It does not fail for a loss: it is there to show them."""
+    folder, name = split_url(plan.destination) if is_file else (plan.destination, "/")
+    dry.writes(open_store(folder), name)
+    dry.counts |= {name: count for name, count in ((plan.family, plan.count), ("files", plan.outputs)) if count}
+    dry.warnings += [f"lost{' (content)' if loss.content else ''}: {loss.what}" for loss in plan.losses]
+    if not allow_loss and any(loss.content for loss in plan.losses):
+        dry.warnings.append("content would be lost, so the real run requires --allow-loss")
+    return ConvertReport(plan)
 
 
 def _planned(source: str, destination: str, to: str, kind: str, options: Options, work: ConvertWork) -> Conversion:

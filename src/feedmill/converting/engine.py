@@ -26,12 +26,12 @@ from feedmill.converting.units import Shared, Target, Unit, Written, check_unit,
 from feedmill.errors import DataError
 from feedmill.formats.base import Dataset
 from feedmill.formats.offsets import hash_words
+from feedmill.jobs.dry_run import JobReport
 from feedmill.jobs.engine import Where
 from feedmill.jobs.policy import over_budget
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run
 from feedmill.jobs.threads import ordered_map
-from feedmill.notebooks import Showable
 
 MOST_LISTED = 100
 _AT_ONCE = 8
@@ -79,7 +79,7 @@ class Conversion:
 
 
 @dataclass(slots=True)
-class ConvertReport(Showable):
+class ConvertReport(JobReport):
     """Report of a conversion.
 
     Attributes:
@@ -110,7 +110,7 @@ class ConvertReport(Showable):
         """Return the report as plain data for ``--json``."""
         examples = [{"index": bad.index, "key": bad.key, "reason": bad.reason} for bad in self.examples]
         found = {name: getattr(self, name) for name in self.__slots__}
-        return {**found, "plan": self.plan.as_dict(), "examples": examples}
+        return {**found, "dry_run": self.planned(), "plan": self.plan.as_dict(), "examples": examples}
 
 
 def finished(work: ConvertWork, conversion: Conversion, options: Options) -> ConvertReport | None:

@@ -23,6 +23,7 @@ from feedmill.curation import records, registry
 from feedmill.curation.attribute_set import FOLDER, refuse_blocked
 from feedmill.curation.blocks import Block, blocks, first_to_cut
 from feedmill.curation.documents import Batch, Decoder, Row
+from feedmill.curation.dry_run import read_first
 from feedmill.curation.modules import load_modules, module_hashes
 from feedmill.curation.places import Output, find_places, refuse_inputs
 from feedmill.documents.file import DocumentFile
@@ -31,11 +32,11 @@ from feedmill.documents.lines import read_blocks
 from feedmill.errors import ConfigError, FeedmillError, NotFound, refuse_empty
 from feedmill.formats.documents import rows_of
 from feedmill.jobs.cores import available_cores
+from feedmill.jobs.dry_run import DryRun, JobReport, active, can_run_dry
 from feedmill.jobs.engine import Where, current, key_of
 from feedmill.jobs.policy import RAISE, OnError, on_error_policy, renamed_parameters, skips
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run
-from feedmill.notebooks import Showable
 from feedmill.storage import LocalStore, open_store, paths_of
 from feedmill.storage.codec import compression, packed
 from feedmill.storage.hashed import HashedWriter, hash_file
@@ -70,7 +71,7 @@ class Done(NamedTuple):
 
 
 @dataclass
-class TagReport(Showable):
+class TagReport(JobReport):
     """The result of a run.
 
     Attributes:
@@ -95,7 +96,7 @@ class TagReport(Showable):
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data, for ``--json``."""
-        return {**vars(self), "failed": [error.as_dict() for error in self.failed]}
+        return {**vars(self), "dry_run": self.planned(), "failed": [error.as_dict() for error in self.failed]}
 
 
 @renamed_parameters(
@@ -106,6 +107,7 @@ class TagReport(Showable):
     redo="overwrite",
     modules="tagger_modules",
 )
+@can_run_dry
 def tag(
     documents: Sequence[str | os.PathLike[str]],
     taggers: Sequence[str],
@@ -119,6 +121,7 @@ def tag(
     exact: bool = False,
     id: str | None = None,
     allow_empty: bool = False,
+    dry_run: bool = False,  # noqa: ARG001 - see `can_run_dry`
     progress: bool = True,
 ) -> TagReport:
     """Compute the attributes of documents.
@@ -129,13 +132,14 @@ def tag(
         name: the name of the attribute set; None for one set per tagger, with the name of the tagger.
         output: a folder for each pattern; None for ``attributes/<name>`` in place of ``documents``.
         tagger_modules: files or modules with user-defined taggers; their code is run.
-        workers: number of processes; by default one per core.
+        workers: number of processes; None for one per core.
         overwrite: also process files whose results are up to date.
         on_error: ``"raise"`` to stop at the first invalid file, ``"skip"`` to finish the others first.
         exact: reproduce Dolma's known defects, see docs/migration/dolma.md.
         id: the field that ids are read from (``id`` by default), or ``auto``, which generates ids from file and row for
             documents without an ``id``.
         allow_empty: accept files without documents, and a pattern without files if another one has files.
+        dry_run: write nothing; the report has what would be written. The first documents of each file are read.
 
     Raises:
         ConfigError: an option is invalid; nothing has been written.
@@ -158,6 +162,11 @@ def tag(
     for root in outputs:
         refuse_blocked(open_store(root))
     report = TagReport(files=len(tasks), outputs=outputs, missing=found.missing, warnings=skipped_warnings(found))
+    if (dry := active()) is not None:
+        rows = _plan(dry, tasks, report)
+        if rows is not None and not report.failed:
+            refuse_empty(rows, rows, file=", ".join(outputs), allow=allow_empty)
+        return report
     # The largest first, so that no process is left alone with a large file at the end.
     tasks.sort(key=lambda task: (-task.input.size, task.input.name))
     with Progress.of_files("tagging", [task.input.size for task in tasks], progress) as bar:
@@ -171,6 +180,26 @@ def tag(
     if not report.failed:
         refuse_empty(report.rows, report.rows, file=", ".join(outputs), allow=allow_empty)
     return report
+
+
+def _plan(dry: DryRun, tasks: Sequence[TagTask], report: TagReport) -> int | None:
+    """Add the attributes to a dry run, and read the first documents; return their number if these are all."""
+
+    def count(file: DocumentFile, lines: bytes) -> int:
+        return len(Decoder(file.name, exact=exact).batch(rows_of(lines)))
+
+    exact = bool(tasks[0].options["exact"])
+    todo = [(task, [out for out in task.outputs if task.overwrite or not _current(task, out)]) for task in tasks]
+    for _, outputs in todo:
+        for output in outputs:
+            dry.writes(open_store(output.root), output.path)
+    report.reused = sum(not outputs for _, outputs in todo)
+    if report.reused:
+        dry.skipped["files that are up to date"] = report.reused
+    files = [task.input for task, outputs in todo if outputs]
+    failed = report.failed if skips(tasks[0].on_error) else None
+    rows = read_first(dry, files, count, fields=_FIELDS, failed=failed)
+    return None if report.reused else rows
 
 
 def _options(choices: Sequence[registry.Choice], modules: Sequence[str], exact: bool) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from feedmill.errors import ConfigError, NotFound
@@ -22,6 +22,12 @@ _PACKED_LINES = tuple(end for end in LINE_SUFFIXES if end.count(".") == 2)
 _VERBS_OF_LINES = "convert, tokenize, tag, dedupe, neardedupe, filter, stat"
 _ROBOTS = {".hdf5": "HDF5", ".h5": "HDF5", ".tfrecord": "TFRecord (RLDS)", ".zarr": "Zarr"}
 _FILES = tuple(ends("files"))
+_RAW = (
+    *(".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".avif"),
+    *(".wav", ".flac", ".mp3", ".ogg", ".opus", ".m4a", ".mp4", ".mkv", ".webm", ".mov", ".avi"),
+    *(".txt", ".md", ".rst", ".html", ".htm", ".csv", ".tsv"),
+)
+"""Suffixes of files that `feedmill import` reads, and that no format has."""
 SUFFIXES = (*(end for end in _FILES if end != ".json"), *_PACKED_LINES)
 """Suffixes of data files, including unsupported ones, to distinguish them from recipes."""
 _WITH = {"files": "folders of .ds files", "token_size": ".ds files and flat token files without a header"}
@@ -54,17 +60,28 @@ def sniff(url: str) -> Found:
         store = open_store(top)
         settle(store, name)
         return _file(store, name)
-    store = open_store(url)
     if is_local_file(url):
+        packed = f"Decompress it, or use a verb that reads compressed lines: {_VERBS_OF_LINES}."
         raise NotFound(
             "this kind of file is not a dataset",
             file=url,
             kind="unknown-format",
-            fix=f"Decompress it, or use a verb that reads compressed lines: {_VERBS_OF_LINES}."
-            if url.endswith(_PACKED_LINES)
-            else _way([url]) or _KNOWN,
+            fix=packed if url.endswith(_PACKED_LINES) else _way([url]) or _KNOWN,
         )
+    store = open_store(url)
     settle(store)
+    found = _by_marks(store)
+    if found is not None:
+        return found
+    settle(store, indexed=False)  # only an index tells files of an unfinished job from others
+    found = _by_files(store)
+    if found is not None:
+        return found
+    raise _nothing(store, url)
+
+
+def _by_marks(store: Store) -> Found | None:
+    """Return the format of a folder that has its marks."""
     store.preload([path for format in formats() for path in (*format.marks, *format.small)])
     for format in formats():
         if format.folders or not (format.marks or format.is_folder):
@@ -74,7 +91,11 @@ def sniff(url: str) -> Found:
         inside = named(format.is_folder)(store) if format.is_folder else ""
         if inside is not None:
             return Found(format, store, inside)
-    settle(store, indexed=False)
+    return None
+
+
+def _by_files(store: Store) -> Found | None:
+    """Return the format of a folder by the suffixes of its files."""
     for format in formats():
         if (
             format.folders
@@ -83,10 +104,13 @@ def sniff(url: str) -> Found:
         ):
             return Found(format, store, remarks=_copies(store) if ".tar" in format.folders else ())
     packed_tars = tuple(entry.path for entry in store.files(suffixes=COMPRESSED))
-    if packed_tars:
-        return Found(TAR, store, names=packed_tars)
+    return Found(TAR, store, names=packed_tars) if packed_tars else None
+
+
+def _nothing(store: Store, url: str) -> NotFound:
+    """Return the error for a folder without a dataset, which names some of its files and what reads them."""
     if store.exists(MANIFEST) and not store.stat(MANIFEST).size:
-        raise NotFound(
+        return NotFound(
             "the manifest is empty: it lists no shards",
             file=store.locate(MANIFEST),
             kind="empty-manifest",
@@ -97,7 +121,7 @@ def sniff(url: str) -> Found:
     lines += [name.removesuffix("index.json") for name in inside if name.endswith("/index.json")]  # MDS, by split
     packed = any(name.endswith(_PACKED_LINES) for name in inside)  # Dolma's documents, mostly
     known = f"For compressed lines, use {_VERBS_OF_LINES}, with the files or their folder." if packed else _KNOWN
-    raise NotFound(
+    return NotFound(
         "no dataset found here (" + (f"found {', '.join(inside)} ..." if inside else "it is empty") + ")",
         file=url,
         kind="unknown-format",
@@ -108,10 +132,17 @@ def sniff(url: str) -> Found:
 
 
 def _way(paths: Sequence[str]) -> str:
-    """Return a fix for robot data in unsupported formats; empty for other files."""
+    """Return a fix for robot data in unsupported formats, and for files as they are; empty for other files."""
     for mark, name in _ROBOTS.items():
         if any(mark in path.lower() for path in paths):
             return f"{name} is not supported. Convert it to a LeRobot dataset with LeRobot's converters."
+    return import_way(paths)
+
+
+def import_way(paths: Iterable[str]) -> str:
+    """Return a fix for files as they are, such as images with captions; empty if there are none among these."""
+    if any(path.lower().endswith(_RAW) for path in paths):
+        return "To make a dataset or documents from these files, use 'feedmill import SRC OUT'."
     return ""
 
 

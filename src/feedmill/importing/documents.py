@@ -18,6 +18,7 @@ from feedmill.formats.documents import DOCUMENTS, write_lines
 from feedmill.importing.report import ImportReport
 from feedmill.importing.rows import Reading, Row, read_documents, reason_of
 from feedmill.importing.scanning import File, Files
+from feedmill.jobs.dry_run import active
 from feedmill.jobs.left_out import LeftOut
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run
@@ -95,6 +96,9 @@ def write_documents(
     with Work(target) as work:
         old = _present(target, work, identity, overwrite=overwrite)
         work.begin(identity)
+        if (dry := active()) is not None:
+            dry.writes(target, f"{DOCUMENTS}/")
+            return
         if work.roll_forward():
             _complete(report, map(_decode, work.units.read().values()))
             work.finish()

@@ -24,6 +24,7 @@ from feedmill.importing.samples import Reader, refuse_documents, write_samples
 from feedmill.importing.scanning import Files, scan
 from feedmill.importing.uncollected import frozen, uncollected
 from feedmill.indexing.splitting import empty_splits, ratio_of, sizes_by_ratio
+from feedmill.jobs.dry_run import active, can_run_dry
 from feedmill.jobs.processes import start_server
 from feedmill.storage import canonical_location, paths_of
 from feedmill.storage.codec import GZIP, PLAIN, ZSTD
@@ -36,6 +37,7 @@ _MANY = 10_000
 """Number of files from which on workers are sure to be started."""
 
 
+@can_run_dry
 def import_data(
     sources: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
     out: str | os.PathLike[str],
@@ -51,7 +53,7 @@ def import_data(
     max_shard_size: int | str = SHARD_SIZE,
     max_shard_samples: int = SAMPLES_PER_SHARD,
     decode: bool = False,
-    dry_run: bool = False,
+    dry_run: bool = False,  # noqa: ARG001 - see `can_run_dry`
     overwrite: bool = False,
     workers: int | None = None,
     progress: bool = True,
@@ -74,7 +76,7 @@ def import_data(
         max_shard_size: maximum size of a shard in bytes, or as text.
         max_shard_samples: maximum number of samples in a shard.
         decode: decode all media in full; by default, headers are checked.
-        dry_run: write nothing, only report what is recognized.
+        dry_run: write nothing; the report has what is recognized, and what would be written.
         overwrite: replace the output of an earlier import.
         workers: number of processes; default: one per core.
         progress: show a progress bar on a terminal.
@@ -88,10 +90,10 @@ def import_data(
     given, target = paths_of(sources), os.fspath(out)
     most = _options(given, target, type, encoding, compression, max_shard_size, max_shard_samples)
     ratio = None if split_ratio is None else ratio_of(split_ratio)
-    report = ImportReport(target, type, dry_run=dry_run)
+    report = ImportReport(target, type)
     with uncollected():
         files = scan(given, target, report.left_out, include=include, exclude=exclude)
-        if len(files.files) >= _MANY and workers != 1 and not dry_run:
+        if len(files.files) >= _MANY and workers != 1 and active() is None:
             start_server((*documents.MODULES, *media.MODULES))
         found = recognize(files, type, report.left_out, named=bool(include))
         samples = None if found.type == DOCUMENTS else plan_samples(files, found, encoding, report.left_out)
@@ -106,27 +108,30 @@ def import_data(
         )
     if not (found.documents if samples is None else samples.total):
         raise empty(report)
-    if not dry_run:
-        identity = _identity(
-            files, type=type, text=text, id=id, encoding=encoding, compression=compression, ratio=str(ratio)
-        )
-        shared: dict[str, Any] = {"most": most, "overwrite": overwrite, "workers": workers, "progress": progress}
-        if samples is None:
-            reading = Reading(text, id, encoding)
-            suffix = ".jsonl" + (f".{COMPRESSIONS[compression]}" if COMPRESSIONS[compression] else "")
+    if (dry := active()) is not None:
+        dry.files, dry.bytes = report.files, report.input_bytes
+    identity = _identity(
+        files, type=type, text=text, id=id, encoding=encoding, compression=compression, ratio=str(ratio)
+    )
+    shared: dict[str, Any] = {"most": most, "overwrite": overwrite, "workers": workers, "progress": progress}
+    if samples is None:
+        reading = Reading(text, id, encoding)
+        suffix = ".jsonl" + (f".{COMPRESSIONS[compression]}" if COMPRESSIONS[compression] else "")
+        if active() is None:
             report.files = 0
-            chosen = files._replace(files=found.documents)
-            job = {**identity, "most": most}
-            with frozen():
-                write_documents(target, chosen, job, report, reading=reading, suffix=suffix, **shared)
-        else:
-            refuse_documents(target)
-            reader = Reader(tuple(files.roots), encoding, found.type != PARTS, decode)
-            job = {**identity, "decode": decode}
+        chosen = files._replace(files=found.documents)
+        job = {**identity, "most": most}
+        with frozen():
+            write_documents(target, chosen, job, report, reading=reading, suffix=suffix, **shared)
+    else:
+        refuse_documents(target)
+        reader = Reader(tuple(files.roots), encoding, found.type != PARTS, decode)
+        job = {**identity, "decode": decode}
+        if active() is None:
             report.splits = {}
-            shared["max_shard_samples"] = max_shard_samples
-            with frozen():
-                write_samples(target, files, samples, job, report, reader, **shared)
+        shared["max_shard_samples"] = max_shard_samples
+        with frozen():
+            write_samples(target, files, samples, job, report, reader, **shared)
     report.seconds = round(time.perf_counter() - began, 3)
     return report
 

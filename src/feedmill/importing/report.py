@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from feedmill.jobs.dry_run import JobReport
 from feedmill.jobs.left_out import LeftOut
-from feedmill.notebooks import Showable
 
 
 @dataclass(slots=True)
-class ImportReport(Showable):
+class ImportReport(JobReport):
     """The result of `import_data`.
 
     Attributes:
@@ -24,7 +24,6 @@ class ImportReport(Showable):
         sample_type: class of the samples; None for documents.
         left_out: what is not imported, with reasons.
         reused: number of outputs that an interrupted run had finished.
-        dry_run: whether nothing was written.
         seconds: wall time.
     """
 
@@ -40,9 +39,9 @@ class ImportReport(Showable):
     sample_type: str | None = None
     left_out: LeftOut = field(default_factory=LeftOut)
     reused: int = 0
-    dry_run: bool = False
     seconds: float = 0.0
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data for ``--json``."""
-        return {**{name: getattr(self, name) for name in self.__slots__}, "left_out": self.left_out.as_dict()}
+        plain = {name: getattr(self, name) for name in self.__slots__}
+        return {**plain, "dry_run": self.planned(), "left_out": self.left_out.as_dict()}

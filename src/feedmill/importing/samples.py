@@ -27,6 +27,7 @@ from feedmill.importing.report import ImportReport
 from feedmill.importing.rows import decode
 from feedmill.importing.scanning import Files
 from feedmill.importing.uncollected import uncollected
+from feedmill.jobs.dry_run import active
 from feedmill.jobs.threads import ordered_map
 from feedmill.samples.description import describe_type
 from feedmill.samples.encode import Encoder
@@ -126,6 +127,9 @@ def write_samples(
         return {split: paths for split, paths in names.items() if paths}
 
     with closing(target):
+        if active() is not None:
+            target.plan({layout.shard(number): None for number in range(len(items))})
+            return
         report.reused = len(target.done)
         groups = [group for _, group in items]
         sizes = [sum(planned.size for planned in group) for group in groups]

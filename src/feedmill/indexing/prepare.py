@@ -11,12 +11,14 @@ from feedmill.errors import ConfigError
 from feedmill.indexing.prepare_jsonl import prepare_jsonl
 from feedmill.indexing.prepare_tars import prepare_tars
 from feedmill.indexing.report import PrepareReport
+from feedmill.jobs.dry_run import can_run_dry
 from feedmill.jobs.policy import RAISE, on_error_policy, renamed_parameters, skips
 from feedmill.samples.media import MediaFilter
 from feedmill.storage import is_local_file, is_local_folder
 
 
 @renamed_parameters(skip_bad_shards="on_error")
+@can_run_dry
 def prepare(
     url: str | os.PathLike[str],
     *,
@@ -34,6 +36,7 @@ def prepare(
     rescan: bool = False,
     digest: bool = True,
     energon_exact: bool = False,
+    dry_run: bool = False,  # noqa: ARG001 - see `can_run_dry`
     workers: int | None = None,
     progress: bool = True,
 ) -> PrepareReport:
@@ -57,6 +60,7 @@ def prepare(
         rescan: read all shards again, including unchanged ones.
         digest: hash each shard, so that `check` can tell whether it changed.
         energon_exact: order and cut shards as Energon does, instead of keeping the numbers of known shards.
+        dry_run: write nothing; the report has what would be written. Archives are read, but not hashed.
         workers: threads for scanning.
 
     Raises:

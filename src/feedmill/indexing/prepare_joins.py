@@ -15,6 +15,7 @@ import numpy as np
 from feedmill.errors import ConfigError
 from feedmill.formats.energon.join import energon_name, prepare_join, write_join_index
 from feedmill.formats.offsets import Int64s
+from feedmill.jobs.dry_run import active
 from feedmill.planning import dialects
 from feedmill.planning.dialects import energon
 from feedmill.planning.recipes import read
@@ -58,8 +59,12 @@ def prepare_joins(url: str) -> tuple[dict[str, int], int, list[str]]:
         cache = open_store(place)
         if (place, file) not in ambiguous:
             write_join_index(cache, file, join)
+        elif (dry := active()) is not None:
+            dry.deletes_all(cache, [file])
         elif cache.exists(file):
             cache.delete(file)
+    if (dry := active()) is not None:
+        dry.counts |= {"joins": len(rows), "rows": sum(rows.values())}
     return rows, sum(rows.values()), warnings
 
 

@@ -15,6 +15,7 @@ from feedmill.formats.jsonl.splits import LineSplits, Pieces
 from feedmill.formats.offsets import Int64s
 from feedmill.indexing import splitting
 from feedmill.indexing.report import PrepareReport
+from feedmill.jobs.dry_run import active
 from feedmill.jobs.engine import current
 from feedmill.jobs.work import alone
 from feedmill.storage import Store, open_store, split_url
@@ -59,12 +60,21 @@ def prepare_jsonl(
     with alone(store, name) as work:
         offsets = jsonl.index_file(store, name, None if current() is None else work)
         splits = _splits(store, name, offsets, numbers, shuffle)
+        dry = active()
         if splits is not None:  # before the index, which marks the file as prepared
-            jsonl_splits.write_splits(store, name, splits)
+            if dry is None:
+                jsonl_splits.write_splits(store, name, splits)
+            else:
+                dry.writes(store, jsonl_splits.splits_name(name))
             report.splits = {split: len(pieces) for split, pieces in splits.parts.items()}
             if numbers is not None:
                 report.warnings += splitting.empty_splits(report.splits, numbers, "lines")
-        jsonl.write_index(store, name, offsets)
+        if dry is None:
+            jsonl.write_index(store, name, offsets)
+        else:
+            dry.reads([store.stat(name).size])
+            dry.writes(store, jsonl.idx_name(name), offsets.nbytes)
+            dry.counts["samples"] = len(offsets) - 1
     report.samples, report.bytes = len(offsets) - 1, int(offsets[-1])
     return report
 

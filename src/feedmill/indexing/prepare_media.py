@@ -28,11 +28,11 @@ from feedmill.formats.tar.scan import scan_shard
 from feedmill.indexing.media import Filters, Gathered, Piece, collect, pieces_of_folder, pieces_of_shard
 from feedmill.indexing.media_journal import MEDIA, MediaNotes
 from feedmill.indexing.scanning import Scanned
+from feedmill.jobs.dry_run import JobReport, active, can_run_dry
 from feedmill.jobs.engine import part_name
 from feedmill.jobs.units import Units
 from feedmill.jobs.work import alone
 from feedmill.kernels.files.tar import ShardScan
-from feedmill.notebooks import Showable
 from feedmill.samples.media import MediaFilter
 from feedmill.storage import Store, is_local_folder, open_store
 from feedmill.storage.cache.copies import cached_copy
@@ -42,7 +42,7 @@ WEBDATASET, FOLDER = "webdataset", "folder"
 
 
 @dataclass(slots=True)
-class MediaReport(Showable):
+class MediaReport(JobReport):
     """The result of `prepare_media`.
 
     Attributes:
@@ -71,11 +71,22 @@ class MediaReport(Showable):
     def as_dict(self) -> dict[str, Any]:
         """Return the report as plain data for ``--json``."""
         plain = {name: getattr(self, name) for name in self.__slots__ if name != "broken"}
-        return {**plain, "seconds": round(self.seconds, 3), "broken": [error.as_dict() for error in self.broken]}
+        return {
+            **plain,
+            "dry_run": self.planned(),
+            "seconds": round(self.seconds, 3),
+            "broken": [error.as_dict() for error in self.broken],
+        }
 
 
+@can_run_dry
 def prepare_media(
-    url: str | os.PathLike[str], media: MediaFilter, *, workers: int | None = None, progress: bool = True
+    url: str | os.PathLike[str],
+    media: MediaFilter,
+    *,
+    dry_run: bool = False,  # noqa: ARG001 - see `can_run_dry`
+    workers: int | None = None,
+    progress: bool = True,
 ) -> MediaReport:
     """Collect media metadata of a prepared dataset or a plain folder into its index.
 
@@ -85,6 +96,7 @@ def prepare_media(
     Args:
         url: a folder, local or remote.
         media: filter that selects the media files.
+        dry_run: write nothing; the report has what would be written. The media are read.
         workers: number of threads.
 
     Raises:
@@ -134,6 +146,9 @@ def _add_to_index(
     report.media = len(there - set(lost) | {row[0] for row in out.rows})
     if media.row in present.filters and there.isdisjoint(lost) and set(out.rows) <= set(present.rows):
         return  # nothing changed: keep the index and the filter's original time of creation
+    if (dry := active()) is not None:
+        dry.writes(store, INDEX)
+        return
     index = cached_copy(store, INDEX)
     with store.build(INDEX) as path:
         try:
@@ -169,6 +184,9 @@ def _index_folder(
     there = {entry.path for entry in entries}
     report.gone = sum(row[0] not in there for row in present.rows)
     report.media = len(out.rows)
+    if (dry := active()) is not None:
+        dry.writes(store, INDEX)
+        return
     with store.build(INDEX) as path:
         sqlite3.connect(path).close()
         write_tables(path, sorted(out.rows), out.created)
@@ -189,6 +207,11 @@ def _collected(
     report.images = sum(row[1] == "image" for row in out.rows)
     report.av = len(out.rows) - report.images
     report.broken = out.broken
+    if (dry := active()) is not None:
+        dry.reads(int(size) for piece in pieces for size in piece.sizes)
+        dry.counts |= {"images": report.images, "audio, video": report.av}
+        dry.skipped |= {"media files that cannot be read": len(out.broken)} if out.broken else {}
+        dry.warnings += [f"broken: {error}" for error in out.broken]
     return out
 
 

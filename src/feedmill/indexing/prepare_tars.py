@@ -12,28 +12,26 @@ from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from functools import partial
 from random import Random
-from typing import Any
 
 from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats.braces import expand
-from feedmill.formats.energon import all_offsets, database, sidecar
-from feedmill.formats.energon import index as energon_index
-from feedmill.formats.energon import members as energon_members
+from feedmill.formats.energon import database
 from feedmill.formats.energon import prepared as energon
 from feedmill.formats.energon import write as energon_write
-from feedmill.formats.energon.media import write_tables
+from feedmill.formats.sniff import import_way
 from feedmill.formats.tar.finished import SHARDS
 from feedmill.indexing import splitting
+from feedmill.indexing.index_files import plan_all, write_all, write_description
 from feedmill.indexing.media import Gathered, gather
 from feedmill.indexing.media_journal import MEDIA, MediaNotes
 from feedmill.indexing.report import PrepareReport
-from feedmill.indexing.scanning import Scanned, check_names, scan_all
+from feedmill.indexing.scanning import Scanned, scan_all
+from feedmill.jobs.dry_run import active
 from feedmill.jobs.engine import part_name
 from feedmill.jobs.progress import Progress
-from feedmill.jobs.threads import ordered_map
 from feedmill.jobs.units import Units
 from feedmill.jobs.work import alone, settle
-from feedmill.samples.description import check_parts, describe_type, loader_template
+from feedmill.samples.description import check_parts, describe_type
 from feedmill.samples.media import MediaFilter
 from feedmill.storage import Entry, Store, open_store
 
@@ -69,7 +67,8 @@ def prepare_tars(
     with alone(store) as place:
         entries = _chosen(store, exclude, shards, listed=tar_index_only, exact=energon_exact)
         _check_names(store, entries, divided=split_ratio is not None or bool(split_parts))
-        _check_writable(store)
+        if active() is None:
+            _check_writable(store)
         energon_write.check_description_name(store, dataset_yaml_name)
         dividing = partial(
             _splits, store, ratio=split_ratio, patterns=split_parts, shuffle=shuffle_tars, exact=energon_exact
@@ -79,8 +78,9 @@ def prepare_tars(
         description = describe_type(sample_type, field_map) if sample_type is not None else None
         shard_units, notes = Units(place, SHARDS, part_name()), MediaNotes(Units(place, MEDIA))
         try:
+            hashing = digest and active() is None
             scanned = _scan(
-                store, entries, shard_units, place, report, skip_bad_shards, workers, digest, rescan, progress
+                store, entries, shard_units, place, report, skip_bad_shards, workers, hashing, rescan, progress
             )
             kept = [found.shard for found in scanned]
             splits = None if tar_index_only else dividing(kept)
@@ -93,10 +93,14 @@ def prepare_tars(
             if field_map and len(report.parts) < MAX_PARTS:
                 check_parts(field_map, report.parts)
             shard_units.sync()  # marks the index as incomplete, so it must be durable before the index is written
-            write_all(store, scanned, splits, _media(store, scanned, media, notes, workers, report, progress))
-            if description is not None:
-                write_description(store, description, dataset_yaml_name, report.parts)
-            energon_write.match_modes(store, kept)
+            gathered = _media(store, scanned, media, notes, workers, report, progress)
+            if (dry := active()) is not None:
+                plan_all(dry, store, scanned, report, splits, None if description is None else dataset_yaml_name)
+            else:
+                write_all(store, scanned, splits, gathered)
+                if description is not None:
+                    write_description(store, description, dataset_yaml_name, report.parts)
+                energon_write.match_modes(store, kept)
         finally:
             shard_units.close()
             notes.units.close()
@@ -104,6 +108,8 @@ def prepare_tars(
         notes.units.clear()
         present = splits if splits is not None else (energon.read_splits(store) or energon.Splits()).parts
         report.splits = {name: len(names) for name, names in present.items()}
+        if dry is not None:
+            dry.counts["shards per split"] = ", ".join(f"{name} {count}" for name, count in report.splits.items())
     return report
 
 
@@ -163,15 +169,6 @@ def _listed(store: Store, entries: Sequence[Entry], old: Iterable[str]) -> list[
     return [found[shard] for shard in old]
 
 
-def write_description(store: Store, description: Mapping[str, Any], name: str, parts: Sequence[str]) -> None:
-    """Write the description file, and the ``sample_loader.py`` that it names unless that exists."""
-    loader = f"{database.META}/sample_loader.py"
-    if "sample_loader" in description and not store.exists(loader):
-        template = loader_template(description["sample_type"]["__class__"], parts)
-        store.write_bytes(loader, template.encode())
-    energon_write.write_yaml(store, name, description)
-
-
 def find_shards(store: Store, exclude: str | None = None, order: Sequence[str] = ()) -> list[Entry]:
     """Return the tar shards of a folder: those of `order` first, in that order, then the others sorted by path.
 
@@ -189,7 +186,7 @@ def find_shards(store: Store, exclude: str | None = None, order: Sequence[str] =
             "no tar files in this folder" + (f" except those excluded by {exclude!r}" if unwanted else ""),
             file=store.url,
             kind="no-shards",
-            fix="Check the path; shards must end in .tar.",
+            fix=import_way(entry.path for entry in store.files()) or "Check the path; shards must end in .tar.",
         )
     known = [found.pop(path) for path in order if path in found]
     return known + list(found.values())
@@ -316,55 +313,3 @@ def _media(
         report.warnings.append("no media parts match the filter: the media metadata is empty")
     report.warnings += [f"no media metadata: {error}" for error in gathered.broken]
     return gathered
-
-
-def write_all(
-    store: Store,
-    scanned: Sequence[Scanned],
-    splits: Mapping[str, Sequence[str]] | None,
-    media: Gathered | None = None,
-) -> None:
-    """Write the whole index, in an order that keeps every intermediate state readable (see `energon_write`)."""
-    for found in scanned:
-        check_names(store, found)
-    rows = energon_index.IndexRows.of((number, found.scan) for number, found in enumerate(scanned))
-    _name_duplicates(store, scanned, energon_index.duplicate_keys(rows), rows)
-    new = [found for found in scanned if found.origin != "index"]
-    for _ in ordered_map(  # each file is synced separately; threads overlap the waits
-        lambda found: energon_write.write_idx(store, found.shard, found.scan.starts), new, workers=16, in_flight=32
-    ):
-        pass
-    with store.build(database.INDEX) as path:
-        energon_index.write_index(path, rows)
-        if media is not None and media.filters:
-            write_tables(path, media.rows, media.created)
-    uuid = energon_write.write_uuid(store, {found.shard: found.record for found in scanned})
-    with store.build(energon_members.PATH) as path:
-        energon_members.write_members(path, rows, uuid)
-    energon_write.write_info(store, {found.shard: len(found.scan.keys) for found in scanned})
-    all_offsets.write_all(store, [found.scan.starts for found in scanned], uuid)
-    sidecar.write(store, {found.shard: found.record for found in scanned})
-    if splits is not None:
-        present = energon.read_splits(store)
-        exclude = [*sorted(present.shards_out), *(f"{s}/{k}" for s, k in present.samples_out)] if present else []
-        energon_write.write_splits(store, splits, exclude)
-
-
-def _name_duplicates(
-    store: Store,
-    scanned: Sequence[Scanned],
-    duplicates: Iterable[tuple[str, Sequence[int]]],
-    rows: energon_index.IndexRows,
-) -> None:
-    for key, places in duplicates:
-        first, second = (scanned[int(rows.tar_file_id[place])].shard for place in list(places)[:2])
-        where = "twice in this shard, with other samples between" if first == second else f"also in {first!r}"
-        raise DataError(
-            f"the key occurs {where}: keys must be unique in a dataset",
-            file=store.locate(second),
-            offset=int(rows.byte_offset[list(places)[1]]),
-            record=key,
-            kind="duplicate-key",
-            fix="Rename the members in one of the shards (members of one sample must be consecutive), or skip a shard"
-            " with --exclude. No index was written.",
-        )

@@ -8,18 +8,17 @@ first recorded in ``journal.json`` in that folder: the next repair finishes a ki
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, BinaryIO
 
-import msgspec
 import numpy as np
 import orjson
 
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound
-from feedmill.formats.energon import ENERGON
+from feedmill.formats.energon import ENERGON, database
 from feedmill.formats.energon.prepared import PreparedShards, idx_name, read_info, read_splits
 from feedmill.formats.energon.write import write_splits
 from feedmill.formats.format import Found
@@ -30,14 +29,15 @@ from feedmill.formats.registry import by_name
 from feedmill.formats.sniff import sniff
 from feedmill.indexing.prepare import prepare
 from feedmill.indexing.prepare_tars import find_shards
+from feedmill.indexing.repair_journal import Dropped, RepairJournal, Taken
 from feedmill.indexing.report import PrepareReport
 from feedmill.indexing.scanning import Scanned, scan_all
+from feedmill.jobs.dry_run import DryRun, JobReport, active, can_run_dry
 from feedmill.jobs.policy import SKIP
 from feedmill.jobs.work import alone
 from feedmill.kernels.files import tar
 from feedmill.kernels.files.tar_fields import BLOCK
 from feedmill.kernels.jsonl.lines import index_lines
-from feedmill.notebooks import Showable
 from feedmill.storage import Store
 
 CUT = ("truncated-member", "truncated-header", "bad-header")
@@ -46,19 +46,7 @@ _STEP = 16 << 20
 
 
 @dataclass(slots=True)
-class Dropped:
-    """Removed bytes: their file, offset, size, reason and keys, and where they are saved."""
-
-    file: str
-    offset: int
-    bytes: int
-    why: str
-    keys: list[str]
-    saved: str
-
-
-@dataclass(slots=True)
-class RepairReport(Showable):
+class RepairReport(JobReport):
     """The result of `repair`.
 
     Attributes:
@@ -80,11 +68,23 @@ class RepairReport(Showable):
             "dropped": [{name: getattr(item, name) for name in Dropped.__slots__} for item in self.dropped],
             "remaining": [error.as_dict() for error in self.remaining],
             "prepared": self.prepared.as_dict() if self.prepared else None,
+            "dry_run": self.planned(),
         }
 
 
-def repair(url: str | os.PathLike[str], *, workers: int | None = None, progress: bool = True) -> RepairReport:
+@can_run_dry
+def repair(
+    url: str | os.PathLike[str],
+    *,
+    dry_run: bool = False,  # noqa: ARG001 - see `can_run_dry`
+    workers: int | None = None,
+    progress: bool = True,
+) -> RepairReport:
     """Truncate incomplete tails of tar shards (or remove invalid lines of a JSONL file) and index the rest.
+
+    Args:
+        dry_run: change nothing; the report has what would be removed and written. The data is read.
+        workers: threads for scanning.
 
     Raises:
         NotFound: there is no dataset at `url`.
@@ -113,7 +113,7 @@ def _repair(found: Found, url: str, workers: int | None, progress: bool) -> Repa
         with suppress(FeedmillError):  # an unreadable index cannot show which excluded samples are lost
             excluded = _excluded(found.store)
     folder = f"{found.path}.repair" if found.path else ".nv-meta/repair"
-    journal = _Journal(found.store, folder, excluded)
+    journal = RepairJournal(found.store, folder, excluded)
     if found.format.repair == "lines":
         _repair_lines(found.store, found.name, journal)
     else:
@@ -128,6 +128,9 @@ def _repair(found: Found, url: str, workers: int | None, progress: bool) -> Repa
         for scanned in scan_all(found.store, entries, workers=workers, digest=False, rescan=True):
             if scanned.scan.problem is not None:
                 report.remaining += _repair_shard(found.store, scanned, folder, journal)
+    if (dry := active()) is not None:
+        _plan(dry, found, url, report, journal, listed, workers, progress)
+        return report
     if found.format.repair != "tar":
         report.prepared = prepare(url, shards=listed, on_error=SKIP, rescan=True, workers=workers, progress=progress)
     if journal.excluded:
@@ -140,80 +143,33 @@ def _repair(found: Found, url: str, workers: int | None, progress: bool) -> Repa
     return report
 
 
-class _Taken(msgspec.Struct):
-    """Like `Dropped`, with paths relative to the store."""
-
-    file: str
-    offset: int
-    bytes: int
-    why: str
-    keys: list[str]
-    saved: str
-
-
-class _State(msgspec.Struct):
-    """Content of ``journal.json``."""
-
-    report: str
-    excluded: list[tuple[str, str]]
-    taken: list[_Taken] = []
-
-
-class _Journal:
-    """The journal of a repair, written before each removal, so that the next repair finishes a killed one.
-
-    Args:
-        folder: folder of the journal and of the removed bytes.
-        excluded: samples of the index that the split file excludes.
-
-    Attributes:
-        report: path of the report.
-        excluded: the given samples and those of the killed run, whose index may no longer exist.
-
-    Raises:
-        DataError: the journal of a killed repair cannot be read.
-    """
-
-    def __init__(self, store: Store, folder: str, excluded: set[tuple[str, str]]) -> None:
-        self._store, self._path = store, f"{folder}/journal.json"
-        self._state = self._read() or _State(_unused(store, f"{folder}/report", ".json"), [])
-        self.report = self._state.report
-        self.excluded = excluded | set(self._state.excluded)
-        self._state.excluded = sorted(self.excluded)
-
-    def _read(self) -> _State | None:
-        if not self._store.exists(self._path):
-            return None
-        try:
-            return msgspec.json.decode(self._store.read(self._path), type=_State)
-        except (msgspec.MsgspecError, UnicodeDecodeError):
-            raise DataError(
-                "invalid repair journal: expected the record of an interrupted repair",
-                file=self._store.locate(self._path),
-                kind="bad-journal",
-                fix="Inspect the removed bytes saved in the same folder, then delete this file.",
-            ) from None
-
-    def saved(self, file: str, offset: int, stem: str, suffix: str = "") -> str:
-        """Return the path for removed bytes: the one that a killed run used, or a new one."""
-        known = [taken.saved for taken in self._state.taken if (taken.file, taken.offset) == (file, offset)]
-        return known[0] if known else _unused(self._store, stem, suffix)
-
-    def note(self, taken: Sequence[_Taken] = ()) -> None:
-        """Record damage and the bytes that are about to be removed."""
-        new = {(one.file, one.offset) for one in taken}
-        kept = [one for one in self._state.taken if (one.file, one.offset) not in new]
-        self._state.taken = [*kept, *taken]
-        self._store.write_bytes(self._path, msgspec.json.encode(self._state))
-
-    def dropped(self) -> list[Dropped]:
-        """Return everything that was removed."""
-        where = self._store.locate
-        return [Dropped(where(t.file), t.offset, t.bytes, t.why, t.keys, where(t.saved)) for t in self._state.taken]
-
-    def finish(self) -> None:
-        """Delete the journal. Call this after the report is written."""
-        self._store.delete(self._path)
+def _plan(
+    dry: DryRun,
+    found: Found,
+    url: str,
+    report: RepairReport,
+    journal: RepairJournal,
+    listed: list[str] | None,
+    workers: int | None,
+    progress: bool,
+) -> None:
+    """Complete the report of a dry run. The new index is described unless it depends on what would be removed."""
+    report.dropped = journal.dropped()
+    for item in report.dropped:
+        where = item.file.rpartition("/")[2]
+        dry.skipped[f"bytes from byte {item.offset:,} of {where}: {item.why}"] = item.bytes
+    if found.format.repair != "tar" and not report.dropped:
+        report.prepared = prepare(url, shards=listed, on_error=SKIP, rescan=True, workers=workers, progress=progress)
+    else:
+        entries = [found.store.stat(found.name)] if found.path else find_shards(found.store)
+        dry.reads(entry.size for entry in entries if listed is None or entry.path in listed)
+    if found.format.repair != "tar" and report.dropped:
+        written = [jsonl.idx_name(found.name)] if found.path else [f"{database.META}/"]
+        for path in written:
+            dry.writes(found.store, path)
+    if report.dropped or report.remaining:
+        dry.writes(found.store, journal.report)
+    dry.warnings += [f"not in the index: {error}" for error in report.remaining]
 
 
 def _excluded(store: Store) -> set[tuple[str, str]]:
@@ -258,7 +214,7 @@ def _missing(store: Store, shard: str) -> DataError:
     )
 
 
-def _repair_shard(store: Store, scanned: Scanned, folder: str, journal: _Journal) -> list[DataError]:
+def _repair_shard(store: Store, scanned: Scanned, folder: str, journal: RepairJournal) -> list[DataError]:
     """Truncate the incomplete tail of a shard. Return the damage that cannot be repaired."""
     problem = scanned.scan.problem
     assert problem is not None
@@ -268,7 +224,9 @@ def _repair_shard(store: Store, scanned: Scanned, folder: str, journal: _Journal
         return [problem]
     shard, end, size = scanned.shard, int(scanned.scan.starts[whole]), scanned.record.size
     saved = journal.saved(shard, end, f"{folder}/{shard.replace('/', '__')}.from-{end}")
-    journal.note([_Taken(shard, end, size - end, str(problem), _keys_from(scanned.scan, whole), saved)])
+    journal.note([Taken(shard, end, size - end, str(problem), _keys_from(scanned.scan, whole), saved)])
+    if active() is not None:
+        return []
     with store.write(saved) as out:
         _copy(store, shard, end, size, out)
     with store.write(shard) as out:
@@ -323,16 +281,7 @@ def _copy(store: Store, path: str, begin: int, end: int, out: BinaryIO) -> None:
         out.write(store.read(path, at, min(_STEP, end - at)))
 
 
-def _unused(store: Store, stem: str, suffix: str) -> str:
-    """Return an unused path, so that bytes saved by earlier repairs are kept."""
-    path, number = f"{stem}{suffix}", 1
-    while store.exists(path):
-        number += 1
-        path = f"{stem}-{number}{suffix}"
-    return path
-
-
-def _repair_lines(store: Store, name: str, journal: _Journal) -> None:
+def _repair_lines(store: Store, name: str, journal: RepairJournal) -> None:
     with store.local_copy(name) as local:
         buffer = np.memmap(local, np.uint8, "r") if local.stat().st_size else np.zeros(0, np.uint8)
         found = index_lines(np.asarray(buffer))
@@ -351,9 +300,11 @@ def _repair_lines(store: Store, name: str, journal: _Journal) -> None:
     saved = journal.saved(name, first, f"{name}.repair/bad-lines", ".jsonl")
     sizes = np.diff(found.starts)
     journal.note(
-        [_Taken(name, int(found.starts[i]), int(sizes[i]), "not a JSON object", [], saved) for i in sorted(bad)]
+        [Taken(name, int(found.starts[i]), int(sizes[i]), "not a JSON object", [], saved) for i in sorted(bad)]
     )
     splits = jsonl_splits.read_splits(store, name)
+    if active() is not None:
+        return
     with store.write(name) as kept, store.write(saved) as out:  # the inner one is published first
         for low in range(0, len(sizes), 4096):
             begins = found.starts[low : min(low + 4096, len(sizes))]

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from feedmill.errors import DataError
-from feedmill.notebooks import Showable
+from feedmill.jobs.dry_run import JobReport
 
 
 @dataclass(slots=True)
-class PrepareReport(Showable):
+class PrepareReport(JobReport):
     """The result of `prepare`.
 
     Attributes:
@@ -43,4 +43,9 @@ class PrepareReport(Showable):
     def as_dict(self) -> dict[str, Any]:
         """Return plain data for ``--json``."""
         plain = {name: getattr(self, name) for name in self.__slots__ if name != "left_out"}
-        return {**plain, "seconds": round(self.seconds, 3), "left_out": [e.as_dict() for e in self.left_out]}
+        return {
+            **plain,
+            "dry_run": self.planned(),
+            "seconds": round(self.seconds, 3),
+            "left_out": [e.as_dict() for e in self.left_out],
+        }

@@ -7,6 +7,7 @@
 - `work.py`: `Work`, the lock, identity, finished units (`units.py`) and staged outputs of one job, in the store of its
   output, and their publication; `alone` takes only the lock; `settle` is for readers. `unfinished.py`: the state that
   a killed job left.
+- `dry_run.py`: what a verb would do, without doing it: `DryRun`, and the parameter ``dry_run`` of verbs.
 - `policy.py`: the `on_error` policies and error budgets.
 - `progress.py`: signs of life: a bar, or lines; `amounts.py`: sizes and durations as text.
 """

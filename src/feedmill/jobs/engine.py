@@ -10,6 +10,7 @@ stages of the verbs called there to that engine. Runs without a stage name (smal
 
 from __future__ import annotations
 
+import contextlib
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -147,6 +148,16 @@ def current() -> Engine | None:
     """Return the engine in use; None for processes of this machine."""
     found = _current.get()
     return found[1] if found is not None and found[0] == os.getpid() else None
+
+
+@contextlib.contextmanager
+def without_engine() -> Iterator[None]:
+    """Make the verbs called in a block use processes of this machine, also inside the block of an engine."""
+    token = _current.set(None)
+    try:
+        yield
+    finally:
+        _current.reset(token)
 
 
 def share() -> None:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Collection
 
 from feedmill.errors import FeedmillError, NotFound, StorageError
+from feedmill.jobs.dry_run import active
 from feedmill.jobs.engine import current, is_alone, part_name
 from feedmill.jobs.threads import ordered_map
 from feedmill.jobs.unfinished import JOB, local_scratch_of, place_of, scratch_of
@@ -32,6 +33,10 @@ class Held:
         self._fresh, self._open = "", True
         self._claim: Claim | None = None
         self._locks: list[FileLock] = []
+        if active() is not None:
+            self._open = False
+            self._refuse_busy(target.locate(name))
+            return
         try:
             if isinstance(self._scratch, LocalStore):
                 self._lock_folder(self._scratch, target.locate(name), patience)
@@ -49,6 +54,18 @@ class Held:
         self._locks.append(scratch.lock(LOCK, what=what, file=file, patience=patience, shared=self._shared))
         if self._shared:
             self._locks.append(scratch.lock(LOCK + part_name(), what="this part is already running", file=file))
+
+    def _refuse_busy(self, file: str) -> None:
+        """Raise `StorageError` if another process of this machine has the lock, without creating the lock file."""
+        if not isinstance(self._scratch, LocalStore):
+            return
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            opened = os.open(os.path.join(self._scratch.root, LOCK), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            try:
+                FileLock.of(opened, shared=True).close()
+            except BlockingIOError:
+                fix = "Wait until it has ended, or stop it."
+                raise StorageError("another process is writing here", file=file, kind="busy", fix=fix) from None
 
     def check(self) -> None:
         """Raise `StorageError` if another process has taken over the lock of this one."""

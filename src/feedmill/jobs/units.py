@@ -21,6 +21,7 @@ from typing import BinaryIO
 import xxhash
 
 from feedmill.errors import NotFound
+from feedmill.jobs.dry_run import active
 from feedmill.jobs.threads import ordered_map
 from feedmill.storage import LocalStore, Store
 from feedmill.storage.os_errors import storage_error
@@ -99,8 +100,10 @@ class Units:
     def add(self, unit: str, facts: bytes) -> None:
         """Append a finished unit. Raises `StorageError`.
 
-        A unit whose name is not UTF-8 is not recorded, so it is processed again.
+        A unit whose name is not UTF-8 is not recorded, so it is processed again. In a dry run nothing is.
         """
+        if active() is not None:
+            return
         try:
             name = unit.encode()
         except UnicodeEncodeError:
@@ -161,6 +164,8 @@ class Units:
     def clear(self) -> None:
         """Delete all units."""
         self.close()
+        if active() is not None:
+            return
         self._whole, self._next = 0, None
         local = isinstance(self._place, LocalStore)
         for path in [*self._others(), self._name] if local else self._objects():

@@ -35,6 +35,7 @@ import orjson
 
 from feedmill.errors import ConfigError, FeedmillError, StorageError
 from feedmill.jobs.cores import available_cores
+from feedmill.jobs.dry_run import active
 from feedmill.jobs.engine import PARTS, current, is_alone, is_shared, part_name
 from feedmill.jobs.held import KEPT, LOCK, Held, delete_all, entries, names, remote
 from feedmill.jobs.threads import ordered_map
@@ -148,6 +149,11 @@ class Work:
         durable = durable or is_shared()
         trusted = self.job is not None and self.job.get("boot", boot()) == boot()
         self.resumed = trusted and self.is_of(identity)
+        if active() is not None:
+            if not self.resumed:
+                self.refuse_other(identity, overwrite=overwrite)
+                self.job = {"version": VERSION, "identity": self._plain(identity), **facts}
+            return self.resumed
         if self.resumed:
             if not durable and "boot" not in self.noted:
                 self.note(boot=boot())  # from now on some of the work is not synced
@@ -184,7 +190,8 @@ class Work:
         """Add facts to the job, durably. Raises `StorageError` if another process has taken over the job."""
         self._held.check()
         job = {**(self.job or {"version": VERSION, "identity": None}), **facts}
-        self.place.write_bytes(JOB, self._encoded(job))
+        if active() is None:
+            self.place.write_bytes(JOB, self._encoded(job))
         self.job = job
 
     def publish(self, moves: Sequence[tuple[str, str]], deletes: Sequence[str], **facts: Any) -> None:
@@ -204,13 +211,15 @@ class Work:
 
     def roll_forward(self) -> bool:
         """Finish an interrupted publication. Return whether the outputs are published."""
+        if self.noted.get("half") and active() is not None:
+            raise interrupted(self.target, self.noted)
         if self.noted.get("half"):
             self.job = roll_forward(self.target, self.place, self.noted)
         return bool(self.noted.get("published"))
 
     def sweep(self, keep: Collection[str]) -> None:
         """Delete all staged outputs except `keep`: those that other options or changed inputs left."""
-        if is_alone():  # otherwise other parts may be writing
+        if is_alone() and active() is None:  # otherwise other parts may be writing
             self._remove_all({*keep, LOCK, JOB, UNITS, PARTS})
 
     def _remove_all(self, keep: Collection[str]) -> None:
@@ -231,6 +240,8 @@ class Work:
 
     def clear(self) -> None:
         """Delete the job and all its unfinished work."""
+        if active() is not None:
+            return
         self.units.clear()
         self.place.delete(JOB)
         if is_alone():
@@ -239,6 +250,8 @@ class Work:
 
     def finish(self) -> None:
         """Remove the work folder of a finished job: first the units, then `job.json`. Raises as `note`."""
+        if active() is not None:
+            return
         self._held.check()
         if current() is not None:
             _abort_uploads(self.place, self.scratch)
@@ -297,6 +310,8 @@ def alone(target: Store, name: str = "") -> Iterator[Store]:
     _mine.add(mine)
     try:
         job = unfinished(target, name)
+        if job is not None and job.get("half") and active() is not None:
+            raise interrupted(target, job)
         if job is not None and job.get("half"):
             roll_forward(target, place_of(target, name), job)
         yield place
@@ -317,6 +332,8 @@ def settle(target: Store, name: str = "", *, indexed: bool = True) -> None:
     """
     job = unfinished(target, name) if target.is_local else None
     if job is not None and job.get("half"):
+        if active() is not None:
+            raise interrupted(target, job)
         try:
             with contextlib.closing(Held(target, name, patience=_PATIENCE)):
                 job = unfinished(target, name)
@@ -330,6 +347,8 @@ def settle(target: Store, name: str = "", *, indexed: bool = True) -> None:
 
 def tidy(target: Store, name: str = "", identity: Mapping[str, Any] | None = None) -> None:
     """Remove the work folder of a finished job (with this identity) whose process was killed while removing it."""
+    if active() is not None:
+        return
     places = [place_of(target, name), scratch_of(target, name)]
     places += [] if target.is_local else [local_scratch_of(target, name)]
     if any(os.path.isdir(p.root) if isinstance(p, LocalStore) else entries(p) for p in places):

@@ -225,6 +225,10 @@ class DolmaFolder:
             "dtype": dtype.str,
         }
 
+    def planned(self) -> Iterator[tuple[Store, str]]:
+        """See `JobOutput`."""
+        yield self.store, "/"
+
     def identity(self) -> Iterator[str]:
         """See `JobOutput`."""
         yield repr(sorted(self._words.items()))

@@ -10,6 +10,7 @@ import xxhash
 
 from feedmill.errors import ConfigError
 from feedmill.formats.tokens.base import Int64s, Tokens
+from feedmill.jobs.dry_run import can_run_dry
 from feedmill.tokens.corpus import Corpus, open_corpus
 from feedmill.tokens.gather import gathered
 from feedmill.tokens.rewrite import Report, start
@@ -19,6 +20,7 @@ from feedmill.tokens.units import Documents, lengths_of
 Bools = npt.NDArray[np.bool_]
 
 
+@can_run_dry
 def filter(
     inputs: Sequence[str],
     output: str,
@@ -32,6 +34,7 @@ def filter(
     mixed_tokenizers: bool = False,
     drop_loss: bool = False,
     allow_empty: bool = False,
+    dry_run: bool = False,  # noqa: ARG001 - see `can_run_dry`
     overwrite: bool = False,
     progress: bool | None = None,
 ) -> Report:
@@ -44,7 +47,7 @@ def filter(
         keep: keep only documents with these numbers.
         drop: drop documents with these numbers.
         predicate: called with a document's number and tokens; returns whether to keep it.
-        token_size, mixed_tokenizers, drop_loss, allow_empty, overwrite: as in `feedmill.tokens.merge.merge`.
+        token_size, mixed_tokenizers, drop_loss, allow_empty, dry_run, overwrite: as in `feedmill.tokens.merge.merge`.
 
     Returns:
         A report; `left_out` counts documents by the first test that they failed.

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import os
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
 
 from feedmill.errors import ConfigError
+from feedmill.jobs.dry_run import JobReport, active, can_run_dry
 from feedmill.jobs.engine import Where, current, key_of
 from feedmill.jobs.policy import RAISE, on_error_policy, skips
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run
 from feedmill.jobs.work import alone
-from feedmill.notebooks import Showable
-from feedmill.storage import canonical_location, open_store, split_url
+from feedmill.storage import Store, canonical_location, open_store, split_url
 
 
 @dataclass
-class IndexReport(Showable):
+class IndexReport(JobReport):
     """Report of `index`.
 
     Attributes:
@@ -42,12 +42,14 @@ class IndexReport(Showable):
         return asdict(self)
 
 
+@can_run_dry
 def index(
     path: str | os.PathLike[str],
     output: str | os.PathLike[str] | None = None,
     *,
     on_error: str = RAISE,
     workers: int | None = None,
+    dry_run: bool = False,  # noqa: ARG001 - see `can_run_dry`
     overwrite: bool = False,
     eos: int | None = None,
     token_size: int | None = None,
@@ -61,6 +63,7 @@ def index(
         output: path of the index; default: next to the file. Bounds are always written next to their file.
         on_error: ``"raise"`` at a line that is not JSON, or ``"skip"`` such lines and list them.
         workers: number of processes; default: one per core for large files.
+        dry_run: write nothing; the report has what would be written. Lines are read, to find invalid ones.
         overwrite: overwrite an existing index.
         eos: for flat token files (``.bin`` or ``.npy`` of nanoGPT, llm.c, OLMo-core): id of the end-of-text token.
         token_size: for those without a header: bytes per token, 1, 2, 4 or 8.
@@ -77,11 +80,13 @@ def index(
     store = open_store(folder)
     if name.endswith(".pbin"):
         from feedmill.formats.tokens.bounds import bounds_path
-        from feedmill.formats.tokens.pbin import write_bounds
+        from feedmill.formats.tokens.pbin import documents_of, write_bounds
 
         if output is not None:
             raise ConfigError("bounds are always written next to their file", file=output, fix="Omit --output.")
         bounds = bounds_path(name)
+        if active() is not None:
+            return _planned(store, name, bounds, "bounds", documents_of(store, name))
         with alone(store, bounds) as work:
             where = Where("indexing", key_of(store.locate(name), store.stat(name).version), work)
             (entries,) = run(partial(write_bounds, store), [name], where=where)
@@ -115,10 +120,23 @@ def index(
         bar = stack.enter_context(Progress("indexing", store.stat(name).size, "B", progress))
         shared = None if current() is None else stack.enter_context(alone(out_store, out_name))
         found = index_lines(store, name, drop=skip_bad, workers=workers, progress=bar, folder=shared)
+        bad = [line._asdict() for line in found.bad]
+        if active() is not None:
+            report = _planned(store, name, out_name, "raw", len(found.starts), out_store)
+            return replace(report, path=path, index=target, dropped=found.dropped, bad=bad)
         with out_store.write(out_name) as file:
             write_pairs(file, found.starts, found.lengths)
-    bad = [line._asdict() for line in found.bad]
     return IndexReport(path, target, "raw", len(found.starts), found.dropped, bad)
+
+
+def _planned(store: Store, name: str, index: str, kind: str, entries: int, out: Store | None = None) -> IndexReport:
+    """Add an index to the current dry run; return the expected report."""
+    dry, out = active(), out or store
+    assert dry is not None
+    dry.reads([store.stat(name).size])
+    dry.writes(out, index)
+    dry.counts["lines" if kind == "raw" else "documents"] = entries
+    return IndexReport(store.locate(name), out.locate(index), kind, entries)
 
 
 def _index_flat(
@@ -126,7 +144,7 @@ def _index_flat(
 ) -> IndexReport:
     """Write the bounds of documents of a flat token file. Raises as `index`."""
     from feedmill.formats.tokens.bounds import bounds_path
-    from feedmill.formats.tokens.flat_files import is_flat, write_flat_bounds
+    from feedmill.formats.tokens.flat_files import flat_bounds, is_flat, write_flat_bounds
 
     folder, name = split_url(path)
     store = open_store(folder)
@@ -152,5 +170,8 @@ def _index_flat(
         raise ConfigError(
             "the index already exists", file=store.locate(bounds), kind="exists", fix="Add --overwrite to replace it."
         )
+    if active() is not None:
+        found = flat_bounds(store, name, eos, token_size=token_size, vocab_size=vocab_size)
+        return _planned(store, name, bounds, "bounds", len(found[1]) - 1)
     entries = write_flat_bounds(store, name, eos, token_size=token_size, vocab_size=vocab_size)
     return IndexReport(path, store.locate(bounds), "bounds", entries)

@@ -24,13 +24,13 @@ from feedmill.documents.file import DocumentFile, Unit
 from feedmill.documents.units import UNIT_BYTES
 from feedmill.errors import ConfigError, DataError, EmptyResult, refuse_empty
 from feedmill.formats.tokens.manifest import Skipped, TokenManifest
+from feedmill.jobs.dry_run import JobReport, active
 from feedmill.jobs.engine import Where, key_of
 from feedmill.jobs.policy import RAISE, OnError
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run
 from feedmill.jobs.unfinished import is_unfinished
 from feedmill.jobs.work import Work, tidy
-from feedmill.notebooks import Showable
 from feedmill.storage import Store
 from feedmill.tokens.tokenizer import Tokenizer
 from feedmill.tokens.work import EXAMPLES, EncodedUnit, EncodeSpec, EncodeTask, encode_unit, offer, tasks_of
@@ -56,7 +56,7 @@ class JobOptions:
 
 
 @dataclass(kw_only=True)
-class Counts(Showable):
+class Counts(JobReport):
     """Counts of a run that encodes documents.
 
     Attributes:
@@ -125,6 +125,9 @@ class JobOutput(Protocol):
     @property
     def name(self) -> str: ...
 
+    def planned(self) -> Iterator[tuple[Store, str]]:
+        """Yield store and path of each file to write, for a dry run; see `feedmill.jobs.dry_run.PlannedFile`."""
+
     @property
     def files(self) -> Sequence[DocumentFile]: ...
 
@@ -189,6 +192,11 @@ class EncodeJob:
                 raise error
         with Work(output.store, output.name) as work:
             work.begin(identity, keep_staged=True)
+            if (dry := active()) is not None:
+                from feedmill.tokens.dry_run import plan_job
+
+                plan_job(dry, self)
+                return
             tasks = tasks_of(work, output.units(options.unit_bytes), self.spec, options.workers, keep=self.marks)
             output.report.units = len(tasks)
             offer(self.tokenizer)
@@ -215,6 +223,11 @@ class EncodeJob:
             skipped_examples=self.output.report.skipped_examples,
             options={"job": self.key, **options},
         )
+
+    def count(self, done: Sequence[EncodedUnit]) -> None:
+        """Add finished units to the counts of the report. Raises DataError for one that stopped at a document."""
+        for _ in _in_order([unit.task for unit in done], done, self.output.report):
+            pass
 
     def _is_complete(self) -> bool:
         """Return whether the output is complete and of this job. If so, set the counts of the report."""
@@ -264,7 +277,7 @@ def _in_order(
     line = 0
     for task, done in zip(tasks, results, strict=True):
         facts = done.facts
-        if task.units[0].begin == 0:  # first unit of its file
+        if not task.units or task.units[0].begin == 0:  # first unit of its file
             line = 0
         if done.bad is not None:
             file, row = task.place(facts, done.bad[0])

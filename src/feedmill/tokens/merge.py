@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from feedmill.errors import ConfigError
 from feedmill.formats.tokens.base import Form, Int64s, Tokens
+from feedmill.jobs.dry_run import active, can_run_dry
 from feedmill.storage import open_store, paths_of, split_url
 from feedmill.storage.limits import parse_size
 from feedmill.tokens.corpus import Corpus, open_corpus
@@ -34,6 +35,7 @@ from feedmill.tokens.targets import (
 from feedmill.tokens.units import Chunks, Documents, Units, in_blocks, lengths_of
 
 
+@can_run_dry
 def merge(
     inputs: Sequence[str | os.PathLike[str]],
     output: str | os.PathLike[str],
@@ -49,6 +51,7 @@ def merge(
     drop_loss: bool = False,
     allow_empty: bool = False,
     learn_between: tuple[int, int] | None = None,
+    dry_run: bool = False,  # noqa: ARG001 - see `can_run_dry`
     overwrite: bool = False,
     workers: int | None = None,
     progress: bool | None = None,
@@ -75,6 +78,7 @@ def merge(
         allow_empty: write the output even if it has no documents.
         learn_between: ids of a begin and an end marker: write a loss mask that selects the tokens between them in each
             document; see `feedmill.tokens.instruct.between`.
+        dry_run: write nothing; the report has what would be written.
         overwrite: overwrite existing files.
         workers: processes that write files; default: one per core if there are several files and much to do.
 
@@ -119,7 +123,7 @@ def merge(
         elif len(pieces) == 1:
             warn_of_one_file(output, min(corpus.tokens, max_tokens or corpus.tokens) * form.token_size)
         done = run.write(units, numbered_parts(output, pieces), mask=mask, numbered=output, allow_empty=allow_empty)
-        if form.format == "ds" and has_parts(output):
+        if form.format == "ds" and has_parts(output) and active() is None:
             _write_total(output, form, sum(d.tokens for d in done))
         report = run.finish()
         count_left_out(report, units, sum(len(piece) for piece in pieces))

@@ -21,6 +21,8 @@ from feedmill.storage.hashed import hashed_store
 
 FORMATS: Final[dict[str, tuple[str, ...]]] = {name: target.ends for name, target in targets().items() if target.ends}
 """Format -> suffixes of a dataset's files; the first one identifies the dataset."""
+_BESIDE = (".loss", ".bounds")
+"""Suffixes of files that only some datasets have."""
 LINES = "jsonl"
 """Format of lines of text, which rewriting verbs treat as documents of bytes."""
 _NEWLINE = 10
@@ -114,6 +116,16 @@ class LineWriter:
 def main_file(path: str) -> str:
     """Return the file that identifies a target: it is published last, and the manifest is named after it."""
     return path[:-4] + ".idx" if path.endswith(".bin") else path
+
+
+def data_files(format: str, stem: str) -> list[str]:
+    """Return the files that every dataset of a token format has; the largest one, with the tokens, is the first.
+
+    >>> data_files("megatron", "x"), data_files("pbin", "x")
+    (['x.bin', 'x.idx'], ['x.pbin'])
+    """
+    found = [stem + end for end in FORMATS[format] if not end.endswith(_BESIDE)]
+    return sorted(found, key=lambda name: not name.endswith(".bin"))
 
 
 def sizes_of(format: str, store: Store, stem: str) -> dict[str, int]:

@@ -20,17 +20,17 @@ from feedmill.errors import ConfigError, refuse_empty
 from feedmill.formats.jsonl.splits import splits_name
 from feedmill.formats.offsets import hash_words
 from feedmill.formats.tokens.base import Form
+from feedmill.jobs.dry_run import DryRun, JobReport, active
 from feedmill.jobs.engine import Where
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run
 from feedmill.jobs.work import Work
-from feedmill.notebooks import Showable
 from feedmill.storage import canonical_location, open_store, split_url
 from feedmill.storage.cache.copies import forget_copies
 from feedmill.tokens.corpus import Corpus
-from feedmill.tokens.outputs import LINES, main_file
-from feedmill.tokens.targets import Part, higher_parts, remove_part
-from feedmill.tokens.units import Units
+from feedmill.tokens.outputs import FORMATS, LINES, data_files, main_file
+from feedmill.tokens.targets import Part, file_bytes, higher_parts, remove_part
+from feedmill.tokens.units import Units, in_blocks, lengths_of
 from feedmill.tokens.write_part import Mask, PartJob, PartTask, WrittenFile, main_of, remove_marks, write_part
 
 PARALLEL_FROM = 64 << 20
@@ -38,7 +38,7 @@ PARALLEL_FROM = 64 << 20
 
 
 @dataclass
-class Report(Showable):
+class Report(JobReport):
     """Report of a verb.
 
     Attributes:
@@ -81,7 +81,8 @@ class Rewriting:
     Attributes:
         key: identifies the outputs.
         options: options for the manifests.
-        seed: the given seed, or one drawn at the first start; `seeded`: whether it is used.
+        seed: the given seed, or one drawn at the first start; `seeded`: whether it is used; `seed_known`: whether the
+            next run has it, too: a dry run draws one for itself.
         workers: processes that write files; None for one per core if there is enough to do.
         writing: whether outputs may have been written.
         written: all finished files.
@@ -94,6 +95,7 @@ class Rewriting:
     options: dict[str, Any]
     seed: int
     seeded: bool
+    seed_known: bool
     overwrite: bool
     workers: int | None
     progress: bool | None
@@ -133,6 +135,8 @@ class Rewriting:
             if not self.work.noted.get("checked"):
                 self._refuse_existing([*(part.path for part in parts), *higher])
                 self.work.note(checked=True)  # what is there from now on is of this job
+        if (dry := active()) is not None:
+            return self._plan(dry, units, parts, higher)
         self.writing = True
         unit = "B" if lines else "tokens"
         job = PartJob(
@@ -160,6 +164,28 @@ class Rewriting:
                     bar.advance(max(0, tokens - bar.done))  # what other processes have written
         for path in reversed(higher):  # a killed run then finds the remaining ones
             remove_part(path, self.form.format)
+        return self.written
+
+    def _plan(self, dry: DryRun, units: Units, parts: Sequence[Part], higher: Sequence[str]) -> list[WrittenFile]:
+        """Add the parts to a dry run; return them as they would be written."""
+        lines = self.form.format == LINES
+        dry.reads(store.stat(shard.path).size for store, shard in self.corpus.shards)
+        for part in parts:
+            documents = int(in_blocks(units.documents, part.numbers).sum())
+            done = WrittenFile(part.path, documents, int(lengths_of(units, part.numbers).sum()))
+            store, main = main_of(part.path)
+            exact = len(parts) == 1 or not self.seeded or self.seed_known
+            size = file_bytes(self.form, done.tokens, 0 if lines else documents) if exact else None
+            stem = "" if lines else main.removesuffix(FORMATS[self.form.format][0])
+            for number, path in enumerate([main] if lines else data_files(self.form.format, stem)):
+                dry.writes(store, path, None if number else size)
+            self.written.append(done)
+        for store, main in map(main_of, higher):
+            dry.deletes_all(store, [main])
+        noun = ("lines", "bytes") if lines else ("documents", "tokens")
+        dry.counts |= {noun[0]: sum(d.documents for d in self.written), noun[1]: sum(d.tokens for d in self.written)}
+        if self.seeded:
+            dry.counts["seed"] = str(self.seed) if self.seed_known else "drawn at random"
         return self.written
 
     def _workers(self) -> int | None:
@@ -192,7 +218,7 @@ class Rewriting:
             self.options["verb"],
             len(shards),
             self.written,
-            seed=self.seed if self.seeded else None,
+            seed=self.seed if self.seeded and self.seed_known else None,
             resumed=sum(done.reused for done in self.written),
             notes=notes,
             **fields,
@@ -231,6 +257,7 @@ def start(
     """
     _refuse_inputs(corpus, [target])
     seed = seed if seeded else 0
+    drawn = seed is None
     facts = {"inputs": corpus.facts(), "form": asdict(form), "target": target, **options, **more, "seed": seed}
     try:
         text = orjson.dumps(facts, default=str, option=orjson.OPT_SORT_KEYS).decode()
@@ -241,7 +268,8 @@ def start(
     with Work(open_store(folder), name) as work:
         with work.beginning():  # parts of a job array must have the same seed
             work.refuse_other(identity, overwrite=overwrite)
-            if not work.begin(identity, seed=secrets.randbits(31) if seed is None else seed):
+            begun = work.begin(identity, seed=secrets.randbits(31) if seed is None else seed)
+            if not begun and active() is None:
                 remove_marks(work.scratch)
         seed = int(work.noted["seed"])
         rewriting = Rewriting(
@@ -252,6 +280,7 @@ def start(
             options={**options, "seed": seed} if seeded else options,
             seed=seed,
             seeded=seeded,
+            seed_known=active() is None or not drawn or work.resumed,
             overwrite=overwrite,
             workers=workers,
             progress=progress,

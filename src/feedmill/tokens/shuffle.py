@@ -10,6 +10,7 @@ import numpy as np
 
 from feedmill.errors import ConfigError
 from feedmill.formats.tokens.base import Int64s
+from feedmill.jobs.dry_run import can_run_dry
 from feedmill.storage import paths_of
 from feedmill.tokens.corpus import Corpus, open_corpus
 from feedmill.tokens.merge import count_left_out, divided, divided_by_size, limited, note_larger
@@ -21,6 +22,7 @@ from feedmill.tokens.units import Chunks, Documents, Units
 Order = Literal["feedmill", "modalities", "datatrove"]
 
 
+@can_run_dry
 def shuffle(
     inputs: Sequence[str | os.PathLike[str]],
     output: str | os.PathLike[str],
@@ -35,6 +37,7 @@ def shuffle(
     mixed_tokenizers: bool = False,
     drop_loss: bool = False,
     allow_empty: bool = False,
+    dry_run: bool = False,  # noqa: ARG001 - see `can_run_dry`
     overwrite: bool = False,
     workers: int | None = None,
     progress: bool | None = None,
@@ -52,7 +55,7 @@ def shuffle(
             document per chunk. With datatrove's order the tail of each file is dropped.
         documents_too: shuffle documents first, then chunks of them.
         max_tokens_per_file: start a new file once a file has more tokens.
-        max_file_size, token_size, mixed_tokenizers, drop_loss, allow_empty, overwrite, workers: as in `merge`.
+        max_file_size, token_size, mixed_tokenizers, drop_loss, allow_empty, dry_run, overwrite, workers: as in `merge`.
 
     Returns:
         A report; `seed` is the one that was used.

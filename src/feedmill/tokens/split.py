@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from feedmill.errors import ConfigError
 from feedmill.formats.tokens.base import Int64s
+from feedmill.jobs.dry_run import can_run_dry
 from feedmill.storage import paths_of
 from feedmill.tokens.corpus import open_corpus
 from feedmill.tokens.orders import Numbers, chunk_range, parts_by_ratio
@@ -24,6 +25,7 @@ SplitPlan = Mapping[str, Sequence[int | Sequence[int]]]
 """Part -> its documents: numbers, or pairs ``[first, stop]``; ``stop`` is excluded."""
 
 
+@can_run_dry
 def split(
     inputs: Sequence[str | os.PathLike[str]],
     output: str | os.PathLike[str],
@@ -36,6 +38,7 @@ def split(
     mixed_tokenizers: bool = False,
     drop_loss: bool = False,
     allow_empty: bool = False,
+    dry_run: bool = False,  # noqa: ARG001 - see `can_run_dry`
     overwrite: bool = False,
     workers: int | None = None,
     progress: bool | None = None,
@@ -50,7 +53,8 @@ def split(
             order.
         plan: part -> its documents. A document can be in several parts; documents in no part are dropped and counted.
         seed: seed for `ratio`; drawn at random and reported by default.
-        token_size, mixed_tokenizers, drop_loss, allow_empty, overwrite, workers: as in `feedmill.tokens.merge.merge`.
+        token_size, mixed_tokenizers, drop_loss, allow_empty, dry_run, overwrite, workers: as in
+            `feedmill.tokens.merge.merge`.
 
     Raises:
         EmptyResult: no part has a document.

@@ -22,7 +22,7 @@ from feedmill.formats.tokens.manifest import TokenManifest, read_manifest, with_
 from feedmill.jobs.work import Work
 from feedmill.storage import Store
 from feedmill.tokens.job import EncodeJob
-from feedmill.tokens.outputs import Output
+from feedmill.tokens.outputs import Output, data_files
 from feedmill.tokens.spill import Documents, read_piece
 from feedmill.tokens.tokenizer import Tokenizer
 from feedmill.tokens.work import EncodedUnit
@@ -110,6 +110,14 @@ class TokenFiles:
     def name(self) -> str:
         """See `JobOutput`."""
         return self.outputs[0].stem
+
+    def planned(self) -> Iterator[tuple[Store, str]]:
+        """See `JobOutput`."""
+        for out in self.outputs:
+            if out.sequence:
+                yield out.store, f"{out.stem}/"
+            else:
+                yield from ((out.store, path) for path in data_files(out.format, out.stem))
 
     def identity(self) -> Iterator[str]:
         """See `JobOutput`."""

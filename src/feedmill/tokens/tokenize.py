@@ -16,6 +16,7 @@ from feedmill.documents.units import UNIT_BYTES
 from feedmill.errors import ConfigError
 from feedmill.formats.registry import targets
 from feedmill.formats.tokens.manifest import TokenManifest
+from feedmill.jobs.dry_run import can_run_dry
 from feedmill.jobs.policy import RAISE, OnError, on_error_policy, skips
 from feedmill.storage.limits import parse_size
 from feedmill.tokens.encode import Encoding
@@ -112,6 +113,7 @@ class TokenizeReport(Counts):
         self.left_over = max(int(manifest.options.get("left_over", 0)) for manifest in manifests)
 
 
+@can_run_dry
 def tokenize(
     inputs: Sequence[str | os.PathLike[str] | DocumentFile] | str | os.PathLike[str],
     output: str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]],
@@ -144,6 +146,7 @@ def tokenize(
     chat_mask: ChatMask = "auto",
     chat_template_args: Mapping[str, Any] | None = None,
     unit_bytes: int = UNIT_BYTES,
+    dry_run: bool = False,  # noqa: ARG001 - see `can_run_dry`
     progress: bool | None = None,
 ) -> TokenizeReport:
     """Tokenize documents into token files.
@@ -187,6 +190,7 @@ def tokenize(
         chat_template_args: further variables of the template, such as ``{"enable_thinking": False}``, with values that
             JSON can hold. A row's own ``chat_template_kwargs`` come before them.
         unit_bytes: approximate bytes of input per unit of work.
+        dry_run: write nothing; the report has what would be written. The first documents of each file are tokenized.
         progress: whether to show a progress bar; None: only if stderr is a terminal.
 
     Raises:

@@ -162,6 +162,17 @@ def encode_unit(task: EncodeTask) -> EncodedUnit:
     return EncodedUnit(task, facts)
 
 
+def encode_read(task: EncodeTask, batches: Iterable[Batch], facts: PieceFacts) -> EncodedUnit:
+    """Encode documents that were read, for a dry run: only `facts` and the first invalid document are kept."""
+    try:
+        for found, _ in _encoded(batches, tokenizer_of(task.spec), task.spec, facts):
+            facts.documents += len(found.lengths)
+            facts.tokens += int(found.lengths.sum())
+    except _Stopped as stop:
+        return EncodedUnit(task, facts, bad=stop.bad)
+    return EncodedUnit(task, facts)
+
+
 def _batches(units: tuple[Unit, ...], reader: Reader, facts: PieceFacts) -> Generator[Batch, None, None]:
     """Yield the documents of units, with rows numbered across all of them. Small batches are joined."""
     joined, size, base = Batch(), 0, 0

@@ -17,17 +17,19 @@ from feedmill.formats.base import Dataset, Sample
 from feedmill.formats.energon import prepared as energon
 from feedmill.formats.offsets import hash_words
 from feedmill.formats.tar.dataset import TarDataset
+from feedmill.jobs.dry_run import active, can_run_dry
 from feedmill.jobs.policy import RAISE, on_error_policy, renamed_parameters, skips
 from feedmill.samples.encode import Encode, Encoder
 from feedmill.samples.open import open as open_dataset
 from feedmill.storage import open_store
 from feedmill.writing.copying import Piece, bounded, open_source, refuse_duplicate_parts
 from feedmill.writing.destination import Destination
+from feedmill.writing.dry_run import read_by, scans_of
 from feedmill.writing.encoding import Encoded, Encoding
 from feedmill.writing.fields import Taker, is_about
 from feedmill.writing.layout import Layout
 from feedmill.writing.present import need_local, need_prepared
-from feedmill.writing.rewrite import Change, Rewrite, RewriteReport
+from feedmill.writing.rewrite import Change, Rewrite, RewriteReport, plan_rewrite
 from feedmill.writing.shard import Shard, ShardFile
 from feedmill.writing.work import identity
 from feedmill.writing.write import batches, write_shards
@@ -73,6 +75,26 @@ class _Column:
             found = next(read)
             yield sample, {name: found.raw(name) for name in (found if self.parts is None else self.parts)}
 
+    def matched(self, url: str, shards: Sequence[Sequence[str]]) -> list[int]:
+        """Return how many samples of each shard, given by their keys, get parts, for a dry run.
+
+        All keys are looked up, and the parts of the first sample of each shard. A function is called for these only.
+
+        Raises as the real run for a key that the source lacks, and for a part that exists already.
+        """
+        dry = active()
+        assert dry is not None
+        if isinstance(self.source, Dataset):
+            read_by(dry, self.source)
+        counts, dataset = [], open_source(url)
+        for keys in shards:
+            known = [key for key in keys if not isinstance(self.source, Dataset) or self.has(key)]
+            counts.append(len(known))
+            first = [number for key in known[:1] if (number := _found(dataset, key)) is not None]
+            for sample, new in self.of(dataset.read_raw(first)):
+                refuse_existing(sample, new, self.overwrite)
+        return counts
+
     def has(self, key: str) -> bool:
         """Return whether the source, a dataset, has a key."""
         assert isinstance(self.source, Dataset)
@@ -94,6 +116,7 @@ class _Column:
 
 
 @renamed_parameters(replace="overwrite", missing="on_error")
+@can_run_dry
 def add_parts(
     url: str | os.PathLike[str],
     source: str | Make,
@@ -104,6 +127,7 @@ def add_parts(
     overwrite: bool = False,
     allow_empty: bool = False,
     encode: Mapping[str, Encode] | None = None,
+    dry_run: bool = False,  # noqa: ARG001 - see `can_run_dry`
     workers: int | None = None,
     progress: bool = True,
 ) -> RewriteReport:
@@ -123,6 +147,7 @@ def add_parts(
         overwrite: replace existing parts of the same name instead of raising an error.
         allow_empty: accept a source that has none of the keys.
         encode: suffix or part name -> function that returns bytes.
+        dry_run: write nothing; the report has what would be written.
         workers: processes; by default one per core.
 
     Raises:
@@ -164,6 +189,13 @@ def _in_place(
             return report
         if column.skips and not allow_empty:
             _refuse_disjoint_keys(change.shards, url, column)
+        if (dry := active()) is not None:
+            matched = column.matched(url, [shard.scan.keys for shard in change.shards])
+            plan_rewrite(dry, change, dict.fromkeys(shard.path for shard in change.shards))
+            dry.counts |= {"samples with new parts": sum(matched)}
+            report.rewritten = report.shards = len(change.shards)
+            report.samples = sum(len(shard.scan.keys) for shard in change.shards)
+            return report
         todo = {shard.path: None for shard in change.shards}
         before = {shard.path: len(shard.scan.parts) for shard in change.shards}
         make = _Adder(column)
@@ -208,16 +240,29 @@ class _Adder:
 
     def _with(self, sample: Sample, added: Mapping[str, Any]) -> dict[str, Any]:
         refuse_duplicate_parts(sample)
-        both = [name for name in added if name in sample]
-        if both and not self.column.overwrite:
-            raise DataError(
-                f"the sample already has a part {both[0]!r}",
-                file=sample.source.where,
-                record=sample.key,
-                kind="part-exists",
-                fix="Do not add this part, or replace it with overwrite=True (--overwrite).",
-            )
+        refuse_existing(sample, added, self.column.overwrite)
         return {name: sample.raw(name) for name in sample} | dict(added)
+
+
+def _found(dataset: Dataset, key: str) -> int | None:
+    """Return the number of a sample; None if a split excludes it."""
+    try:
+        return dataset.find(key)
+    except NotFound:
+        return None
+
+
+def refuse_existing(sample: Sample, added: Mapping[str, Any], overwrite: bool) -> None:
+    """Raise `DataError` if a sample has one of the new parts already, unless they are replaced."""
+    both = [name for name in added if name in sample]
+    if both and not overwrite:
+        raise DataError(
+            f"the sample already has a part {both[0]!r}",
+            file=sample.source.where,
+            record=sample.key,
+            kind="part-exists",
+            fix="Do not add this part, or replace it with overwrite=True (--overwrite).",
+        )
 
 
 def _samples_of(change: Change) -> Iterator[list[Sample]]:
@@ -267,6 +312,13 @@ def _into(
     facts = {"verb": "add-parts", "of": dataset.fingerprint(), **job}
     target = Destination(into, Layout(samples=None, size=None), job=facts, description=description)
     with closing(target):
+        if (dry := active()) is not None:
+            keys = {file: scan.keys for scan, file in scans_of(dataset)}
+            matched = column.matched(url, [keys[dataset.store.locate(shard)] for shard in dataset.table.shards])
+            shards = [target.layout.shard(number) for number, count in enumerate(matched) if count]
+            target.plan(dict.fromkeys(shards))
+            dry.counts = {"samples with new parts": sum(matched), **dry.counts}
+            return RewriteReport(into, sum(matched), shards=len(shards))
         written = write_shards(target, pieces, _New(dataset, column), workers=workers, progress=progress)
     report = RewriteReport(into, written.samples, 0, 0, written.shards, written.bytes)
     if written.samples < len(dataset):

@@ -10,11 +10,13 @@ from dataclasses import dataclass, replace
 
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats.energon import prepared as energon
+from feedmill.jobs.dry_run import active, can_run_dry
 from feedmill.jobs.policy import renamed_parameters
 from feedmill.storage import open_store, paths_of
 from feedmill.storage.limits import parse_size
 from feedmill.writing.copying import Copy, Group, Piece, facts, groups_of, open_source, pieces_of
 from feedmill.writing.destination import Destination
+from feedmill.writing.dry_run import plan_copies
 from feedmill.writing.encoding import Encoded
 from feedmill.writing.layout import PATTERN, Layout
 from feedmill.writing.present import need_prepared
@@ -33,6 +35,7 @@ class _Copies:
 
 
 @renamed_parameters(samples="max_shard_samples", size="max_shard_size")
+@can_run_dry
 def append(
     url: str | os.PathLike[str],
     sources: Sequence[str | os.PathLike[str]],
@@ -42,6 +45,7 @@ def append(
     max_shard_size: int | str | None = None,
     pattern: str | None = None,
     prefix: str = "",
+    dry_run: bool = False,  # noqa: ARG001 - see `can_run_dry`
     workers: int | None = None,
     progress: bool = True,
 ) -> WriteReport:
@@ -54,6 +58,7 @@ def append(
         max_shard_samples, max_shard_size: maximum number of samples and bytes per shard.
         pattern: path of a shard, with ``%06d`` for its number; by default, the pattern of the last shard's name.
         prefix: text added before every new key.
+        dry_run: write nothing; the report has what would be written.
         workers: number of processes; by default one per core.
 
     Raises:
@@ -80,8 +85,10 @@ def append(
     job = {"verb": "append", "split": split, "prefix": prefix, "sources": [facts(dataset) for dataset in opened]}
     target = Destination(url, layout, job=job, split=split, append=True)
     copies = _Copies([Copy(dataset, groups[n], prefix) for n, dataset in enumerate(opened)])
-    origins = [copy.origins("append") for copy in copies.copies]
     with closing(target):
+        if active() is not None:
+            return plan_copies(target, [(copies.copies[number], piece) for number, piece in work])
+        origins = [copy.origins("append") for copy in copies.copies]
         try:
             report = write_shards(
                 target, work, copies, origins=lambda one: origins[one[0]](one[1]), workers=workers, progress=progress

@@ -20,23 +20,25 @@ from feedmill.formats.energon.write import write_idx
 from feedmill.formats.offsets import Int64s, hash_words
 from feedmill.formats.tar.scan import in_file, scan_shard
 from feedmill.formats.tar.write import END
+from feedmill.jobs.dry_run import active, can_run_dry
 from feedmill.jobs.policy import RAISE, on_error_policy, renamed_parameters, skips
 from feedmill.storage import open_store
 from feedmill.storage.os_errors import is_disk_error, storage_error
 from feedmill.writing.present import need_local, need_prepared
-from feedmill.writing.rewrite import Change, Rewrite, RewriteReport
+from feedmill.writing.rewrite import Change, Rewrite, RewriteReport, plan_rewrite
 from feedmill.writing.shard import Shard
 
 _STEP = 8 << 20
 
 
 @renamed_parameters(ignore_missing="on_error")
+@can_run_dry
 def delete(
     url: str | os.PathLike[str],
     keys: Sequence[str],
     *,
     on_error: str = RAISE,
-    dry_run: bool = False,
+    dry_run: bool = False,  # noqa: ARG001 - see `can_run_dry`
     workers: int | None = None,
     progress: bool = True,
 ) -> RewriteReport:
@@ -50,7 +52,7 @@ def delete(
         url: a prepared dataset on a local disk.
         keys: keys of samples, including excluded ones.
         on_error: handling of unknown keys: ``raise``, or ``skip`` to report them.
-        dry_run: change nothing.
+        dry_run: change nothing; the report has what would be written.
         workers: number of processes; by default one per core.
 
     Raises:
@@ -84,7 +86,11 @@ def delete(
         report.samples, report.rewritten, report.removed = len(names), len(changed), len(removed)
         report.shards = len(change.shards) - len(removed)
         report.bytes = sum(_kept_bytes(scans[path], places) for path, places in changed.items())
-        if not dry_run and names:
+        if (dry := active()) is not None:
+            plan_rewrite(dry, change, {p: _kept_bytes(scans[p], places) for p, places in changed.items()}, removed)
+            dry.counts |= {"samples to delete": len(names)}
+            dry.skipped |= {"keys that do not exist": len(report.missing)} if report.missing else {}
+        elif names:
             members = [m for path, places in found.items() for m in _members(scans[path], places)]
             made = change.make(changed, _without, workers=workers, progress=progress, label="deleting")
             paths = [shard.path for shard in change.shards if shard.path in changed]

@@ -17,6 +17,7 @@ from feedmill.formats.energon import members as energon_members
 from feedmill.formats.energon import prepared as energon
 from feedmill.formats.energon import write as energon_write
 from feedmill.formats.energon.prepared import idx_name
+from feedmill.jobs.dry_run import active
 from feedmill.jobs.work import tidy
 from feedmill.samples.description import declared_map, unreadable
 from feedmill.storage import LocalStore, Store, open_store
@@ -88,6 +89,25 @@ class Destination:
             self.work.abandon(keep=bool(self.work.noted.get("replaced")))
             raise
 
+    def plan(self, sizes: Mapping[str, int | None]) -> None:
+        """Add to the current dry run the shards to write, with their sizes, and what they replace.
+
+        Raises:
+            DataError: there are no shards.
+        """
+        dry = active()
+        assert dry is not None
+        if not sizes:
+            raise self._empty()
+        for path, size in sizes.items():
+            dry.writes(self.home, path, size)
+        dry.writes(self.home, f"{database.META}/")
+        dry.counts["shards"] = len(sizes)
+        dry.deletes_all(self.home, [path for path in self.work.noted.get("replaced") or () if path not in sizes])
+
+    def _empty(self) -> DataError:
+        return DataError("no samples to write", file=self.url, kind="no-samples", fix="Give at least one sample.")
+
     def record(self, shard: Shard | None) -> None:
         """Record a finished shard in the journal; None for one without samples, which has no file."""
         if shard is not None:
@@ -134,7 +154,7 @@ class Destination:
         elif job.get("staged"):
             assert isinstance(self.home, LocalStore)
             self.store = self.home.below(NEW)
-        elif job.get("replaced"):
+        elif job.get("replaced") and active() is None:
             for path in _of_dataset(job["replaced"]):
                 self.home.delete(path)  # the first one is `.info.json`, without which there is no dataset
             self.work.note(replaced=[])
@@ -173,7 +193,7 @@ class Destination:
             splits: split -> new shards; by default all are in the target's split.
         """
         if not shards:
-            raise DataError("no samples to write", file=self.url, kind="no-samples", fix="Give at least one sample.")
+            raise self._empty()
         if self.append:
             self._refuse_unreadable(shards)
         paths = [shard.path for shard in shards]

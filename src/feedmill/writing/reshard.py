@@ -14,6 +14,7 @@ from feedmill.formats.energon import prepared as energon
 from feedmill.formats.offsets import hash_words
 from feedmill.formats.sniff import sniff
 from feedmill.formats.tar.dataset import TarDataset
+from feedmill.jobs.dry_run import active, can_run_dry
 from feedmill.jobs.policy import renamed_parameters
 from feedmill.storage import Store, canonical_location
 from feedmill.storage.cache.copies import cached_copy
@@ -21,6 +22,7 @@ from feedmill.storage.limits import parse_size
 from feedmill.writing.commit import Media
 from feedmill.writing.copying import Copy, Group, Piece, facts, groups_of, open_source, pieces_of
 from feedmill.writing.destination import Destination
+from feedmill.writing.dry_run import plan_copies
 from feedmill.writing.layout import PATTERN, Layout
 from feedmill.writing.shard import Shard
 from feedmill.writing.write import write_shards
@@ -30,6 +32,7 @@ _DESCRIPTION = ("dataset.yaml", "sample_loader.py")
 
 
 @renamed_parameters(samples="max_shard_samples", size="max_shard_size")
+@can_run_dry
 def reshard(
     source: str | os.PathLike[str],
     url: str | os.PathLike[str],
@@ -39,6 +42,7 @@ def reshard(
     shuffle: int | None = None,
     pattern: str | None = None,
     prefix: str = "",
+    dry_run: bool = False,  # noqa: ARG001 - see `can_run_dry`
     overwrite: bool = False,
     workers: int | None = None,
     progress: bool = True,
@@ -56,6 +60,7 @@ def reshard(
         shuffle: seed of a random order of the samples within each split.
         pattern: path of a shard, with ``%06d`` for its number.
         prefix: text added before every key, e.g. to merge datasets with the same keys.
+        dry_run: write nothing; the report has what would be written.
         overwrite: replace an existing dataset.
         workers: number of processes; by default one per core.
 
@@ -96,12 +101,17 @@ def reshard(
         media=_media(source, prefix),
     )
     with closing(target):
-        _copy_description(source, target.store)
+        if active() is None:
+            _copy_description(source, target.store)
 
         def splits(shards: Sequence[Shard]) -> Mapping[str, Sequence[str]]:
             return _splits(dataset, groups, pieces, target.layout, shards)
 
         copy = Copy(dataset, groups, prefix)
+        if active() is not None:
+            report = plan_copies(target, [(copy, piece) for piece in pieces])
+            report.warnings += _left_out(dataset)
+            return report
         origins = copy.origins("reshard")
         report = write_shards(target, pieces, copy, splits=splits, origins=origins, workers=workers, progress=progress)
     report.warnings += _left_out(dataset)

@@ -22,9 +22,9 @@ from feedmill.formats.energon import prepared as energon
 from feedmill.formats.energon import write as energon_write
 from feedmill.formats.energon.prepared import idx_name
 from feedmill.formats.offsets import Int64s, hash_words
+from feedmill.jobs.dry_run import DryRun, JobReport, active
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run
-from feedmill.notebooks import Showable
 from feedmill.storage import open_store
 from feedmill.storage.local import LocalStore
 from feedmill.writing.commit import commit
@@ -55,7 +55,7 @@ class Change:
 
 
 @dataclass(slots=True)
-class RewriteReport(Showable):
+class RewriteReport(JobReport):
     """The result of `delete` and `add_parts`.
 
     Attributes:
@@ -79,7 +79,7 @@ class RewriteReport(Showable):
 
     def as_dict(self) -> dict[str, Any]:
         """Return the report as plain data for ``--json``."""
-        return {name: getattr(self, name) for name in self.__slots__}
+        return {**{name: getattr(self, name) for name in self.__slots__}, "dry_run": self.planned()}
 
 
 class Rewrite:
@@ -207,6 +207,8 @@ class Rewrite:
 
     def close(self) -> None:
         """Release the lock. Unfinished work is kept for the next run."""
+        if active() is not None:
+            return
         if self.work.noted.get("published") or self.work.units.exist:
             self.work.close()
         else:  # there is nothing to keep
@@ -223,6 +225,16 @@ def _new_path(shard: Shard) -> str:
     """Return the staging path of a shard. It depends on the shard's version, so stale staged files are not reused."""
     word = hash_words([shard.path, str(shard.record.size), shard.record.version])
     return f"{NEW}/{word}.tar"
+
+
+def plan_rewrite(dry: DryRun, change: Rewrite, sizes: Mapping[str, int | None], removed: Sequence[str] = ()) -> None:
+    """Add to a dry run the shards to rewrite, with their new sizes, and those to remove."""
+    dry.reads(shard.record.size for shard in change.shards if shard.path in sizes)
+    for path, size in sizes.items():
+        dry.writes(change.store, path, size)
+    if sizes or removed:
+        dry.writes(change.store, f"{database.META}/")
+    dry.deletes_all(change.store, removed)
 
 
 def _call(function: Make, change: Change) -> Shard:

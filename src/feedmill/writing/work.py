@@ -16,6 +16,7 @@ import xxhash
 from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.energon.sidecar import ShardRecord
 from feedmill.formats.tar.finished import add_shard, finished_shards
+from feedmill.jobs.dry_run import active
 from feedmill.jobs.engine import is_alone
 from feedmill.jobs.unfinished import FOLDER, damaged, place_of, unfinished, unfinished_job
 from feedmill.jobs.work import Work
@@ -78,6 +79,9 @@ def begin(work: ShardWork, identity: Mapping[str, Any], clear_left: Callable[[St
                 left = {**work.noted, "staged": True}  # so that `clear_left` removes nothing
             if left["identity"].get("verb") == "convert":
                 raise unfinished_job(work.target.url)
+            if active() is not None:
+                work.begin(identity)
+                return
             clear_left(work.target, left)
             if isinstance(work.target, LocalStore) and is_alone():
                 work.target.sweep()

@@ -15,8 +15,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from feedmill.errors import ConfigError, DataError
+from feedmill.jobs.dry_run import JobReport
 from feedmill.jobs.policy import renamed_parameters
-from feedmill.notebooks import Showable
 from feedmill.samples.description import describe_type
 from feedmill.samples.encode import Encode, Encoder
 from feedmill.storage.limits import parse_size
@@ -32,7 +32,7 @@ _QUEUED = 6
 
 
 @dataclass(slots=True)
-class WriteReport(Showable):
+class WriteReport(JobReport):
     """The result of writing a dataset.
 
     Attributes:
@@ -58,7 +58,7 @@ class WriteReport(Showable):
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data for ``--json``."""
-        return {name: getattr(self, name) for name in self.__slots__}
+        return {**{name: getattr(self, name) for name in self.__slots__}, "dry_run": self.planned()}
 
 
 def encoding_facts(field_map: Mapping[str, str] | None, encode: Mapping[str, Encode] | None) -> dict[str, Any]:
@@ -90,19 +90,23 @@ class Keys:
 
     def add_shard(self, shard: Shard) -> None:
         """Add the keys of a complete shard."""
+        self.add_all(shard.scan.keys)
+
+    def add_all(self, keys: Sequence[str]) -> None:
+        """Add the keys of a shard."""
         before = len(self._seen)
-        if not self._seen.isdisjoint(shard.scan.keys):
+        if not self._seen.isdisjoint(keys):
             raise DataError(
                 "the key also occurs in an earlier shard: keys must be unique in a dataset",
                 file=self.url,
-                record=next(key for key in shard.scan.keys if key in self._seen),
+                record=next(key for key in keys if key in self._seen),
                 kind="duplicate-key",
                 fix="Rename the samples, for example by adding the name of their source before the key (--prefix).",
             )
-        self._seen.update(shard.scan.keys)
-        if len(self._seen) != before + len(shard.scan.keys):
+        self._seen.update(keys)
+        if len(self._seen) != before + len(keys):
             fresh = Keys(self.url)
-            for key in shard.scan.keys:
+            for key in keys:
                 fresh.add(key)
 
 

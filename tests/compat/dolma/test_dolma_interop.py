@@ -51,13 +51,13 @@ def test_the_same_attributes(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> N
     theirs = contents(corpus / "data/attributes/e")
     for path in (corpus / "data/attributes/e").rglob("*.gz"):
         path.unlink()
-    tag(["data/documents/*/*"], TAGGERS, experiment="e", exact=True, progress=False)
+    tag(["data/documents/*/*"], TAGGERS, name="e", exact=True, progress=False)
     assert contents(corpus / "data/attributes/e") == theirs
 
 
 def test_dolma_mixes_by_our_attributes(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(corpus)
-    tag(["data/documents/*/*"], ["gopher_v2"], experiment="e", progress=False)
+    tag(["data/documents/*/*"], ["gopher_v2"], name="e", progress=False)
     stream = {
         "name": "kept",
         "documents": ["data/documents/*/*"],

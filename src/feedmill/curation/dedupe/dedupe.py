@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from feedmill.curation.dedupe.job import BloomOptions, DedupeReport, find_duplicates
 from feedmill.curation.dedupe.options import DOCUMENTS, PARAGRAPHS, DedupeOptions
 from feedmill.errors import ConfigError
+from feedmill.jobs.dry_run import can_run_dry
 from feedmill.jobs.policy import renamed_parameters
 from feedmill.storage import paths_of
 
@@ -15,6 +16,7 @@ NGRAMS = "ngrams"
 
 
 @renamed_parameters(processes="workers")
+@can_run_dry
 def dedupe(
     documents: Sequence[str | os.PathLike[str]],
     by: str | DedupeOptions = DOCUMENTS,
@@ -35,6 +37,7 @@ def dedupe(
     read_only: bool = False,
     id: str | None = None,
     allow_empty: bool = False,
+    dry_run: bool = False,  # noqa: ARG001 - see `can_run_dry`
     workers: int | None = None,
     progress: bool | None = None,
 ) -> DedupeReport:
@@ -58,6 +61,7 @@ def dedupe(
         read_only: Do not add keys to the filter.
         id: See `feedmill.tag`.
         allow_empty: Accept patterns without files, and files without a document.
+        dry_run: Write nothing; the report has what would be written. The first documents of each file are read.
         workers: Number of worker processes. Default: One per core.
 
     Raises:

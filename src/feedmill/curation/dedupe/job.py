@@ -12,6 +12,8 @@ from feedmill.curation.attribute_set import fingerprint, set_store
 from feedmill.curation.dedupe.filters import BloomOptions, complete, filter_in_place, next_name, open_filter
 from feedmill.curation.dedupe.options import DedupeOptions
 from feedmill.curation.dedupe.task import DedupeTask, Finished
+from feedmill.curation.dedupe.units import read_units
+from feedmill.curation.dry_run import plan_set, read_first
 from feedmill.curation.manifest_entries import entry, record, recorded
 from feedmill.curation.records import digest as digest_of
 from feedmill.documents.file import DocumentFile
@@ -19,17 +21,17 @@ from feedmill.documents.find import find_in_datasets
 from feedmill.errors import ConfigError, refuse_empty
 from feedmill.formats.bloom import write_bloom
 from feedmill.jobs.cores import available_cores
+from feedmill.jobs.dry_run import DryRun, JobReport, active
 from feedmill.jobs.engine import current
 from feedmill.jobs.unfinished import unfinished
 from feedmill.jobs.work import Work, tidy
-from feedmill.notebooks import Showable
 from feedmill.storage import LocalStore, Store, open_store, split_url
 
 __all__ = ["BloomOptions", "DedupeReport", "find_duplicates"]
 
 
 @dataclass(slots=True)
-class DedupeReport(Showable):
+class DedupeReport(JobReport):
     """Report of a deduplication run.
 
     Attributes:
@@ -52,7 +54,7 @@ class DedupeReport(Showable):
 
     def as_dict(self) -> dict[str, Any]:
         """Return the report as plain data."""
-        return {name: getattr(self, name) for name in self.__slots__}
+        return {**{name: getattr(self, name) for name in self.__slots__}, "dry_run": self.planned()}
 
 
 def find_duplicates(
@@ -97,6 +99,8 @@ def find_duplicates(
     files = find(documents, report.warnings)
     known = find(against, report.warnings) if against else []
     _dedupe(files, known, options, bloom, workers, compression, progress, report)
+    if (dry := active()) is not None and "documents" not in dry.counts and not report.skipped:
+        return report  # their number is not known
     refuse_empty(report.rows, report.rows, file=f"attributes/{options.name}", allow=allow_empty)
     return report
 
@@ -134,11 +138,35 @@ def _dedupe(
             return
         with Work(target) as work:
             work.begin(identity, durable=False, keep_staged=True)
+            if (dry := active()) is not None:
+                _plan(dry, files, known, options, compression[0], report)
+                return
             results = _exact(files, known, options, work, compression, workers, progress)
             _record(files, results, options, run_print, report, None)
             work.finish()
         return
     _bloomed(files, options, bloom, run_print, compression, workers, progress, report)
+
+
+def _plan(
+    dry: DryRun,
+    files: list[DocumentFile],
+    known: list[DocumentFile],
+    options: DedupeOptions,
+    packed: str | None,
+    report: DedupeReport,
+) -> None:
+    """Add the attributes to a dry run, and read the first documents of all files."""
+
+    def count(file: DocumentFile, lines: bytes) -> int:
+        return len(read_units(lines, options, file.name, 1).ids)
+
+    read_first(dry, known, count, fields=options.fields, packed=packed)
+    rows = read_first(dry, files, count, fields=options.fields, packed=packed)
+    if rows is None:
+        dry.counts.pop("documents", None)
+    report.files, report.rows = len(files), rows or 0
+    plan_set(dry, files, options.name, options.documents_folder)
 
 
 def _exact(
@@ -180,6 +208,12 @@ def _bloomed(
     with filter_in_place(store, name, settings):
         if not settings.always_redo and _done(files, options, run_print, report, (store, name)):
             tidy(target, identity=identity)
+            return
+        if (dry := active()) is not None:
+            bloom = open_filter(store, name, settings)
+            _plan(dry, files, [], options, compression[0], report)
+            if not (settings.read_only and store.exists(name)):
+                dry.writes(store, name, 8 * len(bloom.words))
             return
         publish = partial(_publish, files, options, run_print, report, store, name, settings)
         if current() is None and unfinished(target) is None:  # else finish, or clear, what an engine began

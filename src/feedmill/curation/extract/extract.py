@@ -12,7 +12,7 @@ from typing import Any
 from feedmill.curation.blocks import first_to_cut
 from feedmill.curation.extract import linearizers
 from feedmill.curation.extract.documents import DocumentForm
-from feedmill.curation.extract.job import PRELOAD, ExtractRecord, ExtractTask, Output, extract_archive
+from feedmill.curation.extract.job import PRELOAD, ExtractRecord, ExtractTask, Output, extract_archive, is_up_to_date
 from feedmill.curation.extract.pages import Settings
 from feedmill.curation.modules import load_modules, module_hashes
 from feedmill.curation.registry import Choice
@@ -24,11 +24,11 @@ from feedmill.documents.warc.pages import HTML, KINDS, Wanted
 from feedmill.errors import ConfigError, refuse_empty
 from feedmill.formats.documents import ATTRIBUTES, DOCUMENTS
 from feedmill.jobs.cores import available_cores
+from feedmill.jobs.dry_run import JobReport, active, can_run_dry
 from feedmill.jobs.engine import Where, current, key_of
 from feedmill.jobs.left_out import LeftOut
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run
-from feedmill.notebooks import Showable
 from feedmill.storage import open_store, paths_of
 from feedmill.storage.base import refuse_non_utf8
 from feedmill.storage.hashed import hash_file
@@ -41,7 +41,7 @@ _HEADERS = 1 << 20
 
 
 @dataclass
-class ExtractReport(Showable):
+class ExtractReport(JobReport):
     """The result of a run.
 
     Attributes:
@@ -69,9 +69,10 @@ class ExtractReport(Showable):
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data, for ``--json``."""
-        return {**vars(self), "left_out": self.left_out.as_dict()}
+        return {**vars(self), "dry_run": self.planned(), "left_out": self.left_out.as_dict()}
 
 
+@can_run_dry
 def extract(
     archives: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
     output: str | os.PathLike[str],
@@ -90,6 +91,7 @@ def extract(
     workers: int | None = None,
     overwrite: bool = False,
     allow_empty: bool = False,
+    dry_run: bool = False,  # noqa: ARG001 - see `can_run_dry`
     progress: bool = True,
 ) -> ExtractReport:
     """Make documents from the pages of web archives (WARC files), one file of documents for each archive.
@@ -114,6 +116,7 @@ def extract(
         workers: number of processes; by default one per core. A large archive is divided among them.
         overwrite: also extract archives whose documents are up to date.
         allow_empty: accept an empty result, and a pattern without archives if another one has some.
+        dry_run: write nothing; the report has what would be written. Archives are not read.
 
     Raises:
         ConfigError: an option is invalid; nothing has been written.
@@ -153,6 +156,8 @@ def extract(
         report.missing += [] if found else [pattern]
         files += found
     run_tasks([task(file) for file in {file.url: file for file in files}.values()], report, workers, progress)
+    if active() is not None:
+        return report
     seen = report.documents + len(report.left_out)
     refuse_empty(report.documents, seen, "page", file=folder, skipped=report.left_out.counts, allow=allow_empty)
     return report
@@ -213,6 +218,15 @@ def run_tasks(tasks: list[ExtractTask], report: ExtractReport, workers: int | No
     tasks.sort(key=lambda task: (-task.input.size, task.input.name))
     sizes = [task.input.size for task in tasks]
     report.input_bytes = sum(sizes)
+    if (dry := active()) is not None:
+        todo = [task for task in tasks if task.overwrite or not is_up_to_date(task)]
+        dry.reads(task.input.size for task in todo)
+        for task in todo:
+            for output in task.outputs:
+                dry.writes(open_store(output.root), output.path)
+        if len(todo) < len(tasks):
+            report.reused = dry.skipped["archives that are up to date"] = len(tasks) - len(todo)
+        return
     skipped = Counter[str]()
     with Progress.of_files("extracting", sizes, progress) as bar:
         for made in _results(tasks, available_cores() if workers is None else workers, bar):

@@ -206,6 +206,12 @@ def _read(place: Place, output: str) -> ExtractRecord | None:
     return found
 
 
+def is_up_to_date(task: ExtractTask) -> bool:
+    """Return whether the documents of an archive are those that this task would write."""
+    known = _read(place_of(task.outputs[0]), task.outputs[0].name)
+    return known is not None and _is_current(task, known)
+
+
 def _is_current(task: ExtractTask, known: ExtractRecord) -> bool:
     return (
         known.fingerprint == _fingerprint(task)

@@ -32,6 +32,7 @@ from feedmill.formats.signatures import (
     read_record,
     write_record,
 )
+from feedmill.jobs.dry_run import active
 from feedmill.jobs.engine import Where, is_alone
 from feedmill.jobs.progress import Progress
 from feedmill.storage import Entry, LocalStore, Store, open_store
@@ -157,6 +158,13 @@ def open_dumps(folder: str, options: NearOptions) -> Iterator[Dumps]:
             open_view.cache_clear()
 
 
+def refuse_other_signatures(folder: str, options: NearOptions) -> None:
+    """Raise `ConfigError` if a folder has other files, or signatures that were made with other options."""
+    store = open_store(folder)
+    _refuse_others(store)
+    _agree(store, options)
+
+
 def _locked(store: Store) -> contextlib.AbstractContextManager[object]:
     if not isinstance(store, LocalStore):
         return contextlib.nullcontext()
@@ -189,6 +197,8 @@ def _refuse_others(store: Store) -> None:
 def _agree(store: Store, options: NearOptions) -> None:
     wanted = options.signature()
     found = read_record(store, RECORD)
+    if found is None and active() is not None:
+        return
     if found is None:
         write_record(store, RECORD, {"version": FIRST_VERSION, "options": wanted})
         return

@@ -7,25 +7,27 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from feedmill.curation.attribute_set import fingerprint, read_manifest, set_store
+from feedmill.curation.dry_run import plan_set, read_first
 from feedmill.curation.manifest_entries import entry, record, recorded
 from feedmill.curation.near import finish as finishing
-from feedmill.curation.near.dumps import Dumps, add_dump, open_dumps, tidy_signatures
+from feedmill.curation.near.dumps import Dumps, add_dump, open_dumps, refuse_other_signatures, tidy_signatures
 from feedmill.curation.near.options import NearOptions
 from feedmill.curation.near.parallel import spread
 from feedmill.documents.file import DocumentFile, by_folder
 from feedmill.documents.find import find_in_datasets
+from feedmill.documents.rows import bad_row, ids_of, parse_texts
 from feedmill.errors import ConfigError, refuse_empty
+from feedmill.jobs.dry_run import DryRun, JobReport, active
 from feedmill.jobs.engine import Where
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.work import Work, tidy
-from feedmill.notebooks import Showable
 from feedmill.storage import open_store
 
 __all__ = ["NearOptions", "NearReport", "find_near"]
 
 
 @dataclass(slots=True)
-class NearReport(Showable):
+class NearReport(JobReport):
     """Report of a near-duplicate run.
 
     `empty` to `largest` describe the `added` documents only.
@@ -62,7 +64,8 @@ class NearReport(Showable):
 
     def as_dict(self) -> dict[str, Any]:
         """Return the report as plain data."""
-        return {one.name: getattr(self, one.name) for one in fields(self)}
+        plain = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "dry_run"}
+        return {**plain, "dry_run": self.planned()}
 
     def __str__(self) -> str:
         head = (
@@ -115,6 +118,15 @@ def find_near(
     target = set_store(files[0].store(), options.name)
     identity = {"verb": "neardedupe", "run": run_print}
     done = _done(files, options, run_print, report)
+    if (dry := active()) is not None:
+        if done:
+            return report
+        with Work(target) as work:
+            work.begin(identity, keep_staged=True)
+        rows = _plan(dry, files, options, signatures)
+        if rows is not None:
+            refuse_empty(rows, rows, file=f"attributes/{options.name}", allow=allow_empty)
+        return report
     if signatures is not None:
         if done:
             tidy_signatures(signatures, options)
@@ -130,6 +142,23 @@ def find_near(
             work.finish()
     refuse_empty(report.documents, report.documents, file=f"attributes/{options.name}", allow=allow_empty)
     return report
+
+
+def _plan(dry: DryRun, files: list[DocumentFile], options: NearOptions, signatures: str | None) -> int | None:
+    """Add the attributes to a dry run, and read the first documents; return their number if these are all."""
+
+    def count(file: DocumentFile, lines: bytes) -> int:
+        parsed = parse_texts(lines, file.name, 1)
+        ids = ids_of(parsed, file.name, 1)
+        if not all(ids):
+            raise bad_row(b"-", "the row has no 'id'", file.name, 1 + ids.index(b""))
+        return len(ids)
+
+    plan_set(dry, files, options.name, options.documents_folder)
+    if signatures is not None:
+        refuse_other_signatures(signatures, options)
+        dry.writes(open_store(signatures), "/")
+    return read_first(dry, files, count, fields=("id", "text"))
 
 
 def _run(

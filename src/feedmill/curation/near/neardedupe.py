@@ -7,9 +7,11 @@ from collections.abc import Sequence
 
 from feedmill.curation.near.job import NearReport, find_near
 from feedmill.curation.near.options import NearOptions
+from feedmill.jobs.dry_run import can_run_dry
 from feedmill.storage import paths_of
 
 
+@can_run_dry
 def neardedupe(
     documents: Sequence[str | os.PathLike[str]],
     *,
@@ -24,6 +26,7 @@ def neardedupe(
     signatures: str | None = None,
     id: str | None = None,
     allow_empty: bool = False,
+    dry_run: bool = False,  # noqa: ARG001 - see `can_run_dry`
     workers: int | None = None,
     progress: bool | None = None,
 ) -> NearReport:
@@ -39,6 +42,7 @@ def neardedupe(
         signatures: Local folder that keeps the signatures, so that later documents can be compared with these.
         id: See `feedmill.curation.tag.tag`.
         allow_empty: Accept patterns without files, and files without a document.
+        dry_run: Write nothing; the report has what would be written. The first documents of each file are read.
         workers: Number of workers; threads or processes, whichever are faster. Default: One per core.
 
     Raises:

@@ -31,6 +31,7 @@ from feedmill.formats.energon.database import INDEX, bad_index, open_index
 from feedmill.formats.energon.prepared import UUID, PreparedShards
 from feedmill.formats.offsets import Int64s
 from feedmill.formats.tar.dataset import TarDataset
+from feedmill.jobs.dry_run import active
 from feedmill.storage import Store
 from feedmill.storage.cache.copies import cached_copy
 
@@ -101,8 +102,11 @@ def read_join_index(store: Store, name: str) -> Int64s:
 
 
 def write_join_index(store: Store, name: str, places: Int64s) -> None:
-    """Write rows, int64[n, c, 3]. The file is published as a whole."""
+    """Write rows, int64[n, c, 3], or add the file to the current dry run. The file is published as a whole."""
     head = MAGIC + places.shape[1].to_bytes(8, "little")
+    if (dry := active()) is not None:
+        dry.writes(store, name, len(head) + 8 * places.size)
+        return
     store.write_bytes(name, head + np.ascontiguousarray(places, "<i8").tobytes())
 
 

@@ -170,18 +170,12 @@ def layout_of(store: Store, path: str, token_size: int | None) -> Layout:
     return layout
 
 
-def write_flat_bounds(
+def flat_bounds(
     store: Store, path: str, eos: int, *, token_size: int | None = None, vocab_size: int | None = None
-) -> int:
-    """Write the bounds of documents to a sidecar. Return their number.
+) -> tuple[Layout, Int64s]:
+    """Return the layout of a flat file and the bounds of its documents, int64[documents + 1].
 
-    Args:
-        eos: id of the end-of-text token. In files of llm.c a document begins with it, in others it ends with it.
-        token_size: bytes per token, for files without a header.
-        vocab_size: check that all ids are below it.
-
-    Raises:
-        ConfigError, DataError: as `layout_of`; an id is not below `vocab_size`, or `eos` does not occur.
+    Args and errors: see `write_flat_bounds`.
     """
     layout = layout_of(store, path, token_size)
     tokens = load_numbers(store, path, layout.dtype.str, layout.offset, layout.tokens)
@@ -204,7 +198,23 @@ def write_flat_bounds(
             kind="no-eos",
             fix="Check --eos-id (50256 for GPT-2) and --token-size.",
         )
-    bounds = np.unique(np.concatenate([*found, np.array([layout.tokens])]))
+    return layout, np.unique(np.concatenate([*found, np.array([layout.tokens])]))
+
+
+def write_flat_bounds(
+    store: Store, path: str, eos: int, *, token_size: int | None = None, vocab_size: int | None = None
+) -> int:
+    """Write the bounds of documents to a sidecar. Return their number.
+
+    Args:
+        eos: id of the end-of-text token. In files of llm.c a document begins with it, in others it ends with it.
+        token_size: bytes per token, for files without a header.
+        vocab_size: check that all ids are below it.
+
+    Raises:
+        ConfigError, DataError: as `layout_of`; an id is not below `vocab_size`, or `eos` does not occur.
+    """
+    layout, bounds = flat_bounds(store, path, eos, token_size=token_size, vocab_size=vocab_size)
     size = store.stat(path).size
     header = BoundsHeader(
         _SIDECAR + layout.dtype.itemsize,

@@ -311,6 +311,11 @@ def _repaired(count: int) -> str:
     return f"{count} entries of the index were wrong (as written by Modalities' merge) and are corrected when read"
 
 
+def documents_of(store: Store, path: str) -> int:
+    """Return the number of documents of a ``.pbin``. Raises as `open_pbin`."""
+    return len(read_index(store, path, find_layout(store, path, store.stat(path).size)).bounds) - 1
+
+
 def write_bounds(store: Store, path: str) -> int:
     """Write the sidecar of a ``.pbin``, and return the number of documents. Raises as `open_pbin`."""
     size = store.stat(path).size

@@ -1,0 +1,62 @@
+"""Dry runs over documents: the attribute files that would be written, and the first documents of each file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import closing
+
+from feedmill.curation.attribute_set import manifest_path
+from feedmill.documents.file import DocumentFile
+from feedmill.documents.lines import read_blocks
+from feedmill.errors import FeedmillError
+from feedmill.jobs.dry_run import DryRun
+from feedmill.storage import open_store
+
+_FILES = 64
+"""Maximum number of files of which the first documents are read."""
+
+
+def read_first(
+    dry: DryRun,
+    files: Sequence[DocumentFile],
+    count: Callable[[DocumentFile, bytes], int],
+    *,
+    fields: Sequence[str] | None = None,
+    packed: str | None = None,
+    failed: list[FeedmillError] | None = None,
+) -> int | None:
+    """Read the first documents of each file for a dry run; return the number of documents if these are all.
+
+    Args:
+        files: those that the real run reads.
+        count: checks a block of lines of a file, from its first one, and returns the number of its documents.
+        fields, packed: see `read_blocks`.
+        failed: receives the errors, where invalid files are skipped.
+
+    Raises:
+        FeedmillError: a file cannot be read, or one of these documents is invalid.
+    """
+    dry.reads(file.size for file in files)
+    documents, whole = 0, len(files) <= _FILES
+    for file in files[:_FILES]:
+        try:
+            with closing(read_blocks(file, fields=fields, packed=packed)) as blocks:
+                block = next(blocks, None)
+                documents += count(file, bytes(block)) if block is not None else 0
+                whole = whole and (block is None or next(blocks, None) is None)
+        except FeedmillError as error:
+            error.file = error.file or file.name
+            if failed is None:
+                raise
+            failed.append(error)
+    if whole:
+        dry.counts["documents"] = documents
+    return documents if whole else None
+
+
+def plan_set(dry: DryRun, files: Sequence[DocumentFile], name: str, documents_folder: str) -> None:
+    """Add the attribute files and manifests of a set to a dry run."""
+    for file in files:
+        dry.writes(file.store(), file.attributes(name, documents_folder))
+    for folder in dict.fromkeys(file.folder for file in files):
+        dry.writes(open_store(folder or "."), manifest_path(name))

@@ -1,0 +1,152 @@
+"""Dry runs: what a verb would read and write, without writing.
+
+A verb that runs dry takes the path of its real run up to the first output, so that it raises the same errors. In the
+block of `dry_run` the locks and journals of `feedmill.jobs.work` change nothing, and no stage is sent to an engine.
+Where a file would be written, the verb adds it to the `DryRun` instead.
+
+It reads indices, the headers of archives, and the first documents of each file. Damage further inside is found by the
+real run only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextvars import ContextVar
+from dataclasses import asdict, dataclass, field
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
+
+from feedmill.jobs.engine import without_engine
+from feedmill.notebooks import Showable
+
+if TYPE_CHECKING:  # see `feedmill.jobs.engine`
+    from feedmill.storage import Store
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedFile:
+    """A file that the real run would write.
+
+    Attributes:
+        path: path or URL. A name with ``{part}`` stands for numbered files, whose count only the real run knows; one
+            that ends in a slash for the files of an index in that folder.
+        bytes: its size, exact or a little more; None if it is not known before.
+        replaces: whether a file is there now.
+    """
+
+    path: str
+    bytes: int | None = None
+    replaces: bool = False
+
+
+@dataclass(slots=True)
+class DryRun:
+    """What the real run would do.
+
+    Attributes:
+        files, bytes: number and size of the files that it would read.
+        outputs: files that it would write.
+        deletes: paths of files that it would delete.
+        counts: what else is known of the result: name -> number or text.
+        skipped: reason -> what would be left out.
+        warnings: what the user should know.
+    """
+
+    files: int = 0
+    bytes: int = 0
+    outputs: list[PlannedFile] = field(default_factory=list)
+    deletes: list[str] = field(default_factory=list)
+    counts: dict[str, int | str] = field(default_factory=dict)
+    skipped: dict[str, int] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+
+    def reads(self, sizes: Iterable[int]) -> None:
+        """Add files of these sizes to what is read."""
+        for size in sizes:
+            self.files += 1
+            self.bytes += size
+
+    def writes(self, store: Store, path: str, size: int | None = None) -> None:
+        """Add a file, or with a slash at its end the files of an index in a folder, to what is written."""
+        there = store.is_folder(path.rstrip("/")) if path.endswith("/") else "{part" not in path and store.exists(path)
+        where = store.locate(path.rstrip("/")) + ("/" if path.endswith("/") else "")
+        self.outputs.append(PlannedFile(where, size, there))
+
+    def deletes_all(self, store: Store, paths: Iterable[str]) -> None:
+        """Add the files among these that exist to what is deleted."""
+        self.deletes += [store.locate(path) for path in paths if store.exists(path)]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain data for ``--json``."""
+        return asdict(self)
+
+
+@dataclass(slots=True)
+class JobReport(Showable):
+    """The report of a verb that can run dry.
+
+    Attributes:
+        dry_run: what the real run would do, if nothing was written; else None.
+    """
+
+    dry_run: DryRun | None = field(default=None, kw_only=True)
+
+    def planned(self) -> dict[str, Any] | None:
+        """Return `dry_run` as plain data."""
+        return None if self.dry_run is None else self.dry_run.as_dict()
+
+
+class _Reporting(Protocol):
+    dry_run: DryRun | None
+
+
+P = ParamSpec("P")
+R = TypeVar("R", bound=_Reporting)
+_current: ContextVar[DryRun | None] = ContextVar("feedmill-dry-run", default=None)
+
+
+def active() -> DryRun | None:
+    """Return the dry run that this thread is in; None in earnest."""
+    return _current.get()
+
+
+@contextlib.contextmanager
+def dry_run() -> Iterator[DryRun]:
+    """Make the verbs called in a block write nothing; yield what describes them. Blocks may be nested."""
+    dry = active()
+    if dry is not None:
+        yield dry
+        return
+    dry = DryRun()
+    token = _current.set(dry)
+    try:
+        with without_engine():  # its machines would write
+            yield dry
+    finally:
+        _current.reset(token)
+
+
+def can_run_dry(verb: Callable[P, R]) -> Callable[P, R]:
+    """Give a verb its parameter ``dry_run``, which its body need not read: the report then says what would be done."""
+
+    @wraps(verb)
+    def run(*arguments: P.args, **named: P.kwargs) -> R:
+        if not named.get("dry_run"):
+            return verb(*arguments, **named)
+        with dry_run() as dry:
+            report = verb(*arguments, **named)
+        _collect(report, dry)
+        report.dry_run = dry
+        return report
+
+    return run
+
+
+def _collect(report: Any, dry: DryRun) -> None:
+    """Add the remarks of a report to its dry run, so that all verbs show them alike."""
+    remarks: Sequence[str] = [*getattr(report, "warnings", ()), *getattr(report, "notes", ())]
+    dry.warnings += [remark for remark in remarks if remark not in dry.warnings]
+    left = getattr(report, "left_out", {})
+    if isinstance(left, dict):
+        dry.skipped.update({reason: count for reason, count in left.items() if count})

@@ -1,0 +1,152 @@
+"""What a newcomer types first gives the result, or an error that names the right thing.
+
+Each guess was tried on an early release, where it failed in silence or with a wrong diagnosis.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+import feedmill as fm
+from feedmill.cli.app import app
+from feedmill.cli.verbs import VERBS
+from feedmill.errors import ConfigError, NotFound
+from helpers.tars import make_shards
+
+TOKENIZER = Path(__file__).parents[1] / "golden/nanosets/tok1k"
+
+GUESSES: list[tuple[str, int, str]] = [
+    # files of several kinds: nothing is left out without a word
+    ("tokenize raw -o t -t TOKENIZER", 1, "several kinds: 1 lines file ('web.jsonl'), 3 text files"),
+    ("tokenize raw -o t -t TOKENIZER --kind lines", 0, "skipped files     3"),
+    ("convert raw x --to jsonl", 1, "3 files of text"),
+    # files as they are
+    ("info photos", 1, "feedmill import"),
+    ("prepare photos", 1, "feedmill import"),
+    ("convert photos x --to jsonl", 1, "feedmill import"),
+    ("reshard photos x --max-shard-samples 2", 1, "feedmill import"),
+    ("info texts", 1, "feedmill import"),
+    ("info captions.csv", 1, "feedmill import"),
+    ("import photos photo-set", 0, "captioning (CaptioningSample)"),
+    ("import texts docs-set", 0, "documents   3"),
+    ("tag docs -t char_length_v1", 0, "documents   3"),
+    ("tag noid/documents -t char_length_v1", 1, "the document has no 'id'"),
+    ("tag noid/documents -t char_length_v1", 1, "--id auto"),
+    ("tag noid/documents -t char_length_v1 --id auto", 0, "documents   4"),
+    # names of fields
+    ("tokenize noid.jsonl -o t -t TOKENIZER --text txt", 1, 'its fields: "text"'),
+    ("tokenize noid.jsonl -o t -t TOKENIZER --text txt --on-error skip", 1, "0 of 4 documents kept"),
+    ("tokenize noid.jsonl -o t -t gpt2", 1, "Names of a model hub are not looked up"),
+    ("filter misspelt.yaml", 1, "Did you mean 'quality__char_length_v1__length'"),
+    # options and verbs
+    ("tokenize noid.jsonl --out t -t TOKENIZER", 2, "--output"),
+    ("tag docs -t char_length_v1 --workers 2", 0, "documents"),
+    ("numbers --tokens 1e9 --seq-len 4k", 0, "1,000,000,000"),
+    ("numbers --tokens 1B --seq-len 4k", 0, "1,000,000,000"),
+    ("pln recipe.yaml", 2, "did you mean 'plan'?"),
+    ("tokenise noid.jsonl", 2, "did you mean 'tokenize'?"),
+    # what destroys asks; what is empty is said
+    ("delete tars s00000", 2, "--yes"),
+    ("prepare five --split-ratio 8,1,1 --non-interactive", 0, "the split 'test' is empty: 5 shards are too few"),
+    ("append typed tars --prefix x/", 1, "the field 'image' is read from 'jpg'"),
+    # tokens are text
+    ("preview tokens.pbin", 0, "text:          document 0 has words<|endoftext|>"),
+    # paths in recipes
+    ("plan variable.yaml", 1, "environment variables in names are not expanded"),
+    ("plan home.yaml", 1, "there is no such folder"),
+]
+"""Command, exit status, and what is shown."""
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("guesses")
+    for folder in ("raw", "texts", "photos", "noid/documents"):
+        (root / folder).mkdir(parents=True)
+    lines = "".join(json.dumps({"text": f"document {n} has words"}) + "\n" for n in range(4))
+    for path in ("raw/web.jsonl", "noid.jsonl", "noid/documents/web.jsonl"):
+        (root / path).write_text(lines)
+    for number in range(3):
+        for folder in ("raw", "texts"):
+            (root / folder / f"note{number}.txt").write_text(f"Note {number}.\n")
+        Image.new("RGB", (8, 8)).save(root / f"photos/{number}.jpg")
+        (root / f"photos/{number}.txt").write_text("black")
+    (root / "captions.csv").write_text("file_name,text\n0.jpg,black\n")
+    for folder, counts in (("five", [2] * 5), ("tars", [3])):
+        make_shards(root / folder, counts)
+    fm.prepare(root / "tars", progress=False)
+    fm.import_data(root / "photos", root / "typed", progress=False)
+    fm.import_data(root / "texts", root / "docs", progress=False)
+    fm.tokenize([root / "noid.jsonl"], root / "tokens", tokenizer=TOKENIZER, workers=1, progress=False)
+    fm.tag([root / "noid/documents"], ["char_length_v1"], name="quality", id="auto", progress=False)
+    rule = "$.attributes[?(@.quality__char_length_v1__lenght[0][2] < 4)]"
+    stream = {"name": "web", "documents": ["noid/documents/*"], "attributes": ["quality"], "output": {"path": "kept"}}
+    mix = {"streams": [{**stream, "filter": {"exclude": [rule]}}]}
+    (root / "misspelt.yaml").write_text(json.dumps(mix))
+    (root / "variable.yaml").write_text("blend:\n  - {path: $DATA/x}\n")
+    (root / "home.yaml").write_text("blend:\n  - {path: ~/feedmill-nothing}\n")
+    return root
+
+
+def run(command: str) -> Any:
+    return CliRunner().invoke(app, shlex.split(command.replace("TOKENIZER", str(TOKENIZER))))
+
+
+@pytest.mark.parametrize(("command", "status", "words"), GUESSES, ids=lambda value: str(value)[:60])
+def test_a_first_guess(data: Path, monkeypatch: pytest.MonkeyPatch, command: str, status: int, words: str) -> None:
+    monkeypatch.chdir(data)
+    monkeypatch.setenv("HF_HOME", str(data / "no-cache"))
+    done = run(command)
+    assert done.exit_code == status, done.output
+    assert words in done.output
+
+
+PYTHON: list[tuple[Callable[[], Any], type[Exception] | None, str]] = [
+    (lambda: fm.Loader(fm.open("typed"), 8), None, "Loader("),
+    (lambda: fm.Plan.over("typed"), None, "Plan"),
+    (lambda: fm.Loader(fm.Plan.over("typed"), 8, num_workers=2), TypeError, "did you mean 'workers'?"),  # type: ignore[call-arg]
+    (lambda: fm.Loader(fm.Plan.over("typed"), 8, shuffle=True), TypeError, "the plan decides the order"),  # type: ignore[call-arg]
+    (lambda: fm.write("x", [], split_ratio="8,1,1"), TypeError, "fm.prepare(url, split_ratio=...)"),  # type: ignore[call-arg]
+    (lambda: fm.open("typed"), None, "3 samples"),
+    (lambda: fm.open("photos"), NotFound, "feedmill import"),
+    (lambda: fm.Plan.over("variable.yaml"), ConfigError, ""),
+]
+
+
+@pytest.mark.parametrize(("call", "error", "words"), PYTHON)
+def test_a_first_guess_in_python(
+    data: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    call: Callable[[], Any],
+    error: type[Exception] | None,
+    words: str,
+) -> None:
+    monkeypatch.chdir(data)
+    if error is None:
+        assert words in repr(call())
+        return
+    with pytest.raises(error) as caught:
+        call()
+    assert words in str(caught.value)
+
+
+def test_the_functions_of_the_verbs_are_in_the_package() -> None:
+    assert all(callable(getattr(fm, name)) for name in ("tokenize", "tag", "filter", "stat", "dedupe", "import_data"))
+
+
+@pytest.mark.parametrize("verb", [name for name, row in VERBS.items() if row.example])
+def test_the_example_of_a_verb_has_valid_values(verb: str) -> None:
+    """Where an option takes one of a few words, the example uses one of them."""
+    words = shlex.split(VERBS[verb].example)
+    known = {"--by": {"documents", "paragraphs", "ngrams"}, "--to": {"mds"}, "--on-error": {"raise", "skip"}}
+    values = dict(pairwise(words))
+    assert all(values[option] in known[option] for option in known if option in values)
