@@ -158,6 +158,17 @@ def test_metadata_files(tmp_path: Path, form: str) -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("table", "kind"), [(b"file_name,text\na.png,caf\xe9\n", "bad-encoding"), (b"name\na.png\n", "no-file-name")]
+)
+def test_metadata_that_cannot_be_read_is_named(tmp_path: Path, table: bytes, kind: str) -> None:
+    root = put(tmp_path / "raw", {"a.png": png(), "metadata.csv": table})
+    with pytest.raises(DataError) as caught:
+        run(root, tmp_path / "out")
+    assert caught.value.kind == kind and caught.value.file == "metadata.csv" and "--exclude" in (caught.value.fix or "")
+    assert not (tmp_path / "out").exists()
+
+
 def test_labels_of_metadata(tmp_path: Path) -> None:
     rows = [{"file_name": f"{i}.jpg", "label": label, "w": i} for i, label in enumerate(["dog", "cat", None])]
     text = "".join(json.dumps(row) + "\n" for row in rows)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import posixpath
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from feedmill.errors import DataError
+from feedmill.errors import DataError, FeedmillError
 from feedmill.importing.recognition import CAPTIONING, CLASSIFICATION, MEDIA, Recognized
-from feedmill.importing.rows import read_rows
+from feedmill.importing.rows import Row, read_rows
 from feedmill.importing.scanning import Files
 from feedmill.jobs.left_out import LeftOut
 from feedmill.storage import open_store
@@ -56,7 +57,7 @@ def read_metadata(files: Files, found: Recognized, encoding: str, left: LeftOut)
     for file in found.metadata:
         name = files.name(file)
         folder = name.rpartition("/")[0]
-        for row in read_rows(open_store(files.roots[file.root]), file, encoding):
+        for row in _named(name, read_rows(open_store(files.roots[file.root]), file, encoding)):
             where = f"{name}:{row.number}"
             if row.columns is None:
                 left.add(f"metadata: {row.reason}", where)
@@ -79,3 +80,12 @@ def read_metadata(files: Files, found: Recognized, encoding: str, left: LeftOut)
                 rows[path] = {key: value for key, value in row.columns.items() if key != FILE_NAME}
                 columns.update(dict.fromkeys(rows[path]))
     return Metadata(rows, list(columns))
+
+
+def _named(name: str, rows: Iterator[Row]) -> Iterator[Row]:
+    """Yield the rows; an error that does not name their file gets its name."""
+    try:
+        yield from rows
+    except FeedmillError as error:
+        error.file = error.file or name
+        raise

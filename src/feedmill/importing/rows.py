@@ -34,6 +34,7 @@ _OWN = ("id", "text", "source", "metadata")
 _BOMS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
 _MARKS = tuple(mark for mark, _ in _BOMS)
 _LONGEST_FIELD = 1 << 30
+_ENCODING = "Name its encoding with --encoding, or leave the file out with --exclude."
 _load = msgspec.json.Decoder().decode
 
 
@@ -130,7 +131,7 @@ def decode(data: bytes, encoding: str, name: str) -> str:
         return data.decode(encoding)
     except UnicodeDecodeError as error:
         raise DataError(
-            f"not valid {encoding} (use --encoding)", file=name, offset=error.start, kind="bad-encoding"
+            f"not valid {encoding} (use --encoding)", file=name, offset=error.start, kind="bad-encoding", fix=_ENCODING
         ) from None
 
 
@@ -176,11 +177,11 @@ def _of_csv(stream: BinaryIO, path: str, encoding: str) -> Iterator[Row]:
     except UnicodeDecodeError:
         raise _bad_encoding(marked) from None
     except csv.Error as error:
-        raise DataError(f"not valid CSV ({error})", kind="bad-table") from None
+        raise DataError(f"not valid CSV ({error})", kind="bad-table", fix="Mend the file, or --exclude it.") from None
 
 
 def _bad_encoding(encoding: str) -> DataError:
-    return DataError(f"not valid {encoding} (use --encoding)", kind="bad-encoding")
+    return DataError(f"not valid {encoding} (use --encoding)", kind="bad-encoding", fix=_ENCODING)
 
 
 def _again(first: str, lines: io.TextIOWrapper) -> Iterator[str]:
