@@ -233,6 +233,16 @@ def _t5(folder: Path, settings: dict[str, Any], config: dict[str, Any] | None = 
     return folder
 
 
+def _llama(folder: Path, settings: dict[str, Any]) -> Path:
+    shutil.copy(KINDS / "bpe.model", folder / "tokenizer.model")
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    return folder
+
+
+_LLAMA = {
+    str(number): {"content": name, "special": True, "normalized": False, "lstrip": number == 2}
+    for number, name in enumerate(("<unk>", "<s>", "</s>"))
+} | {"620": {"content": "<|im_start|>", "special": True}}
 _ADDED = {
     "1084": {"content": "<|tool|>", "lstrip": True, "rstrip": True, "special": True, "normalized": False},
     "1085": {"content": "<word>", "single_word": True, "special": False, "normalized": True},
@@ -313,6 +323,10 @@ MADE: dict[str, Callable[[Path], Path]] = {
     "t5 with settings": lambda folder: _t5(
         folder, {"extra_ids": 3, "legacy": False, "additional_special_tokens": ["<|tool|>"]}, {"model_type": "t5"}
     ),
+    "llama": lambda folder: _llama(folder, {"tokenizer_class": "LlamaTokenizer"}),
+    "llama, not legacy": lambda folder: _llama(
+        folder, {"tokenizer_class": "LlamaTokenizerFast", "legacy": False, "added_tokens_decoder": _LLAMA}
+    ),
     "json, added tokens": lambda folder: _json(folder, _PLAIN | {"added_tokens_decoder": _ADDED}),
     "json, roles": lambda folder: _json(
         folder, _PLAIN | {"additional_special_tokens": ["<|tool|>"], "unk_token": "<unk>"}
@@ -326,6 +340,8 @@ MADE: dict[str, Callable[[Path], Path]] = {
 }
 """Name -> a function that makes the tokenizer in an empty folder and returns its path."""
 PATTERN = {"tiktoken": CL100K}
+SOURCE = {"llama": "class", "llama, not legacy": "class"}
+"""Name -> template source, unless it is ``auto``. These have no template: it is in the texts."""
 
 
 def original(name: str, path: Path, given: list[str]) -> list[list[int]]:
@@ -356,7 +372,8 @@ def original(name: str, path: Path, given: list[str]) -> list[list[int]]:
 
         saved = Tokenizer.from_str(AutoTokenizer.from_pretrained(str(path)).backend_tokenizer.to_str())
         return [one.ids for one in saved.encode_batch(given)]
-    found: list[list[int]] = AutoTokenizer.from_pretrained(str(path))(given)["input_ids"]
+    tokenizer = AutoTokenizer.from_pretrained(str(path))
+    found: list[list[int]] = tokenizer(given, add_special_tokens=name not in SOURCE)["input_ids"]
     return found
 
 

@@ -19,7 +19,7 @@ import orjson
 from feedmill.errors import ConfigError
 from feedmill.tokens.segments import prepends_space
 
-TemplateSource = Literal["auto", "flags", "file"]
+TemplateSource = Literal["auto", "flags", "file", "class"]
 SOURCES = ("auto", "flags", "file")
 CONFIG = "tokenizer_config.json"
 _FLAGS = ("add_bos_token", "add_eos_token")

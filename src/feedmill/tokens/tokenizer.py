@@ -107,6 +107,11 @@ class Tokenizer:
             fix=f"Did you mean {' or '.join(map(repr, close))}?" if close else "Use a token of its vocabulary.",
         )
 
+    @property
+    def reads_special(self) -> bool:
+        """Whether special tokens that occur in a text become special tokens."""
+        return not (self.ordinary or self._model.plain)
+
     def special_tokens(self) -> dict[str, int]:
         """Return the added special tokens."""
         return dict(self._vocabulary.special)
@@ -184,7 +189,8 @@ def load_tokenizer(
         template_source: source of the template: ``file`` for only the model file, ``flags`` for ``add_bos_token`` and
             ``add_eos_token`` in ``tokenizer_config.json`` next to it, ``auto`` for what transformers' ``AutoTokenizer``
             does, see `feedmill.tokens.template`. Except for ``file``, the other settings there are applied, too; see
-            `feedmill.tokens.kinds.settings`.
+            `feedmill.tokens.kinds.settings`. ``class`` is ``file``, but a SentencePiece model is read with special
+            tokens in texts, as its class in transformers does: for conversations.
         pattern: how a tiktoken file splits texts: the name of an encoding (``cl100k_base``, ``llama3``), or a regular
             expression. Not required for files that are recognized.
 
@@ -211,7 +217,8 @@ def load_tokenizer(
     made.pattern = pattern
     if model.reference != "ranks":
         sentencepiece = model.reference == "sentencepiece"
-        source: TemplateSource = "auto" if slow.is_slow(path) and template_source == "file" else template_source
+        source: TemplateSource = "file" if template_source == "class" else template_source
+        source = "auto" if slow.is_slow(path) and source == "file" else source
         made.around = resolve(path, None if sentencepiece else document, model.vocabulary.ids, source)
     made.template = made.around is not None
     model.vocabulary.document = None  # it is large, and no longer needed

@@ -16,6 +16,9 @@ from feedmill.documents.units import cut
 from feedmill.errors import ConfigError, DataError
 from feedmill.tokens.chat.forms import COLUMNS, SIDES, form_of
 from feedmill.tokens.chat.reader import ChatSpec
+from feedmill.tokens.kinds.find import find_tokenizer
+from feedmill.tokens.kinds.model import is_pieces
+from feedmill.tokens.template import TemplateSource
 from feedmill.tokens.tokenizer import Tokenizer, load_tokenizer
 
 if TYPE_CHECKING:
@@ -45,8 +48,7 @@ def tokenize_chats(
         run: runs the job for one output.
     """
     _refuse_options(options)
-    # Only the reference engine tells which characters a token has.
-    tokenizer = given if isinstance(given, Tokenizer) else load_tokenizer(given, "hf", template_source="file")
+    tokenizer = _for_templates(given)
     form = _first_form(files) if form == AUTO else form
     name = None if template is None else os.fspath(template)
     spec = ChatSpec.of(tokenizer.path.parent, form, name, rule, variables)
@@ -68,6 +70,27 @@ def tokenize_chats(
     if spec.rule != "none" and report.documents and not report.tokens_in_loss:
         report.notes.append("no token contributes to the loss: check the roles of the messages, and --chat-mask")
     return report
+
+
+def _for_templates(given: str | os.PathLike[str] | Tokenizer) -> Tokenizer:
+    """Return the tokenizer with the reference engine, which alone tells which characters a token has.
+
+    Raises:
+        ConfigError: special tokens in a text, which templates write, would be plain text; or as `load_tokenizer`.
+    """
+    if isinstance(given, Tokenizer) and given.reads_special:
+        return given
+    path = given.path if isinstance(given, Tokenizer) else find_tokenizer(os.fspath(given))
+    source: TemplateSource = "class" if is_pieces(path) else "file"
+    found = load_tokenizer(path if isinstance(given, Tokenizer) else given, "hf", template_source=source)
+    if not found.reads_special:
+        raise ConfigError(
+            f"chat templates write special tokens as text, which {found.kind} encodes as plain text",
+            file=str(found.path),
+            kind="other-tokenizer-kind",
+            fix="Use the tokenizer.json of the model.",
+        )
+    return found
 
 
 def _pairs(

@@ -22,7 +22,7 @@ import xxhash
 
 from feedmill.errors import ConfigError
 from feedmill.tokens.engines import HuggingFace, SentencePiece, TokenizerEngine, Vocabulary, read_vocabulary
-from feedmill.tokens.kinds import pieces, ranks, slow, t5
+from feedmill.tokens.kinds import llama, pieces, ranks, slow, t5
 from feedmill.tokens.kinds.kept import kept
 from feedmill.tokens.kinds.settings import applied
 from feedmill.tokens.kinds.slow import token_of
@@ -66,7 +66,8 @@ def read_model(path: Path, template_source: TemplateSource, pattern: str | None 
 
     Args:
         path: its main file; see `feedmill.tokens.kinds.find`.
-        template_source: with ``file``, the settings next to a ``tokenizer.json`` are not applied.
+        template_source: with ``file`` and ``class``, the settings next to a ``tokenizer.json`` are not applied. With
+            ``class``, a SentencePiece model is read with special tokens, as its class in transformers does.
         pattern: of a tiktoken file: the name of an encoding, or a regular expression.
 
     Raises:
@@ -87,7 +88,9 @@ def read_model(path: Path, template_source: TemplateSource, pattern: str | None 
         return _of_ranks(path, ranks.read_tekken(path, data), "a tekken.json", _digest(data))
     if t5.is_t5(path):
         return _of_files(path, t5.document(path, data), f"a folder with {t5.FILE}")
-    if path.suffix == ".model" or ".model." in path.name:
+    if is_pieces(path):
+        if template_source == "class":
+            return _of_files(path, llama.as_class(path, data), "a SentencePiece model")
         return _of_pieces(path, data)
     if slow.is_slow(path):
         document = slow.document(path)
@@ -95,10 +98,15 @@ def read_model(path: Path, template_source: TemplateSource, pattern: str | None 
     return _of_json(path, data, template_source)
 
 
+def is_pieces(path: Path) -> bool:
+    """Return whether a file is a SentencePiece model, by its name; a tiktoken file can have the same one."""
+    return path.suffix == ".model" or ".model." in path.name
+
+
 def _of_json(path: Path, data: bytes, source: TemplateSource) -> Model:
     digest, vocabulary = _digest(data), read_vocabulary(path, data)
     changes: list[str] = []
-    if source != "file" and vocabulary.document is not None:
+    if source not in ("file", "class") and vocabulary.document is not None:
         changed, changes = applied(vocabulary.document, path.parent)
         if changes:
             data = orjson.dumps(changed)
