@@ -27,7 +27,7 @@ from typing import Any
 ENERGON, FEEDMILL = "megatron.energon", "feedmill.compat.energon"
 _IN_WORKERS = "import sys, energon_tests; sys.meta_path.insert(0, energon_tests.Aliases())"
 LIMIT = 600
-"""Seconds that one module may take."""
+"""Seconds that one module may take by default."""
 
 
 class Aliases(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -100,7 +100,9 @@ def run_module(path: Path, pattern: str, report: Path) -> int:
     return int(code)
 
 
-def run(folder: Path, modules: Sequence[str], pattern: str, show: bool) -> Iterator[tuple[str, dict[str, Any]]]:
+def run(
+    folder: Path, modules: Sequence[str], pattern: str, show: bool, limit: float = LIMIT
+) -> Iterator[tuple[str, dict[str, Any]]]:
     """Run the modules of a folder one after another. Yields the name and the outcome of each.
 
     Args:
@@ -108,6 +110,7 @@ def run(folder: Path, modules: Sequence[str], pattern: str, show: bool) -> Itera
         modules: names of modules; all if empty.
         pattern: only tests whose names have this text.
         show: whether to print the output of pytest.
+        limit: seconds that one module may take.
     """
     for path in sorted(folder.resolve().glob("test_*.py")):
         if modules and path.stem not in modules:
@@ -120,11 +123,11 @@ def run(folder: Path, modules: Sequence[str], pattern: str, show: bool) -> Itera
             environment = {**os.environ, "TMPDIR": place, "PYTHONPATH": os.pathsep.join(paths)}
             try:
                 done = subprocess.run(
-                    command, cwd=folder.resolve().parent, env=environment, capture_output=not show, timeout=LIMIT
+                    command, cwd=folder.resolve().parent, env=environment, capture_output=not show, timeout=limit
                 )
                 reason = f"exit status {done.returncode}"
             except subprocess.TimeoutExpired:
-                reason = f"not finished in {LIMIT} seconds"
+                reason = f"not finished in {limit} seconds"
             if report.exists():
                 yield path.stem, json.loads(report.read_text())
             else:
@@ -143,12 +146,13 @@ def main() -> None:
     parser.add_argument("-k", dest="pattern", default="", help="only tests whose names have this text")
     parser.add_argument("--json", action="store_true", help="print the outcomes as JSON")
     parser.add_argument("--show", action="store_true", help="show the output of pytest")
+    parser.add_argument("--limit", type=float, default=LIMIT, help="seconds that one module may take")
     parser.add_argument("--report", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.report is not None:
         sys.exit(run_module(given.folder, given.pattern, given.report))
     outcomes, passed, defined = {}, 0, 0
-    for module, outcome in run(given.folder, given.modules, given.pattern, given.show):
+    for module, outcome in run(given.folder, given.modules, given.pattern, given.show, given.limit):
         outcomes[module] = outcome
         tests = count_tests(given.folder / f"{module}.py")
         passed, defined = passed + len(outcome["passed"]), defined + tests

@@ -9,12 +9,15 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import resource
 import subprocess
 import sys
 import types
 from typing import Any
 
 FEEDMILL, ENERGON = "feedmill", "energon"
+MEMORY = 16 << 30
+"""Bytes of address space that one process may have, most of which PyTorch's libraries take."""
 
 
 def stand_in(name: str, **members: Any) -> None:
@@ -32,6 +35,7 @@ def stand_in(name: str, **members: Any) -> None:
 
 def use(product: str) -> None:
     """Make `megatron.energon` importable: the face of Feedmill, or the installed Energon."""
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     if product == FEEDMILL:
         from energon_tests import Aliases
 

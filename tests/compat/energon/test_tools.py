@@ -172,7 +172,7 @@ def test_errors_and_deaths_of_a_pool():
         os._exit(7)
         yield
 
-    for function, kind, words in ((fails, KeyError, "5"), (dies, FeedmillError, "exit code 7")):
+    for function, kind, words in ((fails, KeyError, "5"), (dies, FeedmillError, "was killed")):
         pool = AggregatorPool(1, function, Sum())
         pool.submit_task(5)
         with pytest.raises(kind, match=words):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import multiprocessing
-import queue
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from typing import Any, Generic, TypeVar
 
 from feedmill.errors import ConfigError, FeedmillError
@@ -14,8 +15,8 @@ __all__ = ["AggregatorPool", "BaseAggregator"]
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-_PATIENCE = 1.0
-"""Seconds without a result after which the pool looks whether its processes are alive."""
+_inherited: tuple[Callable[[Any], Iterable[Any]], tuple[Any, ...]]
+"""The function and the tasks, in the processes of a pool."""
 
 
 class BaseAggregator(ABC, Generic[Item, Result]):
@@ -48,7 +49,7 @@ class AggregatorPool:
         num_workers: number of processes.
         user_produce_data: function from a task to its results.
         aggregator: takes the results.
-        batch_size: maximum number of results to send at once.
+        batch_size: maximum number of results that the aggregator takes at once; a process sends those of a whole task.
 
     Raises:
         ConfigError: a number is not positive.
@@ -85,62 +86,31 @@ class AggregatorPool:
             Exception: whatever a task or the aggregator raises.
         """
         context = multiprocessing.get_context("fork")  # tasks and functions need not be pickled
-        following, results = context.Value("q", 0), context.Queue()
-        workers = [context.Process(target=self._work, args=(following, results)) for _ in range(self.num_workers)]
-        for worker in workers:
-            worker.start()
-        try:
-            self.aggregator.on_start(self)
-            for batch in _results(results, workers):
-                self.aggregator.on_item(batch, self)
-            self.aggregator.on_finish(self)
-        except BaseException:
-            for worker in workers:
-                worker.terminate()
-            raise
-        finally:
-            for worker in workers:
-                worker.join()
+        inherited = self.user_produce_data, tuple(self._tasks)
+        self.aggregator.on_start(self)
+        with ProcessPoolExecutor(self.num_workers, context, _inherit, inherited) as pool:
+            running = [pool.submit(_results, number) for number in range(len(self._tasks))]
             self._tasks.clear()
+            try:
+                for done in as_completed(running):
+                    results = done.result()
+                    for first in range(0, len(results), self.batch_size):
+                        self.aggregator.on_item(results[first : first + self.batch_size], self)
+            except BrokenProcessPool as error:
+                raise FeedmillError("a worker process was killed", kind="worker-died") from error
+            finally:
+                pool.shutdown(cancel_futures=True)
+        self.aggregator.on_finish(self)
         return self.aggregator.get_final_result_data()
 
-    def _work(self, following: Any, results: Any) -> None:
-        try:
-            while True:
-                with following.get_lock():
-                    number = following.value
-                    following.value += 1
-                if number >= len(self._tasks):
-                    break
-                batch: list[Any] = []
-                for item in self.user_produce_data(self._tasks[number]):
-                    batch.append(item)
-                    if len(batch) == self.batch_size:
-                        results.put(batch)
-                        batch = []
-                if batch:
-                    results.put(batch)
-            results.put(None)
-        except Exception as error:
-            results.put(error)
+
+def _inherit(function: Callable[[Any], Iterable[Any]], tasks: tuple[Any, ...]) -> None:
+    """Keep what a process inherits from the one that forked it."""
+    global _inherited
+    _inherited = function, tasks
 
 
-def _results(results: Any, workers: list[Any]) -> Iterator[list[Any]]:
-    """Yield batches until each worker has sent None."""
-    running = len(workers)
-    while running:
-        try:
-            batch = results.get(timeout=_PATIENCE)
-        except queue.Empty:
-            codes = [worker.exitcode for worker in workers if worker.exitcode]
-            if codes:
-                raise FeedmillError(
-                    f"a worker process ended with the exit code {codes[0]}", kind="worker-died"
-                ) from None
-            continue
-        if isinstance(batch, Exception):
-            raise batch
-        if batch is None:
-            running -= 1
-        else:
-            yield batch
+def _results(number: int) -> list[Any]:
+    """Return the results of one task."""
+    function, tasks = _inherited
+    return list(function(tasks[number]))
