@@ -28,7 +28,7 @@ FIX = (
     "Restore the shard that was indexed; or, if you want to use this one, run 'feedmill prepare' again."
     " 'feedmill check' compares all shards."
 )
-_WAIT = 0.5
+_WAIT = 0.2
 """Seconds to wait for blocks that are being fetched before shards are compared by requests of their own."""
 _HEAD = 64 << 10
 """Number of bytes of a sample that are read to find its key."""
