@@ -279,12 +279,12 @@ class PreparedShards(ShardTable):
 
     def _compare(self, shard: int) -> None:
         """Compare a shard with the index, once. Raises `DataError` if it is another one."""
-        path = self.shards[shard]
-        if not self._guard.knows(path):
-            self._guard.compare_keys(
-                path, self.offsets_ahead(shard), lambda key, local: self._has_key(key, shard, local)
-            )
-        self._compared.add(shard)
+        path, offsets = self.shards[shard], self.offsets_ahead(shard)
+        with self._loading[shard % _LOCKS]:  # another thread may be comparing it
+            if shard not in self._compared:
+                if not self._guard.knows(path):
+                    self._guard.compare_keys(path, offsets, lambda key, local: self._has_key(key, shard, local))
+                self._compared.add(shard)
 
     def _has_key(self, key: str, shard: int, local: int) -> bool:
         """Return whether the database has this key at this place; True if it is not available."""

@@ -83,8 +83,9 @@ class ShardGuard:
             return False
         if self._seen.has(shard, entry.version, expected):
             return True
-        if one_block and shard in self._fetched:
-            at, known, now = self._fetched.pop(shard)
+        block = self._fetched.pop(shard, None) if one_block else None
+        if block is not None:
+            at, known, now = block
             if now != known:
                 raise self._another(shard, f"expected content of hash {known} at byte {at:,}, found {now}")
             self._seen.add(shard, entry.version, expected)
