@@ -11,6 +11,7 @@ import pytest
 
 import feedmill as fm
 from feedmill.errors import DataError
+from feedmill.formats.content import block_hash, block_places, content_hash, content_hashes
 from feedmill.formats.energon import all_offsets
 from feedmill.formats.energon.all_offsets import AllOffsets
 from feedmill.formats.energon.prepared import open_prepared
@@ -72,6 +73,17 @@ def test_a_changed_byte_is_noticed_where_the_file_is_read_as_a_whole(tmp_path: P
     data[-3] ^= 1
     path.write_bytes(bytes(data))
     assert not AllOffsets(store, COUNTS, UUID).is_usable()
+
+
+@pytest.mark.parametrize("size", [1, 32 << 10, (64 << 10) - 1, 320 << 10, (320 << 10) + 1, 1_000_003])
+def test_blocks_are_those_of_the_content_hash(tmp_path: Path, size: int) -> None:
+    data = np.random.default_rng(size).bytes(size)
+    (tmp_path / "a").write_bytes(data)
+    word, blocks = content_hashes(LocalStore(tmp_path), "a", size)
+    assert word == content_hash(LocalStore(tmp_path), "a", size)
+    at, length = block_places(size)
+    assert at[0] == 0 and at == sorted(set(at)) and (len(at) == 1 or at[-1] + length == size)
+    assert blocks == "".join(block_hash(data[offset : offset + length]) for offset in at)
 
 
 @pytest.fixture

@@ -31,21 +31,35 @@ def content_hash(store: Store, path: str, size: int, start: int = 0) -> str:
     else:
         at = [start + (size - BLOCK) * number // (BLOCKS - 1) for number in range(BLOCKS)]
         blocks = store.read_ranges(path, at, [BLOCK] * BLOCKS)
+    return _hash_of(size, blocks)
+
+
+def _hash_of(size: int, blocks: Sequence[bytes]) -> str:
     found = xxhash.xxh3_128(size.to_bytes(8, "little"))
     for block in blocks:
         found.update(block)
     return str(found.hexdigest())
 
 
-def block_hashes(store: Store, path: str, size: int) -> str:
-    """Return the hashes of the blocks at `block_places`, 8 hex digits each. Raises as `Store.read`."""
+def content_hashes(store: Store, path: str, size: int) -> tuple[str, str]:
+    """Return `content_hash` of a file, and the hashes of the blocks at `block_places`, 8 hex digits each.
+
+    Raises as `Store.read`.
+    """
     at, length = block_places(size)
-    return "".join(map(block_hash, store.read_ranges(path, at, [length] * len(at))))
+    if size <= BLOCK * BLOCKS:
+        whole = [store.read(path, 0, size)]
+        blocks = [whole[0][offset : offset + length] for offset in at]
+    else:
+        whole = blocks = store.read_ranges(path, at, [length] * len(at))
+    return _hash_of(size, whole), "".join(map(block_hash, blocks))
 
 
 def block_places(size: int) -> tuple[list[int], int]:
-    """Return the offsets of up to ten evenly spaced blocks of a file, the first and the last among them, and their
-    length."""
+    """Return the offsets of up to ten evenly spaced blocks of a file, and their length in bytes.
+
+    The first and the last block are among them. For a file of more than ten blocks they are those of `content_hash`.
+    """
     length = min(BLOCK, size)
     count = max(1, min(BLOCKS, size // BLOCK))
     return [(size - length) * number // max(1, count - 1) for number in range(count)], length

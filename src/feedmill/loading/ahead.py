@@ -127,11 +127,12 @@ class Walk(Iterator[Step]):
 
         The loader waits for the first batch. If its samples are small, it shares the requests of the rest of its
         window: a few large ones, which arrive in a fraction of a second. Where they do not, as over a slow network, its
-        samples are requested again, each on its own.
+        samples are requested again, each on its own. That is not done with a cache on disk: all processes of a machine
+        together fetch each byte once.
         """
         if first is None:
             return
-        shared = rest is not None and self._is_small(first, rest)
+        shared = rest is not None and not self._reader.cached and self._is_small(first, rest)
         if not shared:
             self._request(first, None)
         fetcher().run(0, _load_ahead, self._plan)

@@ -188,7 +188,8 @@ def _copy_indices(plan: Plan) -> int:
     before = {(item.url, item.version) for item in cache.list()}
     for source in plan.sources:
         source.copy_indices()
-    return sum(item.present for item in cache.list() if (item.url, item.version) not in before)
+    new = [item for item in cache.list() if (item.url, item.version) not in before]
+    return sum(item.present for item in new if item.kind != "derived")
 
 
 def _fill(plan: Plan, count: int, paging: Paging, report: CacheReport, progress: bool) -> None:

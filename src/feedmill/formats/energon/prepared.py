@@ -279,12 +279,12 @@ class PreparedShards(ShardTable):
 
     def _compare(self, shard: int) -> None:
         """Compare a shard with the index, once. Raises `DataError` if it is another one."""
-        path = self.shards[shard]
-        if not self._guard.knows(path):
-            self._guard.compare_keys(
-                path, self.offsets_ahead(shard), lambda key, local: self._has_key(key, shard, local)
-            )
-        self._compared.add(shard)
+        path, offsets = self.shards[shard], self.offsets_ahead(shard)
+        with self._loading[shard % _LOCKS]:  # another thread may be comparing it
+            if shard not in self._compared:
+                if not self._guard.knows(path):
+                    self._guard.compare_keys(path, offsets, lambda key, local: self._has_key(key, shard, local))
+                self._compared.add(shard)
 
     def _has_key(self, key: str, shard: int, local: int) -> bool:
         """Return whether the database has this key at this place; True if it is not available."""
@@ -342,6 +342,8 @@ class PreparedShards(ShardTable):
         for path in (INDEX, energon_members.PATH):
             if self.store.exists(path):
                 held_copy(self.store, path, kind="index").close()
+        if not self.store.is_local and len(self.shards) <= _MOST_AHEAD:
+            self.load(range(len(self.shards)))  # compares the shards with the index before hours of fetching
 
     def _find_in_database(self, name: str) -> tuple[int, int, int] | None:
         try:

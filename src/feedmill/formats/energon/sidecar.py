@@ -22,7 +22,7 @@ import msgspec
 from msgspec import structs
 
 from feedmill.errors import NotFound
-from feedmill.formats.content import block_hashes, content_hash, middle_hash
+from feedmill.formats.content import content_hashes, middle_hash
 from feedmill.jobs.threads import ordered_map
 from feedmill.storage import Store
 
@@ -80,9 +80,9 @@ def with_words(store: Store, records: Mapping[str, ShardRecord]) -> dict[str, Sh
 
     def complete(shard: str) -> ShardRecord:
         record = records[shard]
-        word = record.word or content_hash(store, shard, record.size)
-        middle, blocks = (hashed(store, shard, record.size) for hashed in (middle_hash, block_hashes))
-        return structs.replace(record, word=word, middle=middle, blocks=blocks)
+        word, blocks = content_hashes(store, shard, record.size)
+        middle = middle_hash(store, shard, record.size)
+        return structs.replace(record, word=record.word or word, middle=middle, blocks=blocks)
 
     missing = [shard for shard, record in records.items() if None in (record.word, record.middle, record.blocks)]
     made = ordered_map(complete, missing, workers=16, in_flight=64)

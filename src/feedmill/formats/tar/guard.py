@@ -28,7 +28,7 @@ FIX = (
     "Restore the shard that was indexed; or, if you want to use this one, run 'feedmill prepare' again."
     " 'feedmill check' compares all shards."
 )
-_WAIT = 0.5
+_WAIT = 0.2
 """Seconds to wait for blocks that are being fetched before shards are compared by requests of their own."""
 _HEAD = 64 << 10
 """Number of bytes of a sample that are read to find its key."""
@@ -83,8 +83,9 @@ class ShardGuard:
             return False
         if self._seen.has(shard, entry.version, expected):
             return True
-        if one_block and shard in self._fetched:
-            at, known, now = self._fetched.pop(shard)
+        block = self._fetched.pop(shard, None) if one_block else None
+        if block is not None:
+            at, known, now = block
             if now != known:
                 raise self._another(shard, f"expected content of hash {known} at byte {at:,}, found {now}")
             self._seen.add(shard, entry.version, expected)
