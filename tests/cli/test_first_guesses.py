@@ -27,7 +27,7 @@ TOKENIZER = Path(__file__).parents[1] / "golden/nanosets/tok1k"
 GUESSES: list[tuple[str, int, str]] = [
     # files of several kinds: nothing is left out without a word
     ("tokenize raw -o t -t TOKENIZER", 1, "several kinds: 1 lines file ('web.jsonl'), 3 text files"),
-    ("tokenize raw -o t -t TOKENIZER --kind lines", 0, "skipped files     3"),
+    ("tokenize raw -o raw-tokens -t TOKENIZER --kind lines", 0, "skipped files     3"),
     ("convert raw x --to jsonl", 1, "3 files of text"),
     # files as they are
     ("info photos", 1, "feedmill import"),

@@ -108,8 +108,10 @@ OTHER_NAMES = {
     *("out_dir", "output_dir", "dest", "random_seed", "sequence_length"),
 }
 """Names of ideas that have another one."""
-MEANT = {("Workers", "processes"), ("AVDecoder", "threads")}
+MEANT = {("Workers", "processes"), ("bench", "processes"), ("AVDecoder", "threads")}
 """A flag of workers, and the threads of one decoder."""
+IN_WORDS = {"extract": {"status", "mime"}, "tokenize": {"loss"}}
+"""Verb -> options that are written in another way: repeated ones, and a flag that has a rule."""
 
 
 def public() -> dict[str, Any]:
@@ -149,7 +151,9 @@ def test_an_option_has_the_default_of_the_parameter(verb: str) -> None:
     differing = {
         name: (named[name], there[name].default)
         for name in both
-        if named[name] != there[name].default and not {named[name], there[name].default} <= none
+        if named[name] != there[name].default
+        and not {named[name], there[name].default} <= none
+        and name not in IN_WORDS.get(verb, ())
     }
     assert differing == {"tag": {"workers": (None, 1)}}.get(verb, {})
 

@@ -282,11 +282,11 @@ def test_a_file_is_tagged_once_however_its_folder_is_spelled(tmp_path: Path, mon
     assert (report.files, report.rows, report.outputs) == (2, 150, ["d/attributes/e"])
 
 
-@pytest.mark.parametrize("options", [{"out": ["{}/documents"]}, {"out": ["{}/documents/."], "exact": True}])
+@pytest.mark.parametrize("options", [{"output": ["{}/documents"]}, {"output": ["{}/documents/."], "exact": True}])
 def test_documents_are_not_written_over(tmp_path: Path, options: dict[str, Any]) -> None:
     write_tree(tmp_path, 2)
     before = contents(tmp_path)
-    options = {**options, "out": [place.format(tmp_path) for place in options["out"]]}
+    options = {**options, "output": [place.format(tmp_path) for place in options["output"]]}
     with pytest.raises(ConfigError, match="overwrite the documents"):
         run(tmp_path, **options)
     assert contents(tmp_path) == before
@@ -305,9 +305,9 @@ def test_documents_are_not_written_over(tmp_path: Path, options: dict[str, Any])
         ({"name": "7up"}, "digit"),
         ({"name": "../documents"}, "not a valid name"),
         ({"name": "\udcff"}, "not valid UTF-8"),
-        ({"out": ["\udcff"]}, "not valid UTF-8"),
+        ({"output": ["\udcff"]}, "not valid UTF-8"),
         ({"on_error": "ignore"}, "policy"),
-        ({"out": ["a", "b"]}, "destinations"),
+        ({"output": ["a", "b"]}, "destinations"),
         ({"tagger_modules": ["no_such.py"]}, "module with taggers not found"),
     ],
 )

@@ -77,7 +77,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
 
 def test_an_unharmed_data_set_has_no_findings(root: Path) -> None:
     assert kinds(root) == []
-    assert kinds(root, samples=True) == []
+    assert kinds(root, read_samples=True) == []
     result = CliRunner().invoke(app, ["check", str(root)])
     assert result.exit_code == 0
     assert "no problems found (15 samples in 3 shards" in result.stdout
@@ -262,7 +262,7 @@ def test_token_files_are_checked_and_tars_beside_them_are_not(tmp_path: Path) ->
     both.mkdir()
     (tmp_path / "main_2b.pbin").rename(both / "a.pbin")
     (tmp_path / "nested_2b.pbin").rename(both / "b.pbin")
-    assert kinds(both, samples=True) == [] and check(str(both)).shards == 2
+    assert kinds(both, read_samples=True) == [] and check(str(both)).shards == 2
     edit(both / "b.pbin", 0, (1 << 40).to_bytes(8, "little"))
     assert kinds(both) == ["truncated"]
 

@@ -179,6 +179,7 @@ def test_one_run_at_a_time(folder: Path) -> None:
         ({"input": "x"}, ConfigError, "unknown key 'input'"),
         ({"options": {"taggrs": []}}, ConfigError, "no option 'taggrs' .did you mean 'taggers'"),
         ({"options": {"progress": True}}, ConfigError, "no option 'progress'"),
+        ({"options": {"dry_run": True}}, ConfigError, "no option 'dry_run'"),
         ({"options": [1]}, ConfigError, "'options' is not a mapping"),
         ({"inputs": []}, ConfigError, "'inputs' is missing"),
         ({"outputs": None}, ConfigError, "'outputs' is missing"),

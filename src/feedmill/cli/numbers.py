@@ -11,9 +11,7 @@ from feedmill.cli.output import emit, facts
 
 
 def numbers(
-    sequence_length: Annotated[
-        int | None, typer.Option("--seq-len", metavar="N", min=1, help="Tokens per sample.")
-    ] = None,
+    seq_len: Annotated[int | None, typer.Option("--seq-len", metavar="N", min=1, help="Tokens per sample.")] = None,
     ranks: Annotated[int, typer.Option("--ranks", metavar="N", min=1, help="Data-parallel degree.")] = 1,
     micro_batch: Annotated[
         int, typer.Option("--micro-batch", metavar="N", min=1, help="Samples per rank and forward pass.")
@@ -45,7 +43,7 @@ def numbers(
     from feedmill.tokens.numbers import numbers as count
 
     report = count(
-        sequence_length=sequence_length,
+        seq_len=seq_len,
         ranks=ranks,
         micro_batch=micro_batch,
         accumulation=accumulation,

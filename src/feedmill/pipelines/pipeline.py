@@ -162,17 +162,22 @@ def _texts(value: Any, key: str, at: str) -> Iterator[str]:
     yield from values
 
 
+_OF_RUNS = ("progress", "dry_run")
+"""Parameters of verbs that the run of a pipeline decides: a step that runs dry would never have its outputs."""
+
+
 def _check_options(document: Document, number: int, step: Step) -> None:
     known = inspect.signature(step.function).parameters
-    names = [name for name, parameter in known.items() if parameter.kind is not parameter.VAR_KEYWORD]
+    named = [name for name, parameter in known.items() if parameter.kind is not parameter.VAR_KEYWORD]
+    names = [name for name in named if name not in _OF_RUNS]
     for option in step.options:
-        if option not in names or option == "progress":
+        if option not in names:
             hint = did_you_mean(str(option), names)
             where = document.at(("steps", number, "options", option))
             raise _bad(
                 f"the verb {step.verb!r} has no option {option!r}{hint}",
                 where,
-                f"Use names of fm.{step.verb.replace('-', '_')}: {', '.join(n for n in names if n != 'progress')}.",
+                f"Use names of fm.{step.verb.replace('-', '_')}: {', '.join(names)}.",
             )
     verb = VERBS[step.verb]
     first, second = names[0], names[1] if len(names) > 1 else ""

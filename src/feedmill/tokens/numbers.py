@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from feedmill.errors import ConfigError
+from feedmill.jobs.policy import renamed_parameters
 from feedmill.notebooks import Showable
 from feedmill.storage import open_store, split_url
 
@@ -70,9 +71,10 @@ class NumbersReport(Showable):
         return dict(self.counts)
 
 
+@renamed_parameters(sequence_length="seq_len")
 def numbers(
     *,
-    sequence_length: int | None = None,
+    seq_len: int | None = None,
     ranks: int = 1,
     micro_batch: int = 1,
     accumulation: int = 1,
@@ -87,7 +89,7 @@ def numbers(
     """Convert one count to tokens, samples, batches and steps, rounded down to whole steps.
 
     Args:
-        sequence_length, ranks, micro_batch, accumulation: size of a step, see `Step`.
+        seq_len, ranks, micro_batch, accumulation: size of a step, see `Step`.
         tokens, samples, steps, data, lines, checkpoint: exactly one source of the count: a number; a token file or
             folder, whose windows are counted; a JSONL file or its ``.idx``, whose lines are counted; or the name of a
             checkpoint folder.
@@ -111,7 +113,7 @@ def numbers(
         return NumbersReport(counts)
     if lines is not None:
         samples = count_lines(lines)
-    step = Step(sequence_length or 0, ranks, micro_batch, accumulation)
+    step = Step(seq_len or 0, ranks, micro_batch, accumulation)
     return NumbersReport(_counted(step, tokens, samples, steps, data, own_targets))
 
 
