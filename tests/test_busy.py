@@ -31,7 +31,7 @@ LOCKS = {
     "convert": "e/.feedmill-work/lock",
     "convert to a file": ".e.jsonl.feedmill-work/lock",
     "tokenize": ".o.feedmill-work/lock",
-    "tag": "attributes/e/.feedmill/part-0.jsonl.gz.feedmill-lock",
+    "tag": ".feedmill/mix-attributes/e/part-0.jsonl.gz.feedmill-lock",
     "dedupe": "attributes/dup_documents/.feedmill-work/lock",
     "dedupe --bloom": "f.bin.feedmill-lock",
     "merge": ".o.pbin.feedmill-work/lock",

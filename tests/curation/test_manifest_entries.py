@@ -55,7 +55,7 @@ def test_entries_of_an_earlier_run_are_kept(tmp_path: Path) -> None:
     size = (tmp_path / "a/attributes/set/0.jsonl").stat().st_size
     record(files[:1], [entry(size)], "set", "documents", {"run": "first"})
     record(files[1:], [entry(size)], "set", "documents", {"run": "second"})
-    manifest = json.loads((tmp_path / "a/attributes/set/.feedmill/manifest.json").read_bytes())
+    manifest = json.loads((tmp_path / "a/.feedmill/mix-attributes/set/manifest.json").read_bytes())
     assert (sorted(manifest["files"]), manifest["run"]) == (["0.jsonl", "1.jsonl"], "second")
 
 
@@ -64,7 +64,7 @@ def test_an_entry_that_makes_no_sense_was_not_done(tmp_path: Path, wrong: Any) -
     files = made(tmp_path, "a", ["0.jsonl"])
     size = (tmp_path / "a/attributes/set/0.jsonl").stat().st_size
     record(files, [entry(size)], "set", "documents", {"verb": "test", "run": "r"})
-    manifest = tmp_path / "a/attributes/set/.feedmill/manifest.json"
+    manifest = tmp_path / "a/.feedmill/mix-attributes/set/manifest.json"
     tree = json.loads(manifest.read_text())
     tree["files"] = dict.fromkeys(tree["files"], wrong)
     manifest.write_text(json.dumps(tree))

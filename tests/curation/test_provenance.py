@@ -158,7 +158,7 @@ def test_a_set_that_something_else_wrote_over_is_compared_by_ids() -> None:
 
 def test_manifests_of_earlier_versions_have_no_hashes() -> None:
     by_dedupe()
-    path = Path(f"d/attributes/{NAME}/.feedmill/manifest.json")
+    path = Path(f"d/.feedmill/mix-attributes/{NAME}/manifest.json")
     manifest = json.loads(path.read_text())
     entry = manifest["files"]["a.jsonl"]
     assert len(entry.pop("xxh3")) == 32 == len(entry["documents"].pop("xxh3"))

@@ -103,7 +103,7 @@ def test_what_is_stale_is_made_again(tmp_path: Path, change: str) -> None:
     elif change == "no output":
         output.unlink()
     elif change == "record":
-        (tmp_path / "attributes/e/.feedmill/part-0.jsonl.gz.json").write_text('{"fingerprint":')
+        (tmp_path / ".feedmill/mix-attributes/e/part-0.jsonl.gz.json").write_text('{"fingerprint":')
     elif change == "taggers":
         options["taggers"] = TAGGERS[:2]
     elif change == "exact":
@@ -161,7 +161,7 @@ def test_a_copied_data_set_with_new_times_is_known_by_its_hashes(tmp_path: Path)
 def test_the_record_says_what_the_attributes_were_made_of(tmp_path: Path) -> None:
     write_tree(tmp_path, 1)
     run(tmp_path)
-    record = json.loads((tmp_path / "attributes/e/.feedmill/part-0.jsonl.gz.json").read_text())
+    record = json.loads((tmp_path / ".feedmill/mix-attributes/e/part-0.jsonl.gz.json").read_text())
     assert record["rows"] == 50
     assert record["options"]["taggers"] == TAGGERS
     assert record["input"]["size"] == (tmp_path / "documents/part-0.jsonl.gz").stat().st_size

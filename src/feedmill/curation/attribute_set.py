@@ -1,6 +1,7 @@
 """Manifest of an attribute set: its inputs, options and files.
 
-It is stored at ``attributes/<name>/.feedmill/manifest.json``::
+It is in the place of `feedmill.documents.beside`: that of ``x/attributes/<name>`` is
+``x/.feedmill/mix-attributes/<name>/manifest.json``::
 
     {"version": 1, "feedmill": "0.1.0", "verb": "dedupe", "options": {...},
      "files": {"web/0.jsonl.gz": {"rows": 10, "ids": "<xxh3-128 of the ids>",
@@ -21,42 +22,30 @@ import orjson
 import xxhash
 
 from feedmill import __version__
-from feedmill.errors import ConfigError, DataError
-from feedmill.storage import LocalStore, Store, is_local_file, open_store
+from feedmill.documents.beside import Place, Records
+from feedmill.errors import DataError
+from feedmill.formats.documents import ATTRIBUTES
+from feedmill.storage import LocalStore, Store, open_store
 
 VERSION = 1
-FOLDER = ".feedmill"
+_NAME = "manifest"
 
 
-def manifest_path(name: str) -> str:
-    """Return the path of the manifest of an attribute set, below the root of the dataset."""
-    return f"attributes/{name}/{FOLDER}/manifest.json"
+def manifests(store: Store, name: str) -> Records:
+    """Return what knows the place of the manifest of an attribute set of the dataset in `store`."""
+    return Records(store.locate(f"{ATTRIBUTES}/{name}"))
+
+
+def manifest_version(store: Store, name: str) -> str | None:
+    """Return the store's version of the manifest, or None if there is none."""
+    place = manifests(store, name).where(_NAME)
+    return None if place is None else place.store.stat(place.path(_NAME)).version
 
 
 def set_store(store: Store, name: str) -> Store:
     """Return the store of an attribute set of the dataset in `store`."""
-    folder = f"attributes/{name}"
+    folder = f"{ATTRIBUTES}/{name}"
     return store.below(folder) if isinstance(store, LocalStore) else open_store(store.locate(folder))
-
-
-def refuse_blocked(store: Store, folder: str = "") -> None:
-    """Raise `ConfigError` if a file has the name of the records folder of an attribute set.
-
-    Dolma's ``dedupe`` can create such a file. Its patterns match hidden names, so it writes an empty attribute file for
-    a folder ``.feedmill`` among the documents, which earlier versions wrote.
-
-    Args:
-        folder: Folder of the attribute set in the store.
-    """
-    path = f"{folder}/{FOLDER}" if folder else FOLDER
-    if is_local_file(store.locate(path)):
-        raise ConfigError(
-            "this is a file: the records of the attribute set need a folder of this name. Dolma creates such a file"
-            f" if a pattern matches a folder {FOLDER!r} among the documents",
-            file=store.locate(path),
-            kind="blocked-records",
-            fix="Delete the file.",
-        )
 
 
 def read_manifest(store: Store, name: str) -> dict[str, Any] | None:
@@ -65,22 +54,28 @@ def read_manifest(store: Store, name: str) -> dict[str, Any] | None:
     Raises:
         DataError: The file is not a manifest.
     """
-    path = manifest_path(name)
-    if not store.exists(path):
+    place = manifests(store, name).where(_NAME)
+    if place is None:
         return None
     try:
-        found = orjson.loads(store.read(path))
+        found = orjson.loads(place.store.read(place.path(_NAME)))
     except orjson.JSONDecodeError as error:
-        raise _damaged(store, path, str(error)) from None
+        raise _damaged(place, str(error)) from None
     if not isinstance(found, dict) or not isinstance(found.get("files"), dict):
-        raise _damaged(store, path, "it has no 'files'")
+        raise _damaged(place, "it has no 'files'")
     return found if found.get("version") == VERSION else None
 
 
 def write_manifest(store: Store, name: str, manifest: dict[str, Any]) -> None:
     """Write the manifest. Its keys are sorted, so that equal runs write equal bytes."""
     whole = {"version": VERSION, "feedmill": __version__, **manifest}
-    store.write_bytes(manifest_path(name), orjson.dumps(whole, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS))
+    data = orjson.dumps(whole, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS)
+    manifests(store, name).write(_NAME, data, durable=True)
+
+
+def move_manifest(store: Store, name: str) -> None:
+    """Move a manifest that an earlier version wrote inside the attribute set."""
+    manifests(store, name).move(_NAME)
 
 
 def digest_ids(ids: Iterable[bytes], digest: xxhash.xxh3_128 | None = None) -> xxhash.xxh3_128:
@@ -95,10 +90,10 @@ def fingerprint(*values: Any) -> str:
     return xxhash.xxh3_128_hexdigest(orjson.dumps(values, option=orjson.OPT_SORT_KEYS))
 
 
-def _damaged(store: Store, path: str, why: str) -> DataError:
+def _damaged(place: Place, why: str) -> DataError:
     return DataError(
         f"the manifest is corrupt: {why}",
-        file=store.locate(path),
+        file=place.store.locate(place.path(_NAME)),
         kind="bad-manifest",
         fix="Delete the file and run again.",
     )

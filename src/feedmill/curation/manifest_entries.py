@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from feedmill.curation.attribute_set import read_manifest, refuse_blocked, write_manifest
+from feedmill.curation.attribute_set import move_manifest, read_manifest, write_manifest
 from feedmill.documents.file import DocumentFile, by_folder
-from feedmill.formats.documents import ATTRIBUTES
 from feedmill.storage import open_store
 
 
@@ -29,7 +28,6 @@ def recorded(
     manifests, entries = [], []
     for root, members in by_folder(files).items():
         store = open_store(root or ".")
-        refuse_blocked(store, f"{ATTRIBUTES}/{name}")
         manifest = read_manifest(store, name)
         if manifest is None or any(manifest.get(key) != value for key, value in facts.items()):
             return None
@@ -40,6 +38,8 @@ def recorded(
                 return None
             entries.append(entry)
         manifests.append(manifest)
+    for root in by_folder(files):
+        move_manifest(open_store(root or "."), name)
     return manifests, entries
 
 

@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from feedmill.curation import records
-from feedmill.curation.attribute_set import manifest_path, read_manifest
+from feedmill.curation.attribute_set import manifest_version, read_manifest
 from feedmill.curation.records import FileState
 from feedmill.documents.file import documents_of
 from feedmill.errors import DataError
@@ -73,7 +73,7 @@ def _same(store: Store, now: Entry, was: FileState, read: bool) -> bool:
 
 def _made(store: Store, name: str, path: str) -> Iterator[Made]:
     below = path.removeprefix(f"{ATTRIBUTES}/{name}/")
-    record = records.read_record(open_store(store.locate(f"{ATTRIBUTES}/{name}")), below)
+    record = records.read_record(store.locate(f"{ATTRIBUTES}/{name}"), below)
     if record is not None:
         yield Made(record.input, record.output)
     entry = _entries(store, name).get(below)
@@ -87,8 +87,8 @@ def _state(entry: dict[str, Any]) -> FileState:
 
 def _entries(store: Store, name: str) -> dict[str, Any]:
     """Return the entries of an attribute set's manifest, which is read once per version."""
-    path = manifest_path(name)
-    return _manifest(store.url, name, store.stat(path).version) if store.exists(path) else {}
+    version = manifest_version(store, name)
+    return {} if version is None else _manifest(store.url, name, version)
 
 
 @lru_cache(maxsize=16)

@@ -1,7 +1,8 @@
 """Records of finished files: one for each output of an attribute set, with its inputs and options.
 
-The record of the output ``<set>/<path>`` is ``<set>/.feedmill/<path>.json``. It is written after the output. It names
-the inputs of the output, so that a later run can decide whether the output is up to date:
+The record of an output is in the place of `feedmill.documents.beside`: that of ``x/attributes/<set>/<path>`` is
+``x/.feedmill/mix-attributes/<set>/<path>.json``. It is written after the output. It names the inputs of the output, so
+that a later run can decide whether the output is up to date:
 
     {"fingerprint": ..., "options": {...}, "feedmill": "0.1.0", "rows": 1000,
      "input": {"path": ..., "size": ..., "version": ..., "xxh3": ...},
@@ -18,11 +19,10 @@ from typing import Any
 import msgspec
 import xxhash
 
+from feedmill.documents.beside import Records
 from feedmill.errors import FeedmillError
 from feedmill.storage import Store
 from feedmill.storage.hashed import hash_file
-
-FOLDER = ".feedmill"
 
 
 class FileState(msgspec.Struct):
@@ -81,23 +81,17 @@ def fingerprint(options: dict[str, Any]) -> str:
     return xxhash.xxh3_128_hexdigest(msgspec.json.encode(options, order="sorted"))
 
 
-def read_record(store: Store, path: str) -> Record | None:
-    """Return the record of an output, or None if it is missing or invalid."""
+def read_record(folder: str, path: str) -> Record | None:
+    """Return the record of an output of the attribute set in `folder`, or None if it is missing or invalid."""
+    place = Records(folder).where(path)
+    if place is None:
+        return None
     try:
-        return msgspec.json.decode(store.read(record_path(path)), type=Record)
+        return msgspec.json.decode(place.store.read(place.path(path)), type=Record)
     except (FeedmillError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 
 
-def write_record(store: Store, path: str, record: Record) -> None:
-    """Write the record of a published output."""
-    store.write_note(record_path(path), msgspec.json.format(msgspec.json.encode(record)) + b"\n")
-
-
-def record_path(path: str) -> str:
-    """Return the path of the record of an output. Both paths are relative to the attribute set.
-
-    >>> record_path("web/0.jsonl.gz")
-    '.feedmill/web/0.jsonl.gz.json'
-    """
-    return f"{FOLDER}/{path}.json"
+def write_record(folder: str, path: str, record: Record) -> None:
+    """Write the record of a published output of the attribute set in `folder`."""
+    Records(folder).write(path, msgspec.json.format(msgspec.json.encode(record)) + b"\n")

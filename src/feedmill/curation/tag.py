@@ -20,12 +20,12 @@ import msgspec
 
 from feedmill import __version__
 from feedmill.curation import records, registry
-from feedmill.curation.attribute_set import FOLDER, refuse_blocked
 from feedmill.curation.blocks import Block, blocks, first_to_cut
 from feedmill.curation.documents import Batch, Decoder, Row
 from feedmill.curation.dry_run import read_first
 from feedmill.curation.modules import load_modules, module_hashes
 from feedmill.curation.places import Output, find_places, refuse_inputs
+from feedmill.documents.beside import Records
 from feedmill.documents.file import DocumentFile
 from feedmill.documents.find import Found, skipped_warnings
 from feedmill.documents.lines import read_blocks
@@ -159,8 +159,6 @@ def tag(
         raise NotFound("no files match any pattern", file=", ".join(found.missing), fix="Check the paths.")
     refuse_inputs([(task.input, task.outputs) for task in tasks])
     outputs = sorted({output.root for task in tasks for output in task.outputs})
-    for root in outputs:
-        refuse_blocked(open_store(root))
     report = TagReport(files=len(tasks), outputs=outputs, missing=found.missing, warnings=skipped_warnings(found))
     if (dry := active()) is not None:
         rows = _plan(dry, tasks, report)
@@ -221,7 +219,7 @@ def _results(tasks: Sequence[TagTask], workers: int, bar: Progress) -> Iterator[
     """
     if current() is not None:
         key = key_of(*(_fingerprint(task, task.outputs[0]) + task.outputs[0].path for task in tasks))
-        where = Where("tagging", key, open_store(tasks[0].outputs[0].root).below(FOLDER), record=_tell)
+        where = Where("tagging", key, Records(tasks[0].outputs[0].root).folder, record=_tell)
         yield from run(tag_file, tasks, workers=workers, progress=bar, preload=_PRELOAD, where=where)
         return
     cut = first_to_cut((task.input.size for task in tasks), workers)
@@ -249,8 +247,11 @@ def tag_file(task: TagTask, workers: int = 1) -> Done:
 def _tag_file(task: TagTask, workers: int) -> Done:
     source, name = task.input.store(), task.input.path
     todo = [output for output in task.outputs if task.overwrite or not _current(task, output)]
+    for output in task.outputs:
+        if output not in todo:
+            Records(output.root).move(output.path)  # what an earlier version wrote
     if not todo:
-        record = records.read_record(open_store(task.outputs[0].root), task.outputs[0].path)
+        record = records.read_record(task.outputs[0].root, task.outputs[0].path)
         return Done(task.input.name, record.rows if record else 0, task.input.size, False)
     work = _Work(source.locate(name), tuple(todo), tuple(task.options["modules"].items()), task.options["exact"])
     rows = 0
@@ -271,7 +272,7 @@ def _tag_file(task: TagTask, workers: int) -> Done:
         after = records.state(store, output.path, file.hexdigest())
         options = _record_options(task, output)
         record = records.Record(_fingerprint(task, output), options, __version__, rows, before, after)
-        records.write_record(store, output.path, record)
+        records.write_record(output.root, output.path, record)
     return Done(task.input.name, rows, task.input.size, True)
 
 
@@ -305,12 +306,12 @@ def _tag_block(work: _Work, block: Block) -> tuple[int, list[bytes]]:
 @contextmanager
 def _sink(output: Output) -> Iterator[tuple[HashedWriter, BinaryIO]]:
     """Open an attribute file that is published if the block ends without an error: the stored file, and its writer."""
-    store = open_store(output.root)
+    store, place = open_store(output.root), Records(output.root).place
     with ExitStack() as stack:
-        if isinstance(store, LocalStore):
+        if isinstance(place.store, LocalStore):
             busy = "another process is writing these attributes"
-            lock = f"{records.FOLDER}/{output.path}.feedmill-lock"
-            stack.enter_context(store.exclusive(lock, what=busy, file=store.locate(output.path)))
+            lock = place.path(output.path, ".feedmill-lock")
+            stack.enter_context(place.store.exclusive(lock, what=busy, file=store.locate(output.path)))
         file = HashedWriter(stack.enter_context(store.write(output.path)))
         with packed(cast(BinaryIO, file), compression(output.path)) as stream:
             yield file, stream
@@ -329,7 +330,7 @@ def _fingerprint(task: TagTask, output: Output) -> str:
 def _current(task: TagTask, output: Output) -> bool:
     """Return whether an attribute file exists and equals what this task would write."""
     store = open_store(output.root)
-    record = records.read_record(store, output.path)
+    record = records.read_record(output.root, output.path)
     if record is None or record.fingerprint != _fingerprint(task, output):
         return False
     return records.unchanged(store, output.path, record.output) and records.unchanged(

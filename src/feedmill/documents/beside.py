@@ -1,8 +1,9 @@
-"""Files of Feedmill beside documents that a verb writes: records of finished outputs, and their lineage.
+"""Files of Feedmill beside the documents and attributes that verbs write: records of finished outputs, their lineage.
 
 The outputs are often the documents of the next step, and the patterns of other programs (``x/documents/*`` in Dolma's
-``dedupe`` and ``mix``) match hidden names too. So their folder contains outputs only. What Feedmill keeps about them is
-in ``.feedmill/mix-<folder>`` beside it, or beside the folder ``documents`` or ``attributes`` that it is or is in.
+``dedupe`` and ``mix``) match hidden names too; others list ``attributes`` for the names of the sets, and a set for its
+files. So these folders contain outputs only. What Feedmill keeps about them is in ``.feedmill/mix-<folder>`` beside
+the folder, or beside the folder ``documents`` or ``attributes`` that it is or is in.
 
 If that is impossible (the root of a bucket, a mount point, a parent folder that is not writable), it is in
 ``.feedmill`` inside the folder. Earlier versions always wrote it there.
@@ -10,12 +11,13 @@ If that is impossible (the root of a bucket, a mount point, a parent folder that
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import NamedTuple
 
-from feedmill.errors import NotFound
+from feedmill.errors import FeedmillError, NotFound
 from feedmill.formats.documents import ATTRIBUTES, DOCUMENTS
-from feedmill.storage import Store, canonical_location, open_store
+from feedmill.storage import LocalStore, Store, canonical_location, open_store
 
 FOLDER = ".feedmill"
 
@@ -65,3 +67,62 @@ def _may_write(folder: str, base: str) -> bool:
     if not os.access(base, os.W_OK):
         return os.access(f"{base}/{FOLDER}", os.W_OK)
     return not os.path.isdir(folder) or os.stat(folder).st_dev == os.stat(base).st_dev
+
+
+class Records:
+    """Small files about the outputs in a folder, each named after its output.
+
+    Files that earlier versions wrote inside the folder are found, and removed when they are written again.
+    """
+
+    def __init__(self, folder: str) -> None:
+        here, there = inside(folder), beside(folder)
+        self.place = here if there is None else there
+        self._before = None if there is None else here
+
+    @property
+    def folder(self) -> Store:
+        """Return the folder of the files."""
+        return self.place.store.below(self.place.folder)
+
+    @property
+    def places(self) -> list[Place]:
+        """Return the places that can have a file, the current one first."""
+        return [self.place, self._before] if self._before is not None else [self.place]
+
+    def where(self, output: str) -> Place | None:
+        """Return the place that has the file about an output, or None if there is none."""
+        return next((place for place in self.places if place.store.exists(place.path(output))), None)
+
+    def write(self, output: str, data: bytes, *, durable: bool = False) -> None:
+        """Write the file about a published output.
+
+        Args:
+            durable: sync it. A file that is lost in a power failure costs only that its output is written again.
+        """
+        write = self.place.store.write_bytes if durable else self.place.store.write_note
+        write(self.place.path(output), data)
+        self._remove_old(output)
+
+    def move(self, output: str) -> None:
+        """Move a file that an earlier version wrote among the outputs, and remove a folder that a killed run left."""
+        if self._before is not None and self._before.store.exists(old := self._before.path(output)):
+            self.write(output, self._before.store.read(old))
+        else:
+            self._remove_old(output)
+
+    def _remove_old(self, output: str) -> None:
+        """Remove a file that an earlier version wrote among the outputs, and its folder if that is empty then."""
+        if self._before is None:
+            return
+        store, path = self._before.store, self._before.path(output)
+        with contextlib.suppress(FeedmillError):
+            store.delete(path)
+        if isinstance(store, LocalStore):
+            with contextlib.suppress(OSError):
+                while path := os.path.dirname(path):
+                    os.rmdir(store.locate(path))
+
+    def outputs(self) -> list[str]:
+        """Return the outputs that have a file."""
+        return sorted({output for place in self.places for output in place.outputs()})

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import math
 import os
 import resource
@@ -36,6 +37,8 @@ _PAGE = resource.getpagesize()
 _TICK = os.sysconf("SC_CLK_TCK")
 _PR_SET_PDEATHSIG = 1
 _PROC = "/proc"
+_OBJECTS = 20_000
+"""New objects in a child before it looks for garbage."""
 
 
 class Failure(NamedTuple):
@@ -50,10 +53,13 @@ class Sandbox(Generic[Item, Result]):
     Args:
         function: must not write files or use threads; results are pickled.
         seconds: limit of processor time for one input.
+        prepare: called once in each child, for settings of packages that the parent must not have.
     """
 
-    def __init__(self, function: Callable[[Item], Result], seconds: float) -> None:
-        self._function, self._seconds = function, seconds
+    def __init__(
+        self, function: Callable[[Item], Result], seconds: float, prepare: Callable[[], object] | None = None
+    ) -> None:
+        self._function, self._seconds, self._prepare = function, seconds, prepare
         self._child: tuple[int, Connection] | None = None
         self._used = 0.0
         """Processor time of the child up to its last result."""
@@ -118,6 +124,8 @@ class Sandbox(Generic[Item, Result]):
                 ours.close()
                 _end_with_parent()
                 if os.getppid() == parent:
+                    if self._prepare is not None:
+                        self._prepare()
                     _serve(self._function, theirs)
             os._exit(0)
         theirs.close()
@@ -137,6 +145,8 @@ def _serve(function: Callable[[Any], Any], connection: Connection) -> None:
     with contextlib.suppress(ValueError, OSError):  # macOS refuses limits below what is mapped
         resource.setrlimit(resource.RLIMIT_AS, (limit if most == resource.RLIM_INFINITY else min(limit, most), most))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends the child
+    gc.freeze()  # what the parent had is not searched for garbage, and the objects of a tree only now and then
+    gc.set_threshold(_OBJECTS)
     while True:
         for item in connection.recv():
             try:

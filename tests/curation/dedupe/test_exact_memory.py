@@ -51,7 +51,7 @@ def driven(root: Path, segments: int, patch: pytest.MonkeyPatch) -> tuple[int, i
         return results if where.stage != "comparing" else [len(results)]
 
     patch.setattr(exact, "run", run)
-    patch.setattr(exact, "run_largest_first", lambda function, items, sizes, **o: run(function, items, **o))
+    patch.setattr(exact, "run_cut", lambda function, items, sizes, **o: run(function, items, **o))
     options = DedupeOptions(name="d", attribute="d", unit=DOCUMENTS)
     files = find_in_datasets([f"{root}/documents"], [], "documents")
     tasks = [DedupeTask(n, file, options, str(work)) for n, file in enumerate(files)]

@@ -174,7 +174,7 @@ def test_a_rerun_does_nothing_and_a_change_is_noticed(tmp_path, filtered):
 def test_manifest(tmp_path):
     write_documents(tmp_path, *FILES)
     find_duplicates([f"{tmp_path}/documents"], options("paragraphs"))
-    manifest = json.loads((tmp_path / "attributes/dup/.feedmill/manifest.json").read_text())
+    manifest = json.loads((tmp_path / ".feedmill/mix-attributes/dup/manifest.json").read_text())
     entry = manifest["files"]["part-0.jsonl.gz"]
     assert manifest["verb"] == "dedupe" and manifest["options"]["unit"] == "paragraphs"
     assert entry["rows"] == len(FILES[0]) and entry["documents"]["path"] == "documents/part-0.jsonl.gz"

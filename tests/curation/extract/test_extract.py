@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,38 @@ def test_the_text_is_that_of_the_linearizer_itself(tmp_path: Path, name: str) ->
 
         wanted = [extract_plain_text(body.decode(), main_content=True, alt_texts=False) for body in bodies]
     assert [one["text"] for one in documents(tmp_path)] == wanted and all(wanted)
+
+
+def test_trafilatura_gets_plain_elements_in_its_own_process_only() -> None:
+    """Pages with all that has a class of its own in lxml: forms, comments, processing instructions, entities."""
+    import trafilatura
+    from lxml import html as lxml_html
+
+    from feedmill.curation.extract.linearizers import linearizer, prepare
+    from feedmill.jobs.sandbox import Sandbox
+
+    form = '<form action="/go"><label for="x">Search for words</label><input id="x" value="text"><select><option>one'
+    form += (
+        "</select><textarea>More than a few words in an area of text</textarea></form><!-- no --><?php no ?>&nbsp;&foo;"
+    )
+    table = "<table><tr><th>Name<td>Value<tr><td>a<td>b</table><blockquote>Words of others, quoted.</blockquote>"
+    around = ["", form, table, form + table, f"<nav>{form}</nav>", f"<div class='comments'>{form}</div>"]
+    found = [html(f"{text} {text}", language).decode() for language, (text, _) in TEXTS.items()]
+    found = [page.replace("</p>", f"</p>{more}", 1) for page in found for more in around]
+    assert any("textarea" in page for page in found)
+    wanted = [trafilatura.extract(page, include_comments=False) or "" for page in found]
+    with Sandbox(linearizer("trafilatura"), 60, partial(prepare, "trafilatura")) as sandbox:
+        assert list(sandbox.map(found)) == wanted and all(wanted)
+    with Sandbox(_class_of_an_input, 60, partial(prepare, "trafilatura")) as sandbox:
+        assert list(sandbox.map(["<input>"])) == ["HtmlElement"]
+    assert _class_of_an_input("<input>") == lxml_html.InputElement.__name__
+
+
+def _class_of_an_input(page: str) -> str:
+    from trafilatura.utils import load_html
+
+    tree = load_html(f"<html><head><title>x</title></head><body><p>y</p>{page}</body></html>")
+    return type(tree.find(".//input")).__name__
 
 
 def test_any_number_of_processes_writes_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

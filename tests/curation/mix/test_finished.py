@@ -16,8 +16,9 @@ from feedmill.curation.dedupe.options import DedupeOptions
 from feedmill.curation.mix.config import read_config
 from feedmill.curation.mix.finished import Finished
 from feedmill.curation.mix.job import MixReport, mix
+from feedmill.curation.provenance import check_attributes
 from feedmill.curation.tag import tag
-from feedmill.errors import ConfigError
+from feedmill.errors import DataError
 from helpers.document_folders import write_documents
 
 
@@ -120,26 +121,56 @@ def test_a_folder_that_is_mounted_by_itself_keeps_its_records(monkeypatch: pytes
 
 def test_the_root_of_a_bucket_keeps_its_records(s3_bucket: str) -> None:
     records = Finished(s3_bucket)
-    records.write("m-0000.jsonl.gz", {"size": 3})
+    records.record("m-0000.jsonl.gz", {"size": 3})
     assert Finished(s3_bucket).read("m-0000.jsonl.gz") == {"size": 3}
     below = Finished(f"{s3_bucket}/x/documents")
-    below.write("m-0000.jsonl.gz", {"size": 4})
+    below.record("m-0000.jsonl.gz", {"size": 4})
     assert below.outputs() == ["m-0000.jsonl.gz"] and records.read("m-0000.jsonl.gz") == {"size": 3}
 
 
-def test_what_dolma_leaves_in_the_place_of_records_is_named() -> None:
-    """It takes a folder that its pattern matches for documents, and writes an empty attribute file of its name."""
+def test_what_dolma_leaves_in_an_attribute_set_is_in_nobodys_way() -> None:
+    """It takes a hidden folder that its pattern matches for documents, and writes an empty file of its name."""
     left = Path("d/attributes/dp/.feedmill")
     left.parent.mkdir(parents=True)
     left.touch()
-    options = DedupeOptions(name="dp", attribute="dp", unit="documents")
-    for go in (
-        lambda: find_duplicates(["d/documents"], options, workers=1),
-        lambda: tag(["d/documents"], ["char_length_v1"], name="dp", progress=False),
-    ):
-        with pytest.raises(ConfigError, match=r"attributes/dp/\.feedmill: this is a file.*Delete the file") as caught:
-            go()
-        assert caught.value.kind == "blocked-records"
-    left.unlink()
-    find_duplicates(["d/documents"], options, workers=1)
-    assert json.loads(Path("d/attributes/dp/.feedmill/manifest.json").read_text())["files"]
+    find_duplicates(["d/documents"], DedupeOptions(name="dp", attribute="dp", unit="documents"), workers=1)
+    tag(["d/documents"], ["char_length_v1"], name="dp", overwrite=True, progress=False)
+    assert json.loads(Path("d/.feedmill/mix-attributes/dp/manifest.json").read_text())["files"]
+    assert Path("d/.feedmill/mix-attributes/dp/part-0.jsonl.gz.json").exists() and left.read_bytes() == b""
+
+
+def test_folders_of_attributes_contain_attributes_only() -> None:
+    """Programs list ``attributes`` for the names of the sets, and a set for its files."""
+    tag(["d/documents"], ["char_length_v1"], progress=False)
+    find_duplicates(["d/documents"], DedupeOptions(name="dp", attribute="dp"), workers=1)
+    assert sorted(os.listdir("d/attributes")) == ["char_length_v1", "dp"]
+    for name in ("char_length_v1", "dp"):
+        assert sorted(os.listdir(f"d/attributes/{name}")) == ["part-0.jsonl.gz", "part-1.jsonl.gz"]
+
+
+def test_records_of_attributes_of_earlier_versions_are_found_and_moved() -> None:
+    def go() -> tuple[int, bool]:
+        tagged = tag(["d/documents"], ["char_length_v1"], name="q", progress=False)
+        return tagged.reused, find_duplicates(["d/documents"], options, workers=1).skipped
+
+    def as_before() -> None:
+        for name in ("q", "dp"):
+            shutil.move(f"d/.feedmill/mix-attributes/{name}", f"d/attributes/{name}/.feedmill")
+
+    options = DedupeOptions(name="dp", attribute="dp")
+    assert go() == (0, False)
+    documents = Path("d/documents/part-0.jsonl.gz")
+    as_before()
+    before = documents.read_bytes()
+    documents.write_bytes(Path("d/documents/part-1.jsonl.gz").read_bytes())
+    for name in ("q", "dp"):
+        with pytest.raises(DataError, match="another version") as caught:
+            check_attributes(f"d/attributes/{name}/part-0.jsonl.gz")
+        assert caught.value.kind == "stale-attributes"
+    documents.write_bytes(before)
+    assert go() == (2, False)  # the manifest of `dedupe` has the times of documents
+    as_before()
+    assert go() == (2, True)
+    for name in ("q", "dp"):
+        assert sorted(os.listdir(f"d/attributes/{name}")) == ["part-0.jsonl.gz", "part-1.jsonl.gz"]
+    assert len(os.listdir("d/.feedmill/mix-attributes/q")) == 2 and go() == (2, True)

@@ -392,7 +392,7 @@ def test_a_set_may_say_that_it_writes_an_attribute_now_and_then(tmp_path):
             run(stream(tmp_path, "n", attributes=["dup", "q"], filter={"exclude": [f"$.attributes.{wrong}"]}))
     # as Dolma wrote them: nothing says what there may be
     for name in ("dup", "q"):
-        shutil.rmtree(tmp_path / "attributes" / name / ".feedmill")
+        shutil.rmtree(tmp_path / ".feedmill/mix-attributes" / name)
     assert run(stream(tmp_path, "o", attributes=["dup", "q"], filter=rules)).streams[0].counts.kept == 9
     only = {"exclude": rules["exclude"][1:]}
     assert run(stream(tmp_path, "p", attributes=["q"], filter=only)).streams[0].counts.kept == 9

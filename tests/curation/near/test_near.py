@@ -243,6 +243,7 @@ def test_parts_connect_by_range(folder: Path, monkeypatch: pytest.MonkeyPatch) -
     find()
     wanted = outputs(folder)
     os.rename("attributes", "before")
+    os.rename(".feedmill", "records-before")  # they would be those of equal files
     connect_by_range(monkeypatch)
     monkeypatch.setattr(join, "RANGE", 50)
     monkeypatch.setattr(keys, "KEYS", 700)
@@ -255,7 +256,7 @@ def test_parts_connect_by_range(folder: Path, monkeypatch: pytest.MonkeyPatch) -
     with PartEngine(finish=True):
         find()
     assert outputs(folder) == wanted
-    assert sorted(os.listdir("attributes/dup_near/.feedmill")) == ["manifest.json"], "work is left"
+    assert sorted(os.listdir(".feedmill/mix-attributes/dup_near")) == ["manifest.json"], "work is left"
 
 
 def test_a_dump_that_joins_two_earlier_clusters_changes_neither(folder: Path) -> None:
@@ -293,9 +294,9 @@ def test_a_second_run_has_nothing_to_do(folder: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr("feedmill.curation.near.job.open_dumps", None)
     second = find()
     assert second.skipped and {**second.as_dict(), "skipped": False} == first.as_dict()
-    manifest = json.loads((folder / "attributes/dup_near/.feedmill/manifest.json").read_bytes())
+    manifest = json.loads((folder / ".feedmill/mix-attributes/dup_near/manifest.json").read_bytes())
     assert manifest["files"]["a.jsonl"]["rows"] == 50 and manifest["files"]["a.jsonl"]["flagged"] == first.duplicates
-    assert sorted(os.listdir("attributes/dup_near/.feedmill")) == ["manifest.json"], "work is left"
+    assert sorted(os.listdir(".feedmill/mix-attributes/dup_near")) == ["manifest.json"], "work is left"
 
 
 def test_a_moved_file_is_told_of(folder: Path) -> None:

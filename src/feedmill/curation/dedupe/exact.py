@@ -1,6 +1,7 @@
 """Find exact duplicates in data larger than memory: 128-bit hashes on disk, compared range by range.
 
-There are three steps. Each runs in several processes, and resumes if it is killed:
+There are three steps. Each runs in several processes, which share a file that is larger than their share, and resumes
+if it is killed:
 
 1. *scan*: Each file of documents is read into segments. A segment has the hashes of the keys, ordered by their first
    bits, and the spans and ids that the attribute rows need.
@@ -23,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.curation.attribute_set import fingerprint
+from feedmill.curation.blocks import run_cut
 from feedmill.curation.dedupe.keys import Hashes, first_seen, hash_documents, hash_parts, partition
 from feedmill.curation.dedupe.options import DOCUMENTS
 from feedmill.curation.dedupe.segments import (
@@ -44,7 +46,7 @@ from feedmill.curation.dedupe.units import Units
 from feedmill.curation.dedupe.work import is_there, of_each
 from feedmill.jobs.engine import Where
 from feedmill.jobs.progress import Progress
-from feedmill.jobs.run import Policy, run, run_largest_first
+from feedmill.jobs.run import Policy, run
 from feedmill.storage import Store
 
 _BITS = 12
@@ -67,7 +69,7 @@ def find_exact(
     preload = _PRELOAD if tasks[0].options.unit == DOCUMENTS else KERNELS
     files = [task.file.size for task in tasks]
     with Progress.of_files("reading", files, progress) as bar:
-        scanned = run_largest_first(scan, tasks, files, workers=workers, progress=bar, preload=preload, where=where)
+        scanned = run_cut(scan, tasks, files, workers=workers, progress=bar, preload=preload, where=where)
     work = tasks[0].work
     references = sum(task.reference for task in tasks)
     whole = fingerprint(names, [task.reference for task in tasks])
@@ -94,14 +96,14 @@ def render_all(
     with Progress.of_files("writing", sizes, progress) as bar:
         jobs = list(zip(tasks, scanned, strict=True))
         where, policy = Where("writing", answers.whole, place), Policy(shared=answers)
-        return run_largest_first(
-            finish, jobs, sizes, workers=workers, progress=bar, preload=preload, where=where, policy=policy
-        )
+        return run_cut(finish, jobs, sizes, workers=workers, progress=bar, preload=preload, where=where, policy=policy)
 
 
-def scan(task: DedupeTask) -> Scanned:
-    """Read a file into segments, unless an earlier run did."""
-    return scan_file(task, task.fingerprint, _Hashes(task.options.unit == DOCUMENTS))
+def scan(task: DedupeTask, workers: int = 1) -> Scanned:
+    """Read a file into segments, in this process or its blocks in several, unless an earlier run did."""
+    documents = task.options.unit == DOCUMENTS
+    preload = _PRELOAD if documents else KERNELS
+    return scan_file(task, task.fingerprint, _Hashes(documents), workers=workers, preload=preload)
 
 
 def _segment(task: DedupeTask, number: int) -> str:
@@ -116,8 +118,11 @@ class _Hashes:
     documents: bool
     blocks: list[Hashes] = field(default_factory=list)
 
-    def add(self, units: Units, out: BinaryIO) -> None:  # noqa: ARG002 - they are written in their order
-        self.blocks.append((hash_documents if self.documents else hash_parts)(units))
+    def read(self, units: Units) -> Hashes:
+        return (hash_documents if self.documents else hash_parts)(units)
+
+    def add(self, found: Hashes, out: BinaryIO) -> None:  # noqa: ARG002 - they are written in their order
+        self.blocks.append(found)
 
     def close(self, out: BinaryIO) -> tuple[Ints, npt.NDArray[np.uint32]]:
         hashes = np.concatenate([np.empty((0, 2), np.uint64), *self.blocks])

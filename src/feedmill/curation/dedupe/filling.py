@@ -134,20 +134,25 @@ class _Bits:
     options: DedupeOptions
     wanted: list[Bools] = field(default_factory=list)
 
-    def add(self, units: Units, out: BinaryIO) -> None:
+    def read(self, units: Units) -> tuple[bytes, Bools]:
         keys = BloomFilter(self.shape.seeds, np.empty(0, np.uint32)).keys
         count, words = len(units.firsts), np.uint64(self.shape.words)
         wanted, step = np.ones(count, np.bool_), max(1, AT_ONCE // len(self.shape.seeds))
+        stored = []
         for low in range(0, count, step):
             part = slice(low, low + step)
             firsts, counts = units.firsts[part], units.counts[part]
             bits, first = np.empty((len(firsts), len(self.shape.seeds)), np.uint64), np.empty(len(firsts), np.uint64)
             ahash_compiled.positions(units.data, units.lows, units.highs, firsts, counts, keys, words, bits, first)
             wanted[part] = first % np.uint64(self.options.partitions) == np.uint64(self.options.partition)
-            out.write(np.ascontiguousarray(bits[wanted[part]], self.shape.bits).reshape(-1).view(np.uint8).data)
+            stored.append(np.ascontiguousarray(bits[wanted[part]], self.shape.bits).tobytes())
         if self.options.partitions > 1 and self.options.unit == DOCUMENTS:
             units.states[units.rows[~wanted]] = EMPTY_LIST
-        self.wanted.append(wanted)
+        return b"".join(stored), wanted
+
+    def add(self, found: tuple[bytes, Bools], out: BinaryIO) -> None:
+        out.write(found[0])
+        self.wanted.append(found[1])
 
     def close(self, out: BinaryIO) -> tuple[Ints, npt.NDArray[np.uint32]]:  # noqa: ARG002 - all is written
         order = np.flatnonzero(np.concatenate([np.empty(0, np.bool_), *self.wanted])).astype(np.uint32)

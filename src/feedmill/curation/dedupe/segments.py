@@ -20,18 +20,20 @@ from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from feedmill.curation.attribute_set import digest_ids
+from feedmill.curation.blocks import Block, blocks
 from feedmill.curation.dedupe.render import Rendered, render
 from feedmill.curation.dedupe.task import DedupeTask, Finished
 from feedmill.curation.dedupe.units import Units, read_units
 from feedmill.curation.dedupe.work import get_arrays, get_marker, get_slices, put, put_arrays, put_marker, size_of
 from feedmill.documents.lines import read_blocks
 from feedmill.formats.documents import write_lines
+from feedmill.jobs.run import Policy, run
 from feedmill.jobs.threads import ahead
 from feedmill.storage import open_store, split_url
 from feedmill.storage.codec import compression
@@ -46,8 +48,11 @@ Bools = npt.NDArray[np.bool_]
 class Keys(Protocol):
     """What is stored of keys."""
 
-    def add(self, units: Units, out: BinaryIO) -> None:
-        """Take the keys of a block of rows."""
+    def read(self, units: Units) -> Any:
+        """Return what is stored of the keys of a block of rows. Other processes may call it."""
+
+    def add(self, found: Any, out: BinaryIO) -> None:
+        """Take what `read` returned, block by block."""
 
     def close(self, out: BinaryIO) -> tuple[Ints, npt.NDArray[np.uint32]]:
         """End a segment. Return the start of each part, int64[parts + 1], and the key of each entry."""
@@ -63,8 +68,49 @@ class Scanned:
     xxh3: str
 
 
-def scan_file(task: DedupeTask, fingerprint: str, keys: Keys) -> Scanned:
-    """Read a file into segments, unless an earlier run did. `fingerprint` identifies the content of the segments."""
+class _Part(NamedTuple):
+    """Units of a block of rows as they are stored in a segment, without the text.
+
+    Attributes:
+        ids: Id of each row as JSON, each followed by a newline.
+        rows, keys, size: Numbers of rows, of keys, and of bytes of text.
+        arrays: Arrays of `Units`.
+        found: What is stored of the keys.
+    """
+
+    ids: bytes
+    rows: int
+    keys: int
+    size: int
+    arrays: dict[str, npt.NDArray[Any]]
+    found: Any
+
+
+def _read_part(shared: tuple[DedupeTask, Keys], block: Block) -> _Part:
+    task, keys = shared
+    units = read_units(block.lines, task.options, task.file.name, block.line)
+    found = keys.read(units)
+    arrays: dict[str, npt.NDArray[Any]] = {
+        "states": units.states,
+        "rows": units.rows.astype(np.int32),
+        "starts": units.starts.astype(np.int32),
+        "ends": units.ends.astype(np.int32),
+        "bounds": units.bounds,
+    }
+    ids = b"".join([part for one in units.ids for part in (one, b"\n")])
+    return _Part(ids, len(units.ids), len(units.firsts), len(units.data), arrays, found)
+
+
+def scan_file(
+    task: DedupeTask, fingerprint: str, keys: Keys, *, workers: int = 1, preload: Sequence[str] = ()
+) -> Scanned:
+    """Read a file into segments, unless an earlier run did.
+
+    Args:
+        fingerprint: Identifies the content of the segments.
+        workers: Number of processes that read its blocks; this process puts them together.
+        preload: See `feedmill.jobs.run.run`.
+    """
     name = f"{task.work}/{fingerprint}"
     found = get_marker(f"{name}.json")
     if found is not None and found.pop("fingerprint", None) == fingerprint:
@@ -82,16 +128,20 @@ def scan_file(task: DedupeTask, fingerprint: str, keys: Keys) -> Scanned:
             written, segments, segment = written + int(starts[-1]), segments + 1, _Segment()
 
         with ExitStack() as stack:
-            blocks = read_blocks(task.file, fields=task.options.fields, packed=task.input, hashed=read.append)
-            for block in stack.enter_context(closing(ahead(blocks))) if task.spare else blocks:
-                units = read_units(block, task.options, task.file.name, rows + 1)
-                digest_ids(units.ids, digest)
-                keys.add(units, out)
-                segment.add(units)
-                rows += len(units.ids)
+            lines = read_blocks(task.file, fields=task.options.fields, packed=task.input, hashed=read.append)
+            spare = task.spare and workers == 1  # with others, this process only reads, and a thread forbids forking
+            source = blocks(stack.enter_context(closing(ahead(lines) if spare else lines)))
+            policy = Policy(shared=(task, keys))
+            for part in stack.enter_context(
+                closing(run(_read_part, source, workers=workers, preload=preload, policy=policy))
+            ):
+                digest.update(part.ids)
+                keys.add(part.found, out)
+                segment.add(part)
+                rows += part.rows
                 if segment.size >= SEGMENT or segment.keys >= MOST_KEYS:
                     end()
-        if segment.ids:
+        if segment.rows:
             end()
         elif not segments:
             totals = keys.close(out)[0]
@@ -105,30 +155,26 @@ def scan_file(task: DedupeTask, fingerprint: str, keys: Keys) -> Scanned:
 class _Segment:
     """Blocks of a file, collected until they are written as a segment."""
 
-    size: int = 0
     ids: list[bytes] = field(default_factory=list)
     arrays: dict[str, list[npt.NDArray[Any]]] = field(default_factory=dict)
+    rows: int = 0
     keys: int = 0
+    size: int = 0
 
-    def add(self, units: Units) -> None:
+    def add(self, part: _Part) -> None:
         """Append a block."""
-        parts: dict[str, npt.NDArray[Any]] = {
-            "states": units.states,
-            "rows": (units.rows + len(self.ids)).astype(np.int32),
-            "starts": units.starts.astype(np.int32),
-            "ends": units.ends.astype(np.int32),
-            "bounds": units.bounds + self.keys,
-        }
-        for name, values in parts.items():
-            self.arrays.setdefault(name, []).append(values)
-        self.ids += units.ids
-        self.keys += len(units.firsts)
-        self.size += len(units.data)
+        before = {"rows": np.int32(self.rows), "bounds": self.keys}
+        for name, values in part.arrays.items():
+            self.arrays.setdefault(name, []).append(values + before[name] if name in before else values)
+        self.ids.append(part.ids)
+        self.rows += part.rows
+        self.keys += part.keys
+        self.size += part.size
 
     def write(self, path: str, order: npt.NDArray[np.uint32]) -> None:
         """Write the segment without what is stored of its keys."""
         arrays = {key: np.concatenate(values, axis=-1 if key == "bounds" else 0) for key, values in self.arrays.items()}
-        ids = np.frombuffer(b"\n".join(self.ids) + b"\n", np.uint8)
+        ids = np.frombuffer(b"".join(self.ids), np.uint8)
         put_arrays(path, {"ids": ids, "order": order, "keys": np.array([self.keys]), **arrays})
 
 
@@ -203,8 +249,12 @@ def write_answers(path: str, sizes: Sequence[int], found: Iterator[Bools]) -> No
             f.write(one.data)
 
 
-def finish(answers: Answers, item: tuple[DedupeTask, Scanned]) -> Finished | None:
-    """Write the attributes of a file, unless an earlier run did or the file is a reference."""
+def finish(answers: Answers, item: tuple[DedupeTask, Scanned], workers: int = 1) -> Finished | None:
+    """Write the attributes of a file, unless an earlier run did or the file is a reference.
+
+    Args:
+        workers: Number of processes that make the rows of its segments; this process writes them.
+    """
     task, scanned = item
     if task.reference:
         return None
@@ -219,9 +269,14 @@ def finish(answers: Answers, item: tuple[DedupeTask, Scanned]) -> Finished | Non
     documents = units = 0
     kind = compression(out) if task.output is None and task.input is None else task.output
     written: list[str] = []
-    with write_lines(store, out, kind=task.input if kind is None else kind, hashed=written.append) as append:
-        for segment, seen in enumerate(_seen(answers, name, task.number)):
-            rendered = _rows(task, f"{name}-{segment:05d}.units", seen)
+    # Rows of a segment are large, so few are in flight.
+    policy = Policy(shared=(task, name), in_flight=workers + 1)
+    segments = enumerate(_seen(answers, name, task.number))
+    with (
+        write_lines(store, out, kind=task.input if kind is None else kind, hashed=written.append) as append,
+        closing(run(_rows, segments, workers=workers, preload=(__name__,), policy=policy)) as made,
+    ):
+        for rendered in made:
             append(rendered.rows)
             documents, units = documents + rendered.documents, units + rendered.units
     done = Finished(scanned.rows, scanned.ids, documents, units, store.stat(out).size, written[0], scanned.xxh3)
@@ -245,8 +300,9 @@ def _seen(answers: Answers, name: str, number: int) -> Iterator[Bools]:
         yield seen
 
 
-def _rows(task: DedupeTask, path: str, seen: Bools) -> Rendered:
-    a = get_arrays(path)
+def _rows(shared: tuple[DedupeTask, str], item: tuple[int, Bools]) -> Rendered:
+    (task, name), (segment, seen) = shared, item
+    a = get_arrays(f"{name}-{segment:05d}.units")
     found = np.zeros(int(a["keys"][0]), np.bool_)
     found[a["order"]] = seen
     ids = a["ids"].tobytes().split(b"\n")[:-1]

@@ -17,7 +17,6 @@ import orjson
 
 from feedmill import __version__
 from feedmill.curation import records
-from feedmill.curation.attribute_set import set_store
 from feedmill.curation.extract import pages
 from feedmill.curation.extract.pages import Form, Made, Settings, Work, extract_block
 from feedmill.curation.records import FileState
@@ -188,9 +187,9 @@ def _record_sets(task: ExtractTask, states: list[FileState], documents: int) -> 
     """Record the attribute sets as `tag` does, so that a filter knows which documents they belong to."""
     read = msgspec.structs.replace(states[0], path=task.outputs[0].url)
     for output, state in zip(task.outputs[1:], states[1:], strict=True):
-        store, name = open_store(output.root), output.folder.removeprefix(f"{ATTRIBUTES}/")
+        name = output.folder.removeprefix(f"{ATTRIBUTES}/")
         record = records.Record(_fingerprint(task), {**task.options, "set": name}, __version__, documents, read, state)
-        records.write_record(set_store(store, name), output.name, record)
+        records.write_record(join_url(output.root, output.folder), output.name, record)
 
 
 def _fingerprint(task: ExtractTask) -> str:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from feedmill.curation import records
 from feedmill.curation.documents import Batch, RowWithMetadata
-from feedmill.curation.extract.linearizers import linearizer
+from feedmill.curation.extract.linearizers import linearizer, prepare
 from feedmill.curation.registry import Choice
 from feedmill.curation.tag import fragments_of, tagger_of
 from feedmill.documents.warc.records import Block, Fault, Record
@@ -168,7 +169,7 @@ def _sandbox(*key: Any) -> Sandbox[str, str]:
     if key not in _open:
         close()
         name, dolma, seconds = key
-        _open[key] = Sandbox(linearizer(name, dolma), seconds)
+        _open[key] = Sandbox(linearizer(name, dolma), seconds, partial(prepare, name))
     return _open[key]
 
 

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from feedmill.curation.attribute_set import fingerprint
-from feedmill.curation.blocks import first_to_cut
+from feedmill.curation.blocks import run_cut
 from feedmill.curation.mix.align import Pairing, verify, vouched
 from feedmill.curation.mix.config import FilterConfig, Stream
 from feedmill.curation.mix.finished import Finished
@@ -23,7 +23,7 @@ from feedmill.errors import ConfigError, refuse_empty
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.engine import Where, current, is_alone, key_of
 from feedmill.jobs.progress import Progress
-from feedmill.jobs.run import run, run_largest_first
+from feedmill.jobs.run import run
 from feedmill.jobs.threads import ordered_map
 from feedmill.notebooks import Showable
 from feedmill.storage import join_url, open_store
@@ -280,19 +280,7 @@ def _all_made(
     shards: Sequence[Shard], sizes: Sequence[int], workers: int | None, bar: Progress, where: Where | None
 ) -> list[tuple[Counts, int]]:
     """Write all outputs. One that would keep a process busy alone is written first, by all of them."""
-    cores = available_cores() if workers is None else workers
-    order = sorted(range(len(shards)), key=lambda i: -sizes[i])
-    cut = 0 if where is not None else first_to_cut((sizes[i] for i in order), cores)
-    bar.of_sizes([sizes[i] for i in order])
-    found = {}
-    for i in order[:cut]:
-        found[i] = _make(shards[i], cores)
-        bar.advance()
-    rest = [i for i in range(len(shards)) if i not in found]
-    options: dict[str, Any] = {"workers": workers, "progress": bar, "preload": KERNELS, "where": where}
-    made = run_largest_first(_make, [shards[i] for i in rest], [sizes[i] for i in rest], **options)
-    found.update(zip(rest, made, strict=True))
-    return [found[i] for i in range(len(shards))]
+    return run_cut(_make, shards, sizes, workers=workers, progress=bar, preload=KERNELS, where=where)
 
 
 def _make(shard: Shard, workers: int = 1) -> tuple[Counts, int]:
@@ -305,7 +293,7 @@ def _make(shard: Shard, workers: int = 1) -> tuple[Counts, int]:
             same = done["fingerprint"] == print_ and done["size"] == store.stat(shard.path).size
             if same and ("lineage" not in done or finished.has_lineage(shard.path)):  # earlier versions wrote none
                 counts = Counts.from_dict(done["counts"])
-                finished.move(shard.path, done)
+                finished.move(shard.path)
                 return counts, 1
     origins = Origins("filter", _rules(shard))
     counts = write_shard(shard, origins, workers)
@@ -313,7 +301,7 @@ def _make(shard: Shard, workers: int = 1) -> tuple[Counts, int]:
     data = origins.encoded(store.locate(shard.path), size)
     finished.write_lineage(shard.path, data)
     record = {"fingerprint": print_, "size": size, "counts": counts.as_dict(), "lineage": len(data)}
-    finished.write(shard.path, record)
+    finished.record(shard.path, record)
     return counts, 0
 
 

@@ -31,7 +31,6 @@ from feedmill.errors import ConfigError
 from feedmill.formats.documents import ATTRIBUTES, read_lines, rows_of
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run
-from feedmill.storage import open_store
 
 _OPEN = ("language", "models", "licenses", "urls", "token_repetitions", "unavailable")
 """Modules of taggers whose kinds depend on a model or on the texts."""
@@ -183,7 +182,7 @@ def _declared(file: DocumentFile, name: str) -> Declared | None:
         own = options.get("attribute", options.get("name"))
         return Declared(frozenset((str(own), f"{own}_cluster") if "attribute" not in options else (str(own),)))
     path = file.attributes(name).removeprefix(f"{ATTRIBUTES}/{name}/")
-    record = records.read_record(open_store(store.locate(f"{ATTRIBUTES}/{name}")), path)
+    record = records.read_record(store.locate(f"{ATTRIBUTES}/{name}"), path)
     if record is None:
         return None
     names, heads = set[str](), list[str]()

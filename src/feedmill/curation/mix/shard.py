@@ -14,7 +14,6 @@ import msgspec
 import orjson
 import xxhash
 
-from feedmill.curation.attribute_set import FOLDER
 from feedmill.curation.jsonpath_compare import same
 from feedmill.curation.mix.attributes import END, Attributes
 from feedmill.curation.mix.bulk import texts_unseen
@@ -23,6 +22,7 @@ from feedmill.curation.mix.finished import Finished
 from feedmill.curation.mix.pieces import Piece, pieces
 from feedmill.curation.mix.rules import INCLUDE, Rules
 from feedmill.curation.mix.spans import SpanError
+from feedmill.documents.beside import FOLDER
 from feedmill.documents.file import DocumentFile
 from feedmill.documents.jq import JqError
 from feedmill.documents.lineage.runs import Runs

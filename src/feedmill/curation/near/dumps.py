@@ -18,7 +18,7 @@ from feedmill.curation.attribute_set import fingerprint
 from feedmill.curation.near import join, keys, sketch
 from feedmill.curation.near.cluster import find_clusters
 from feedmill.curation.near.options import NearOptions
-from feedmill.curation.near.parallel import spread
+from feedmill.curation.near.parallel import spread, spread_files
 from feedmill.curation.near.view import WORK, open_view
 from feedmill.documents.file import DocumentFile
 from feedmill.errors import ConfigError, FeedmillError, NotFound
@@ -243,9 +243,10 @@ def add_dump(
     if tasks:
         plan = _plan_print(dumps, tasks)
         dumps.forget_work(keep | {plan})
-        with Progress.of_files("reading", [task.file.size for task in tasks], progress) as bar:
+        sizes = [task.file.size for task in tasks]
+        with Progress.of_files("reading", sizes, progress) as bar:
             where = Where("reading", plan, dumps.store, last=False)
-            sketched = list(spread(sketch.sketch, tasks, workers, bar, where))
+            sketched = spread_files(sketch.sketch, tasks, sizes, workers=workers, progress=bar, where=where)
         record = _plan(dumps, tasks, sketched, plan)
         _warn_of_copies(dumps, record, report)
         write_record(dumps.store, f"{record['folder']}/plan.json", record)

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
+from feedmill.curation.blocks import run_cut
 from feedmill.jobs import inside
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.engine import Where, current
 from feedmill.jobs.progress import Progress
-from feedmill.jobs.run import run
-from feedmill.jobs.threads import THREAD_NAME
+from feedmill.jobs.run import Policy, run
+from feedmill.jobs.threads import THREAD_NAME, ordered_map
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -66,6 +68,33 @@ def spread(
             progress.advance()
             progress.settle(progress.done - before)  # a file is counted as a whole while it is read
             yield result
+
+
+def spread_files(
+    function: Callable[..., Result],
+    items: Sequence[Item],
+    sizes: Sequence[int],
+    *,
+    workers: int | None,
+    progress: Progress,
+    where: Where,
+) -> list[Result]:
+    """Return ``function(item)`` for each file, in order; see `feedmill.curation.blocks.run_cut` for large ones."""
+
+    def others(function: Callable[..., Result], items: Sequence[Item], sizes: Sequence[int], **_: Any) -> list[Result]:
+        return list(spread(function, items, workers, progress.of_sizes(sizes), where))
+
+    return run_cut(function, items, sizes, workers=workers, others=others, progress=progress)
+
+
+def spread_blocks(
+    function: Callable[[Any, Item], Result], blocks: Iterable[Item], shared: Any, workers: int
+) -> Generator[Result, None, None]:
+    """Yield ``function(shared, block)`` for each block of a file, in order, computed by this number of workers."""
+    if workers > THREADS:
+        return run(function, blocks, workers=workers, preload=KERNELS, policy=Policy(shared=shared))
+    threads = 0 if workers == 1 else workers
+    return ordered_map(partial(function, shared), blocks, workers=threads, in_flight=2 * workers)
 
 
 def _threads(function: Callable[[Item], Result], items: Sequence[Item], count: int) -> Iterator[Result]:

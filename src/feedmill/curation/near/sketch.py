@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import xxhash
 
 from feedmill.curation.attribute_set import digest_ids, fingerprint
+from feedmill.curation.blocks import Block, blocks
 from feedmill.curation.near.options import NearOptions
-from feedmill.curation.near.parallel import go_on
+from feedmill.curation.near.parallel import go_on, spread_blocks
 from feedmill.documents.file import DocumentFile
 from feedmill.documents.lines import read_blocks
 from feedmill.documents.rows import bad_row, ids_of, parse_texts
@@ -66,8 +69,28 @@ class Sketched:
     xxh3: str = ""
 
 
-def sketch(task: SketchTask) -> Sketched:
+class _Signed(NamedTuple):
+    """Signatures of a block of rows: the ids as JSON, the number of bytes of text, and the arrays of `signatures`."""
+
+    ids: list[bytes]
+    size: int
+    arrays: Arrays
+
+
+def _sign(task: SketchTask, block: Block) -> _Signed:
+    parsed = parse_texts(block.lines, task.file.name, block.line)
+    ids = ids_of(parsed, task.file.name, block.line)
+    if not all(ids):
+        raise bad_row(b"-", "the row has no 'id'", task.file.name, block.line + ids.index(b""))
+    texts = [row.text.encode() for row in parsed]
+    return _Signed(ids, sum(map(len, texts)), signatures(texts, task.options))
+
+
+def sketch(task: SketchTask, workers: int = 1) -> Sketched:
     """Read a file into segments, unless an earlier run did.
+
+    Args:
+        workers: Number of threads or processes that sign its blocks; see `feedmill.curation.near.parallel`.
 
     Raises:
         DataError: A row is not a document or has no id, or the compressed data is corrupt.
@@ -78,19 +101,21 @@ def sketch(task: SketchTask) -> Sketched:
         return Sketched(**done)
     digest, content = digest_ids([]), xxhash.xxh3_128()
     rows, empty, segments, segment, read = 0, 0, list[int](), _Segment(), list[str]()
-    for lines in read_blocks(task.file, fields=("id", "text"), hashed=read.append):
-        go_on()
-        parsed = parse_texts(lines, task.file.name, rows + 1)
-        ids = ids_of(parsed, task.file.name, rows + 1)
-        if not all(ids):
-            raise bad_row(b"-", "the row has no 'id'", task.file.name, rows + 1 + ids.index(b""))
-        digest_ids(ids, digest)
-        content.update(lines if lines.endswith(b"\n") else lines + b"\n")
-        empty += segment.add(ids, [row.text.encode() for row in parsed], task.options)
-        rows += len(ids)
-        if segment.size >= SEGMENT:
-            segments.append(segment.write(work, segment_name(own, len(segments))))
-            segment = _Segment()
+
+    def source() -> Iterator[bytes]:
+        for lines in read_blocks(task.file, fields=("id", "text"), hashed=read.append):
+            go_on()
+            content.update(lines if lines.endswith(b"\n") else lines + b"\n")
+            yield lines
+
+    with closing(spread_blocks(_sign, blocks(source()), task, workers)) as made:
+        for signed in made:
+            digest_ids(signed.ids, digest)
+            empty += segment.add(signed)
+            rows += len(signed.ids)
+            if segment.size >= SEGMENT:
+                segments.append(segment.write(work, segment_name(own, len(segments))))
+                segment = _Segment()
     if segment.ids:
         segments.append(segment.write(work, segment_name(own, len(segments))))
     found = Sketched(rows, digest.hexdigest(), content.hexdigest(), segments, empty, read[0])
@@ -123,13 +148,12 @@ class _Segment:
     ids: list[bytes] = field(default_factory=list)
     blocks: list[Arrays] = field(default_factory=list)
 
-    def add(self, ids: list[bytes], texts: list[bytes], options: NearOptions) -> int:
-        """Add documents. Return the number of documents without words."""
-        block = signatures(texts, options)
-        self.blocks.append(block)
-        self.ids += ids
-        self.size += sum(map(len, texts))
-        return int(np.count_nonzero(np.diff(block["ends"], prepend=0) == 0))
+    def add(self, signed: _Signed) -> int:
+        """Add a block. Return the number of documents without words."""
+        self.blocks.append(signed.arrays)
+        self.ids += signed.ids
+        self.size += signed.size
+        return int(np.count_nonzero(np.diff(signed.arrays["ends"], prepend=0) == 0))
 
     def write(self, work: Store, name: str) -> int:
         """Write the segment. Return its number of documents."""
