@@ -28,7 +28,7 @@ from feedmill.formats.documents import ATTRIBUTES
 from feedmill.storage import LocalStore, Store, open_store
 
 VERSION = 1
-_NAME = "manifest"
+MANIFEST = "manifest"
 
 
 def manifests(store: Store, name: str) -> Records:
@@ -38,8 +38,8 @@ def manifests(store: Store, name: str) -> Records:
 
 def manifest_version(store: Store, name: str) -> str | None:
     """Return the store's version of the manifest, or None if there is none."""
-    place = manifests(store, name).where(_NAME)
-    return None if place is None else place.store.stat(place.path(_NAME)).version
+    place = manifests(store, name).where(MANIFEST)
+    return None if place is None else place.store.stat(place.path(MANIFEST)).version
 
 
 def set_store(store: Store, name: str) -> Store:
@@ -54,11 +54,11 @@ def read_manifest(store: Store, name: str) -> dict[str, Any] | None:
     Raises:
         DataError: The file is not a manifest.
     """
-    place = manifests(store, name).where(_NAME)
+    place = manifests(store, name).where(MANIFEST)
     if place is None:
         return None
     try:
-        found = orjson.loads(place.store.read(place.path(_NAME)))
+        found = orjson.loads(place.store.read(place.path(MANIFEST)))
     except orjson.JSONDecodeError as error:
         raise _damaged(place, str(error)) from None
     if not isinstance(found, dict) or not isinstance(found.get("files"), dict):
@@ -70,12 +70,12 @@ def write_manifest(store: Store, name: str, manifest: dict[str, Any]) -> None:
     """Write the manifest. Its keys are sorted, so that equal runs write equal bytes."""
     whole = {"version": VERSION, "feedmill": __version__, **manifest}
     data = orjson.dumps(whole, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS)
-    manifests(store, name).write(_NAME, data, durable=True)
+    manifests(store, name).write(MANIFEST, data, durable=True)
 
 
 def move_manifest(store: Store, name: str) -> None:
     """Move a manifest that an earlier version wrote inside the attribute set."""
-    manifests(store, name).move(_NAME)
+    manifests(store, name).move(MANIFEST)
 
 
 def digest_ids(ids: Iterable[bytes], digest: xxhash.xxh3_128 | None = None) -> xxhash.xxh3_128:
@@ -93,7 +93,7 @@ def fingerprint(*values: Any) -> str:
 def _damaged(place: Place, why: str) -> DataError:
     return DataError(
         f"the manifest is corrupt: {why}",
-        file=place.store.locate(place.path(_NAME)),
+        file=place.store.locate(place.path(MANIFEST)),
         kind="bad-manifest",
         fix="Delete the file and run again.",
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import closing
 
-from feedmill.curation.attribute_set import manifest_path
+from feedmill.curation.attribute_set import MANIFEST, manifests
 from feedmill.documents.file import DocumentFile
 from feedmill.documents.lines import read_blocks
 from feedmill.errors import FeedmillError
@@ -59,4 +59,5 @@ def plan_set(dry: DryRun, files: Sequence[DocumentFile], name: str, documents_fo
     for file in files:
         dry.writes(file.store(), file.attributes(name, documents_folder))
     for folder in dict.fromkeys(file.folder for file in files):
-        dry.writes(open_store(folder or "."), manifest_path(name))
+        place = manifests(open_store(folder or "."), name).place
+        dry.writes(place.store, place.path(MANIFEST))
