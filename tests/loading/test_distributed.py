@@ -40,7 +40,7 @@ def test_a_group_of_processes(size: int, length: int, remainder: str, tmp_path: 
         processes.append(
             subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         )
-    outputs = [process.communicate(timeout=120) for process in processes]
+    outputs = [process.communicate(timeout=300) for process in processes]
     assert [process.returncode for process in processes] == [0] * size, outputs
     ends = json.loads(outputs[0][0].splitlines()[-1])
     steps = {len(seen) for seen, _, _ in ends}
