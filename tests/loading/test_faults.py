@@ -200,7 +200,7 @@ def test_an_object_replaced_in_the_middle_is_named_and_not_mixed(server, folder,
     server.fault = replace
     found = []
     # If the first answer is one of the new object, it is not the one that was indexed.
-    with pytest.raises(DataError, match="replaced|not the shard that was indexed") as caught:
+    with pytest.raises(DataError, match=r"replaced|not the shard that was indexed") as caught:
         for batch in fm.Loader(plan, 50, workers=workers):
             found.append([bytes(part) for part in batch["bin"]])
     kinds = ("changed",) if cache else ("changed", "stale-index")
