@@ -6,8 +6,18 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from feedmill.curation.registry import register
-from feedmill.curation.taggers.language import Label, Language
+from feedmill.curation.taggers.language import (
+    ALL,
+    ENGLISH,
+    ENGLISH_PARAGRAPHS,
+    ENGLISH_TOTAL,
+    LIKELY,
+    ONLY,
+    PARAGRAPHS,
+    Label,
+    Language,
+    register_forms,
+)
 from feedmill.errors import MissingExtra
 
 _LONGEST = 1000
@@ -59,45 +69,15 @@ class _Lingua(Language):
         return sorted(pairs, key=lambda pair: (-pair[1], pair[0]))
 
 
-@register("lingua_doc_v1")
-class LinguaDocument(_Lingua):
-    """All languages of the document, by Lingua."""
-
-
-@register("lingua_1e2")
-class LinguaLikely(_Lingua):
-    """Languages of the document with a confidence above 0.01, rounded to two digits, by Lingua."""
-
-    def labels(self, text: str) -> Sequence[Label]:
-        return [(name, round(score, 2)) for name, score in super().labels(text) if score > 0.01]
-
-
-@register("lingua_doc_en_v1")
-class LinguaEnglish(_Lingua):
-    """``en`` and ``not_en`` for the document, by Lingua."""
-
-    english = opposite = True
-
-
-@register("lingua_en_only_v1")
-class LinguaEnglishOnly(_Lingua):
-    """``en`` for the document, by Lingua."""
-
-    english = True
-
-
-@register("lingua_par_v1")
-class LinguaParagraph(_Lingua):
-    """All languages of each paragraph, by Lingua."""
-
-    paragraphs = True
-
-
-@register("lingua_en_par_v1")
-class LinguaEnglishParagraph(_Lingua):
-    """``en`` and ``not_en`` for each paragraph, by Lingua."""
-
-    paragraphs = english = opposite = True
+register_forms(
+    _Lingua,
+    lingua_doc_v1=ALL,
+    lingua_1e2=LIKELY,
+    lingua_par_v1=PARAGRAPHS,
+    lingua_doc_en_v1=ENGLISH,
+    lingua_en_only_v1=ONLY,
+    lingua_en_par_v1=ENGLISH_PARAGRAPHS,
+)
 
 
 class _Langdetect(Language):
@@ -114,35 +94,16 @@ class _Langdetect(Language):
             return []
 
 
-@register("langdetect_doc_v1")
-class LangdetectDocument(_Langdetect):
-    """Likely languages of the document, by langdetect."""
-
-
-@register("langdetect_doc_en_v1")
-class LangdetectEnglish(_Langdetect):
-    """``en`` and ``not_en`` for the document, by langdetect."""
-
-    english = opposite = True
-
-
-@register("langdetect_paragraph_v1")
-class LangdetectParagraph(_Langdetect):
-    """Likely languages of each paragraph, by langdetect."""
-
-    paragraphs = True
-
-
-@register("langdetect_en_paragraph_v1")
-class LangdetectEnglishParagraph(_Langdetect):
-    """``en`` and ``not_en`` for each paragraph, by langdetect."""
-
-    paragraphs = english = opposite = True
+register_forms(
+    _Langdetect,
+    langdetect_doc_v1=ALL,
+    langdetect_paragraph_v1=PARAGRAPHS,
+    langdetect_doc_en_v1=ENGLISH,
+    langdetect_en_paragraph_v1=ENGLISH_PARAGRAPHS,
+)
 
 
 class _Cld3(Language):
-    english = opposite = True
-
     def __init__(self) -> None:
         self.model = _cld3()
 
@@ -152,20 +113,9 @@ class _Cld3(Language):
         return [(found.language, float(found.probability))]
 
 
-@register("cld3_en_doc_v2")
-class Cld3English(_Cld3):
-    """``en`` and ``not_en`` for the document, by CLD3."""
-
-
-@register("cld3_en_paragraph_v2")
-class Cld3EnglishParagraph(_Cld3):
-    """``en`` and ``not_en`` for each paragraph, by CLD3."""
-
-    paragraphs = True
-
-
-@register("cld3_en_paragraph_with_doc_score_v2")
-class Cld3EnglishTotal(Cld3EnglishParagraph):
-    """``en`` and ``not_en`` for each paragraph and for the document, by CLD3."""
-
-    total = True
+register_forms(
+    _Cld3,
+    cld3_en_doc_v2=ENGLISH,
+    cld3_en_paragraph_v2=ENGLISH_PARAGRAPHS,
+    cld3_en_paragraph_with_doc_score_v2=ENGLISH_TOTAL,
+)

@@ -7,7 +7,7 @@ they are written for documents or paragraphs.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from feedmill.curation.documents import Batch
 from feedmill.curation.fasttexts import load_model
@@ -26,11 +26,12 @@ class Language:
         paragraphs: Score each paragraph instead of the whole document.
         english: Write only the label ``en``, with the score 0 if the model does not return it.
         opposite: Also write ``not_en``.
+        likely: Write only labels with a score above 0.01, rounded to two digits.
         total: Also write the mean of the paragraphs, weighted by length, for the document.
     """
 
     metadata = False
-    paragraphs = english = opposite = total = False
+    paragraphs = english = opposite = total = likely = False
 
     def labels(self, text: str) -> Sequence[Label]:
         """Return the model's labels of a text with their scores."""
@@ -56,6 +57,8 @@ class Language:
 
     def _wanted(self, text: str) -> Sequence[Label]:
         labels = self.labels(text)
+        if self.likely:
+            labels = [(name, round(score, 2)) for name, score in labels if score > 0.01]
         if not self.english:
             return labels
         return [label for label in labels if label[0] == "en"] or [("en", 0.0)]
@@ -78,6 +81,28 @@ class Language:
         return more
 
 
+class Form(NamedTuple):
+    """What a tagger writes of a model's labels; see `Language`."""
+
+    paragraphs: bool = False
+    english: bool = False
+    opposite: bool = False
+    total: bool = False
+    likely: bool = False
+
+
+ALL, LIKELY, PARAGRAPHS, ONLY = Form(), Form(likely=True), Form(paragraphs=True), Form(english=True)
+ENGLISH, ENGLISH_PARAGRAPHS = Form(english=True, opposite=True), Form(True, True, True)
+ENGLISH_TOTAL = Form(True, True, True, True)
+
+
+def register_forms(model: type[Language], file: str | None = None, **forms: Form) -> None:
+    """Register a tagger for each form of a model, by its name. `file` is that of `register`."""
+    for name, form in forms.items():
+        origin = {"__module__": model.__module__, "__qualname__": model.__qualname__.lstrip("_")}
+        register(name, file=file)(type(model.__name__, (model,), {**form._asdict(), **origin}))
+
+
 class _FastText(Language):
     def __init__(self, path: str) -> None:
         self.model = load_model(path)
@@ -87,52 +112,17 @@ class _FastText(Language):
         return [(name.replace("__label__", ""), float(score)) for name, score in zip(names, scores, strict=True)]
 
 
-@register("ft_lang_id_doc_v1", file=MODEL)
-class FastTextDocument(_FastText):
-    """All labels of the document, by fastText."""
-
-
-@register("ft_lang_id_1e2", file=MODEL)
-class FastTextLikely(_FastText):
-    """Labels of the document with a score above 0.01, rounded to two digits."""
-
-    def labels(self, text: str) -> Sequence[Label]:
-        return [(name, round(score, 2)) for name, score in super().labels(text) if score > 0.01]
-
-
-@register("ft_lang_id_paragraph_v1", file=MODEL)
-class FastTextParagraph(_FastText):
-    """All labels of each paragraph, by fastText."""
-
-    paragraphs = True
-
-
-@register("ft_lang_id_en_doc_v2", file=MODEL)
-class FastTextEnglish(_FastText):
-    """``en`` and ``not_en`` for the document, by fastText."""
-
-    english = opposite = True
-
-
-@register("ft_lang_id_en_only_v2", file=MODEL)
-class FastTextEnglishOnly(_FastText):
-    """``en`` for the document, by fastText."""
-
-    english = True
-
-
-@register("ft_lang_id_en_paragraph_v2", file=MODEL)
-class FastTextEnglishParagraph(_FastText):
-    """``en`` and ``not_en`` for each paragraph, by fastText."""
-
-    paragraphs = english = opposite = True
-
-
-@register("ft_lang_id_en_paragraph_with_doc_score_v2", file=MODEL)
-class FastTextEnglishTotal(FastTextEnglishParagraph):
-    """``en`` and ``not_en`` for each paragraph and for the document, by fastText."""
-
-    total = True
+register_forms(
+    _FastText,
+    MODEL,
+    ft_lang_id_doc_v1=ALL,
+    ft_lang_id_1e2=LIKELY,
+    ft_lang_id_paragraph_v1=PARAGRAPHS,
+    ft_lang_id_en_doc_v2=ENGLISH,
+    ft_lang_id_en_only_v2=ONLY,
+    ft_lang_id_en_paragraph_v2=ENGLISH_PARAGRAPHS,
+    ft_lang_id_en_paragraph_with_doc_score_v2=ENGLISH_TOTAL,
+)
 
 
 class _Cld2(Language):
@@ -174,34 +164,11 @@ def _printable(text: str) -> str:
     return found
 
 
-@register("cld2_doc_v2")
-class Cld2Document(_Cld2):
-    """All languages of the document, by CLD2."""
-
-
-@register("cld2_paragraph_v2")
-class Cld2Paragraph(_Cld2):
-    """All languages of each paragraph, by CLD2."""
-
-    paragraphs = True
-
-
-@register("cld2_en_doc_v2")
-class Cld2English(_Cld2):
-    """``en`` and ``not_en`` for the document, by CLD2."""
-
-    english = opposite = True
-
-
-@register("cld2_en_paragraph_v2")
-class Cld2EnglishParagraph(_Cld2):
-    """``en`` and ``not_en`` for each paragraph, by CLD2."""
-
-    paragraphs = english = opposite = True
-
-
-@register("cld2_en_paragraph_with_doc_score_v2")
-class Cld2EnglishTotal(Cld2EnglishParagraph):
-    """``en`` and ``not_en`` for each paragraph and for the document, by CLD2."""
-
-    total = True
+register_forms(
+    _Cld2,
+    cld2_doc_v2=ALL,
+    cld2_paragraph_v2=PARAGRAPHS,
+    cld2_en_doc_v2=ENGLISH,
+    cld2_en_paragraph_v2=ENGLISH_PARAGRAPHS,
+    cld2_en_paragraph_with_doc_score_v2=ENGLISH_TOTAL,
+)
