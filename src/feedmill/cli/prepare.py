@@ -11,7 +11,7 @@ import typer
 from feedmill.cli.engines import on_engine
 from feedmill.cli.options import Json, Threads
 from feedmill.cli.output import emit, facts, human_size
-from feedmill.jobs.policy import METAVAR
+from feedmill.jobs.policy import METAVAR, on_error_policy
 
 if TYPE_CHECKING:
     from feedmill.indexing.report import PrepareReport
@@ -142,7 +142,7 @@ def prepare(
         shuffle_tars=shuffle_tars,
         tar_index_only=tar_index_only,
         dataset_yaml_name=dataset_yaml_name,
-        on_error=on_error,
+        on_error=on_error_policy(on_error),
         rescan=rescan,
         digest=digest,
         workers=workers,

@@ -10,7 +10,7 @@ from typing import Any
 
 from feedmill.errors import ConfigError
 from feedmill.jobs.engine import Where, current, key_of
-from feedmill.jobs.policy import RAISE, on_error_policy, skips
+from feedmill.jobs.policy import RAISE, OnError, on_error_policy, skips
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run
 from feedmill.jobs.work import alone
@@ -46,7 +46,7 @@ def index(
     path: str | os.PathLike[str],
     output: str | os.PathLike[str] | None = None,
     *,
-    on_error: str = RAISE,
+    on_error: OnError = RAISE,
     workers: int | None = None,
     overwrite: bool = False,
     eos: int | None = None,

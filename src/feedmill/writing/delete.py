@@ -20,7 +20,7 @@ from feedmill.formats.energon.write import write_idx
 from feedmill.formats.offsets import Int64s, hash_words
 from feedmill.formats.tar.scan import in_file, scan_shard
 from feedmill.formats.tar.write import END
-from feedmill.jobs.policy import RAISE, on_error_policy, renamed_parameters, skips
+from feedmill.jobs.policy import RAISE, OnError, on_error_policy, renamed_parameters, skips
 from feedmill.storage import open_store
 from feedmill.storage.os_errors import is_disk_error, storage_error
 from feedmill.writing.present import need_local, need_prepared
@@ -35,7 +35,7 @@ def delete(
     url: str | os.PathLike[str],
     keys: Sequence[str],
     *,
-    on_error: str = RAISE,
+    on_error: OnError = RAISE,
     dry_run: bool = False,
     workers: int | None = None,
     progress: bool = True,
