@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from feedmill.cli.dialogue import can_answer
 from feedmill.cli.engines import on_engine
 from feedmill.cli.options import Json, Threads
 from feedmill.cli.output import emit, facts, human_size
@@ -109,9 +110,7 @@ def prepare(
 
     Run it again after adding shards: only new shards are read; they join the first split.
     """
-    import sys
-
-    asking = (sys.stdin.isatty() and not json) if interactive is None else interactive
+    asking = (can_answer() and not json) if interactive is None else interactive
     refuse_contradictions(
         ("--split-ratio", split_ratio is not None, "--split-parts", bool(split_parts)),
         ("--sample-type", sample_type is not None, "--skip-dataset-yaml", skip_dataset_yaml),
