@@ -90,12 +90,47 @@ from pathlib import Path
 import feedmill
 from helpers.pages import Session
 assert Path(feedmill.__file__).is_relative_to(sys.argv[2]), feedmill.__file__
-Session(Path(sys.argv[1])).run()
+session = Session(Path(sys.argv[1]))
+session.run()
+names = session.names
 """
+RESULTS = {
+    "text_to_gpt": """
+import torch
+losses, saved = names["losses"], torch.load("checkpoint.pt", weights_only=True)
+assert len(losses) == 60 and sum(losses[20:30]) < sum(losses[:10]) - 5, losses
+assert abs(sum(losses[30:40]) - sum(losses[20:30])) < 5, losses  # what the model had learned is there after the resume
+whole = feedmill.Loader("gpt.yaml", 8, rank=0, world_size=1, output="torch")
+rows = torch.cat([batch["inputs"] for _, batch in zip(range(32), whole)])
+resumed = feedmill.Loader("gpt.yaml", 4, rank=0, world_size=1, output="torch")
+resumed.load_state_dict(saved["loader"])
+again = torch.cat([batch["inputs"] for _, batch in zip(range(4), resumed)])
+assert again.shape == (16, 127) and torch.equal(again, rows[240:256]), again.shape
+""",
+    "images_and_captions": """
+import torch
+batch = next(iter(feedmill.Loader("cards", 8, rank=0, world_size=1)))
+assert len(batch["caption"]) == 8 and all(text.endswith(" card") for text in batch["caption"]), batch["caption"]
+assert len(names["losses"]) == 36 and names["questions"] == 32 and names["losses"][-1] < names["losses"][0] / 2
+def taken(loader, count):
+    return [[*batch["label"]] if "label" in batch else batch["text"] for _, batch in zip(range(count), loader)]
+options = {"rank": 0, "world_size": 1, "transform": names["augment"], "output": "torch"}
+whole = feedmill.Loader("cards.yaml", 8, **options)
+taken(whole, 40)
+resumed = feedmill.Loader("cards.yaml", 8, **options)
+resumed.load_state_dict(names["saved"])
+assert str(taken(resumed, 5)) == str(taken(whole, 5))
+""",
+    "webdataset_on_s3": """
+assert len(names["whole"]) == 480 and names["whole"] == names["first"] + names["rest"]
+assert len(set(names["whole"])) > 5, set(names["whole"])
+""",
+}
+"""What the project of each page has to have reached, in the page's own names."""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", ["text_to_gpt", "images_and_captions", "webdataset_on_s3"])
+@pytest.mark.parametrize("page", sorted(RESULTS))
 def test_a_tutorial_works_with_the_wheel_in_an_empty_folder(
     page: str, built: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
@@ -107,7 +142,13 @@ def test_a_tutorial_works_with_the_wheel_in_an_empty_folder(
     (tmp_path / "work").mkdir()
     paths = os.pathsep.join([str(tmp_path / "installed"), str(ROOT / "tests")])
     variables = os.environ | {"PYTHONPATH": paths, "FEEDMILL_CACHE_DIR": str(tmp_path / "cache")}
-    command = [sys.executable, "-c", FOLLOW, str(ROOT / f"docs/tutorials/{page}.md"), str(tmp_path / "installed")]
+    command = [
+        sys.executable,
+        "-c",
+        FOLLOW + RESULTS[page],
+        str(ROOT / f"docs/tutorials/{page}.md"),
+        str(tmp_path / "installed"),
+    ]
     done = subprocess.run(command, cwd=tmp_path / "work", env=variables, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
 

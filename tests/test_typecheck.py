@@ -52,3 +52,41 @@ def test_what_a_user_would_see_is_found_by_page_and_line(tmp_path: Path) -> None
     errors = check({"good.md": GOOD, "bad.md": BAD}, tmp_path)
     assert sorted({error.split(": ")[0] for error in errors}) == ["bad.md:10", "bad.md:4", "bad.md:8"], errors
     assert sum("torhc" in error or "atuo" in error for error in errors) == 2
+
+
+MISSPELT = {
+    "fm.Loader(plan, 8, output={})": "numpy",
+    "fm.Loader(plan, 8, workers={})": "auto",
+    "fm.Loader(plan, 8, on_error={})": "substitute",
+    "fm.Loader(plan, 8, deal={})": "contiguous",
+    "fm.Loader(plan, 8, remainder={})": "uneven",
+    'fm.Plan.over(["a"], shuffle={})': "block",
+    "fm.Packing(16, method={})": "concat",
+    "fm.Packing(16, last={})": "keep",
+    "fm.Packing(16, long={})": "truncate",
+    'fm.bench("r.yaml", 8, output={})': "torch",
+    'fm.import_data("a", "b", type={})': "captioning",
+    'fm.import_data("a", "b", compression={})': "zst",
+    'fm.prepare("a", on_error={})': "skip",
+    'fm.tag(["a"], ["char_length_v1"], on_error={})': "skip",
+    'fm.stat(["a"], on_error={})': "skip",
+    'fm.convert("a", "b", to="jsonl", on_error={})': "skip",
+    'fm.delete("a", ["k"], on_error={})': "skip",
+    'fm.index("a", on_error={})': "skip",
+    'fm.dedupe(["a"], {})': "paragraphs",
+    'fm.neardedupe(["a"], keep={})': "longest",
+    'fm.extract(["a"], "b", linearizer={})': "trafilatura",
+}
+"""Calls with an option of which only some words are valid, and one of them."""
+
+
+def test_a_misspelt_word_of_an_option_is_an_error_in_an_editor(tmp_path: Path) -> None:
+    pytest.importorskip("pyright")
+    begin = ["```python", "import feedmill as fm", 'plan = fm.Recipe.load("r.yaml").plan()']
+    right = [call.format(repr(word)) for call, word in MISSPELT.items()]
+    wrong = [call.format(repr(word[:-1])) for call, word in MISSPELT.items()]
+    errors = check(
+        {n: "\n".join([*begin, *rows, "```"]) for n, rows in (("right.md", right), ("wrong.md", wrong))}, tmp_path
+    )
+    expected = {f"wrong.md:{number}" for number in range(4, 4 + len(wrong))}
+    assert {error.split(": ")[0] for error in errors} == expected, errors

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 import subprocess
 import sys
 from pathlib import Path
@@ -168,3 +170,18 @@ def test_energons_preview_shows_data_without_splits_and_names_the_splits_there_a
     other = run("energon", "preview", root)
     assert other.exit_code == 1
     assert "--split-parts mine" in other.stderr
+
+
+@pytest.mark.parametrize("in_notebook", [True, False])
+def test_a_cell_of_a_notebook_is_asked_nothing(in_notebook: bool, tmp_path: Path) -> None:
+    """Its commands have a terminal, where nobody answers; elsewhere a terminal is asked."""
+    root = make_shards(tmp_path, [1, 1])
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "feedmill", "prepare", str(root)]
+    variables = {**os.environ, "JPY_PARENT_PID": "1"} if in_notebook else dict(os.environ)
+    os.write(ours, b"1,0,0\n\x04\x04")
+    done = subprocess.run(command, stdin=theirs, capture_output=True, text=True, env=variables, timeout=120)
+    os.close(ours)
+    os.close(theirs)
+    assert ("Ratio of train, val and test" in done.stdout) is not in_notebook, done.stdout + done.stderr
+    assert not in_notebook or (done.returncode == 0 and "samples" in done.stdout), done.stdout + done.stderr

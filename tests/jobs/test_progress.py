@@ -20,10 +20,10 @@ print("rich" in sys.modules, progress.done)
 """
 
 
-def on_terminal(enabled: str) -> tuple[str, str]:
+def on_terminal(enabled: str, **variables: str) -> tuple[str, str]:
     """What goes to stdout, and to a terminal as stderr."""
     ours, theirs = pty.openpty()
-    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120"}
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120", **variables}
     child = subprocess.Popen(
         [sys.executable, "-c", CODE.format(enabled=enabled)], stdout=subprocess.PIPE, stderr=theirs, env=environment
     )
@@ -47,6 +47,11 @@ def test_a_terminal_shows_label_count_and_unit():
 
 def test_a_terminal_stays_clean_when_not_wanted():
     assert on_terminal("False") == ("False 4\n", "")
+
+
+def test_a_cell_of_a_notebook_gets_no_bar():
+    """Its commands have a terminal, which shows every redrawn bar as a further line."""
+    assert on_terminal("None", JPY_PARENT_PID="1") == ("False 4\n", "")
 
 
 def test_a_pipe_gets_nothing_and_rich_is_not_loaded():

@@ -9,7 +9,7 @@ import typer
 from feedmill.cli.options import AllowEmpty, DryRun, Json
 from feedmill.cli.output import emit_report, facts, human_size
 from feedmill.cli.reshard import Processes
-from feedmill.jobs.policy import METAVAR
+from feedmill.jobs.policy import METAVAR, on_error_policy
 
 if TYPE_CHECKING:
     from feedmill.writing.rewrite import RewriteReport
@@ -48,7 +48,7 @@ def add_parts(
         source,
         parts=part_name,
         into=into,
-        on_error=on_error,
+        on_error=on_error_policy(on_error),
         overwrite=overwrite,
         allow_empty=allow_empty,
         workers=workers,

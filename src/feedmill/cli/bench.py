@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import isfinite
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -50,6 +50,7 @@ def bench(
 
     if not isfinite(seconds):
         raise typer.BadParameter(f"must be a finite number of seconds, not {seconds}", param_hint="--seconds")
+    choice: dict[str, Any] = {"output": output}  # checked there
     report = measure(
         recipe,
         batch_size,
@@ -58,7 +59,7 @@ def bench(
         processes=processes,
         seconds=seconds,
         start=start,
-        output=output,
+        **choice,
         device=device,
         trust=trust,
         log=lambda what: typer.echo(f"measuring: {what}", err=True),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -11,6 +11,7 @@ from feedmill.cli.options import AllowEmpty, DryRun, Ids, Json, Processes
 from feedmill.cli.output import counted, emit_report
 
 if TYPE_CHECKING:
+    from feedmill.curation.dedupe.dedupe import By
     from feedmill.curation.dedupe.job import DedupeReport
 
 Documents = Annotated[
@@ -80,7 +81,7 @@ def dedupe(
 
     report = run(
         documents,
-        by,
+        cast("By", by),  # checked there
         name=name,
         key=key,
         separator=None if separator is None else separator.replace("\\n", "\n").replace("\\t", "\t"),  # from a shell

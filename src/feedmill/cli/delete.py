@@ -10,7 +10,7 @@ from feedmill.cli.dialogue import confirm
 from feedmill.cli.options import DryRun, Json, Yes
 from feedmill.cli.output import counted, emit_report, facts, human_size
 from feedmill.cli.reshard import Processes
-from feedmill.jobs.policy import METAVAR
+from feedmill.jobs.policy import METAVAR, on_error_policy
 
 if TYPE_CHECKING:
     from feedmill.writing.rewrite import RewriteReport
@@ -45,7 +45,7 @@ def delete(
     report = delete_samples(
         dataset,
         wanted,
-        on_error=on_error,
+        on_error=on_error_policy(on_error),
         dry_run=dry_run,
         workers=workers,
         progress=not json,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from feedmill.cli.output import counted
+from feedmill.jobs.progress import in_cell
 
 if TYPE_CHECKING:
     from feedmill.indexing.report import PrepareReport
@@ -18,11 +19,16 @@ MAX_PARTS_FOR_A_MAP = 10
 """Maximum number of distinct parts for which a field map is offered; more need a ``sample_loader.py``."""
 
 
+def can_answer() -> bool:
+    """Return whether somebody can answer a question. A cell of a notebook has a terminal and would wait for ever."""
+    return sys.stdin.isatty() and not in_cell()
+
+
 def confirm(what: str, yes: bool) -> None:
     """Ask before something is lost, unless `yes`. Without a terminal that can answer, it is wrong usage."""
     if yes:
         return
-    if not sys.stdin.isatty():
+    if not can_answer():
         raise typer.BadParameter(f"this needs a confirmation: {what}", param_hint="--yes")
     typer.confirm(what, abort=True)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -13,6 +13,7 @@ from feedmill.cli.tag import Modules, Taggers
 
 if TYPE_CHECKING:
     from feedmill.curation.extract.extract import ExtractReport
+    from feedmill.curation.extract.linearizers import Name
 
 
 Archives = Annotated[
@@ -79,7 +80,7 @@ def extract(
     report = run(
         archives,
         output,
-        linearizer=linearizer,
+        linearizer=cast("Name", linearizer),  # checked there
         taggers=taggers or (),
         html_taggers=html_taggers or (),
         only_tagged=only_tagged,

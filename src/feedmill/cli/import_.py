@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -86,16 +86,16 @@ def import_(
 
     if len(paths) < 2:
         raise typer.BadParameter("name at least one source, and the output folder", param_hint="'SRC... OUT'")
+    choices: dict[str, Any] = {"type": type_, "compression": compression}  # checked there
     report = import_data(
         paths[:-1],
         paths[-1],
-        type=type_,
         include=include or (),
         exclude=exclude or (),
         text=text,
         id=id_,
         encoding=encoding,
-        compression=compression,
+        **choices,
         split_ratio=split_ratio,
         max_shard_size=max_shard_size,
         max_shard_samples=max_shard_samples,

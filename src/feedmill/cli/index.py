@@ -9,7 +9,7 @@ import typer
 from feedmill.cli.engines import on_engine
 from feedmill.cli.options import DryRun, Json, OverwriteFiles
 from feedmill.cli.output import counted, emit_report
-from feedmill.jobs.policy import METAVAR
+from feedmill.jobs.policy import METAVAR, on_error_policy
 
 if TYPE_CHECKING:
     from feedmill.tokens.index import IndexReport
@@ -49,7 +49,7 @@ def index(
     report = write_index(
         path,
         output,
-        on_error=on_error,
+        on_error=on_error_policy(on_error),
         overwrite=overwrite,
         workers=workers,
         eos=eos,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -13,6 +13,7 @@ from feedmill.cli.output import counted, emit_report
 
 if TYPE_CHECKING:
     from feedmill.curation.near.job import NearReport
+    from feedmill.curation.near.options import Keep
 
 
 @on_engine
@@ -55,7 +56,7 @@ def neardedupe(
         name=name,
         threshold=threshold,
         ngram=ngram,
-        keep=keep,
+        keep=cast("Keep", keep),  # checked there
         keep_case=keep_case,
         keep_punctuation=keep_punctuation,
         bands=bands,

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from feedmill.cli.dialogue import can_answer
 from feedmill.cli.engines import on_engine
 from feedmill.cli.options import DryRun, Json, Threads
 from feedmill.cli.output import emit_report, facts, human_size
-from feedmill.jobs.policy import METAVAR
+from feedmill.jobs.policy import METAVAR, on_error_policy
 
 if TYPE_CHECKING:
     from feedmill.indexing.report import PrepareReport
@@ -115,7 +115,7 @@ def prepare(
 
     Run it again after adding shards: only new shards are read; they join the first split.
     """
-    asking = not dry_run and ((sys.stdin.isatty() and not json) if interactive is None else interactive)
+    asking = not dry_run and ((can_answer() and not json) if interactive is None else interactive)
     ratio, parts, typed = split_ratio is not None, bool(split_parts), sample_type is not None
     refuse_contradictions(
         ("--split-ratio", ratio, "--split-parts", parts),
@@ -138,7 +138,7 @@ def prepare(
         shuffle_tars=shuffle_tars,
         tar_index_only=tar_index_only,
         dataset_yaml_name=dataset_yaml_name,
-        on_error=on_error,
+        on_error=on_error_policy(on_error),
         rescan=rescan,
         digest=digest,
         workers=workers,

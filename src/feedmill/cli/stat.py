@@ -10,7 +10,7 @@ import typer
 from feedmill.cli.engines import on_engine
 from feedmill.cli.options import AllowEmpty, AllowStale, Ids, Json, Processes
 from feedmill.cli.output import counted, emit, facts, human_size, table
-from feedmill.jobs.policy import METAVAR
+from feedmill.jobs.policy import METAVAR, on_error_policy
 
 if TYPE_CHECKING:
     from feedmill.curation.series import Series
@@ -65,7 +65,7 @@ def stat(
         inputs,
         attributes=attributes,
         workers=workers,
-        on_error=on_error,
+        on_error=on_error_policy(on_error),
         allow_stale=allow_stale,
         id=id_,
         allow_empty=allow_empty,

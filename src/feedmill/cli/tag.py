@@ -10,7 +10,7 @@ import typer
 from feedmill.cli.engines import on_engine
 from feedmill.cli.options import AllowEmpty, DryRun, Ids, Json, Processes
 from feedmill.cli.output import emit, emit_report, facts, human_size
-from feedmill.jobs.policy import METAVAR
+from feedmill.jobs.policy import METAVAR, on_error_policy
 
 if TYPE_CHECKING:
     from feedmill.curation.tag import TagReport
@@ -74,7 +74,7 @@ def tag(
         tagger_modules=tagger_modules or (),
         workers=workers,
         overwrite=overwrite,
-        on_error=on_error,
+        on_error=on_error_policy(on_error),
         id=id_,
         allow_empty=allow_empty,
         dry_run=dry_run,

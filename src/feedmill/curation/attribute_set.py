@@ -22,21 +22,13 @@ import orjson
 import xxhash
 
 from feedmill import __version__
-from feedmill.documents.beside import FOLDER, Place, Records
+from feedmill.documents.beside import Place, Records
 from feedmill.errors import DataError
 from feedmill.formats.documents import ATTRIBUTES
 from feedmill.storage import LocalStore, Store, open_store
 
 VERSION = 1
 MANIFEST = "manifest"
-
-
-def manifest_path(name: str) -> str:
-    """Return the path below the root of the dataset to which the manifest of an attribute set is written.
-
-    (Where nothing can be written beside `attributes`, it is inside the set; see `feedmill.documents.beside`.)
-    """
-    return f"{FOLDER}/mix-{ATTRIBUTES}/{name}/{_NAME}.json"
 
 
 def manifests(store: Store, name: str) -> Records:

@@ -227,7 +227,7 @@ def stat(
     *,
     attributes: str | None = None,
     workers: int | None = None,
-    on_error: str = RAISE,
+    on_error: OnError = RAISE,
     allow_stale: bool = False,
     id: str | None = None,
     allow_empty: bool = False,

@@ -117,7 +117,7 @@ def tag(
     tagger_modules: Sequence[str] = (),
     workers: int | None = 1,
     overwrite: bool = False,
-    on_error: str = RAISE,
+    on_error: OnError = RAISE,
     exact: bool = False,
     id: str | None = None,
     allow_empty: bool = False,

@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
-from typing import Any
+from typing import Any, Literal
 
 import xxhash
 
@@ -17,7 +17,7 @@ from feedmill.importing import documents
 from feedmill.importing import samples as media
 from feedmill.importing.documents import empty, write_documents
 from feedmill.importing.layouts import Samples, by_ratio, plan_samples
-from feedmill.importing.recognition import AUTO, DOCUMENTS, PARTS, TYPES, Recognized, recognize
+from feedmill.importing.recognition import DOCUMENTS, PARTS, TYPES, Recognized, Type, recognize
 from feedmill.importing.report import ImportReport
 from feedmill.importing.rows import Reading
 from feedmill.importing.samples import Reader, refuse_documents, write_samples
@@ -30,7 +30,8 @@ from feedmill.storage import canonical_location, paths_of
 from feedmill.storage.codec import GZIP, PLAIN, ZSTD
 from feedmill.storage.limits import parse_size
 
-COMPRESSIONS = {"none": PLAIN, "gz": GZIP, "zst": ZSTD}
+Compression = Literal["none", "gz", "zst"]
+COMPRESSIONS: dict[Compression, str] = {"none": PLAIN, "gz": GZIP, "zst": ZSTD}
 SAMPLES_PER_SHARD = 5_000
 SHARD_SIZE = "256MB"
 _MANY = 10_000
@@ -42,13 +43,13 @@ def import_data(
     sources: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
     out: str | os.PathLike[str],
     *,
-    type: str = AUTO,
+    type: Type = "auto",
     include: Sequence[str] = (),
     exclude: Sequence[str] = (),
     text: str | None = None,
     id: str | None = None,
     encoding: str = "utf-8",
-    compression: str = "none",
+    compression: Compression = "none",
     split_ratio: Sequence[float | Fraction] | str | None = None,
     max_shard_size: int | str = SHARD_SIZE,
     max_shard_samples: int = SAMPLES_PER_SHARD,

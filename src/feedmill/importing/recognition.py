@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Literal, get_args
 
 from feedmill.documents.hub_splits import WORDS
 from feedmill.errors import ConfigError
@@ -24,11 +25,9 @@ from feedmill.importing.scanning import File, Files
 from feedmill.jobs.left_out import LeftOut
 from feedmill.samples.types import did_you_mean
 
-AUTO, DOCUMENTS, CAPTIONING, CLASSIFICATION, MEDIA, PARTS = (
-    *("auto", "documents", "captioning", "classification"),
-    *("media", "parts"),
-)
-TYPES = (AUTO, DOCUMENTS, CAPTIONING, CLASSIFICATION, MEDIA, PARTS)
+Type = Literal["auto", "documents", "captioning", "classification", "media", "parts"]
+TYPES: tuple[Type, ...] = get_args(Type)
+AUTO, DOCUMENTS, CAPTIONING, CLASSIFICATION, MEDIA, PARTS = TYPES
 CAPTION_SUFFIXES = ("txt", "caption", "text")
 _BESIDE = frozenset((*CAPTION_SUFFIXES, "json", "cls"))
 _TABLES = ("jsonl", "csv", "parquet")

@@ -12,7 +12,7 @@ from feedmill.indexing.prepare_jsonl import prepare_jsonl
 from feedmill.indexing.prepare_tars import prepare_tars
 from feedmill.indexing.report import PrepareReport
 from feedmill.jobs.dry_run import can_run_dry
-from feedmill.jobs.policy import RAISE, on_error_policy, renamed_parameters, skips
+from feedmill.jobs.policy import RAISE, OnError, on_error_policy, renamed_parameters, skips
 from feedmill.samples.media import MediaFilter
 from feedmill.storage import is_local_file, is_local_folder
 
@@ -32,7 +32,7 @@ def prepare(
     dataset_yaml_name: str = "dataset.yaml",
     media: MediaFilter | None = None,
     shards: Sequence[str] | None = None,
-    on_error: str = RAISE,
+    on_error: OnError = RAISE,
     rescan: bool = False,
     digest: bool = True,
     energon_exact: bool = False,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import threading
 import time
@@ -39,8 +40,14 @@ def usual() -> Style:
     return "bar" if _is_terminal() else "plain"
 
 
+def in_cell() -> bool:
+    """Return whether this is a command in a cell of a notebook: its terminal only appends, and cannot answer."""
+    return "JPY_PARENT_PID" in os.environ
+
+
 def _is_terminal() -> bool:
-    return sys.stderr is not None and sys.stderr.isatty()
+    """Return whether bars can be redrawn."""
+    return sys.stderr is not None and sys.stderr.isatty() and not in_cell()
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from feedmill.jobs.cores import available_cores
-from feedmill.loading.loader import Loader
+from feedmill.loading.loader import Loader, Output
 from feedmill.loading.metrics import STAGES
 from feedmill.loading.workers import Workers
 from feedmill.notebooks import Showable
@@ -103,7 +103,7 @@ def bench(
     processes: bool = False,
     seconds: float = 3.0,
     start: int = 0,
-    output: str = "numpy",
+    output: Output = "numpy",
     device: str | None = None,
     trust: bool = False,
     log: Callable[[str], None] = lambda _: None,

@@ -16,7 +16,7 @@ import sys
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 from feedmill.errors import ConfigError
 from feedmill.jobs.main_program import check_not_importing
@@ -49,7 +49,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("feedmill")
 
-OUTPUTS = ("numpy", "torch", "samples")
+Output = Literal["numpy", "torch", "samples"]
+OUTPUTS = get_args(Output)
 
 
 class Loader(Displayed):
@@ -148,7 +149,7 @@ class Loader(Displayed):
         collate: Callable[[list[Any]], Any] | None = None,
         task_encoder: TaskEncoder | None = None,
         buffer: int | None = None,
-        output: Literal["numpy", "torch", "samples"] = "numpy",
+        output: Output = "numpy",
         device: Any = None,
         pin_memory: bool | None = None,
         remainder: Remainder = "uneven",

@@ -11,7 +11,7 @@ from typing import Any
 from feedmill.errors import ConfigError
 from feedmill.jobs.dry_run import JobReport, active, can_run_dry
 from feedmill.jobs.engine import Where, current, key_of
-from feedmill.jobs.policy import RAISE, on_error_policy, skips
+from feedmill.jobs.policy import RAISE, OnError, on_error_policy, skips
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run
 from feedmill.jobs.work import alone
@@ -47,7 +47,7 @@ def index(
     path: str | os.PathLike[str],
     output: str | os.PathLike[str] | None = None,
     *,
-    on_error: str = RAISE,
+    on_error: OnError = RAISE,
     workers: int | None = None,
     dry_run: bool = False,  # noqa: ARG001 - see `can_run_dry`
     overwrite: bool = False,

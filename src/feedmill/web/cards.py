@@ -36,6 +36,7 @@ _BOX = (
 )
 _PRE = "white-space:pre-wrap;margin:2px 0;font:12px/1.4 ui-monospace,monospace;background:none;color:inherit"
 _GRID = "display:flex;flex-wrap:wrap;gap:8px;margin-top:6px"
+_PICTURE = "max-width:100%;outline:1px solid rgba(128,128,128,.3)"  # a white picture is seen on white
 _TILE = "width:150px;overflow:hidden;overflow-wrap:anywhere;border-top:1px solid rgba(128,128,128,.3);padding-top:4px"
 
 
@@ -73,7 +74,7 @@ def _more(count: int, shown: int, noun: str) -> str:
 
 def _image(data: bytes, kind: str, name: str) -> str:
     text = base64.b64encode(data).decode()
-    return f'<img alt="{_text(name)}" style="max-width:100%" src="data:{kind};base64,{text}">'
+    return f'<img alt="{_text(name)}" style="{_PICTURE}" src="data:{kind};base64,{text}">'
 
 
 def _dataset(dataset: Dataset) -> str:
@@ -148,7 +149,8 @@ def _part(sample: Any, fields: Mapping[str, Any], name: str) -> str:
 
 def _plan(plan: Plan) -> str:
     size = "endless" if plan.length is None else f"{plan.length:,} samples"
-    return _head("plan", size, f"{len(plan.sources):,} sources", plan.fingerprint) + _lines(str(plan))
+    count = len(plan.sources)
+    return _head("plan", size, f"{count:,} source{'' if count == 1 else 's'}", plan.fingerprint) + _lines(str(plan))
 
 
 def _summary(report: PlanReport) -> str:

@@ -18,7 +18,7 @@ from feedmill.formats.energon import prepared as energon
 from feedmill.formats.offsets import hash_words
 from feedmill.formats.tar.dataset import TarDataset
 from feedmill.jobs.dry_run import active, can_run_dry
-from feedmill.jobs.policy import RAISE, on_error_policy, renamed_parameters, skips
+from feedmill.jobs.policy import RAISE, OnError, on_error_policy, renamed_parameters, skips
 from feedmill.samples.encode import Encode, Encoder
 from feedmill.samples.open import open as open_dataset
 from feedmill.storage import open_store
@@ -123,7 +123,7 @@ def add_parts(
     *,
     parts: Sequence[str] | None = None,
     into: str | None = None,
-    on_error: str = RAISE,
+    on_error: OnError = RAISE,
     overwrite: bool = False,
     allow_empty: bool = False,
     encode: Mapping[str, Encode] | None = None,

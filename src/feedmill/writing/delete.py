@@ -21,7 +21,7 @@ from feedmill.formats.offsets import Int64s, hash_words
 from feedmill.formats.tar.scan import in_file, scan_shard
 from feedmill.formats.tar.write import END
 from feedmill.jobs.dry_run import active, can_run_dry
-from feedmill.jobs.policy import RAISE, on_error_policy, renamed_parameters, skips
+from feedmill.jobs.policy import RAISE, OnError, on_error_policy, renamed_parameters, skips
 from feedmill.storage import open_store
 from feedmill.storage.os_errors import is_disk_error, storage_error
 from feedmill.writing.present import need_local, need_prepared
@@ -37,7 +37,7 @@ def delete(
     url: str | os.PathLike[str],
     keys: Sequence[str],
     *,
-    on_error: str = RAISE,
+    on_error: OnError = RAISE,
     dry_run: bool = False,  # noqa: ARG001 - see `can_run_dry`
     workers: int | None = None,
     progress: bool = True,

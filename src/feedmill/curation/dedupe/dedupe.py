@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 from feedmill.curation.dedupe.job import BloomOptions, DedupeReport, find_duplicates
 from feedmill.curation.dedupe.options import DOCUMENTS, PARAGRAPHS, DedupeOptions
@@ -12,14 +13,15 @@ from feedmill.jobs.dry_run import can_run_dry
 from feedmill.jobs.policy import renamed_parameters
 from feedmill.storage import paths_of
 
-NGRAMS = "ngrams"
+By = Literal["documents", "paragraphs", "ngrams"]
+NGRAMS: By = "ngrams"
 
 
 @renamed_parameters(processes="workers")
 @can_run_dry
 def dedupe(
     documents: Sequence[str | os.PathLike[str]],
-    by: str | DedupeOptions = DOCUMENTS,
+    by: By | DedupeOptions = "documents",
     *,
     name: str | None = None,
     key: str | None = None,

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from math import isnan
-from typing import Any
+from typing import Any, Literal
 
 from feedmill.errors import ConfigError
 from feedmill.storage.base import refuse_non_utf8
 
-DOCUMENTS, PARAGRAPHS = "documents", "paragraphs"
+Unit = Literal["documents", "paragraphs"]
+DOCUMENTS: Unit = "documents"
+PARAGRAPHS: Unit = "paragraphs"
 MOST = 1 << 31
 """Lengths and numbers of words must be below this."""
 
@@ -40,7 +42,7 @@ class DedupeOptions:
 
     name: str
     attribute: str
-    unit: str = PARAGRAPHS
+    unit: Unit = PARAGRAPHS
     key: str = "$.text"
     separator: str = "\n"
     ngram: int = 0

@@ -77,7 +77,7 @@ def extract(
     archives: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
     output: str | os.PathLike[str],
     *,
-    linearizer: str = linearizers.RESILIPARSE,
+    linearizer: linearizers.Name = "resiliparse",
     taggers: Sequence[str] = (),
     html_taggers: Sequence[str] = (),
     only_tagged: bool = False,

@@ -9,12 +9,14 @@ import logging
 from collections.abc import Callable
 from functools import cache
 from importlib.metadata import version
-from typing import Any
+from typing import Any, Literal
 
 from feedmill.errors import ConfigError, MissingExtra
 
 Linearizer = Callable[[str], str]
-RESILIPARSE, TRAFILATURA = "resiliparse", "trafilatura"
+Name = Literal["resiliparse", "trafilatura"]
+RESILIPARSE: Name = "resiliparse"
+TRAFILATURA: Name = "trafilatura"
 NAMES = (RESILIPARSE, TRAFILATURA)
 _EXTRA = "curation"
 _FLUSH = 10_000

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 
 from feedmill.curation.near.job import NearReport, find_near
-from feedmill.curation.near.options import NearOptions
+from feedmill.curation.near.options import Keep, NearOptions
 from feedmill.jobs.dry_run import can_run_dry
 from feedmill.storage import paths_of
 
@@ -18,7 +18,7 @@ def neardedupe(
     name: str = "dup_near",
     threshold: float = 0.8,
     ngram: int = 5,
-    keep: str = "first",
+    keep: Keep = "first",
     keep_case: bool = False,
     keep_punctuation: bool = False,
     bands: int = 0,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 from feedmill.errors import ConfigError
 from feedmill.storage.base import refuse_non_utf8
@@ -11,7 +11,9 @@ from feedmill.storage.base import refuse_non_utf8
 HASHES = 128
 """Maximum number of MinHash values of a document if bands and rows are not given."""
 RECALL = 0.98
-FIRST, LONGEST = "first", "longest"
+Keep = Literal["first", "longest"]
+FIRST: Keep = "first"
+LONGEST: Keep = "longest"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,7 +39,7 @@ class NearOptions:
     punctuation: bool = True
     bands: int = 0
     rows: int = 0
-    keep: str = FIRST
+    keep: Keep = FIRST
     documents_folder: str = "documents"
 
     def __post_init__(self) -> None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -40,7 +40,7 @@ from feedmill.formats.tokens.shifted import shifted
 from feedmill.formats.tokens.window import Window
 from feedmill.jobs.buffers import empty
 
-TAILS = ("drop", "pad")
+Tail = Literal["drop", "pad"]
 Resets = tuple[Int64s, Int64s]
 
 
@@ -77,7 +77,7 @@ class WindowDataset(Dataset):
         width: int,
         stride: int | None = None,
         across: bool = False,
-        tail: str = "drop",
+        tail: Tail = "drop",
         pad: int | None = None,
         positions: bool = False,
         boundaries: bool = False,
@@ -116,7 +116,7 @@ class WindowDataset(Dataset):
         wrong = None
         if self.width < 2 or self.stride < 1:
             wrong = f"windows of {self.width} tokens every {self.stride} tokens are invalid"
-        elif self.tail not in TAILS or (self.tail == "pad") != (self.pad is not None):
+        elif self.tail not in get_args(Tail) or (self.tail == "pad") != (self.pad is not None):
             wrong = f"tail={self.tail!r} with pad={self.pad} is invalid"
         if wrong:
             raise ConfigError(

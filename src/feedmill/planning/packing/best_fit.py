@@ -29,7 +29,6 @@ VERSION = 1
 BUFFER = 1 << 20
 BUFFER_ON_READ = 1 << 12
 """Default of a recipe with documents that are tokenized when they are read: all of a buffer are, for its first row."""
-LONG = ("split", "truncate", "drop")
 _KEPT = 4
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, SupportsIndex
+from typing import Any, SupportsIndex, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,7 @@ from feedmill.kernels.rows import lay_out
 from feedmill.planning.nodes import Located
 from feedmill.planning.nodes.base import LONGEST
 from feedmill.planning.packing import best_fit, windows
+from feedmill.planning.packing.choices import Last, Long, Method
 from feedmill.planning.packing.documents import Documents, IntArray
 from feedmill.planning.packing.segments import FOLDER
 from feedmill.planning.packing.spans import LocatedSpans, Placements, Spans, offsets
@@ -33,8 +34,6 @@ from feedmill.planning.skip_ranges import Gaps
 from feedmill.planning.tree import render
 from feedmill.storage.folders import cache_folder
 
-METHODS = ("best_fit", "concat")
-LAST = ("drop", "keep", "pad")
 _LONGEST = 2**31 - 2
 
 
@@ -57,19 +56,21 @@ class Packing:
     """
 
     seq_len: int
-    method: str = "best_fit"
+    method: Method = "best_fit"
     overlap: bool = False
-    last: str = "drop"
-    long: str = "split"
+    last: Last = "drop"
+    long: Long = "split"
     buffer: int = best_fit.BUFFER
     pad: int = 0
     rows: int | None = None
 
     def __post_init__(self) -> None:
-        for name, known in (("method", METHODS), ("last", LAST), ("long", best_fit.LONG)):
-            if getattr(self, name) not in known:
+        for name, known in (("method", Method), ("last", Last), ("long", Long)):
+            if getattr(self, name) not in get_args(known):
                 raise ConfigError(
-                    f"{name} {getattr(self, name)!r} is unknown", kind="bad-packing", fix=f"Use {' or '.join(known)}."
+                    f"{name} {getattr(self, name)!r} is unknown",
+                    kind="bad-packing",
+                    fix=f"Use {' or '.join(get_args(known))}.",
                 )
         for name, most in (("seq_len", _LONGEST), ("buffer", _LONGEST), ("rows", 2**63 - 1)):
             value = getattr(self, name)

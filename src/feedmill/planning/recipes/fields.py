@@ -27,6 +27,7 @@ from pydantic import (
 from feedmill.errors import ConfigError
 from feedmill.planning.mixing.blend import exact_weight
 from feedmill.planning.nodes.shuffle import DEFAULT_BLOCK, DEFAULT_WINDOW
+from feedmill.planning.packing.choices import Last, Long, Method
 from feedmill.samples.tokenized import TokenizeOptions
 from feedmill.storage import join_url
 
@@ -370,16 +371,14 @@ class PackModel(Strict):
     """How documents are packed into rows of tokens."""
 
     seq_len: Annotated[int, Field(ge=1, lt=2**31 - 1, strict=True)] = Field(description="tokens in a row")
-    method: Literal["best_fit", "concat"] = Field(
+    method: Method = Field(
         default="best_fit", description="pack whole documents into rows, or cut windows from concatenated documents"
     )
     overlap: StrictBool | None = Field(
         None, description="concat: windows hold one more token, the first of the next window"
     )
-    last: Literal["drop", "keep", "pad"] | None = Field(None, description="concat: handling of an incomplete window")
-    long: Literal["split", "truncate", "drop"] | None = Field(
-        None, description="best_fit: handling of documents longer than seq_len"
-    )
+    last: Last | None = Field(None, description="concat: handling of an incomplete window")
+    long: Long | None = Field(None, description="best_fit: handling of documents longer than seq_len")
     buffer: Annotated[int, Field(ge=1, lt=2**31 - 1, strict=True)] | None = Field(
         None, description="best_fit: number of documents that are packed together"
     )
