@@ -51,10 +51,10 @@ _HOME = {
     "RayEngine": "jobs.ray_engine",
     "Recipe": "planning.recipes.recipe",
     "RepairReport": "indexing.repair",
-    "Sample": "formats.base",
+    "Sample": "formats.sample",
     "SimilarityInterleavedSample": "samples.types",
     "SkipSample": "loading.failures",
-    "Source": "formats.base",
+    "Source": "formats.sample",
     "StorageError": "errors",
     "Store": "storage.base",
     "Substitute": "loading.failures",
@@ -136,7 +136,8 @@ if TYPE_CHECKING:
     from feedmill.curation.tag import tag
     from feedmill.errors import ConfigError, DataError, FeedmillError, MissingExtra, NotFound, StorageError, TrustError
     from feedmill.filtering import filter
-    from feedmill.formats.base import Dataset, Sample, Source
+    from feedmill.formats.base import Dataset
+    from feedmill.formats.sample import Sample, Source
     from feedmill.formats.tokens.base import TokenDataset
     from feedmill.formats.tokens.windows import WindowDataset
     from feedmill.importing.import_data import import_data

@@ -17,7 +17,8 @@ from typer.testing import CliRunner
 
 from feedmill.cli.app import app
 from feedmill.errors import DataError
-from feedmill.formats.base import Dataset, Indices, Sample, Source
+from feedmill.formats.base import Dataset, Indices
+from feedmill.formats.sample import Sample, Source
 
 
 @dataclasses.dataclass(kw_only=True)

@@ -14,9 +14,10 @@ import pytest
 
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats import cost_cache
-from feedmill.formats.base import Dataset, split_name
+from feedmill.formats.base import Dataset
 from feedmill.formats.costs import LARGEST, checked_costs, field_costs
 from feedmill.formats.energon import costs as energon_costs
+from feedmill.formats.sample import split_name
 from feedmill.indexing.prepare import prepare
 from feedmill.indexing.prepare_media import prepare_media
 from feedmill.samples.joined import JoinedDataset

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from feedmill.errors import NotFound
-from feedmill.formats.base import Dataset, Indices, Sample, Source
+from feedmill.formats.base import Dataset, Indices
+from feedmill.formats.sample import Sample, Source
 
 
 class Numbered(Dataset):

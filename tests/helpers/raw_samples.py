@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from feedmill.formats.base import Decode, Sample, Source, split_name
+from feedmill.formats.sample import Decode, Sample, Source, split_name
 
 
 def sample_of(

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from feedmill.formats.base import Sample, Source
+from feedmill.formats.sample import Sample, Source
 from feedmill.loading.collate import collate, to_torch
 
 

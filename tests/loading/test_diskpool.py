@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from feedmill.errors import ConfigError, NotFound, StorageError
-from feedmill.formats.base import Source
+from feedmill.formats.sample import Source
 from feedmill.loading.cachepool import DirectLazy, HeldLazy, MockLazy, NoCachePool
 from feedmill.loading.diskpool import FileStoreCachePool
 from feedmill.samples.stores import FileStore, open_file_store

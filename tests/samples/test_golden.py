@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from feedmill.formats.base import Sample, Source
+from feedmill.formats.sample import Sample, Source
 from feedmill.samples.decode import Decoder
 from feedmill.samples.open import open as open_dataset
 from feedmill.samples.types import BASE_FIELDS

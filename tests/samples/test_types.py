@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from feedmill.errors import ConfigError
-from feedmill.formats.base import Source
+from feedmill.formats.sample import Source
 from feedmill.samples.types import (
     SAMPLE_TYPES,
     CaptioningSample,

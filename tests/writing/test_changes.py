@@ -15,8 +15,8 @@ import pytest
 
 import feedmill as fm
 from feedmill.errors import ConfigError, DataError, EmptyResult, FeedmillError, NotFound
-from feedmill.formats.base import Sample
 from feedmill.formats.jsonl.dataset import JsonlDataset
+from feedmill.formats.sample import Sample
 from feedmill.formats.tables.dataset import TableDataset
 from feedmill.formats.tar.dataset import TarDataset
 from feedmill.indexing.check import check

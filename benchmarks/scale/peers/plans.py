@@ -22,7 +22,8 @@ from benchmarks.planning.packing import Lengths
 from benchmarks.scale.clock import Clock, now_mb, peak_mb
 from benchmarks.scale.data import scaled
 from feedmill import Loader, Recipe
-from feedmill.formats.base import Dataset, Sample, Source
+from feedmill.formats.base import Dataset
+from feedmill.formats.sample import Sample, Source
 from feedmill.planning import ledger
 
 DOCUMENTS, SOURCES, SAMPLES, RANKS, BATCH = 10**9, 1000, 10**12, 4096, 64

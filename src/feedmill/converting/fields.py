@@ -18,8 +18,9 @@ import xxhash
 from feedmill.converting.jsontypes import canonical, loads, types_in, unfit
 from feedmill.converting.lines import parse
 from feedmill.errors import DataError
-from feedmill.formats.base import Dataset, Sample
+from feedmill.formats.base import Dataset
 from feedmill.formats.rows import ANY, Lazy, RowSample, magic_suffix, to_bytes
+from feedmill.formats.sample import Sample
 from feedmill.samples.encode import encode_json
 
 KEY = "__key__"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from feedmill.errors import DataError, FeedmillError, NotFound, StorageError
-from feedmill.formats.base import Dataset, Sample
+from feedmill.formats.base import Dataset
+from feedmill.formats.sample import Sample
 from feedmill.formats.tables.dataset import TableDataset
 
 

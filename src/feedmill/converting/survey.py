@@ -10,8 +10,8 @@ import numpy as np
 
 from feedmill.converting.fields import KEY, Coded, Taken, digest, encoded, is_text, plain_bytes
 from feedmill.errors import DataError
-from feedmill.formats.base import Sample
 from feedmill.formats.rows import RowSample
+from feedmill.formats.sample import Sample
 
 Survey = dict[str, dict[str, int]]
 """Field -> kind -> number of samples.

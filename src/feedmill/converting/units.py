@@ -20,8 +20,9 @@ from feedmill.converting.job import PIECE, Bad, Done, Hashes, read_hashes, write
 from feedmill.documents.lineage.samples import shard_lineage
 from feedmill.documents.lineage.sidecar import Origins
 from feedmill.errors import DataError, FeedmillError, NotFound
-from feedmill.formats.base import Dataset, Sample
+from feedmill.formats.base import Dataset
 from feedmill.formats.offsets import Int64s
+from feedmill.formats.sample import Sample
 from feedmill.formats.sniff import open_raw
 from feedmill.storage import Store, open_store, split_url
 from feedmill.storage.base import changed

@@ -11,7 +11,7 @@ import orjson
 
 from feedmill.errors import DataError
 from feedmill.formats import pth
-from feedmill.formats.base import Sample, locate
+from feedmill.formats.sample import Sample, locate
 from feedmill.formats.sniff import open_raw
 from feedmill.storage.codec import gunzip
 

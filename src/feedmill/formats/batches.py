@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:
-    from feedmill.formats.base import Decode, Source
+    from feedmill.formats.sample import Decode, Source
 
 
 class Shifted(NamedTuple):

@@ -25,10 +25,11 @@ from typing import Any
 import numpy as np
 
 from feedmill.errors import FeedmillError, TrustError
-from feedmill.formats.base import Dataset, Decode, Indices, Sample, Source, locate, no_such_key, number_of
+from feedmill.formats.base import Dataset, Indices
 from feedmill.formats.content import content_of_files
 from feedmill.formats.extents import Extents
 from feedmill.formats.offsets import Int64s, hash_words
+from feedmill.formats.sample import Decode, Sample, Source, locate, no_such_key, number_of
 from feedmill.storage import Store
 
 ANY = "*"

@@ -19,9 +19,9 @@ import numpy as np
 import xxhash
 
 from feedmill.errors import DataError, FeedmillError, NotFound
-from feedmill.formats.base import split_name
 from feedmill.formats.energon.media import MediaTables, Row, read_tables
 from feedmill.formats.offsets import Int64s, read_records
+from feedmill.formats.sample import split_name
 from feedmill.indexing.media_journal import MediaNotes
 from feedmill.indexing.scanning import Scanned
 from feedmill.jobs.cores import available_cores

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from feedmill.errors import MissingExtra
-from feedmill.formats.base import Sample
 from feedmill.formats.batches import Parts
 from feedmill.formats.pth.tensors import SPECIAL
+from feedmill.formats.sample import Sample
 from feedmill.formats.tokens.window import Window
 from feedmill.jobs.buffers import empty
 from feedmill.samples.fields import named_fields, parts_together

@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 
 from feedmill.errors import ConfigError, DataError, FeedmillError
-from feedmill.formats.base import Dataset, Sample, Source, locate
+from feedmill.formats.base import Dataset
+from feedmill.formats.sample import Sample, Source, locate
 from feedmill.loading.cachepool import CachePool
 from feedmill.loading.failures import MISTAKES, SkipSample
 from feedmill.samples.stores import DecodedFileStore, FileStore, PrimaryFileStore, open_file_store

@@ -12,9 +12,9 @@ from typing import Any, Protocol, cast, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from feedmill.formats.base import Source
 from feedmill.formats.batches import Batch, Want
 from feedmill.formats.extents import Extents
+from feedmill.formats.sample import Source
 from feedmill.planning.packing.spans import LocatedSpans
 from feedmill.planning.resuming.resume import Allowed, changed, differing
 from feedmill.storage.cache.settings import DataCache

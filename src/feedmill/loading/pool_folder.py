@@ -18,7 +18,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-from feedmill.formats.base import Source
+from feedmill.formats.sample import Source
 from feedmill.samples.stores import FileStore
 from feedmill.storage.folders import temporary_folder
 from feedmill.storage.os_errors import storage_error

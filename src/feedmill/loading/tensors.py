@@ -14,7 +14,7 @@ from operator import attrgetter
 from typing import Any, Self
 
 from feedmill.errors import ConfigError, MissingExtra
-from feedmill.formats.base import Source
+from feedmill.formats.sample import Source
 from feedmill.samples.fields import named_fields
 from feedmill.samples.types import TypedSample
 

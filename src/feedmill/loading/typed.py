@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from feedmill.errors import ConfigError
-from feedmill.formats.base import Decode, Sample
+from feedmill.formats.sample import Decode, Sample
 from feedmill.loading.batches import now
 from feedmill.loading.cooking import Kitchen
 from feedmill.loading.encoder import TaskEncoder, drawn, with_rng

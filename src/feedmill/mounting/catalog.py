@@ -17,8 +17,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from feedmill.formats.base import number_of
 from feedmill.formats.energon.database import bad_index, open_index
+from feedmill.formats.sample import number_of
 
 _KEYS = "SELECT sample_key FROM samples WHERE sample_key >= ? AND sample_key < ? ORDER BY sample_key LIMIT ?"
 _FILES = (  # the parts of the samples between two keys

@@ -25,7 +25,8 @@ from feedmill.planning.nodes.base import LONGEST
 from feedmill.planning.plan import Plan
 
 if TYPE_CHECKING:
-    from feedmill.formats.base import Dataset, Source
+    from feedmill.formats.base import Dataset
+    from feedmill.formats.sample import Source
     from feedmill.planning.nodes import Located
     from feedmill.planning.packing.packed import PackedPlan
 

@@ -28,9 +28,10 @@ from feedmill.planning.tree import Tree, render
 
 if TYPE_CHECKING:
     import feedmill
-    from feedmill.formats.base import Dataset, Source
+    from feedmill.formats.base import Dataset
     from feedmill.formats.batches import Batch, Want
     from feedmill.formats.extents import Extents
+    from feedmill.formats.sample import Source
     from feedmill.planning.dealing.dealer import Dealing
     from feedmill.planning.packing.spans import LocatedSpans
     from feedmill.storage.cache.settings import DataCache

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import ItemsView, Iterator, Mapping, ValuesView
 from typing import Any
 
-from feedmill.formats.base import Sample, Source
+from feedmill.formats.sample import Sample, Source
 from feedmill.samples.decode import decode_json
 from feedmill.samples.types import BASE_FIELDS
 

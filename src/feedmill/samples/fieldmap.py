@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from feedmill.errors import ConfigError, NotFound
-from feedmill.formats.base import Sample
+from feedmill.formats.sample import Sample
 from feedmill.samples.fields import parts_together
 from feedmill.samples.types import BASE_FIELDS, did_you_mean, fields_of
 

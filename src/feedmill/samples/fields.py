@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from feedmill.formats.base import Sample
+from feedmill.formats.sample import Sample
 
 
 def named_fields(sample: Any) -> Mapping[str, Any] | None:

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from feedmill.errors import ConfigError, MissingExtra, NotFound
-from feedmill.formats.base import Dataset, Sample
+from feedmill.formats.base import Dataset
 from feedmill.formats.columns import load_pyarrow
+from feedmill.formats.sample import Sample
 from feedmill.formats.tables.dataset import TableDataset
 from feedmill.samples.encode import encode_image
 from feedmill.samples.fields import named_fields

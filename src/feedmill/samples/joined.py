@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 
 from feedmill.errors import ConfigError, DataError, FeedmillError
-from feedmill.formats.base import Dataset, Indices, Opened, Sample, Source, locate
+from feedmill.formats.base import Dataset, Indices, Opened
 from feedmill.formats.costs import LARGEST, bad_cost
 from feedmill.formats.energon.join import MISSING
 from feedmill.formats.extents import Extents
 from feedmill.formats.offsets import Int64s, hash_words
+from feedmill.formats.sample import Sample, Source, locate
 from feedmill.samples.trusted import TrustedCode
 from feedmill.samples.types import sample_type
 from feedmill.samples.view import is_ours
@@ -100,7 +101,7 @@ class JoinedDataset(Dataset):
         number = self.parts[0].find(key)
         found = np.flatnonzero(self.rows[:, 0] == number)
         if not len(found):
-            from feedmill.formats.base import no_such_key
+            from feedmill.formats.sample import no_such_key
 
             raise no_such_key(self.url, key)
         return int(found[0])

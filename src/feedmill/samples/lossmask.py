@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError, DataError
-from feedmill.formats.base import Sample
+from feedmill.formats.sample import Sample
 
 Tokens = npt.NDArray[np.integer[Any]]
 Bools = npt.NDArray[np.bool_]

@@ -10,11 +10,12 @@ from typing import Any
 
 from feedmill.errors import ConfigError
 from feedmill.formats import yamls
-from feedmill.formats.base import Dataset, Decode
+from feedmill.formats.base import Dataset
 from feedmill.formats.energon import ENERGON
 from feedmill.formats.energon.database import META
 from feedmill.formats.energon.prepared import meta_file
 from feedmill.formats.format import Found
+from feedmill.formats.sample import Decode
 from feedmill.formats.sniff import open_found, open_together, sniff
 from feedmill.samples.decode import Decoder
 from feedmill.samples.tokenized import Encoder, TokenizeOptions, encoder_of, tokenized

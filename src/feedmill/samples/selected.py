@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from feedmill.errors import FeedmillError
-from feedmill.formats.base import Dataset, Indices, Sample, Source, no_such_key
+from feedmill.formats.base import Dataset, Indices
 from feedmill.formats.batches import Batch, Want
 from feedmill.formats.costs import Int64s
 from feedmill.formats.extents import Extents
 from feedmill.formats.offsets import hash_words
+from feedmill.formats.sample import Sample, Source, no_such_key
 
 
 class SelectedDataset(Dataset):

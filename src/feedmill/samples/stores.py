@@ -17,8 +17,9 @@ from collections.abc import MutableMapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from feedmill.errors import ConfigError, FeedmillError, NotFound
-from feedmill.formats.base import Dataset, Decode, Sample, Source, split_name
+from feedmill.formats.base import Dataset
 from feedmill.formats.jsonl.dataset import JsonlDataset
+from feedmill.formats.sample import Decode, Sample, Source, split_name
 from feedmill.samples.mediafacts import MediaFacts, MediaMetadata
 from feedmill.samples.open import open as open_dataset
 from feedmill.storage import Store, open_store

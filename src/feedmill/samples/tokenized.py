@@ -18,9 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError, FeedmillError
-from feedmill.formats.base import Dataset, Indices, Sample, Source
+from feedmill.formats.base import Dataset, Indices
 from feedmill.formats.extents import Extents
 from feedmill.formats.offsets import hash_words
+from feedmill.formats.sample import Sample, Source
 
 Int64s = npt.NDArray[np.int64]
 Ids = npt.NDArray[np.uint32]

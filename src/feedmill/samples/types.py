@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any, Self
 
 from feedmill.errors import ConfigError
-from feedmill.formats.base import Source
+from feedmill.formats.sample import Source
 from feedmill.notebooks import Displayed
 
 

@@ -19,8 +19,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from feedmill.errors import ConfigError, DataError, FeedmillError
-from feedmill.formats.base import Decode, Sample, Source, View, locate, split_name, with_names
+from feedmill.formats.base import View
 from feedmill.formats.batches import Fields
+from feedmill.formats.sample import Decode, Sample, Source, locate, split_name, with_names
 from feedmill.formats.yamls import Document
 from feedmill.samples.fieldmap import FieldMap
 from feedmill.samples.trusted import TrustedCode

@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError, DataError, FeedmillError, refuse_empty
-from feedmill.formats.base import Dataset, Sample, TokenReader, View, locate
+from feedmill.formats.base import Dataset, TokenReader, View
+from feedmill.formats.sample import Sample, locate
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.threads import ordered_map

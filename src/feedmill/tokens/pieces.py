@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from feedmill.errors import ConfigError, FeedmillError
-from feedmill.formats.base import Dataset, Sample
+from feedmill.formats.base import Dataset
+from feedmill.formats.sample import Sample
 from feedmill.formats.tokens.base import TokenDataset
 from feedmill.formats.tokens.manifest import read_manifest
 from feedmill.formats.tokens.window import Window

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from feedmill.documents.batch import BadDocument, Batch, Record
 from feedmill.documents.textpath import TextReader, checked, parse_path
 from feedmill.errors import ConfigError, DataError
-from feedmill.formats.base import Sample
+from feedmill.formats.sample import Sample
 from feedmill.tokens.encode import Encoding, encode_batch
 from feedmill.tokens.template import TemplateSource
 from feedmill.tokens.tokenizer import Tokenizer, load_tokenizer

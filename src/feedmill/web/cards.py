@@ -12,7 +12,8 @@ from html import escape
 from typing import Any
 
 from feedmill.errors import FeedmillError
-from feedmill.formats.base import Dataset, Sample
+from feedmill.formats.base import Dataset
+from feedmill.formats.sample import Sample
 from feedmill.loading.loader import Loader
 from feedmill.planning.overview import PlanReport
 from feedmill.planning.plan import Plan

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from feedmill.errors import FeedmillError
-from feedmill.formats.base import Dataset, Sample
+from feedmill.formats.base import Dataset
+from feedmill.formats.sample import Sample
 from feedmill.planning.packing.packed import PackedPlan
 from feedmill.planning.plan import Plan
 from feedmill.planning.resuming.prefix import same_until

@@ -9,7 +9,8 @@ import numpy as np
 import orjson
 
 from feedmill.errors import FeedmillError, NotFound
-from feedmill.formats.base import Dataset, Sample
+from feedmill.formats.base import Dataset
+from feedmill.formats.sample import Sample
 from feedmill.samples.sheet import image_shape
 from feedmill.samples.text import as_text, human_size
 from feedmill.web.marks import cut, one_line

@@ -23,8 +23,9 @@ from feedmill.documents.find import find_documents
 from feedmill.documents.lines import made_id, read_blocks
 from feedmill.documents.rows import load
 from feedmill.errors import ConfigError, NotFound
-from feedmill.formats.base import Dataset, Indices, Sample, Source, no_such_key
+from feedmill.formats.base import Dataset, Indices
 from feedmill.formats.documents import DOCUMENTS, read_lines, rows_of
+from feedmill.formats.sample import Sample, Source, no_such_key
 from feedmill.storage import paths_of
 
 MOST_BYTES, MOST_DOCUMENTS = 256 << 20, 200_000

@@ -6,7 +6,7 @@ from io import BytesIO
 from typing import Any
 
 from feedmill.errors import DataError, MissingExtra
-from feedmill.formats.base import Sample
+from feedmill.formats.sample import Sample
 from feedmill.samples.sheet import as_image
 from feedmill.web.content import kind_of, part_names
 

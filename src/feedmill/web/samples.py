@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import FeedmillError, NotFound
-from feedmill.formats.base import Dataset, Sample
+from feedmill.formats.base import Dataset
+from feedmill.formats.sample import Sample
 from feedmill.samples.text import human_size
 from feedmill.tokens.tokenizer import Tokenizer
 from feedmill.web.columns import Columns

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from feedmill.errors import DataError, NotFound, refuse_empty
-from feedmill.formats.base import Dataset, Sample
+from feedmill.formats.base import Dataset
 from feedmill.formats.energon import prepared as energon
 from feedmill.formats.offsets import hash_words
+from feedmill.formats.sample import Sample
 from feedmill.formats.tar.dataset import TarDataset
 from feedmill.jobs.dry_run import active, can_run_dry
 from feedmill.jobs.policy import RAISE, OnError, on_error_policy, renamed_parameters, skips

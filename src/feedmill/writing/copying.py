@@ -13,11 +13,12 @@ import numpy as np
 from feedmill.documents.lineage.samples import StoredRows, add_samples, size_of
 from feedmill.documents.lineage.sidecar import Origins
 from feedmill.errors import ConfigError, DataError, NotFound
-from feedmill.formats.base import Dataset, Sample
+from feedmill.formats.base import Dataset
 from feedmill.formats.energon import ENERGON
 from feedmill.formats.energon import prepared as energon
 from feedmill.formats.jsonl.dataset import JsonlDataset
 from feedmill.formats.offsets import Int64s
+from feedmill.formats.sample import Sample
 from feedmill.formats.sniff import sniff
 from feedmill.formats.tar.dataset import TarDataset
 from feedmill.planning.permutation import derive, permute

@@ -8,9 +8,10 @@ from dataclasses import replace
 import numpy as np
 
 from feedmill.errors import DataError
-from feedmill.formats.base import Dataset, Sample
+from feedmill.formats.base import Dataset
 from feedmill.formats.energon import ENERGON
 from feedmill.formats.offsets import Int64s
+from feedmill.formats.sample import Sample
 from feedmill.formats.sniff import sniff
 from feedmill.formats.tar.dataset import TarDataset
 from feedmill.formats.tar.write import END

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from feedmill.errors import ConfigError, DataError
-from feedmill.formats.base import Sample
+from feedmill.formats.sample import Sample
 from feedmill.samples.fieldmap import Option, parse_expression
 
 Parts = Iterable[tuple[str, Any]]

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from feedmill.compat.energon.errors import reraise_exception, sources_of
 from feedmill.compat.energon.worker import WorkerConfig
 from feedmill.errors import DataError
-from feedmill.formats.base import Source
+from feedmill.formats.sample import Source
 from feedmill.loading.encoder import TOLERANCE, TaskEncoder
 from feedmill.loading.failures import MISTAKES, Failure, Substitute
 

@@ -13,7 +13,8 @@ from feedmill.compat.energon.datasets import EnergonDataset, get_val_dataset, tr
 from feedmill.compat.energon.epathlib import EPath
 from feedmill.compat.energon.worker import WorkerConfig
 from feedmill.errors import ConfigError
-from feedmill.formats.base import Dataset, Sample
+from feedmill.formats.base import Dataset
+from feedmill.formats.sample import Sample
 from feedmill.loading.typed import TypedTaskEncoder
 from feedmill.planning.plan import Plan
 from feedmill.planning.split_by_source import apart

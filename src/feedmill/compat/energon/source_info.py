@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from feedmill.formats.base import Source
+from feedmill.formats.sample import Source
 from feedmill.samples.stores import add_source as add_source_info
 
 __all__ = ["SourceInfo", "add_source_info"]

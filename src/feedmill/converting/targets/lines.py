@@ -15,12 +15,12 @@ from feedmill.converting.fields import Taken, digest, folded, parse_json, row_di
 from feedmill.converting.job import Done
 from feedmill.converting.lines import Line, parse, rows_in
 from feedmill.converting.units import Add, Hashed, SampleTarget, Target, Unit, Written, local_piece
-from feedmill.formats.base import Sample
 from feedmill.formats.documents import rows_of, whole_lines, write_rows
 from feedmill.formats.jsonl import dataset as jsonl
 from feedmill.formats.jsonl import splits as jsonl_splits
 from feedmill.formats.jsonl.splits import LineSplits, Pieces
 from feedmill.formats.offsets import Int64s
+from feedmill.formats.sample import Sample
 from feedmill.samples.encode import encode_json
 from feedmill.storage import Store, open_store, split_url
 from feedmill.storage.codec import compression, unpacked

@@ -28,7 +28,8 @@ from feedmill.converting.survey import (
 )
 from feedmill.converting.units import Add, SampleTarget, Unit, Written, local_piece, opened
 from feedmill.errors import DataError
-from feedmill.formats.base import Dataset, Sample
+from feedmill.formats.base import Dataset
+from feedmill.formats.sample import Sample
 from feedmill.formats.tables.dataset import TableDataset
 from feedmill.storage import Store, join_url, split_url
 

@@ -25,9 +25,10 @@ from feedmill.converting.survey import (
 )
 from feedmill.converting.units import Add, SampleTarget, Unit, Written, opened
 from feedmill.formats import format as formats
-from feedmill.formats.base import Dataset, Sample
+from feedmill.formats.base import Dataset
 from feedmill.formats.columnar import JSON, ColumnWriter
 from feedmill.formats.registry import targets
+from feedmill.formats.sample import Sample
 from feedmill.storage import Store, join_url
 
 

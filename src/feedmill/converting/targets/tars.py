@@ -15,13 +15,14 @@ from feedmill.converting.job import Done
 from feedmill.converting.preview import Options
 from feedmill.converting.units import Add, SampleTarget, Unit, Written
 from feedmill.errors import DataError
-from feedmill.formats.base import Dataset, Sample
+from feedmill.formats.base import Dataset
 from feedmill.formats.energon import database
 from feedmill.formats.energon import prepared as energon
 from feedmill.formats.energon.sidecar import ShardRecord
 from feedmill.formats.energon.write import BESIDE
 from feedmill.formats.format import named
 from feedmill.formats.registry import targets
+from feedmill.formats.sample import Sample
 from feedmill.formats.sniff import sniff
 from feedmill.formats.tar.dataset import TarDataset
 from feedmill.formats.tar.scan import in_file, scan_shard

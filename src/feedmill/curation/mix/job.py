@@ -13,9 +13,11 @@ from feedmill.curation.attribute_set import fingerprint
 from feedmill.curation.blocks import run_cut
 from feedmill.curation.mix.align import Pairing, verify, vouched
 from feedmill.curation.mix.config import FilterConfig, Stream
+from feedmill.curation.mix.counts import Counts
 from feedmill.curation.mix.finished import Finished
+from feedmill.curation.mix.merging import Shard
 from feedmill.curation.mix.names import check_names, with_whole_names
-from feedmill.curation.mix.shard import Counts, Shard, mixed, write_shard
+from feedmill.curation.mix.shard import mixed, write_shard
 from feedmill.documents.file import DocumentFile, as_lines, places
 from feedmill.documents.find import find_in_datasets
 from feedmill.documents.lineage.sidecar import Origins

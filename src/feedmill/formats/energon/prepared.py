@@ -28,7 +28,6 @@ import orjson
 
 from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats import yamls
-from feedmill.formats.base import no_such_key, split_name
 from feedmill.formats.braces import expand
 from feedmill.formats.content import content_of_files
 from feedmill.formats.energon import members as energon_members
@@ -39,6 +38,7 @@ from feedmill.formats.energon.database import INDEX, MAX_SAMPLES, META, bad_inde
 from feedmill.formats.energon.members import Members
 from feedmill.formats.format import Wanted
 from feedmill.formats.offsets import Int64s, hash_words, load_offsets, maps_are_full
+from feedmill.formats.sample import no_such_key, split_name
 from feedmill.formats.tar.dataset import TarDataset
 from feedmill.formats.tar.guard import ShardGuard
 from feedmill.formats.tar.scan import scan_shard

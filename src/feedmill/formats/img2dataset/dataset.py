@@ -24,7 +24,7 @@ import numpy as np
 import orjson
 
 from feedmill.errors import DataError, NotFound
-from feedmill.formats.base import Dataset, Indices, Sample, Source, no_such_key
+from feedmill.formats.base import Dataset, Indices
 from feedmill.formats.columns import ParquetFile, damaged, values
 from feedmill.formats.content import content_of_files
 from feedmill.formats.costs import bad_cost
@@ -33,6 +33,7 @@ from feedmill.formats.extents import Extents
 from feedmill.formats.format import Wanted
 from feedmill.formats.img2dataset.mark import STATS
 from feedmill.formats.offsets import Int64s, hash_words
+from feedmill.formats.sample import Sample, Source, no_such_key
 from feedmill.formats.tables.dataset import TableDataset, open_columns
 from feedmill.formats.tar.dataset import TarDataset
 from feedmill.formats.tar.index import plain_shards

@@ -18,7 +18,7 @@ import numpy as np
 import orjson
 
 from feedmill.errors import DataError, NotFound
-from feedmill.formats.base import Dataset, Indices, Sample, Source, no_such_key, number_of
+from feedmill.formats.base import Dataset, Indices
 from feedmill.formats.content import content_hash
 from feedmill.formats.cost_cache import digest_of, kept_costs
 from feedmill.formats.extents import Extents
@@ -27,6 +27,7 @@ from feedmill.formats.jsonl.costs import line_costs, numeric_fields
 from feedmill.formats.jsonl.splits import LineSplits, Pieces, read_splits, unfitting
 from feedmill.formats.line_ranges import Arrays, begin_of, on_engine
 from feedmill.formats.offsets import Int64s, hash_words, load_offsets, read_records
+from feedmill.formats.sample import Sample, Source, no_such_key, number_of
 from feedmill.kernels.jsonl.lines import LineIndex, index_lines, joined, line_starts
 from feedmill.storage import Store
 

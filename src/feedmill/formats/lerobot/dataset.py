@@ -35,7 +35,6 @@ import numpy as np
 import orjson
 
 from feedmill.errors import DataError, FeedmillError, NotFound
-from feedmill.formats.base import no_such_key
 from feedmill.formats.columns import ColumnFile, ParquetFile
 from feedmill.formats.content import content_of_files
 from feedmill.formats.format import Wanted
@@ -54,6 +53,7 @@ from feedmill.formats.lerobot.meta import (
 )  # fmt: skip
 from feedmill.formats.offsets import Int64s, hash_words
 from feedmill.formats.rows import Lazy
+from feedmill.formats.sample import no_such_key
 from feedmill.formats.tables.dataset import TableDataset
 from feedmill.storage import Store
 

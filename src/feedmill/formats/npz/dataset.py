@@ -24,11 +24,11 @@ import numpy as np
 import orjson
 
 from feedmill.errors import DataError, FeedmillError, NotFound
-from feedmill.formats.base import no_such_key
 from feedmill.formats.format import Wanted
 from feedmill.formats.npz.archive import Archive, Member
 from feedmill.formats.offsets import Int64s
 from feedmill.formats.rows import ANY, BlockCache, RowsDataset
+from feedmill.formats.sample import no_such_key
 from feedmill.jobs.threads import ordered_map
 from feedmill.storage import Store
 

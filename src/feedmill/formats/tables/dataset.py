@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from feedmill.errors import DataError, FeedmillError, NotFound
-from feedmill.formats.base import Indices, no_such_key
+from feedmill.formats.base import Indices
 from feedmill.formats.columns import (
     ArrowFile,
     ColumnFile,
@@ -35,6 +35,7 @@ from feedmill.formats.costs import field_costs
 from feedmill.formats.format import Wanted
 from feedmill.formats.offsets import Int64s
 from feedmill.formats.rows import BlockCache, RowsDataset
+from feedmill.formats.sample import no_such_key
 from feedmill.jobs.threads import ordered_map
 from feedmill.storage import Store
 

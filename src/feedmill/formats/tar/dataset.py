@@ -19,11 +19,12 @@ from typing import Any
 import numpy as np
 
 from feedmill.errors import ConfigError, DataError, NotFound
-from feedmill.formats.base import Dataset, Indices, Sample, Source
+from feedmill.formats.base import Dataset, Indices
 from feedmill.formats.batches import Batch, Parts, Want
 from feedmill.formats.costs import bad_cost
 from feedmill.formats.extents import Extents
 from feedmill.formats.offsets import Int64s, hash_words, read_scattered
+from feedmill.formats.sample import Sample, Source
 from feedmill.formats.tar.samples import (
     Parsed,
     load_kernels,

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from feedmill.formats.base import no_such_key
 from feedmill.formats.content import content_of_files
 from feedmill.formats.offsets import Int64s, fingerprint_of_starts, hash_words
+from feedmill.formats.sample import no_such_key
 from feedmill.formats.tar.samples import REINDEX
 from feedmill.formats.tar.scan import in_file, scan_shard
 from feedmill.storage import Store

@@ -19,9 +19,10 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import DataError, FeedmillError, NotFound
-from feedmill.formats.base import Dataset, Indices, Opened, Sample, Source, no_such_key, number_of
+from feedmill.formats.base import Dataset, Indices, Opened
 from feedmill.formats.extents import Extents
 from feedmill.formats.offsets import hash_words, read_records
+from feedmill.formats.sample import Sample, Source, no_such_key, number_of
 from feedmill.formats.tokens.shard import COUNTED as COUNTED
 from feedmill.formats.tokens.shard import Int64s as Int64s
 from feedmill.formats.tokens.shard import Tokens as Tokens

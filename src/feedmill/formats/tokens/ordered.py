@@ -14,8 +14,9 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from feedmill.formats.base import Indices, Source
+from feedmill.formats.base import Indices
 from feedmill.formats.extents import Extents
+from feedmill.formats.sample import Source
 from feedmill.formats.tokens.base import Int64s, TokenDataset
 from feedmill.formats.tokens.gather import Gather, Pieces, pieces_of, resets_from_bounds
 from feedmill.formats.tokens.masks import Masks

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from feedmill.formats.base import Sample, Source
+from feedmill.formats.sample import Sample, Source
 
 if TYPE_CHECKING:
     from feedmill.formats.tokens.windows import WindowDataset

@@ -22,11 +22,12 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError
-from feedmill.formats.base import Dataset, Indices, Sample, Source, no_such_key, number_of
+from feedmill.formats.base import Dataset, Indices
 from feedmill.formats.batches import INPUTS, TARGETS, Batch, Columns, Shifted, Want
 from feedmill.formats.extents import Extents
 from feedmill.formats.offsets import hash_words
 from feedmill.formats.ranges import load_copying
+from feedmill.formats.sample import Sample, Source, no_such_key, number_of
 from feedmill.formats.tokens.base import Int64s, TokenDataset
 from feedmill.formats.tokens.gather import (
     Gather,

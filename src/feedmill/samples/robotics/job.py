@@ -10,8 +10,9 @@ from typing import Any
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError, DataError, FeedmillError
-from feedmill.formats.base import Dataset, locate
+from feedmill.formats.base import Dataset
 from feedmill.formats.npz.arrays import read_npz
+from feedmill.formats.sample import locate
 from feedmill.formats.sniff import open_raw
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.progress import Progress

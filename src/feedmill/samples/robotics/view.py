@@ -19,9 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError, DataError
-from feedmill.formats.base import Sample
 from feedmill.formats.documents import json_fault
 from feedmill.formats.npz.arrays import read_npz
+from feedmill.formats.sample import Sample
 from feedmill.samples.images import decode_images
 from feedmill.samples.robotics.normalize import Normalizer
 from feedmill.samples.robotics.relative import advice, computed, sources

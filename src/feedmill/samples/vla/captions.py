@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import DataError
-from feedmill.formats.base import Sample, locate
+from feedmill.formats.sample import Sample, locate
 from feedmill.samples.decode import Decoder
 from feedmill.samples.vla.columns import columns
 from feedmill.samples.vla.text import missing, tensor_fields

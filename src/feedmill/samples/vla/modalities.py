@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from feedmill.errors import ConfigError
-from feedmill.formats.base import Sample
+from feedmill.formats.sample import Sample
 from feedmill.samples.robotics.normalize import Normalizer
 from feedmill.samples.robotics.settings import RoboticsSettings
 from feedmill.samples.robotics.statistics import merge_statistics, read_entries, read_statistics

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats import pth
-from feedmill.formats.base import Sample, locate
+from feedmill.formats.sample import Sample, locate
 from feedmill.samples.vla.columns import columns
 from feedmill.storage.codec import gunzip
 
