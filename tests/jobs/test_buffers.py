@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import pickle
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -100,3 +102,15 @@ def test_from_many_threads() -> None:
 @given(st.integers(1, 1 << 40))
 def test_sizes_are_rounded_up_by_an_eighth_at_most(size: int) -> None:
     assert size <= buffers._rounded(size) <= size + max(size // 8, 1)
+
+
+def test_an_array_that_outlives_the_module_at_exit_says_nothing() -> None:
+    program = """
+import sys
+import numpy
+import feedmill.jobs.buffers as buffers
+numpy.kept = buffers.empty((1000, 1000), "i8")
+sys.modules_kept = [numpy, buffers]  # so that their names are cleared one after another, the pool's first
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ended.stderr == ""

@@ -7,8 +7,9 @@ so that JAX takes it without a copy.
 
 from __future__ import annotations
 
+import sys
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
@@ -42,8 +43,9 @@ class _Lease:
             "data": (address + begin, False),
         }
 
-    def __del__(self) -> None:
-        _give_back(self._memory)
+    def __del__(self, ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not ending():  # then the names of this module are None
+            _give_back(self._memory)
 
 
 def empty(shape: Sequence[int], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
