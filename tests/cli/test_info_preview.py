@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+import feedmill as fm
 from feedmill.cli.app import app
 from feedmill.errors import DataError
 from feedmill.formats.base import Dataset, Indices
@@ -157,3 +158,12 @@ def test_contact_sheet(opened: Any, tmp_path: Path) -> None:
         assert sheet.format == "PNG" and sheet.width > 400
     opened(FakeDataset().opened_as(view=lambda raw: [{"txt": "no image"} for _ in raw]))
     assert "none of these samples has an image" in run("preview", "coco", "--sheet", str(tmp_path / "b.png")).stderr
+
+
+def test_preview_of_an_empty_split(tmp_path: Path) -> None:
+    folder = tmp_path / "words"
+    fm.write(folder, ({"__key__": f"{n}", "txt": f"word {n}"} for n in range(4)), progress=False)
+    fm.prepare(folder, split_ratio="1,0,0", progress=False)
+    done = run("preview", str(folder), "--split", "test")
+    assert done.exit_code == 1
+    assert "the split 'test' is empty (samples: train 4, val 0, test 0)" in done.stderr

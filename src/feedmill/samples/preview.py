@@ -72,6 +72,14 @@ def preview(
 
     dataset = open_dataset(path, split=split, dataset_config=dataset_config, split_config=split_config, trust=trust)
     indices = range(start, min(start + count, len(dataset)))
+    if not len(dataset) and dataset.split is not None:
+        sizes = ", ".join(f"{name} {size:,}" for name, size in dataset.splits.items())
+        raise NotFound(
+            f"the split {dataset.split!r} is empty (samples: {sizes})",
+            file=path,
+            kind="no-sample",
+            fix="Choose another split with --split, or run 'feedmill prepare' with another --split-ratio.",
+        )
     if not indices:
         raise NotFound(
             f"there is no sample {start:,}: the dataset has {len(dataset):,} samples",
