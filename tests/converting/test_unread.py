@@ -74,7 +74,9 @@ def test_tars_that_the_index_or_the_manifest_does_not_have_are_not_left_out_with
     packed.mkdir()
     write_tar(packed / "a.tar", [("0.txt", b"a")])
     (packed / "b.tar.gz").write_bytes(b"x")
-    for source, name in ((prepared, "shards/new.tar"), (listed, "shard_000001.tar"), (packed, "b.tar.gz")):
+    with pytest.raises(ConfigError, match=r"compressed ones without a plain tar of the same name: 1 file \(b.tar.gz\)"):
+        convert(packed, tmp_path / "x", "wds")
+    for source, name in ((prepared, "shards/new.tar"), (listed, "shard_000001.tar")):
         with pytest.raises(ConfigError, match=rf"1 file of tars that are not part of the dataset \({name}\)"):
             convert(source, tmp_path / "x", "wds")
         assert convert(source, tmp_path / f"of {source.name}", "wds", allow_loss=True).samples

@@ -142,7 +142,9 @@ def test_an_empty_manifest_is_told(tmp_path: Path) -> None:
 def test_a_file_of_another_kind_is_told_as_such(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("x")
     (tmp_path / "docs.jsonl.gz").write_bytes(b"x")
-    with pytest.raises(NotFound, match=r"notes\.txt: this kind of file is not a dataset\. Supported are"):
+    with pytest.raises(
+        NotFound, match=r"notes\.txt: this kind of file is not a dataset\. To make .* use \'feedmill import"
+    ):
         sniff(str(tmp_path / "notes.txt"))
     with pytest.raises(NotFound, match="reads compressed lines: convert, tokenize"):
         sniff(str(tmp_path / "docs.jsonl.gz"))

@@ -18,8 +18,7 @@ from tests.loading.test_ahead import local, plan_of
 import feedmill as fm
 from feedmill.storage.cache import settings as datacache
 from feedmill.storage.cache.settings import DataCache
-from feedmill.storage.fetching import lanes, ranges
-from feedmill.storage.fetching import read_ahead as ahead
+from feedmill.storage.fetching import lanes, needed, ranges
 from feedmill.storage.fetching.fetch import counters
 from feedmill.storage.remote.object_store import RemoteStore
 
@@ -104,7 +103,7 @@ def caches():
 def small_requests(monkeypatch, target: int) -> None:
     """Make more requests for the same bytes, so that some of them fail."""
     monkeypatch.setattr(ranges, "TARGET", target)
-    monkeypatch.setattr(ahead, "TARGET", target)
+    monkeypatch.setattr(needed, "TARGET", target)
     monkeypatch.setattr(ranges, "LARGEST", 2 * target)
 
 

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from feedmill.curation.mix import attributes, shard
+from feedmill.curation.mix import attributes, merging, shard
 from feedmill.curation.mix.bulk import Bulk
 from feedmill.curation.mix.config import read_config
+from feedmill.curation.mix.counts import Counts
 from feedmill.curation.mix.job import _plan
 from feedmill.errors import FeedmillError
 
@@ -77,7 +78,7 @@ def outcome(root, syntax, exact, shortest, new):
         "filter": {"syntax": syntax, "include": [include], "exclude": [exclude]}, "span_replacement": spans,
     }  # fmt: skip
     config = read_config({"streams": [stream]}, exact=exact)
-    counts = shard.Counts()
+    counts = Counts()
     try:
         one = _plan(config.streams[0], config, [])[0]
         rows = [shard.dump(document) for block in shard.mixed(one, counts) for document in block]
@@ -97,7 +98,7 @@ def test_at_once_as_one_by_one(tmp_path, drawn, syntax, exact, shortest, new):
     rest = syntax, exact, shortest, new
     found = outcome(tmp_path, *rest)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(shard, "texts_unseen", lambda _: False)
+        patch.setattr(merging, "texts_unseen", lambda _: False)
         patch.setattr(attributes, "needed_attributes", lambda _: None)
         patch.setattr(Bulk, "of", lambda *_, **__: None)
         assert found == outcome(tmp_path, *rest)

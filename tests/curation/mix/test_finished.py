@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from feedmill.curation.attribute_set import manifest_path
+from feedmill.curation.attribute_set import read_manifest
 from feedmill.curation.dedupe.job import find_duplicates
 from feedmill.curation.dedupe.options import DedupeOptions
 from feedmill.curation.mix.config import read_config
@@ -20,6 +20,7 @@ from feedmill.curation.mix.job import MixReport, mix
 from feedmill.curation.provenance import check_attributes
 from feedmill.curation.tag import tag
 from feedmill.errors import DataError
+from feedmill.storage import open_store
 from helpers.document_folders import write_documents
 
 
@@ -136,7 +137,8 @@ def test_what_dolma_leaves_in_an_attribute_set_is_in_nobodys_way() -> None:
     left.touch()
     find_duplicates(["d/documents"], DedupeOptions(name="dp", attribute="dp", unit="documents"), workers=1)
     tag(["d/documents"], ["char_length_v1"], name="dp", overwrite=True, progress=False)
-    assert json.loads(Path("d", manifest_path("dp")).read_text())["files"]
+    manifest = read_manifest(open_store("d"), "dp")
+    assert manifest is not None and manifest["files"]
     assert Path("d/.feedmill/mix-attributes/dp/part-0.jsonl.gz.json").exists() and left.read_bytes() == b""
 
 
