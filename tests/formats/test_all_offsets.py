@@ -165,3 +165,20 @@ def test_over_a_slow_network_the_first_batch_is_requested_on_its_own(server: Ran
     alone = [(begin, end) for begin, end in server.asked if 9_000 < end - begin < 20_000]
     assert len(alone) >= 32
     found.close()
+
+
+def test_check_names_a_damaged_file_and_one_of_another_index(folder: Path) -> None:
+    path = folder / ".nv-meta/feedmill.offsets"
+    whole = path.read_bytes()
+    assert not fm.check(str(folder), progress=False).findings
+    for damaged in (whole[:20], whole[:-1], b"", whole[:-8] + bytes(8)):
+        path.write_bytes(damaged)
+        (finding,) = fm.check(str(folder), progress=False).findings
+        assert finding.kind == "bad-index" and str(finding.file).endswith("feedmill.offsets")
+    path.write_bytes(whole)
+    all_offsets.write_all(LocalStore(folder), [], "0" * 36)
+    report = fm.check(str(folder), progress=False)
+    assert not report.findings and any("older index" in note for note in report.notes)
+    fm.prepare(str(folder), tar_index_only=True, progress=False)
+    report = fm.check(str(folder), progress=False)
+    assert not report.findings and not report.notes

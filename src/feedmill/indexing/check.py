@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from feedmill.errors import DataError, FeedmillError, MissingExtra, TrustError
-from feedmill.formats.energon import ENERGON, database, sidecar
+from feedmill.formats.energon import ENERGON, all_offsets, database, sidecar
 from feedmill.formats.energon import prepared as energon
 from feedmill.formats.format import TOKENS, Found
 from feedmill.formats.jsonl import dataset as jsonl
@@ -283,12 +283,24 @@ class _Index:
             if store.exists(database.INDEX):
                 self.connection = database.open_index(cached_copy(store, database.INDEX))
                 self._check_database(report)
+            self._check_all_offsets(report)
         except FeedmillError as error:
             report.findings.append(error)
         self.numbers = {shard: number for number, shard in enumerate(self.counts)}
         self.has_parts = self.connection is not None and bool(
             self.connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'sample_parts'").fetchone()
         )
+
+    def _check_all_offsets(self, report: CheckReport) -> None:
+        where, fault = (
+            self.store.locate(all_offsets.PATH),
+            all_offsets.fault_of(self.store, sidecar.read_uuid(self.store)),
+        )
+        if fault == "damaged":
+            what = "the file with the offsets of all shards is damaged"
+            report.findings.append(DataError(what, file=where, kind="bad-index", fix=AGAIN))
+        elif fault == "stale":
+            report.notes.append(f"{where}: it belongs to an older index, so loaders ignore it. {AGAIN}")
 
     def _check_database(self, report: CheckReport) -> None:
         assert self.connection is not None

@@ -71,6 +71,17 @@ def merged(
     limit: int | None,
     line: int = 1,
 ) -> Iterator[tuple[int, list[Document]]]:
+    """Yield blocks of documents with their attributes, each with the line of its first document.
+
+    Args:
+        source: blocks of lines of the documents.
+        sets: their attributes, read in step with them.
+        limit: number of documents to read; None for all.
+        line: line of the first document, from 1.
+
+    Raises:
+        DataError: a row is invalid, or is not that of the document.
+    """
     exact, unseen = shard.config.exact, limit is None and texts_unseen(shard.stream)
     for lines in source:
         found = _without_texts(lines) if unseen else None

@@ -49,6 +49,21 @@ def _encoded(uuid: str) -> bytes:
     return uuid.encode("ascii", "replace")[:_UUID].ljust(_HEADER - 24, b"\0")
 
 
+def fault_of(store: Store, uuid: str) -> str | None:
+    """Return what is wrong with the file: "damaged", "stale" for one of another index; None if it is intact or absent.
+
+    Reads the whole file. Raises `StorageError`.
+    """
+    try:
+        data = store.read(PATH)
+    except NotFound:
+        return None
+    rest = data[16:]
+    if data[:8] != _MAGIC or int.from_bytes(data[8:16], "little") != xxhash.xxh3_64_intdigest(rest):
+        return "damaged"
+    return None if rest[:40] == _encoded(uuid) else "stale"
+
+
 class AllOffsets:
     """The offsets of all shards. Thread-safe.
 
