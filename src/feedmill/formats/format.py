@@ -100,7 +100,9 @@ class Format:
         open: ``(Wanted) -> Dataset``; none for files that are not a dataset on their own.
         files: file name suffixes.
         is_file: ``(store, name) -> bool``, if other formats use the same suffixes.
-        marks: paths of files; each folder of the format contains one of them.
+        marks: paths of files; each folder of the format contains one of them, or one of `later_marks`.
+        later_marks: marks that are requested only if no format has any of its `marks`: each costs a request at every
+            opening of a remote folder.
         is_folder: ``(store) -> str | None``, the name in the folder to open ("" for the folder), if the marks are not
             sufficient.
         small: paths of small files that are read when such a folder is opened.
@@ -125,6 +127,7 @@ class Format:
     files: tuple[str, ...] = ()
     is_file: str = ""
     marks: tuple[str, ...] = ()
+    later_marks: tuple[str, ...] = ()
     is_folder: str = ""
     small: tuple[str, ...] = ()
     folders: tuple[str, ...] = ()

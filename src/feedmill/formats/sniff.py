@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
 from feedmill.errors import ConfigError, NotFound
@@ -81,17 +81,24 @@ def sniff(url: str) -> Found:
 
 
 def _by_marks(store: Store) -> Found | None:
-    """Return the format of a folder that has its marks."""
+    """Return the format of a folder that has its marks, or else its later ones."""
     store.preload([path for format in formats() for path in (*format.marks, *format.small)])
-    for format in formats():
-        if format.folders or not (format.marks or format.is_folder):
-            continue
-        if format.marks and not any(map(store.exists, format.marks)):
+    found = next(_marked(store, [(format, format.marks) for format in formats() if format.marks]), None)
+    if found is not None:
+        return found
+    left = [format for format in formats() if format.later_marks or (format.is_folder and not format.marks)]
+    store.preload([path for format in left for path in format.later_marks])
+    return next(_marked(store, [(format, format.later_marks) for format in left if not format.folders]), None)
+
+
+def _marked(store: Store, candidates: Iterable[tuple[Format, tuple[str, ...]]]) -> Iterator[Found]:
+    """Yield the formats whose `is_folder` agrees and that have one of their marks, or need none."""
+    for format, marks in candidates:
+        if marks and not any(map(store.exists, marks)):
             continue
         inside = named(format.is_folder)(store) if format.is_folder else ""
         if inside is not None:
-            return Found(format, store, inside)
-    return None
+            yield Found(format, store, inside)
 
 
 def _by_files(store: Store) -> Found | None:

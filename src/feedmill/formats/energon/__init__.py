@@ -12,7 +12,8 @@ ENERGON = Format(
     "prepared WebDataset",
     "samples",
     open="feedmill.formats.energon.prepared:open_found",
-    marks=(".nv-meta/.info.json", ".nv-meta/.info.yaml"),
+    marks=(".nv-meta/.info.json",),
+    later_marks=(".nv-meta/.info.yaml",),
     small=(
         ".nv-meta/dataset.yaml",
         ".nv-meta/split.yaml",

@@ -33,7 +33,7 @@ HUGGINGFACE = Format(
     "Hugging Face dataset on disk",
     "rows",
     open="feedmill.formats.tables.huggingface:open_found",
-    marks=("dataset_dict.json", "state.json", "dataset_info.json"),
+    later_marks=("dataset_dict.json", "state.json", "dataset_info.json"),
     is_folder="feedmill.formats.tables.huggingface:mark",
     splits=True,
     data=("tables",),

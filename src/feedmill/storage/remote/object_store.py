@@ -173,7 +173,7 @@ class RemoteStore(RemoteFiles):
     def preload(self, paths: Sequence[str]) -> None:
         keys = [self.key(path) for path in paths]
         guard_against_fork(self.url)
-        self._preloaded = preload(self, keys) if keys else {}
+        self._preloaded = {**self._preloaded, **preload(self, keys)} if keys else {}
 
     def _list_entries(self, keys: Sequence[str]) -> None:
         """Read the entries of objects in one folder from listings, while each page has more than a few of them."""
