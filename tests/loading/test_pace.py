@@ -51,6 +51,15 @@ def test_batches_that_take_less_time_than_a_hand_over_are_made_in_the_loop() -> 
     assert len(loop.moves) <= 1 + 2 * 4, "and become rare"
 
 
+def test_workers_that_wait_beside_each_other_are_measured() -> None:
+    """Eight workers make a batch each in 8 ms, 0.5 ms of it waiting: that is half of the loop's millisecond per batch."""
+    pace = Pace()
+    for batch in range(1, 400):
+        if pace.moves(0.9e-3, batch * 1e-3, fetched=0.5e-3, made=8e-3):
+            break
+    assert pace.here and batch < 100
+
+
 def test_a_wait_for_remote_data_decides_nothing() -> None:
     loop = Loop(here=150e-6, ahead=800e-6).run(1, fetched=0.030)
     assert not loop.moves
@@ -117,7 +126,7 @@ class Scripted(Pace):
         self.here, self._turns, self._left = here, turns * 10_000, 0
         self._left = self._turns.pop()
 
-    def moves(self, waited: float, now: float, fetched: float = 0.0) -> bool:
+    def moves(self, waited: float, now: float, fetched: float = 0.0, made: float = 0.0) -> bool:
         self._left -= 1
         if self._left > 0:
             return False

@@ -34,7 +34,9 @@ RECENT = 7
 STARVED = 0.5
 """Share of its time waiting for batches from which on the loop counts as starved."""
 LATE = 0.1
-"""Share of its time waiting for remote data from which on a measurement is omitted."""
+"""Share of the time of making batches that is waiting for remote data, from which on a measurement is omitted.
+
+Several workers make batches at once, so their waiting may be most of the loop's time though it does not delay it."""
 CLEAR = 1.25
 """Ratio of times from which on a trial is conclusive. Other programs on the same cores cause smaller differences."""
 FIRST, MOST = 2.0, 128.0
@@ -62,15 +64,16 @@ class Pace:
     def begin(self) -> None:
         """Begin a new measurement. Its clock starts after the next batch, because workers must start before it."""
         self._since: float | None = None
-        self._batches, self._waited, self._fetched = 0, 0.0, 0.0
+        self._batches, self._waited, self._fetched, self._made = 0, 0.0, 0.0, 0.0
 
-    def moves(self, waited: float, now: float, fetched: float = 0.0) -> bool:
+    def moves(self, waited: float, now: float, fetched: float = 0.0, made: float = 0.0) -> bool:
         """Record a batch, and return whether the mode changes for the next ones.
 
         Args:
             waited: seconds that the loop waited for the batch.
             now: time at which the loop requests the next batch.
             fetched: seconds that making the batch waited for remote data.
+            made: seconds that making the batch took, in its thread.
         """
         if self._since is None:
             self._since = now
@@ -78,10 +81,12 @@ class Pace:
         self._batches += 1
         self._waited += waited
         self._fetched += fetched
+        self._made += made
         taken = now - self._since
         if self._batches < BATCHES or taken < WINDOW:
             return False
-        mean, starved, late = taken / self._batches, self._waited >= STARVED * taken, self._fetched >= LATE * taken
+        mean, starved = taken / self._batches, self._waited >= STARVED * taken
+        late = self._fetched >= LATE * max(taken, self._made)
         self.begin()
         self._since = now
         if late:
@@ -178,10 +183,13 @@ def _here(make: Callable[[Step], Made], feed: Feed, pace: Pace) -> Generator[Mad
         except StopIteration:
             return
         made = make(step)
-        waited, fetched = time.perf_counter() - requested_at, made.seconds.get("fetch", 0.0)
+        waited, stages = (
+            time.perf_counter() - requested_at,
+            (made.seconds.get("fetch", 0.0), sum(made.seconds.values())),
+        )
         yield made
         del made  # so that a batch is not kept alive while the next one is made
-        if pace.moves(waited, time.perf_counter(), fetched):
+        if pace.moves(waited, time.perf_counter(), *stages):
             return
 
 
@@ -192,9 +200,12 @@ def _from_workers(begun: Iterator[Made | None], feed: Feed, pace: Pace) -> Gener
             if feed.paused:  # all batches begun before the pause have been yielded
                 return
             continue  # left over from the last pause
-        waited, fetched = time.perf_counter() - requested_at, made.seconds.get("fetch", 0.0)
+        waited, stages = (
+            time.perf_counter() - requested_at,
+            (made.seconds.get("fetch", 0.0), sum(made.seconds.values())),
+        )
         yield made
         del made  # so that a batch is not kept alive during the wait
         requested_at = time.perf_counter()
-        if not feed.paused and pace.moves(waited, requested_at, fetched):
+        if not feed.paused and pace.moves(waited, requested_at, *stages):
             feed.paused = True
