@@ -1,6 +1,7 @@
 """Run one measurement of Feedmill's loader, or of a lower bound without it (``bare``), and print it as JSON.
 
 samples URL WORKERS SHUFFLE [EPOCHS]   parts as bytes in batches of 64; with two epochs, the second is timed
+epochs URL PATH WORKERS EPOCHS         later epochs of a bucket and of local files, which take turns in one process
 images URL WORKERS                     photographs decoded
 windows URL WORKERS                    windows of 2,049 tokens as int64 tensors
 robotics URL WORKERS COUNT             robotics batches of 32, of this number of samples
@@ -41,6 +42,31 @@ def samples(url: str, workers: str, shuffle: str, epochs: str = "1") -> dict[str
     plan = Plan.over(dataset, shuffle=shuffle, epochs=int(epochs))
     loader = Loader(plan, BATCH, rank=0, world_size=1, workers=int(workers), output="samples")
     return one_pass(loader, _use, began, skip=len(dataset) * (int(epochs) - 1))
+
+
+def epochs(url: str, path: str, workers: str, count: str) -> dict[str, float]:
+    """Measure epochs from the cache on disk beside those of the same files on the local disk, after one of each.
+
+    Both take turns in one process, so that other programs and the processor's clock disturb both alike.
+    """
+    import feedmill as fm
+
+    def batches(where: str) -> tuple[Iterator[list[Any]], int]:
+        dataset = fm.open(where, raw=True, decode=None)
+        plan = fm.Plan.over(dataset, shuffle="block", epochs=int(count) + 1)
+        loader = fm.Loader(plan, BATCH, rank=0, world_size=1, workers=int(workers), output="samples")
+        return iter(loader), len(dataset) // BATCH
+
+    taken: dict[str, list[float]] = {url: [], path: []}
+    sides = {where: batches(where) for where in taken}
+    for _ in range(int(count) + 1):
+        for where, (left, of_epoch) in sides.items():
+            began = time.perf_counter()
+            for batch in itertools.islice(left, of_epoch):
+                _use(batch)
+            taken[where].append(time.perf_counter() - began)
+    rates = {where: BATCH * sides[where][1] * int(count) / sum(taken[where][1:]) for where in taken}
+    return {"rate": rates[url], "local": rates[path]}
 
 
 def images(url: str, workers: str) -> dict[str, float]:
