@@ -3,6 +3,8 @@ from __future__ import annotations
 import errno
 import json
 import os
+import signal
+import socket
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -239,3 +241,31 @@ def test_the_peers_commands_too_say_whose_defect_it_is(words: str, monkeypatch: 
     monkeypatch.setattr(app_module.VerbGroup.__mro__[1], "invoke", fails)
     result = CliRunner().invoke(app, words.split())
     assert result.exit_code == 1 and "a defect of Feedmill (KeyError" in result.output
+
+
+@pytest.mark.parametrize("words", [["info"], ["check"], ["bench"]])
+def test_ctrl_c_beside_a_server_that_never_answers(words: list[str], tmp_path: Path) -> None:
+    """The process does not wait for the thread with the request, which has a limit of several seconds."""
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        settings = {
+            "AWS_ACCESS_KEY_ID": "a",
+            "AWS_SECRET_ACCESS_KEY": "b",
+            "AWS_REGION": "us-east-1",
+            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{server.getsockname()[1]}",
+            "AWS_ALLOW_HTTP": "true",
+        }
+        command = [sys.executable, "-m", "feedmill", *words, "s3://bucket/data"]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        with subprocess.Popen(
+            command, env={**os.environ, **settings, "PYTHONPATH": str(SOURCE), "TMPDIR": str(tmp_path)}, **pipes
+        ) as child:
+            server.settimeout(60)
+            connection, _ = server.accept()
+            assert connection.recv(1), "a request was sent"
+            child.send_signal(signal.SIGINT)
+            out, err = child.communicate(timeout=4)
+            connection.close()
+    assert (child.returncode, out, err) == (130, "", "interrupted; finished work is kept\n")
+    assert not list(tmp_path.iterdir()), "what the process registered for its end was done"

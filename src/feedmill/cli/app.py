@@ -6,6 +6,7 @@ To add a verb, add a file to this package and a row to `verbs.py`. The file defi
 
 from __future__ import annotations
 
+import atexit
 import codecs
 import contextlib
 import ctypes
@@ -27,6 +28,7 @@ from feedmill.cli.verbs import GROUPS, VERBS, function_of
 from feedmill.errors import FeedmillError, defect_of
 
 DEBUG = "FEEDMILL_DEBUG"
+_INTERRUPTED = 130
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
 
 
@@ -81,7 +83,7 @@ class VerbGroup(TyperGroup):
             ctx.exit(1)
         except KeyboardInterrupt:
             typer.echo("interrupted; finished work is kept", err=True)
-            ctx.exit(130)
+            ctx.exit(_INTERRUPTED)
         except BrokenPipeError:
             # The reader (`head`, a pager) closed the pipe. Python flushes stdout again at exit: send that to /dev/null.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -165,8 +167,21 @@ def main() -> None:
         sys.stdout.reconfigure(errors="feedmill")
     try:
         app(prog_name="feedmill")
+    except SystemExit as end:
+        if end.code == _INTERRUPTED:
+            _leave(_INTERRUPTED)
+        raise
     finally:
         gc.freeze()
+
+
+def _leave(status: int) -> None:
+    """End the process without waiting for its threads: one of them may wait for a server that does not answer."""
+    atexit._run_exitfuncs()
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(status)
 
 
 def _shown(error: UnicodeError) -> tuple[str | bytes, int]:
