@@ -123,8 +123,8 @@ class Store(ABC):
     def preload(self, paths: Sequence[str]) -> None:  # noqa: B027
         """Read small files that will be needed soon, in one round trip instead of one for each file.
 
-        Until ``preload(())``, a remote store answers `stat`, `exists` and `read` for them from memory, for missing files,
-        too. It raises nothing: a file whose request failed is requested when it is needed.
+        Until ``preload(())``, a remote store answers `stat`, `exists` and `read` for them from memory, for missing
+        files, too. It raises nothing: a file whose request failed is requested when it is needed.
         """
 
     @abstractmethod

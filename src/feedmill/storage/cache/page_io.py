@@ -177,12 +177,13 @@ class Pages:
             time.sleep(pause if limit is None else max(0.0, min(pause, limit - time.monotonic())))
             pause = min(_LONGEST_PAUSE, 1.25 * pause)
 
-    def put(self, begin: int, data: Buffer) -> bool:
+    def put(self, begin: int, data: Buffer, lock: RangeLock | None = None) -> bool:
         """Store bytes of the object. Present pages are not written again.
 
         Args:
             begin: offset of the first byte, a multiple of `PAGE`.
             data: whole pages, or up to the end of the object.
+            lock: that of a `Claim` of this object; without it, the map is opened once more for the locks of the pages.
 
         Returns:
             Whether the bytes are stored; False if the cache is disabled, or is full of pinned pages.
@@ -200,11 +201,12 @@ class Pages:
         if owner.disabled or usage is None:
             return False
         # Pinned, so that evictions for the missing pages do not evict the present ones.
-        pin = self.pinned(np.asarray([begin]), np.asarray([end])) if len(view) else contextlib.nullcontext()
+        some = bool((self._records["state"][first:last] == PRESENT).any())
+        pin = self.pinned(np.asarray([begin]), np.asarray([end])) if some else contextlib.nullcontext()
         with pin:
-            return self._put(first, last, begin, view, usage)
+            return self._put(first, last, begin, view, usage, lock)
 
-    def _put(self, first: int, last: int, begin: int, view: memoryview, usage: Usage) -> bool:
+    def _put(self, first: int, last: int, begin: int, view: memoryview, usage: Usage, taken: RangeLock | None) -> bool:
         """Reserve the bytes of the missing pages, and write them under their locks."""
         owner = self._owner
         missing = self._records["state"][first:last] != PRESENT
@@ -214,15 +216,15 @@ class Pages:
         if not owner.reserve(reserved):
             return False
         try:
-            with RangeLock(self._files.map) as lock:
+            with RangeLock(self._files.map) if taken is None else contextlib.nullcontext(taken) as lock:
                 for low, high in runs(missing):
-                    # In ascending order, so that two writers never wait for each other.
-                    lock.take(fcntl.F_WRLCK, WRITE + first + low, high - low, wait=True)
-                    absent = self._records["state"][first + low : first + high] != PRESENT
-                    for a, b in ((first + low + a, first + low + b) for a, b in runs(absent)):
-                        part = view[a * PAGE - begin : min(b * PAGE, self.size) - begin]
-                        self._write(a, b, part, usage)
-                        reserved -= len(part)
+                    # In ascending order and one by one, so that two writers never wait for each other.
+                    with lock.holding(fcntl.F_WRLCK, WRITE + first + low, high - low):
+                        absent = self._records["state"][first + low : first + high] != PRESENT
+                        for a, b in ((first + low + a, first + low + b) for a, b in runs(absent)):
+                            part = view[a * PAGE - begin : min(b * PAGE, self.size) - begin]
+                            self._write(a, b, part, usage)
+                            reserved -= len(part)
         except OSError as error:
             owner.disable(error)
             return False

@@ -15,6 +15,7 @@ import fcntl
 import functools
 import os
 import struct
+import threading
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Self
@@ -83,6 +84,15 @@ class RangeLock:
         """Release a range of the locked bytes."""
         set_lock(self.fd, fcntl.F_UNLCK, begin, length)
 
+    @contextlib.contextmanager
+    def holding(self, kind: int, begin: int, length: int) -> Iterator[None]:
+        """Hold a lock on a range in a block; wait for it if needed."""
+        self.take(kind, begin, length, wait=True)
+        try:
+            yield
+        finally:
+            self.drop(begin, length)
+
     def take_parts(self, kind: int, base: int, begin: int, end: int) -> list[Range]:
         """Lock the bytes of a range that nobody else has locked.
 
@@ -127,25 +137,57 @@ class Claim(contextlib.AbstractContextManager["Claim"]):
     """Pages that the holder will fetch, until `release`, the end of the ``with`` block, or the end of its process.
 
     Attributes:
+        lock: its locks.
         mine: missing byte ranges that the holder must fetch.
         others: missing byte ranges that others are fetching.
     """
 
     def __init__(self, lock: RangeLock, mine: list[Range], others: list[Range]) -> None:
-        self._lock, self.mine, self.others = lock, mine, others
+        self.lock, self.mine, self.others = lock, mine, others
 
     def release(self) -> None:
         """Release the claim. A second call does nothing."""
-        self._lock.release()
+        self.lock.release()
 
     def __exit__(self, *_: object) -> None:
         self.release()
+
+
+class SharedLock:
+    """An exclusive lock on one byte of a file that the threads of this process and other processes take by turns.
+
+    Unlike `locked`, it opens the file only once.
+    """
+
+    def __init__(self, fd: int, byte: int) -> None:
+        self._fd, self._byte = fd, byte
+        self.reset()
+        _shared.add(self)
+
+    def reset(self) -> None:
+        """Forget the open file: it was closed, or belongs to the parent of a forked child."""
+        self._turn = threading.Lock()
+        self._lock: RangeLock | None = None
+
+    @contextlib.contextmanager
+    def __call__(self) -> Iterator[None]:
+        """Hold the lock in a block; wait for it if needed. Raises `OSError`."""
+        with self._turn:
+            if self._lock is None:
+                self._lock = RangeLock(self._fd)
+            with self._lock.holding(fcntl.F_WRLCK, self._byte, 1):
+                yield
+
+
+_shared: weakref.WeakSet[SharedLock] = weakref.WeakSet()
 
 
 def _close_inherited() -> None:
     """Close the parent's locks in a forked child, which would keep them after the parent's death."""
     for lock in list(_held):
         lock._close()
+    for shared in list(_shared):
+        shared.reset()
 
 
 os.register_at_fork(after_in_child=_close_inherited)

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.storage.base import OnDisk
+from feedmill.storage.cache.page_locks import RangeLock
 from feedmill.storage.cache.pages import PAGE, PageCache, Pages
 from feedmill.storage.fetching.fetch import fetcher
 from feedmill.storage.fetching.flights import Flight
@@ -86,7 +87,7 @@ class PagedSegment(Segment):
                 return None
             with self.pages.claim(self.begin, self.end) as claim:
                 for begin, end in claim.mine:
-                    if not self._fetch(begin, end, flight):
+                    if not self._fetch(begin, end, flight, claim.lock):
                         return self._in_memory(flight)
             if not limit:
                 usual = fetcher().lane(self.store, self.size).quantile(0.95)
@@ -104,10 +105,10 @@ class PagedSegment(Segment):
                 return self._in_memory(flight)
         return None
 
-    def _fetch(self, begin: int, end: int, flight: Flight) -> bool:
+    def _fetch(self, begin: int, end: int, flight: Flight, lock: RangeLock | None = None) -> bool:
         """Request whole pages and put them; return whether the cache took them."""
         data = fetcher().request(self.store, self.key, begin, end, flight)
-        kept = self.pages.put(begin, memoryview(data))
+        kept = self.pages.put(begin, memoryview(data), lock)
         self.paging.count(end - begin, kept=kept)
         return kept
 

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import numpy.typing as npt
 
-from feedmill.storage.cache.page_locks import is_locked, locked, set_lock
+from feedmill.storage.cache.page_locks import SharedLock, is_locked, set_lock
 
 SLOTS = 1024
 """Maximum number of processes with plans and reservations at a time."""
@@ -48,8 +48,8 @@ class Usage:
             OSError: the file cannot be used.
         """
         self._fd = fd
-        self._thread_lock = threading.Lock()
-        with locked(fd, _COUNT_LOCK):
+        self._thread_lock, self._counters_locked = threading.Lock(), SharedLock(fd, _COUNT_LOCK)
+        with self._counters_locked():
             self.created = os.pread(fd, 8, 0) != _MAGIC or os.fstat(fd).st_size != _LENGTH
             if self.created:
                 if os.fstat(fd).st_size > _LENGTH:
@@ -88,7 +88,7 @@ class Usage:
         slot = self._own_slot()
         if slot is None:
             return False
-        with locked(self._fd, _COUNT_LOCK):
+        with self._counters_locked():
             fits = self.taken + size <= limit()
             if fits:
                 self._reserved[slot] += size
@@ -97,7 +97,7 @@ class Usage:
     def release(self, size: int) -> None:
         """Release reserved bytes that were not stored, or that the file system has freed."""
         if size and self._slot is not None:
-            with locked(self._fd, _COUNT_LOCK):
+            with self._counters_locked():
                 self._reserved[self._slot] -= size
 
     @contextlib.contextmanager
@@ -107,14 +107,14 @@ class Usage:
         The count rises first: a process that is killed in the block leaves it too high, which `counting` corrects. A
         count that is too low would let the cache exceed its size.
         """
-        with locked(self._fd, _COUNT_LOCK):
+        with self._counters_locked():
             self._counter[0] += size
             yield
             self._reserved[self._slot] -= size
 
     def created_files(self, size: int) -> None:
         """Count reserved bytes as those of new files, until they are counted again (`counting`)."""
-        with locked(self._fd, _COUNT_LOCK):
+        with self._counters_locked():
             self._files[0] += size
             self._reserved[self._slot] -= size
 
@@ -126,7 +126,7 @@ class Usage:
         """
         sizes: list[int] = []
         slot = self._own_slot()
-        with locked(self._fd, _COUNT_LOCK):
+        with self._counters_locked():
             yield sizes
             if slot is not None:
                 self._reserved[slot] += sum(sizes)
@@ -140,7 +140,7 @@ class Usage:
         pages as present or missing meanwhile.
         """
         sizes: tuple[list[int], list[int]] = [], []
-        with locked(self._fd, _COUNT_LOCK):
+        with self._counters_locked():
             yield sizes
             self._counter[0], self._files[0] = map(sum, sizes)
 
@@ -154,7 +154,7 @@ class Usage:
 
     def announce_eviction(self) -> None:
         """Increase `evictions`, before pages are evicted."""
-        with locked(self._fd, _COUNT_LOCK):
+        with self._counters_locked():
             self._evictions[0] += 1
 
     def token(self) -> int:
@@ -185,5 +185,6 @@ class Usage:
 
     def close(self) -> None:
         """Close the file, and end the plans and reservations of this process."""
+        self._counters_locked.reset()
         set_lock(self._fd, fcntl.F_UNLCK, 0, 1 << 62)  # closing is not enough: the mapping has a copy of the descriptor
         os.close(self._fd)
