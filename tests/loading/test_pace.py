@@ -52,7 +52,7 @@ def test_batches_that_take_less_time_than_a_hand_over_are_made_in_the_loop() -> 
 
 
 def test_workers_that_wait_beside_each_other_are_measured() -> None:
-    """Eight workers make a batch each in 8 ms, 0.5 ms of it waiting: that is half of the loop's millisecond per batch."""
+    """Eight workers take 8 ms for a batch each, of which they wait for 0.5 ms: half of a millisecond of the loop."""
     pace = Pace()
     for batch in range(1, 400):
         if pace.moves(0.9e-3, batch * 1e-3, fetched=0.5e-3, made=8e-3):
