@@ -19,10 +19,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from feedmill.errors import ConfigError, NotFound
+from feedmill.errors import ConfigError, NotFound, did_you_mean
 from feedmill.formats.sample import Sample
 from feedmill.samples.fields import parts_together
-from feedmill.samples.types import BASE_FIELDS, did_you_mean, fields_of
+from feedmill.samples.types import BASE_FIELDS, fields_of
 
 _OPTION = re.compile(r"([^\[\]]+)((?:\[[^\[\]]+\])*)$")
 _FIX = "Change the field map in dataset.yaml, or fix the sample."

@@ -18,14 +18,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from feedmill.errors import ConfigError, DataError, FeedmillError
+from feedmill.errors import ConfigError, DataError, FeedmillError, did_you_mean
 from feedmill.formats.base import View
 from feedmill.formats.batches import Fields
 from feedmill.formats.sample import Decode, Sample, Source, locate, split_name, with_names
 from feedmill.formats.yamls import Document
 from feedmill.samples.fieldmap import FieldMap
 from feedmill.samples.trusted import TrustedCode
-from feedmill.samples.types import BASE_FIELDS, TypedSample, did_you_mean, fields_of, sample_type
+from feedmill.samples.types import BASE_FIELDS, TypedSample, fields_of, sample_type
 
 PartFilter = Callable[[str], bool]
 

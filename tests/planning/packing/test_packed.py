@@ -409,7 +409,7 @@ def test_a_recipe_packs(cache: Path) -> None:
 @pytest.mark.parametrize(
     "pack, message",
     [
-        ("{seq_length: 16}", "recipe:7: unknown key 'seq_length'; did you mean 'seq_len'?"),
+        ("{seq_length: 16}", "recipe:7: unknown key 'seq_length' (did you mean 'seq_len'?)"),
         ("{seq_len: 0}", "recipe:7: pack.seq_len: input should be greater than or equal to 1, found 0"),
         ("{seq_len: 8, method: first_fit}", "pack.method: input should be 'best_fit' or 'concat', found 'first_fit'"),
         ("{seq_len: 8, overlap: true}", "'overlap' needs 'method: concat', the method here is best_fit"),

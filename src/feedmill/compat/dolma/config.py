@@ -8,7 +8,6 @@ is an error with a hint. Interpolation: ``${other.key}``, ``${oc.env:NAME}`` (wi
 from __future__ import annotations
 
 import contextlib
-import difflib
 import glob
 import os
 import re
@@ -18,7 +17,7 @@ from typing import Any
 
 import orjson
 
-from feedmill.errors import ConfigError
+from feedmill.errors import ConfigError, suggestion
 from feedmill.jobs.cores import available_cores
 from feedmill.storage import open_store, split_url
 from feedmill.storage.limits import check_nesting
@@ -149,11 +148,8 @@ def _flattened(tree: Any, schema: Schema, file: str, path: str = "") -> list[tup
         return [(path, tree)]
     parents = {name[:i] for name in schema for i, c in enumerate(name) if c == "."} | {""}
     if path not in parents:
-        near = difflib.get_close_matches(path, schema, 1)
-        hint = f"Did you mean {near[0]!r}? " if near else ""
-        raise ConfigError(
-            f"unknown option {path!r}", file=file, kind="unknown-option", fix=f"{hint}Options are {', '.join(schema)}."
-        )
+        fix = f"{suggestion(path, schema)} Options are {', '.join(schema)}.".strip()
+        raise ConfigError(f"unknown option {path!r}", file=file, kind="unknown-option", fix=fix)
     if tree is None:
         return []
     if not isinstance(tree, Mapping):
@@ -183,10 +179,9 @@ def _options(arguments: Sequence[str], schema: Schema) -> list[tuple[str, Any]]:
             continue
         kind = schema[name].kind if name in schema else TREE
         if kind == TREE:
-            near = difflib.get_close_matches(name, schema, 1)
-            hint = f"Did you mean --{near[0]}? " if near else ""
+            hint = suggestion(f"--{name}", [f"--{known}" for known in schema])
             raise ConfigError(
-                f"unknown option --{name}", kind="unknown-option", fix=f"{hint}See --help for the options."
+                f"unknown option --{name}", kind="unknown-option", fix=f"{hint} See --help for the options.".strip()
             )
         if equals:
             found.append((name, [value] if kind == TEXTS else value))
