@@ -1,16 +1,14 @@
 """Temporary files of an exact run: arrays and markers, on a disk or in an object store, deleted at the end.
 
-A file is published when it is complete, so a killed run finds its finished work again. Files are synced to disk only if
-other machines read them or the system has no boot id. Otherwise the job discards work from before the last boot
-(`feedmill.jobs.work`).
+Files are synced to disk only if other machines read them or the system has no boot id. Otherwise the job discards work
+from before the last boot (`feedmill.jobs.work`).
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from contextlib import AbstractContextManager
 from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
@@ -21,9 +19,9 @@ from feedmill.errors import NotFound, StorageError
 from feedmill.jobs.engine import is_shared
 from feedmill.jobs.threads import ordered_map
 from feedmill.jobs.unfinished import boot
-from feedmill.storage import Store, open_store, split_url
+from feedmill.jobs.unit_files import stored, write_unit
+from feedmill.storage import Store
 from feedmill.storage.os_errors import storage_error
-from feedmill.storage.staging import make_folder, staged
 
 _ALIGN, _HEAD = 64, 1 << 12
 """Alignment of arrays; bytes that contain the line of JSON of a file."""
@@ -32,22 +30,9 @@ _AT_ONCE = 16
 Result = TypeVar("Result")
 
 
-@lru_cache(maxsize=8)
-def _store(url: str) -> Store:
-    return open_store(url)
-
-
-def _object(path: str) -> tuple[Store, str] | None:
-    """Return the store and the name of a file in an object store; None for a file on a disk."""
-    if "://" not in path:
-        return None
-    folder, name = split_url(path)
-    return _store(folder), name
-
-
 def is_there(path: str) -> bool:
     """Return whether a file was published."""
-    found = _object(path)
+    found = stored(path)
     return os.path.exists(path) if found is None else found[0].exists(found[1])
 
 
@@ -62,7 +47,7 @@ def get_slices(path: str, spans: Sequence[tuple[int, int]], out: npt.NDArray[Any
     Raises:
         StorageError: the file cannot be read, or is too short.
     """
-    size, remote = out[:1].nbytes, _object(path)
+    size, remote = out[:1].nbytes, stored(path)
     whole = out.reshape(-1).view(np.uint8).data
     wanted = [(low, high) for low, high in spans if high > low]
     if remote is not None:
@@ -89,7 +74,7 @@ def get_slices(path: str, spans: Sequence[tuple[int, int]], out: npt.NDArray[Any
 
 def size_of(path: str) -> int:
     """Return the size of a file in bytes. Raises `StorageError`."""
-    remote = _object(path)
+    remote = stored(path)
     try:
         return os.path.getsize(path) if remote is None else remote[0].stat(remote[1]).size
     except OSError as error:
@@ -102,25 +87,9 @@ def of_each(function: Callable[[int], Result], count: int, folder: str) -> Itera
     return ordered_map(function, range(count), workers=workers, in_flight=2 * _AT_ONCE)
 
 
-@contextlib.contextmanager
-def put(path: str) -> Iterator[BinaryIO]:
+def put(path: str) -> AbstractContextManager[BinaryIO]:
     """Open a file that is published as `path` when the block ends without an error. Raises `StorageError`."""
-    found = _object(path)
-    if found is not None:
-        with found[0].write(found[1]) as f:
-            yield f
-        return
-    try:
-        make_folder(os.path.dirname(path))
-        with staged(path) as beside:
-            with open(beside, "wb") as f:
-                yield f
-                if is_shared() or not boot():
-                    f.flush()
-                    os.fsync(f.fileno())
-            os.replace(beside, path)
-    except OSError as error:
-        raise storage_error(error, path) from None
+    return write_unit(path, synced=is_shared() or not boot())
 
 
 def put_marker(path: str, value: Mapping[str, Any]) -> None:
@@ -131,7 +100,7 @@ def put_marker(path: str, value: Mapping[str, Any]) -> None:
 
 def get_marker(path: str) -> dict[str, Any] | None:
     """Return the value of a marker, or None if it is missing or invalid."""
-    remote = _object(path)
+    remote = stored(path)
     try:
         if remote is not None:
             found = orjson.loads(remote[0].read(remote[1]))
@@ -161,7 +130,7 @@ def put_arrays(path: str, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
 
 def get_arrays(path: str, *names: str) -> dict[str, npt.NDArray[Any]]:
     """Return the named arrays of a file, or all if none are named."""
-    remote = _object(path)
+    remote = stored(path)
     if remote is not None:
         return _remote_arrays(*remote, names)
     try:
