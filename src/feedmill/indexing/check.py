@@ -12,7 +12,6 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -33,7 +32,7 @@ from feedmill.indexing.prepare_tars import find_shards
 from feedmill.indexing.scanning import Scanned, checked, repeated_parts
 from feedmill.jobs.policy import renamed_parameters
 from feedmill.jobs.progress import Progress
-from feedmill.notebooks import Showable
+from feedmill.jobs.reports import VerbReport
 from feedmill.samples.avdecoder import AVDecoder
 from feedmill.samples.description import declared_map, unreadable
 from feedmill.samples.fields import named_fields
@@ -46,7 +45,7 @@ MAX_FINDINGS = 1000
 
 
 @dataclass(slots=True)
-class CheckReport(Showable):
+class CheckReport(VerbReport):
     """The result of `check`.
 
     Attributes:
@@ -62,11 +61,6 @@ class CheckReport(Showable):
     bytes: int = 0
     findings: list[FeedmillError] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return plain data for ``--json``."""
-        plain = {name: getattr(self, name) for name in ("path", "samples", "shards", "bytes", "notes")}
-        return {**plain, "findings": [finding.as_dict() for finding in self.findings]}
 
 
 @renamed_parameters(samples="read_samples")

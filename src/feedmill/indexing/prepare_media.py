@@ -68,16 +68,6 @@ class MediaReport(JobReport):
     warnings: list[str] = field(default_factory=list)
     seconds: float = 0.0
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return the report as plain data for ``--json``."""
-        plain = {name: getattr(self, name) for name in self.__slots__ if name != "broken"}
-        return {
-            **plain,
-            "dry_run": self.planned(),
-            "seconds": round(self.seconds, 3),
-            "broken": [error.as_dict() for error in self.broken],
-        }
-
 
 @can_run_dry
 def prepare_media(

@@ -6,8 +6,9 @@
 - `threads.py`: the same on threads; `buffers.py`, `cores.py`: memory and cores for both.
 - `work.py`: `Work`, the lock, identity, finished units (`units.py`) and staged outputs of one job, in the store of its
   output, and their publication; `alone` takes only the lock; `settle` is for readers. `unfinished.py`: the state that
-  a killed job left.
+  a killed job left; `unit_files.py`: the files of its units, on a disk or in an object store.
 - `dry_run.py`: what a verb would do, without doing it: `DryRun`, and the parameter ``dry_run`` of verbs.
 - `policy.py`: the `on_error` policies and error budgets.
+- `reports.py`: the base class of reports, and what ``--json`` prints of them.
 - `progress.py`: signs of life: a bar, or lines; `amounts.py`: sizes and durations as text.
 """

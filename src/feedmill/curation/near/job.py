@@ -62,11 +62,6 @@ class NearReport(JobReport):
     skipped: bool = False
     warnings: list[str] = field(default_factory=list)
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return the report as plain data."""
-        plain = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "dry_run"}
-        return {**plain, "dry_run": self.planned()}
-
     def __str__(self) -> str:
         head = (
             f"{self.duplicates:,} of {self.documents:,} documents in {self.files:,} files are near-duplicates,"
