@@ -16,7 +16,7 @@ import numpy as np
 import orjson
 
 from feedmill.errors import DataError
-from feedmill.formats.columnar import JSON, ColumnWriter
+from feedmill.formats.columnar import JSON, ColumnWriter, encode_json
 from feedmill.formats.mds.dataset import INDEX
 from feedmill.storage import Store
 
@@ -43,16 +43,6 @@ def encode_array(value: Any) -> bytes:
     return head + axes + array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
 
 
-def _json(value: Any) -> bytes:
-    return json.dumps(value, default=_plain, ensure_ascii=False).encode("utf-8", "surrogateescape")
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, np.ndarray | np.generic):
-        return value.tolist()
-    return value.isoformat() if hasattr(value, "isoformat") else str(value)
-
-
 ENCODERS: Mapping[str, Callable[[Any], bytes]] = {
     "bytes": bytes,
     "jpeg": bytes,
@@ -60,7 +50,7 @@ ENCODERS: Mapping[str, Callable[[Any], bytes]] = {
     "str": lambda value: value.encode("utf-8", "surrogateescape") if isinstance(value, str) else bytes(value),
     "int": lambda value: struct.pack("<q", value),
     "float64": lambda value: struct.pack("<d", value),
-    "json": _json,
+    "json": encode_json,
     "ndarray": encode_array,
 }
 """Encoding -> function that encodes a value as bytes."""
