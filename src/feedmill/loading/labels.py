@@ -65,9 +65,9 @@ class Labels:
     substituted: npt.NDArray[np.bool_]
     tokens: npt.NDArray[np.int64] | None
 
-    def __init__(self, rows: int, columns: dict[str, Any], names: tuple[str, ...] = (), tensors: bool = False) -> None:
+    def __init__(self, rows: int, columns: dict[str, Any], names: tuple[str, ...] = ()) -> None:
         self.rows, self.names = rows, names
-        self._columns, self._tensors = columns, tensors
+        self._columns, self._tensors = columns, False
 
     def __getattr__(self, name: str) -> Any:
         """Return a column. Columns are computed on first access, because most loops use few of them."""

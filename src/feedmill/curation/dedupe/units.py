@@ -17,7 +17,6 @@ from feedmill.formats.documents import rows_of
 from feedmill.kernels.text.paragraphs import CHARACTERS, DOLMA
 
 Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 EMPTY_LIST, NO_KEY = 0, 1
 """Attribute of a row without duplicates: an empty list, or no attribute."""
 

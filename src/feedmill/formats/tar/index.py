@@ -101,7 +101,7 @@ class IndexedShards(ShardTable):
         return self._fingerprint_of([one.starts for one in self._known[:first]])
 
 
-def plain_shards(store: Store, shards: Sequence[str], *, workers: int | None = None) -> ShardTable:
+def plain_shards(store: Store, shards: Sequence[str]) -> ShardTable:
     """Return the table of plain tars of a store, see `indexed_shards`.
 
     Raises:
@@ -109,7 +109,7 @@ def plain_shards(store: Store, shards: Sequence[str], *, workers: int | None = N
         DataError: a shard is damaged; it is named.
     """
     found = zip(store.entries(shards), shards, strict=True)
-    return indexed_shards(store, [entry or store.stat(shard) for entry, shard in found], workers=workers)
+    return indexed_shards(store, [entry or store.stat(shard) for entry, shard in found])
 
 
 def indexed_shards(store: Store, entries: Sequence[Entry], *, workers: int | None = None) -> ShardTable:
