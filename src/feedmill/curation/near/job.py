@@ -10,7 +10,8 @@ from feedmill.curation.attribute_set import fingerprint, read_manifest, set_stor
 from feedmill.curation.dry_run import plan_set, read_first
 from feedmill.curation.manifest_entries import entry, record, recorded
 from feedmill.curation.near import finish as finishing
-from feedmill.curation.near.dumps import Dumps, add_dump, open_dumps, refuse_other_signatures, tidy_signatures
+from feedmill.curation.near.adding import add_dump
+from feedmill.curation.near.dumps import Dumps, open_dumps, refuse_other_signatures, tidy_signatures
 from feedmill.curation.near.options import NearOptions
 from feedmill.curation.near.parallel import spread
 from feedmill.documents.file import DocumentFile, by_folder
