@@ -1,6 +1,7 @@
 """Units of work on all cores, with the same output for any number of processes, and the state that survives a kill.
 
-- `run.py`: a function over many items on processes, results in order, by `processes.py` and `shared_memory.py`.
+- `run.py`: a function over many items on processes, results in order, by `processes.py`, `pickling.py` and
+  `shared_memory.py`.
 - `engine.py`: what a verb says of a stage (`Where`), and the engine in use; `parts.py` runs stages as parts of a job
   array, `ray_engine.py` on a Ray cluster: `ray_nodes.py` checks its nodes, `ray_tasks.py` has the units.
 - `threads.py`: the same on threads; `buffers.py`, `cores.py`, `garbage.py`: memory, cores and collections for both.

@@ -16,7 +16,8 @@ from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.loading.loader import Loader
 from feedmill.planning.nodes import Blend, Leaf, Node, Repeat, Shuffle, Subset
 from feedmill.planning.packing import best_fit, windows
-from feedmill.planning.packing.packed import PackedPlan, Packing
+from feedmill.planning.packing.options import Packing
+from feedmill.planning.packing.packed import PackedPlan
 from feedmill.planning.packing.spans import Spans
 from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.recipe import Recipe

@@ -26,7 +26,8 @@ from feedmill.planning.recipes.fields import (
     WindowsModel,
 )
 from feedmill.planning.recipes.order_fields import OrderModel
-from feedmill.planning.recipes.schema import Member, RecipeModel, StorageModel
+from feedmill.planning.recipes.schema import Member, RecipeModel
+from feedmill.planning.recipes.storage_fields import StorageModel
 
 _MODELS: dict[str, type[BaseModel]] = {
     "shuffle": ShuffleModel,
