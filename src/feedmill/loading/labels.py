@@ -21,9 +21,10 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError
+from feedmill.kernels.bounds import ranges
 from feedmill.loading.plan import PlanLike
 from feedmill.planning.dealing.grid import Step
-from feedmill.planning.packing.spans import LocatedSpans, ranges
+from feedmill.planning.packing.spans import LocatedSpans
 
 FIELD = "__labels__"
 _DEFAULTS: dict[str, Callable[[int], Any]] = {

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import orjson
+import typer
 
 from feedmill.errors import ConfigError, suggestion
 from feedmill.jobs.cores import available_cores
@@ -80,6 +81,13 @@ def configure(arguments: Sequence[str], file: str | Mapping[str, Any] | None, sc
             )
         else:
             values[name] = list(key.default) if isinstance(key.default, list | tuple) else key.default
+    return values
+
+
+def configured(arguments: Sequence[str], file: str | Mapping[str, Any] | None, schema: Schema) -> dict[str, Any]:
+    """Return the options as `configure` does, and print them as Dolma does."""
+    values = configure(arguments, file, schema)
+    typer.echo(shown(values, file))
     return values
 
 

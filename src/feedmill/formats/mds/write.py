@@ -18,6 +18,7 @@ import orjson
 from feedmill.errors import DataError
 from feedmill.formats.columnar import JSON, ColumnWriter, encode_json
 from feedmill.formats.mds.dataset import INDEX
+from feedmill.kernels.bounds import bounds_of
 from feedmill.storage import Store
 
 SIZES = {"int": 8, "float64": 8, "float32": 4}
@@ -74,7 +75,7 @@ def write_shard(store: Store, path: str, columns: Mapping[str, str], rows: Seque
     config = json.dumps(facts, sort_keys=True).encode()
     samples = [_sample(sizes, row) for row in rows]
     lengths = np.asarray([len(sample) for sample in samples], np.int64)
-    offsets = 4 + 4 * (len(rows) + 1) + len(config) + np.concatenate(([0], np.cumsum(lengths)))
+    offsets = 4 + 4 * (len(rows) + 1) + len(config) + bounds_of(lengths)
     if offsets[-1] > _MOST:
         raise DataError(
             f"the shard would have {int(offsets[-1]):,} bytes, more than the maximum of MDS, {_MOST:,}",

@@ -16,6 +16,7 @@ from feedmill.errors import DataError
 from feedmill.formats.columnar import JSON, ColumnWriter, encode_json
 from feedmill.formats.npz.arrays import npz
 from feedmill.formats.npz.dataset import COLUMNS, OFFSETS, SHAPES
+from feedmill.kernels.bounds import bounds_of
 from feedmill.storage import Store
 
 _NUMBERS = {"int": np.int64, "float": np.float64, "bool": np.bool_}
@@ -77,7 +78,7 @@ def _arrays(name: str, form: str, values: list[Any]) -> dict[str, Any]:
 
 
 def _offsets(lengths: Sequence[int]) -> Any:
-    return np.concatenate(([0], np.cumsum(np.asarray(lengths, np.int64), dtype=np.int64)))
+    return bounds_of(np.asarray(lengths, np.int64))
 
 
 WRITER = NpzWriter()

@@ -19,6 +19,7 @@ from feedmill.formats.batches import Columns, Want
 from feedmill.formats.extents import Extents
 from feedmill.formats.tokens.base import TokenDataset
 from feedmill.jobs.buffers import empty
+from feedmill.kernels.bounds import bounds_of
 from feedmill.kernels.rows import lay_out
 from feedmill.planning.nodes import Located
 from feedmill.planning.nodes.base import LONGEST
@@ -26,7 +27,7 @@ from feedmill.planning.packing import best_fit, windows
 from feedmill.planning.packing.documents import Documents, IntArray
 from feedmill.planning.packing.options import Packing
 from feedmill.planning.packing.segments import FOLDER
-from feedmill.planning.packing.spans import LocatedSpans, Placements, Spans, offsets
+from feedmill.planning.packing.spans import LocatedSpans, Placements, Spans
 from feedmill.planning.permutation import derive
 from feedmill.planning.plan import Plan
 from feedmill.planning.report import PackedReport
@@ -295,7 +296,7 @@ class PackedPlan(Plan):
             return out
         located = rows_at.located[numbers]
         rows = np.searchsorted(spans.row_offsets, numbers, side="right") - 1
-        begins = offsets(spans.length)
+        begins = bounds_of(spans.length)
         at = begins[numbers] - begins[spans.row_offsets[rows]]
         columns = (rows, at, located.source, located.index, spans.start[numbers])
         for row, place, source, index, start in zip(*(column.tolist() for column in columns), strict=True):
