@@ -42,7 +42,7 @@ from feedmill.formats.sample import no_such_key, split_name
 from feedmill.formats.tar.dataset import TarDataset
 from feedmill.formats.tar.guard import ShardGuard
 from feedmill.formats.tar.scan import scan_shard
-from feedmill.formats.tar.tables import ShardTable
+from feedmill.formats.tar.tables import ShardTable, first_places
 from feedmill.jobs.threads import ordered_map
 from feedmill.storage import Store
 from feedmill.storage.cache.copies import cached_copy, held_copy
@@ -390,11 +390,7 @@ class PreparedShards(ShardTable):
 
     def _find_without_index(self, key: str) -> tuple[int, int]:
         if self._keys is None:
-            found: dict[str, tuple[int, int]] = {}
-            for place, shard in enumerate(self.shards):
-                for i, name in enumerate(scan_shard(self.store, shard).keys):
-                    found.setdefault(name, (place, i))
-            self._keys = found
+            self._keys = first_places(scan_shard(self.store, shard).keys for shard in self.shards)
         if key not in self._keys:
             raise no_such_key(self.store.url, key)
         return self._keys[key]
