@@ -16,15 +16,13 @@ import numpy.typing as npt
 import orjson
 
 from feedmill.errors import NotFound, StorageError
+from feedmill.formats.arrays import Arrays, pack_arrays, unpack_arrays
 from feedmill.jobs.engine import is_shared
 from feedmill.jobs.threads import ordered_map
 from feedmill.jobs.unfinished import boot
 from feedmill.jobs.unit_files import stored, write_unit
-from feedmill.storage import Store
 from feedmill.storage.os_errors import storage_error
 
-_ALIGN, _HEAD = 64, 1 << 12
-"""Alignment of arrays; bytes that contain the line of JSON of a file."""
 _AT_ONCE = 16
 """Number of files read concurrently from an object store."""
 Result = TypeVar("Result")
@@ -115,45 +113,17 @@ def get_marker(path: str) -> dict[str, Any] | None:
 
 
 def put_arrays(path: str, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-    """Write arrays by name: a line of JSON with the type, shape and offset of each, then their bytes."""
-    places, at = {}, 0
-    for name, array in arrays.items():
-        places[name] = (array.dtype.str, array.shape, at)
-        at += -(-array.nbytes // _ALIGN) * _ALIGN
-    head = orjson.dumps(places) + b"\n"
+    """Write a file of named arrays."""
     with put(path) as f:
-        f.write(head)
-        for array in arrays.values():
-            f.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-            f.write(bytes(-array.nbytes % _ALIGN))
+        pack_arrays(f, arrays)
 
 
-def get_arrays(path: str, *names: str) -> dict[str, npt.NDArray[Any]]:
-    """Return the named arrays of a file, or all if none are named."""
+def get_arrays(path: str) -> Arrays:
+    """Return the arrays of a file. Raises `StorageError` if it is corrupt."""
     remote = stored(path)
-    if remote is not None:
-        return _remote_arrays(*remote, names)
     try:
-        with open(path, "rb") as f:
-            head = f.readline()
-            found = {}
-            for name, (kind, shape, at) in orjson.loads(head).items():
-                if not names or name in names:
-                    f.seek(len(head) + at)
-                    found[name] = np.fromfile(f, kind, int(np.prod(shape))).reshape(shape)
-            return found
+        return unpack_arrays(np.fromfile(path, np.uint8) if remote is None else bytearray(remote[0].read(remote[1])))
     except OSError as error:
         raise storage_error(error, path) from None
-
-
-def _remote_arrays(store: Store, name: str, names: Sequence[str]) -> dict[str, npt.NDArray[Any]]:
-    """Return arrays of a file in an object store: one request for its head, one for all of them."""
-    head = store.read(name, 0, min(_HEAD, store.stat(name).size))
-    line = head[: head.index(b"\n") + 1]
-    places = {n: place for n, place in orjson.loads(line).items() if not names or n in names}
-    sizes = [np.dtype(kind).itemsize * int(np.prod(shape)) for kind, shape, _ in places.values()]
-    parts = store.read_ranges(name, [len(line) + at for _, _, at in places.values()], sizes)
-    return {
-        name: np.frombuffer(bytearray(data), kind).reshape(shape)
-        for (name, (kind, shape, _)), data in zip(places.items(), parts, strict=True)
-    }
+    except ValueError as error:
+        raise StorageError(f"the work of an interrupted run is damaged: {error}", file=path, kind="truncated") from None

@@ -30,9 +30,9 @@ import orjson
 import xxhash
 
 from feedmill.errors import FeedmillError
+from feedmill.formats.arrays import read_arrays, write_arrays
 from feedmill.formats.offsets import Int64s
 from feedmill.formats.sample import no_such_key
-from feedmill.formats.signatures import read_arrays, write_arrays
 from feedmill.formats.tar.scan import in_file, scan_shard
 from feedmill.formats.tar.tables import ScannedShards, ShardTable
 from feedmill.jobs.cores import available_cores
