@@ -43,7 +43,7 @@ _HOME = {
     "NotFound": "errors",
     "OCRSample": "samples.types",
     "PackedPlan": "planning.packing.packed",
-    "Packing": "planning.packing.packed",
+    "Packing": "planning.packing.options",
     "PartEngine": "jobs.parts",
     "Plan": "planning.plan",
     "PlanDataset": "loading.adapters.mapped",

@@ -92,11 +92,15 @@ class JobReport(VerbReport):
 
     dry_run: DryRun | None = field(default=None, kw_only=True)
 
+    def planned(self) -> dict[str, Any] | None:
+        """Return `dry_run` as plain data."""
+        return None if self.dry_run is None else self.dry_run.as_dict()
+
     def as_dict(self) -> dict[str, Any]:
         """Return all fields as plain data for ``--json``, `dry_run` last."""
         values = VerbReport.as_dict(self)
-        planned = values.pop("dry_run")
-        return {**values, "dry_run": planned}
+        del values["dry_run"]
+        return {**values, "dry_run": self.planned()}
 
 
 class _Reporting(Protocol):

@@ -8,7 +8,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import msgspec
@@ -19,8 +19,8 @@ from feedmill.documents.wildcards import is_pattern
 from feedmill.errors import ConfigError, DataError, NotFound, did_you_mean
 from feedmill.jobs.engine import current, is_alone
 from feedmill.jobs.policy import renamed_parameters
-from feedmill.jobs.reports import VerbReport
 from feedmill.jobs.work import alone
+from feedmill.notebooks import Showable
 from feedmill.pipelines.files import Files, changed, files_of, with_hashes
 from feedmill.pipelines.history import History, StepRecord, manifest_of
 from feedmill.pipelines.pipeline import VERBS, Step, read_pipeline
@@ -54,7 +54,7 @@ class StepReport:
 
 
 @dataclass(slots=True)
-class RunReport(VerbReport):
+class RunReport(Showable):
     """Report of a pipeline.
 
     Attributes:
@@ -65,6 +65,10 @@ class RunReport(VerbReport):
     manifest: str
     steps: list[StepReport] = field(default_factory=list)
     waiting: str | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the report as plain data."""
+        return asdict(self)
 
 
 @renamed_parameters(plan="dry_run", force="overwrite")

@@ -19,9 +19,9 @@ from feedmill.samples.selected import SelectedDataset
 
 if TYPE_CHECKING:
     from feedmill.formats.base import Dataset
+    from feedmill.planning.recipes.compile import Walk
     from feedmill.planning.recipes.fields import HomogeneousModel
     from feedmill.planning.recipes.schema import Member, RecipeModel
-    from feedmill.planning.recipes.walk import Walk
 
 MOST_VALUES = 1024
 """Maximum number of values per source; a field with more is continuous and cannot group samples."""
