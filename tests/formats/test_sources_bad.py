@@ -16,9 +16,9 @@ from typer.testing import CliRunner
 
 from feedmill.cli.app import app
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound
-from feedmill.formats.lerobot.meta import fill
+from feedmill.formats.lerobot.meta import fill, read_info
 from feedmill.samples.open import open as open_dataset
-from feedmill.storage import open_store
+from feedmill.storage import LocalStore, open_store
 from helpers import foreign_datasets as sourcedata
 
 COUNTS = [5, 4, 3]
@@ -297,7 +297,7 @@ def test_lerobot_with_frames_missing(robot: Path) -> None:
 def test_lerobot_with_facts_that_are_no_object(robot: Path, data: str, why: str) -> None:
     (robot / "meta/info.json").write_text(data)
     with pytest.raises(DataError, match=rf"info.json: invalid file \(.*{why}") as error:
-        open_dataset(robot)
+        read_info(LocalStore(robot))
     assert error.value.kind == "bad-info"
 
 
