@@ -22,7 +22,8 @@ import numpy as np
 from benchmarks import peers
 from feedmill.formats.base import Dataset
 from feedmill.kernels.order.binpack import best_fit_decreasing
-from feedmill.planning.packing.packed import PackedPlan, Packing
+from feedmill.planning.packing.options import Packing
+from feedmill.planning.packing.packed import PackedPlan
 from feedmill.planning.plan import Plan
 
 SEQ_LEN = 4096

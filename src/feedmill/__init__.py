@@ -43,7 +43,7 @@ _HOME = {
     "NotFound": "errors",
     "OCRSample": "samples.types",
     "PackedPlan": "planning.packing.packed",
-    "Packing": "planning.packing.packed",
+    "Packing": "planning.packing.options",
     "PartEngine": "jobs.parts",
     "Plan": "planning.plan",
     "PlanDataset": "loading.adapters.mapped",
@@ -162,7 +162,8 @@ if TYPE_CHECKING:
     from feedmill.mounting.mount import mount
     from feedmill.pipelines.run import run
     from feedmill.planning.overview import plan
-    from feedmill.planning.packing.packed import PackedPlan, Packing
+    from feedmill.planning.packing.options import Packing
+    from feedmill.planning.packing.packed import PackedPlan
     from feedmill.planning.plan import Plan
     from feedmill.planning.recipes.recipe import Recipe
     from feedmill.samples.avdecoder import AVDecoder

@@ -7,7 +7,7 @@ traceback; `check` collects the same objects as findings. `kind` is a short stab
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 
@@ -85,6 +85,45 @@ def _rebuild(cls: type[FeedmillError], what: str, fields: dict[str, Any]) -> Fee
     error = cls.__new__(cls)
     FeedmillError.__init__(error, what, **{k: v for k, v in fields.items() if k != "what"})
     return error
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return `` (did you mean 'x'?)`` if a known name is similar, otherwise an empty string.
+
+    >>> did_you_mean("Wieght", ["weight", "path"])
+    " (did you mean 'weight'?)"
+    """
+    near = _similar(name, known, 1, 0.6)
+    return f" (did you mean {near}?)" if near else ""
+
+
+def suggestion(name: str, known: Iterable[str], otherwise: str = "", *, most: int = 1, cutoff: float = 0.6) -> str:
+    """Return ``Did you mean 'x'?`` as the fix of an error, or `otherwise` if no known name is similar.
+
+    Args:
+        most: number of names that may be suggested, the most similar first.
+        cutoff: how similar a name must be, from 0 to 1, as in `difflib.get_close_matches`.
+    """
+    near = _similar(name, known, most, cutoff)
+    return f"Did you mean {near}?" if near else otherwise
+
+
+def misspelled(given: Collection[Any], known: Iterable[str], cutoff: float = 0.8) -> tuple[Any, str] | None:
+    """Return the first unknown key that looks like a known one that is not given, with its `suggestion`.
+
+    It is for files that may have keys of other programs, which are ignored.
+    """
+    known = list(known)
+    missing = [name for name in known if name not in given]
+    hints = ((key, suggestion(str(key), missing, cutoff=cutoff)) for key in given if key not in known)
+    return next(((key, hint) for key, hint in hints if hint), None)
+
+
+def _similar(name: str, known: Iterable[str], most: int, cutoff: float) -> str:
+    from difflib import get_close_matches  # only needed for errors
+
+    lowered = {word.lower(): word for word in known}
+    return " or ".join(repr(lowered[near]) for near in get_close_matches(name.lower(), lowered, most, cutoff))
 
 
 class DataError(FeedmillError):

@@ -297,7 +297,7 @@ def test_documents_are_not_written_over(tmp_path: Path, options: dict[str, Any])
     [
         ({"taggers": []}, "no tagger"),
         ({"taggers": ["c4_v2", "c4_v2"]}, "twice"),
-        ({"taggers": ["c4_v3"]}, "Did you mean c4_v2"),
+        ({"taggers": ["c4_v3"]}, "Did you mean .c4_v2"),
         ({"taggers": ["c4_v2=x"]}, "takes no file"),
         ({"taggers": ["pii_presidio_v1"]}, "Dolma.s tagger .pii_presidio_v1. is not available"),
         ({"taggers": ["ft_lang_id_doc_v1"]}, "models are not downloaded"),

@@ -16,9 +16,9 @@ from typer.testing import CliRunner
 
 from feedmill.cli.app import app
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound
-from feedmill.formats.lerobot.meta import fill
+from feedmill.formats.lerobot.meta import fill, read_info
 from feedmill.samples.open import open as open_dataset
-from feedmill.storage import open_store
+from feedmill.storage import LocalStore, open_store
 from helpers import foreign_datasets as sourcedata
 
 COUNTS = [5, 4, 3]
@@ -291,6 +291,14 @@ def test_lerobot_with_frames_missing(robot: Path) -> None:
     pq.write_table(pq.read_table(last).slice(0, 1), last)
     with pytest.raises(DataError, match="has 1 frames, but its episodes have 3"):
         open_dataset(robot)[11]
+
+
+@pytest.mark.parametrize(("data", "why"), [("[]", "it is not a JSON object"), ('{"fps": 1', "unexpected end of data")])
+def test_lerobot_with_facts_that_are_no_object(robot: Path, data: str, why: str) -> None:
+    (robot / "meta/info.json").write_text(data)
+    with pytest.raises(DataError, match=rf"info.json: invalid file \(.*{why}") as error:
+        read_info(LocalStore(robot))
+    assert error.value.kind == "bad-info"
 
 
 @pytest.mark.parametrize(

@@ -121,7 +121,8 @@ def blend(size: str, weights: str) -> dict[str, float]:
 def packing(size: str) -> dict[str, float]:
     """Measure the plan of packed rows, from nothing and from its sidecar."""
     from feedmill.kernels.order.binpack import best_fit_decreasing
-    from feedmill.planning.packing.packed import PackedPlan, Packing
+    from feedmill.planning.packing.options import Packing
+    from feedmill.planning.packing.packed import PackedPlan
     from feedmill.planning.plan import Plan
 
     count = scaled(DOCUMENTS // 10, float(size))

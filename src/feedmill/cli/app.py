@@ -64,7 +64,7 @@ class VerbGroup(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the verb that the first word names; an unknown word is an error that names a similar verb."""
         if args and args[0] not in VERBS and not args[0].startswith("-"):
-            from feedmill.samples.types import did_you_mean
+            from feedmill.errors import did_you_mean
 
             hint = did_you_mean(args[0], [name for name, verb in VERBS.items() if not verb.hidden])
             ctx.fail(f"there is no verb {args[0]!r}{hint}")

@@ -159,8 +159,8 @@ _KINDS = {"engine": str, "address": str, "max_tasks": int, "task_memory": str | 
 
 def _read(path: str) -> dict[str, Any]:
     """Return the settings in a file. Raises `NotFound`, and `ConfigError` if it is invalid."""
+    from feedmill.errors import did_you_mean
     from feedmill.formats.yamls import read_config
-    from feedmill.samples.types import did_you_mean
     from feedmill.storage import open_store, split_url
 
     folder, file = split_url(path)

@@ -106,12 +106,6 @@ class ConvertReport(JobReport):
     proof: str | None = None
     seconds: float = 0.0
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return the report as plain data for ``--json``."""
-        examples = [{"index": bad.index, "key": bad.key, "reason": bad.reason} for bad in self.examples]
-        found = {name: getattr(self, name) for name in self.__slots__}
-        return {**found, "dry_run": self.planned(), "plan": self.plan.as_dict(), "examples": examples}
-
 
 def finished(work: ConvertWork, conversion: Conversion, options: Options) -> ConvertReport | None:
     """Return the report of an earlier, complete run of the same conversion; None if there is none."""

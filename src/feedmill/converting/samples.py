@@ -43,6 +43,7 @@ from feedmill.jobs.engine import Where
 from feedmill.jobs.policy import skips
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run
+from feedmill.kernels.bounds import bounds_of
 
 READ_BYTES = 32 << 20
 _TARS = {"prepared": PreparedTars, "tars": Tars, "manifest": ListedTars}
@@ -235,7 +236,7 @@ def _run_ends(dataset: Dataset, count: int, most: int, size: int | None) -> list
     if lengths is None or len(lengths) != count:
         most = max(1, min(most, size // max(1, _mean_size(dataset))))
         return [*range(most, count, most), count] if count else []
-    before = np.concatenate(([0], np.cumsum(lengths)))
+    before = bounds_of(lengths)
     ends: list[int] = []
     at = 0
     while at < count:

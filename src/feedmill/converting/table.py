@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
-
-from feedmill.errors import ConfigError, NotFound
+from feedmill.errors import ConfigError, NotFound, suggestion
 from feedmill.formats.format import TargetFormat
 from feedmill.formats.registry import by_name, formats, targets
 
@@ -34,11 +32,10 @@ def check_target(to: str) -> None:
     """Raise `ConfigError` if `to` is not a format that can be written; its fix suggests the closest name."""
     if to in targets():
         return
-    near = get_close_matches(to, targets(), 1, 0.5)
     raise ConfigError(
         f"{to!r} is not a format that can be written",
         kind="unknown-format",
-        fix=(f"Did you mean {near[0]!r}? " if near else "") + f"Formats are {', '.join(targets())}.",
+        fix=f"{suggestion(to, targets(), cutoff=0.5)} Formats are {', '.join(targets())}.".strip(),
     )
 
 

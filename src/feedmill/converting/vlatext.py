@@ -94,10 +94,6 @@ def _of_tensor(sample: Sample, found: Any) -> npt.NDArray[np.int64]:
 
 
 def _no_tokens(sample: Sample, why: str) -> DataError:
-    return DataError(
-        f"the sample is not a sequence of tokens: {why}",
-        file=sample.source.where,
-        record=sample.key,
-        kind="no-tokens",
-        fix="Only datasets of tokenized text can be converted to token files.",
-    )
+    fix = "Only datasets of tokenized text can be converted to token files."
+    what = f"the sample is not a sequence of tokens: {why}"
+    return locate(DataError(what, kind="no-tokens", fix=fix), sample.source, sample.key)

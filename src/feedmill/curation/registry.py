@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Callable, Iterable
 from importlib import import_module
@@ -10,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 from feedmill.curation.documents import Batch
 from feedmill.curation.spans import Spans
-from feedmill.errors import ConfigError, NotFound
+from feedmill.errors import ConfigError, NotFound, suggestion
 
 
 class Tagger(Protocol):
@@ -162,12 +161,11 @@ def check_names(names: Iterable[str]) -> None:
                 fix="Omit it, or add your own with --tagger-modules.",
             )
         if name not in _FACTORIES:
-            near = difflib.get_close_matches(name, _FACTORIES, 3)
-            hint = f"Did you mean {' or '.join(near)}? " if near else ""
+            hint = suggestion(name, _FACTORIES, most=3)
             raise ConfigError(
                 f"unknown tagger {name!r}",
                 kind="no-such-tagger",
-                fix=f"{hint}'feedmill tag --list' lists all taggers; --tagger-modules adds your own.",
+                fix=f"{hint} 'feedmill tag --list' lists all taggers; --tagger-modules adds your own.".strip(),
             )
 
 

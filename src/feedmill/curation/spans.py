@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError
+from feedmill.kernels.bounds import bounds_of
 
 _LARGEST = 1e15  # whole numbers below this are written as integers, larger ones by the JSON encoder
 
@@ -108,8 +109,7 @@ class Spans:
 
 
 def _packed(pieces: list[bytes]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-    bounds = np.zeros(len(pieces) + 1, np.int64)
-    np.cumsum([len(piece) for piece in pieces], out=bounds[1:])
+    bounds = bounds_of([len(piece) for piece in pieces])
     return np.frombuffer(b"".join(pieces), np.uint8), bounds
 
 

@@ -25,11 +25,11 @@ from feedmill.curation.series import Series
 from feedmill.documents.file import DocumentFile, once
 from feedmill.documents.find import find_documents, skipped_warnings
 from feedmill.documents.lines import read_blocks
-from feedmill.documents.rows import uncollected
 from feedmill.errors import DataError, FeedmillError, refuse_empty
 from feedmill.formats.documents import rows_of
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.engine import Where, current, key_of
+from feedmill.jobs.garbage import uncollected
 from feedmill.jobs.policy import RAISE, OnError, on_error_policy, renamed_parameters, skips
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.results import kept_results

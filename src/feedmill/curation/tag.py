@@ -94,10 +94,6 @@ class TagReport(JobReport):
     missing: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return plain data, for ``--json``."""
-        return {**vars(self), "dry_run": self.planned(), "failed": [error.as_dict() for error in self.failed]}
-
 
 @renamed_parameters(
     processes="workers",

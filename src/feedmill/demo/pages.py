@@ -60,7 +60,7 @@ def page_lines(text: str) -> list[str]:
     return lines[:_LINES]
 
 
-def write_pages(store: Store, documents: Sequence[Document], *, shards: int, prefix: str = "pages") -> None:
+def write_pages(store: Store, documents: Sequence[Document], *, shards: int) -> None:
     """Write one page per document to `shards` tar files with equally many pages (up to one).
 
     Members are ``page-000042.jpg`` and ``page-000042.json``: ``{"id", "title", "text"}``, where the text is that of the
@@ -69,7 +69,7 @@ def write_pages(store: Store, documents: Sequence[Document], *, shards: int, pre
     writer = PageWriter()
     for shard in range(shards):
         first, stop = len(documents) * shard // shards, len(documents) * (shard + 1) // shards
-        name = f"{prefix}-{shard:06d}.tar"
+        name = f"pages-{shard:06d}.tar"
         with store.write(name) as file, tarfile.open(fileobj=file, mode="w", format=tarfile.USTAR_FORMAT) as tar:
             for number in range(first, stop):
                 document = documents[number]

@@ -17,10 +17,10 @@ from feedmill.storage import Store
 PAST, FUTURE, SIDE = 2, 5, 48
 CAMERAS, INDICES = ("top", "wrist"), (-1, 0)
 ACTION, STATE = "robot__action__xy", "robot__actual__xy"
-_STEPS, _BLOCK = 24, 512
+_STEPS, _BLOCK, _SHARDS = 24, 512, 3
 
 
-def write_robots(store: Store, folder: str, episodes: int, *, speed: float, seed: int, shards: int = 3) -> int:
+def write_robots(store: Store, folder: str, episodes: int, *, speed: float, seed: int) -> int:
     """Write episodes of a robot that moves toward a target, one sample per third step. Return the number of samples.
 
     Args:
@@ -32,7 +32,7 @@ def write_robots(store: Store, folder: str, episodes: int, *, speed: float, seed
     rng = np.random.default_rng(seed)
     samples = [sample for number in range(episodes) for sample in _episode(number, rng, speed)]
     rows = []
-    for shard, numbers in enumerate(np.array_split(np.arange(len(samples)), shards)):
+    for shard, numbers in enumerate(np.array_split(np.arange(len(samples)), _SHARDS)):
         name = f"shards/shard-{shard:06d}.tar"
         with store.write(f"{folder}/{name}") as out:
             for number in numbers.tolist():

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -256,15 +255,3 @@ def dump(value: Any) -> bytes:
 def dump_lines(values: Sequence[Any]) -> bytes:
     """Serialize values as `dump` does, each with a line end."""
     return _encoder.encode_lines(values)
-
-
-@contextlib.contextmanager
-def uncollected() -> Iterator[None]:
-    """Disable garbage collection: rows have no cycles, and searching for them takes up to half the decoding time."""
-    before = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if before:
-            gc.enable()

@@ -15,6 +15,8 @@ from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.leftovers import DOCUMENTS as HELD
 from feedmill.formats.leftovers import data_kind, is_about
 
+_SHOWN = 3
+"""Number of files that an error names."""
 _UNREADABLE = "unreadable"
 _ORDER = (*KINDS, _UNREADABLE)
 _KNOWN = "Documents are .jsonl, .json or .ndjson (plain, or with .gz, .zst, .bz2, .xz), .parquet, .arrow and .txt"
@@ -126,8 +128,8 @@ def _counted(by_kind: dict[str, list[DocumentFile]]) -> str:
     return ", ".join(shown)
 
 
-def _not_documents(names: Sequence[str], shown: int = 3) -> ConfigError:
-    listed = ", ".join(names[:shown]) + (", ..." if len(names) > shown else "")
+def _not_documents(names: Sequence[str]) -> ConfigError:
+    listed = ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
     one = len(names) == 1
     out = "the file, or exclude it" if one else "the files, or exclude them"
     return ConfigError(

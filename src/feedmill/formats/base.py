@@ -388,6 +388,14 @@ class Dataset(Showable, ABC):
         for start in range(0, len(self), 256):
             yield from self.read(range(start, min(start + 256, len(self))))
 
+    def _inside(self, indices: Indices) -> npt.NDArray[np.int64]:
+        """Return numbers of samples, int64[n]. Raises `IndexError` for one that is negative or too large."""
+        wanted = np.asarray(indices, np.int64)
+        if len(wanted) and (wanted.min() < 0 or wanted.max() >= len(self)):
+            bad = int(wanted[(wanted < 0) | (wanted >= len(self))][0])
+            raise IndexError(f"{self.url}: sample {bad} of {len(self)}")
+        return wanted
+
     def _checked(self, index: int) -> int:
         count = len(self)
         if not -count <= index < count:

@@ -6,6 +6,7 @@ shard of rows at a time.
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -15,6 +16,17 @@ from feedmill.storage import Store
 
 JSON = "json"
 """Form of columns that hold any JSON value, including missing ones. Every format supports it."""
+
+
+def encode_json(value: Any) -> bytes:
+    """Return the bytes of a value of the form `JSON`: arrays as lists, dates in ISO form, the rest as text."""
+    return json.dumps(value, default=_plain, ensure_ascii=False).encode("utf-8", "surrogateescape")
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
 
 
 class ColumnWriter(ABC):

@@ -21,8 +21,8 @@ import numpy as np
 import xxhash
 
 from feedmill.errors import FeedmillError
+from feedmill.formats.arrays import read_arrays, write_arrays
 from feedmill.formats.offsets import Int64s, hash_words
-from feedmill.formats.signatures import read_arrays, write_arrays
 from feedmill.storage import LocalStore, Store
 from feedmill.storage.cache.files import file_cache
 from feedmill.storage.folders import cache_folder
@@ -79,7 +79,7 @@ def _read(cache: Store, name: str, count: int) -> Int64s | None:
             return None
         arrays = read_arrays(cache, name)
         costs, digest = arrays["costs"], arrays["digest"].tobytes()
-    except (FeedmillError, KeyError, OSError) as error:
+    except (FeedmillError, KeyError, ValueError, OSError) as error:
         logger.warning("the cached costs of samples cannot be read and are computed again: %s", error)
         return None
     if costs.shape != (count,) or digest != xxhash.xxh3_128_digest(costs.data):

@@ -157,16 +157,13 @@ def json_fault(data: bytes, why: object) -> str:
 
 
 @contextlib.contextmanager
-def write_rows(
-    store: Store, path: str, *, kind: str | None = None, level: int | None = None
-) -> Iterator[Callable[[Iterable[bytes]], object]]:
+def write_rows(store: Store, path: str, *, kind: str | None = None) -> Iterator[Callable[[Iterable[bytes]], object]]:
     """Yield a function that appends rows without line ends. The file is published if the block ends without an error.
 
     Args:
         kind: the compression; by default, that of the file's suffix.
-        level: compression level, see `feedmill.storage.codec.packed`.
     """
-    with write_lines(store, path, kind=kind, level=level) as write:
+    with write_lines(store, path, kind=kind) as write:
         yield lambda rows: write(b"".join([part for row in rows for part in (row, b"\n")]))
 
 
@@ -182,6 +179,7 @@ def write_lines(
     """Like `write_rows`, but the function takes any number of rows as one block of bytes with line ends.
 
     Args:
+        level: compression level, see `feedmill.storage.codec.packed`.
         hashed: called at the end with the 128-bit xxh3 of the stored bytes.
     """
     kind = compression(path) if kind is None else kind

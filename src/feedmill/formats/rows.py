@@ -241,10 +241,7 @@ class RowsDataset(Dataset):
 
     def _by_file(self, indices: Indices) -> list[tuple[int, Int64s, Int64s]]:
         """Return for each file its number, and int64[n] positions in `indices` and row numbers in the file."""
-        wanted = np.asarray(indices, np.int64)
-        if len(wanted) and (wanted.min() < 0 or wanted.max() >= len(self)):
-            bad = int(wanted[(wanted < 0) | (wanted >= len(self))][0])
-            raise IndexError(f"{self.url}: sample {bad} of {len(self)}")
+        wanted = self._inside(indices)
         file = np.searchsorted(self._ends, wanted, side="right")
         order = np.argsort(file, kind="stable")
         groups = np.split(order, np.flatnonzero(np.diff(file[order])) + 1) if len(order) else []

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from feedmill.errors import FeedmillError, NotFound
+from feedmill.errors import DataError, FeedmillError, NotFound
 from feedmill.notebooks import Displayed
 
 if TYPE_CHECKING:
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 Decode = Callable[[str, bytes], Any]
 """(part name, bytes) -> value. Pure; called from several threads at once."""
+Located = TypeVar("Located", bound=FeedmillError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,14 +184,8 @@ class Sample(Displayed, Mapping[str, Any]):
 
     def _missing(self, name: str) -> NotFound:
         have = ", ".join(sorted(self._spans)) or "none"
-        source = self.source
-        return NotFound(
-            f"the sample has no part {name!r} (it has: {have})",
-            file=source.where,
-            record=self.key,
-            offset=source.offset,
-            kind="missing-part",
-        )
+        error = NotFound(f"the sample has no part {name!r} (it has: {have})", kind="missing-part")
+        return locate(error, self.source, self.key)
 
 
 def split_name(name: str) -> tuple[str, str]:
@@ -208,12 +203,23 @@ def number_of(key: str, count: int) -> int | None:
     return number if number < count and str(number) == key else None
 
 
-def locate(error: FeedmillError, source: Source, record: str | None = None) -> FeedmillError:
+def locate(error: Located, source: Source, record: str | None = None) -> Located:
     """Return the same error with the location of the sample, unless it already has one."""
     if error.file is None:
         error.file, error.offset = source.where, source.offset
         error.record = record or source.key
     return error
+
+
+def reraise(error: Exception, source: Source, who: str, *, kind: str, fix: str) -> NoReturn:
+    """Raise an error of a user's function with the location of its sample.
+
+    Args:
+        who: what failed, for errors that are no `FeedmillError` and become a `DataError`.
+    """
+    if isinstance(error, FeedmillError):
+        raise locate(error, source) from error.__cause__
+    raise locate(DataError(f"{who} failed: {type(error).__name__}: {error}", kind=kind, fix=fix), source) from error
 
 
 def with_names(source: Source, names: Sequence[str]) -> Source:

@@ -30,38 +30,26 @@ int64[m], the document that is kept. In version 2, the record of a dump with mor
 ``clusters``, a number of documents. The clusters of each range of that many documents, from the dump's first on, are in
 a file `clusters-NNNNN`. A folder without such a dump has version 1.
 
-An array file is ``FMARRAY1``, the length of the header (uint64), the header as JSON
-(``{name: [dtype, shape, offset], ..., "": size of the file}``), and the arrays, little-endian, each at a multiple of 64
-bytes. Rejected: types other than ``<u8``, ``<i8``, ``<u4`` and ``|u1``, arrays outside the file, and a wrong file size.
+Array files are those of `feedmill.formats.arrays`.
 """
 
 from __future__ import annotations
 
-import mmap
-import os
-import struct
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import orjson
 import xxhash
 
 from feedmill.errors import DataError
+from feedmill.formats import arrays
+from feedmill.formats.arrays import Arrays
 from feedmill.storage import Store
-from feedmill.storage.cache.copies import WORK, held_copy
 
 FIRST_VERSION, VERSION = 1, 2
 """Version of folders that every release can read, and of those with clusters in several files."""
 RECORD = "near.json"
 LOCK = "lock"
-MAGIC = b"FMARRAY1"
-_ALIGN = 64
-_MOST_HEADER = 1 << 20
-_DTYPES = ("<u8", "<i8", "<u4", "|u1")
-
-Arrays = dict[str, npt.NDArray[Any]]
 
 
 def dump_name(number: int) -> str:
@@ -74,26 +62,6 @@ def segment_name(fingerprint: str, number: int) -> str:
     return f"segments/{fingerprint}-{number:05d}"
 
 
-def write_arrays(store: Store, path: str, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-    """Write an array file. It is published when it is complete."""
-    whole = {name: np.ascontiguousarray(values) for name, values in arrays.items()}
-    reserved = sum(len(name) + 80 for name in whole) + 40
-    header: dict[str, Any] = {}
-    at = _aligned(len(MAGIC) + 8 + reserved)
-    start = at
-    for name, values in whole.items():
-        header[name] = [values.dtype.str, list(values.shape), at]
-        at = _aligned(at + values.nbytes)
-    header[""] = at
-    encoded = orjson.dumps(header)
-    encoded = encoded.ljust(start - len(MAGIC) - 8, b" ")
-    with store.write(path) as out:
-        out.write(MAGIC + struct.pack("<Q", len(encoded)) + encoded)
-        for values in whole.values():
-            out.write(values.reshape(-1).view(np.uint8).data if values.size else b"")
-            out.write(bytes(_aligned(values.nbytes) - values.nbytes))
-
-
 def read_arrays(store: Store, path: str) -> Arrays:
     """Return the arrays of a file as read-only memory maps.
 
@@ -102,32 +70,10 @@ def read_arrays(store: Store, path: str) -> Arrays:
     """
     if not store.exists(path):
         raise damaged(store, path, "the file is missing")
-    with held_copy(store, path, kind=WORK) as held, open(held.path, "rb") as f:
-        size = os.fstat(f.fileno()).st_size
-        if size < len(MAGIC) + 8:
-            raise damaged(store, path, "the file is truncated")
-        data = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
-    magic, length = data[:8], struct.unpack("<Q", data[8:16])[0]
-    if magic != MAGIC or length > _MOST_HEADER or 16 + length > size:
-        raise damaged(store, path, "it is not an array file")
     try:
-        header = orjson.loads(data[16 : 16 + length])
-        if header.pop("") != size:
-            raise damaged(store, path, "its size does not match its header")
-        return {name: _view(data, size, *where) for name, where in header.items()}
-    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError) as error:
-        raise damaged(store, path, f"its header is invalid: {error}") from None
-
-
-def _view(data: mmap.mmap, size: int, dtype: str, shape: list[int], offset: int) -> npt.NDArray[Any]:
-    if dtype not in _DTYPES or not shape or any(type(n) is not int or n < 0 for n in shape):
-        raise ValueError(f"{dtype} {shape}")
-    count = 1
-    for n in shape:
-        count *= n
-    if type(offset) is not int or offset % _ALIGN or offset + count * np.dtype(dtype).itemsize > size:
-        raise ValueError(f"an array at {offset}")
-    return np.frombuffer(data, dtype, count, offset).reshape(shape) if count else np.empty(shape, dtype)
+        return arrays.read_arrays(store, path)
+    except ValueError as error:
+        raise damaged(store, path, str(error)) from None
 
 
 def read_record(store: Store, path: str) -> dict[str, Any] | None:
@@ -178,7 +124,3 @@ def damaged(store: Store, path: str, why: str) -> DataError:
         kind="bad-signatures",
         fix="Restore the file, or delete the folder and run again with all documents.",
     )
-
-
-def _aligned(at: int) -> int:
-    return -(-at // _ALIGN) * _ALIGN

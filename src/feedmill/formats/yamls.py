@@ -119,7 +119,7 @@ def read_settings(text: str | bytes, where: str) -> Any:
         raise ConfigError(f"not YAML: {error}", file=where, kind="bad-yaml") from None
 
 
-def compose(text: str | bytes, where: str, loader: Any = _SAFE) -> yaml.Node | None:
+def compose(text: str | bytes, where: str) -> yaml.Node | None:
     """Return the nodes of a document after checking depth and aliases; None for an empty document.
 
     Raises:
@@ -131,7 +131,7 @@ def compose(text: str | bytes, where: str, loader: Any = _SAFE) -> yaml.Node | N
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > DEEPEST:
             raise _refused(TOO_DEEP, event, where, "Check the brackets.")
-    root: yaml.Node | None = yaml.compose(text, loader)
+    root: yaml.Node | None = yaml.compose(text, _SAFE)
     written: dict[int, tuple[int, int]] = {}
     if root is not None and _expanded(root, where, written)[0] - len(written) > MOST_VALUES:
         raise _refused(f"aliases expand to more than {MOST_VALUES:,} values", root, where)

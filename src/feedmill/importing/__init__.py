@@ -7,5 +7,4 @@
 - `samples`: the job that reads and checks media and writes shards.
 - `rows`, `html`: documents of one file, with their texts and ids.
 - `documents`: the job that writes documents.
-- `uncollected`: planning and writing without collections of cycles.
 """

@@ -22,9 +22,9 @@ from feedmill.importing.report import ImportReport
 from feedmill.importing.rows import Reading
 from feedmill.importing.samples import Reader, refuse_documents, write_samples
 from feedmill.importing.scanning import Files, scan
-from feedmill.importing.uncollected import frozen, uncollected
 from feedmill.indexing.splitting import empty_splits, ratio_of, sizes_by_ratio
 from feedmill.jobs.dry_run import active, can_run_dry
+from feedmill.jobs.garbage import frozen, uncollected
 from feedmill.jobs.processes import start_server
 from feedmill.storage import canonical_location, paths_of
 from feedmill.storage.codec import GZIP, PLAIN, ZSTD

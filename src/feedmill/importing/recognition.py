@@ -17,13 +17,12 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from feedmill.documents.hub_splits import WORDS
-from feedmill.errors import ConfigError
+from feedmill.errors import ConfigError, did_you_mean
 from feedmill.formats.leftovers import is_about
 from feedmill.importing import kinds
 from feedmill.importing.kinds import Name, divide, unsupported
 from feedmill.importing.scanning import File, Files
 from feedmill.jobs.left_out import LeftOut
-from feedmill.samples.types import did_you_mean
 
 Type = Literal["auto", "documents", "captioning", "classification", "media", "parts"]
 TYPES: tuple[Type, ...] = get_args(Type)

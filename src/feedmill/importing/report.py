@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 from feedmill.jobs.dry_run import JobReport
 from feedmill.jobs.left_out import LeftOut
@@ -40,8 +39,3 @@ class ImportReport(JobReport):
     left_out: LeftOut = field(default_factory=LeftOut)
     reused: int = 0
     seconds: float = 0.0
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return plain data for ``--json``."""
-        plain = {name: getattr(self, name) for name in self.__slots__}
-        return {**plain, "dry_run": self.planned(), "left_out": self.left_out.as_dict()}

@@ -16,14 +16,13 @@ from typing import Any, BinaryIO, NamedTuple, cast
 import msgspec
 
 from feedmill.documents.file import DocumentFile
-from feedmill.errors import ConfigError, DataError, FeedmillError
+from feedmill.errors import ConfigError, DataError, FeedmillError, did_you_mean
 from feedmill.formats.csv_rows import csv_rows
 from feedmill.formats.documents import json_fault, rows_of, whole_lines
 from feedmill.importing import kinds
 from feedmill.importing.html import html_text
 from feedmill.importing.reading import read_file
 from feedmill.importing.scanning import File
-from feedmill.samples.types import did_you_mean
 from feedmill.storage import Store
 from feedmill.storage.codec import compression, unpacked
 from feedmill.storage.limits import max_unpacked, too_large

@@ -26,8 +26,8 @@ from feedmill.importing.recognition import CAPTION_SUFFIXES, PARTS
 from feedmill.importing.report import ImportReport
 from feedmill.importing.rows import decode
 from feedmill.importing.scanning import Files
-from feedmill.importing.uncollected import uncollected
 from feedmill.jobs.dry_run import active
+from feedmill.jobs.garbage import uncollected
 from feedmill.jobs.threads import ordered_map
 from feedmill.samples.description import describe_type
 from feedmill.samples.encode import Encoder

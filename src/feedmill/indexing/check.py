@@ -8,20 +8,18 @@ after each finding.
 from __future__ import annotations
 
 import os
-import sqlite3
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from feedmill.errors import DataError, FeedmillError, MissingExtra, TrustError
-from feedmill.formats.energon import ENERGON, all_offsets, database, sidecar
+from feedmill.formats.energon import ENERGON, database
 from feedmill.formats.energon import prepared as energon
 from feedmill.formats.format import TOKENS, Found
 from feedmill.formats.jsonl import dataset as jsonl
-from feedmill.formats.offsets import Int64s, load_offsets
+from feedmill.formats.offsets import load_offsets
 from feedmill.formats.sniff import sniff
 from feedmill.formats.tar import TAR, WEBDATASET, WIDS
 from feedmill.formats.tar.dataset import TarDataset
@@ -29,24 +27,23 @@ from feedmill.formats.tokens import MEGATRON, megatron
 from feedmill.formats.tokens.bounds import SUFFIX as BOUNDS
 from feedmill.formats.tokens.manifest import SUFFIX as MANIFEST
 from feedmill.formats.tokens.manifest import manifest_path, read_manifest, wrong_files
+from feedmill.indexing.check_index import AGAIN, PreparedIndex
 from feedmill.indexing.prepare_tars import find_shards
 from feedmill.indexing.scanning import Scanned, checked, repeated_parts
 from feedmill.jobs.policy import renamed_parameters
 from feedmill.jobs.progress import Progress
-from feedmill.notebooks import Showable
+from feedmill.jobs.reports import VerbReport
 from feedmill.samples.avdecoder import AVDecoder
 from feedmill.samples.description import declared_map, unreadable
 from feedmill.samples.fields import named_fields
 from feedmill.samples.open import open as open_dataset
 from feedmill.storage import Entry, Store
-from feedmill.storage.cache.copies import cached_copy
 
-AGAIN = "Run 'feedmill prepare' again to index the data as it is now."
 MAX_FINDINGS = 1000
 
 
 @dataclass(slots=True)
-class CheckReport(Showable):
+class CheckReport(VerbReport):
     """The result of `check`.
 
     Attributes:
@@ -62,11 +59,6 @@ class CheckReport(Showable):
     bytes: int = 0
     findings: list[FeedmillError] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return plain data for ``--json``."""
-        plain = {name: getattr(self, name) for name in ("path", "samples", "shards", "bytes", "notes")}
-        return {**plain, "findings": [finding.as_dict() for finding in self.findings]}
 
 
 @renamed_parameters(samples="read_samples")
@@ -103,7 +95,7 @@ def check(
         _check_source(url, report)
     else:
         store, entries = _entries(found, url, report)
-        index = _Index(found.store, report) if found.format is ENERGON else None
+        index = PreparedIndex(found.store, report) if found.format is ENERGON else None
         _check_shards(store, entries, index, report, workers, progress)
         if (how == "open" or found.format is WIDS) and not report.findings:
             _check_source(url, report)
@@ -196,7 +188,12 @@ def _shards(store: Store, report: CheckReport) -> list[Entry]:
 
 
 def _check_shards(
-    store: Store, entries: list[Entry], index: _Index | None, report: CheckReport, workers: int | None, progress: bool
+    store: Store,
+    entries: list[Entry],
+    index: PreparedIndex | None,
+    report: CheckReport,
+    workers: int | None,
+    progress: bool,
 ) -> None:
     seen: dict[str, str] = {}
     field_map, out = _declared(store) if index is not None else ({}, set())
@@ -270,107 +267,13 @@ def _duplicates(store: Store, found: Scanned, seen: dict[str, str]) -> Iterator[
             )
 
 
-class _Index:
-    """Index of a prepared folder, to compare with its shards."""
-
-    def __init__(self, store: Store, report: CheckReport) -> None:
-        self.store = store
-        self.counts: dict[str, int] = {}
-        self.connection: sqlite3.Connection | None = None
-        self.records = sidecar.read(store)
-        try:
-            self.counts = energon.read_info(store)
-            if store.exists(database.INDEX):
-                self.connection = database.open_index(cached_copy(store, database.INDEX))
-                self._check_database(report)
-            self._check_all_offsets(report)
-        except FeedmillError as error:
-            report.findings.append(error)
-        self.numbers = {shard: number for number, shard in enumerate(self.counts)}
-        self.has_parts = self.connection is not None and bool(
-            self.connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'sample_parts'").fetchone()
-        )
-
-    def _check_all_offsets(self, report: CheckReport) -> None:
-        where, fault = (
-            self.store.locate(all_offsets.PATH),
-            all_offsets.fault_of(self.store, sidecar.read_uuid(self.store)),
-        )
-        if fault == "damaged":
-            what = "the file with the offsets of all shards is damaged"
-            report.findings.append(DataError(what, file=where, kind="bad-index", fix=AGAIN))
-        elif fault == "stale":
-            report.notes.append(f"{where}: it belongs to an older index, so loaders ignore it. {AGAIN}")
-
-    def _check_database(self, report: CheckReport) -> None:
-        assert self.connection is not None
-        try:
-            status = self.connection.execute("PRAGMA quick_check").fetchone()[0]
-        except sqlite3.DatabaseError as error:
-            status = str(error)
-        if status != "ok":
-            where = self.store.locate(database.INDEX)
-            report.findings.append(
-                DataError(f"the database is damaged ({status})", file=where, kind="bad-index", fix=AGAIN)
-            )
-            self.connection.close()
-            self.connection = None  # its rows are unreliable, so they are not compared
-
-    def compare(self, found: Scanned) -> Iterator[DataError]:
-        """Yield the differences between the index and a shard."""
-        record = self.records.get(found.shard)
-        if record is not None and record.size != found.record.size:
-            yield self._stale(found.shard, f"it had {record.size} bytes when indexed, now {found.record.size}")
-        elif record is not None and record.digest not in (None, found.record.digest):
-            yield self._stale(
-                found.shard, "its content changed since it was indexed (the hash differs)", "hash-mismatch"
-            )
-        yield from self._compare_offsets(found)
-        if self.connection is not None:
-            try:
-                yield from self._compare_rows(found)
-            except sqlite3.DatabaseError as error:  # e.g. a text that is not UTF-8, which quick_check accepts
-                yield self._stale(found.shard, f"its rows in the database cannot be read ({error})", "bad-index")
-
-    def _compare_offsets(self, found: Scanned) -> Iterator[DataError]:
-        path = energon.idx_name(found.shard)
-        try:
-            offsets: Int64s = load_offsets(self.store, path, fix=AGAIN)
-        except FeedmillError as error:
-            yield DataError(error.what, file=self.store.locate(path), kind="bad-index", fix=AGAIN)
-            return
-        if len(found.scan.keys) != self.counts[found.shard] or len(offsets) != len(found.scan.starts):
-            expected = f"{self.counts[found.shard]} in .info.json and {len(offsets) - 1} in {path}"
-            yield self._stale(found.shard, f"it has {len(found.scan.keys)} samples, but the index has {expected}")
-        elif not np.array_equal(offsets[1:], found.scan.starts[1:]):  # readers may assume 0 for the first
-            wrong = int(np.flatnonzero(offsets[1:] != found.scan.starts[1:])[0]) + 1
-            yield self._stale(
-                found.shard, f"entry {wrong} of {path} is {offsets[wrong]}, in the shard {found.scan.starts[wrong]}"
-            )
-
-    def _compare_rows(self, found: Scanned) -> Iterator[DataError]:
-        assert self.connection is not None
-        number = self.numbers[found.shard]
-        sql = "SELECT sample_key, byte_offset FROM samples WHERE tar_file_id = ? ORDER BY sample_index"
-        rows = self.connection.execute(sql, (number,)).fetchall()
-        if rows != list(zip(found.scan.keys, found.scan.starts[:-1].tolist(), strict=True)):
-            yield self._stale(found.shard, f"its {len(rows)} rows in the database do not match its samples")
-        elif self.has_parts:
-            sql = (
-                "SELECT sample_index, part_name, content_byte_offset, content_byte_size FROM sample_parts"
-                " WHERE tar_file_id = ? ORDER BY sample_index, content_byte_offset"
-            )
-            scan = found.scan
-            parts = list(zip(scan.sample.tolist(), scan.parts, scan.data.tolist(), scan.sizes.tolist(), strict=True))
-            if self.connection.execute(sql, (number,)).fetchall() != parts:
-                yield self._stale(found.shard, "its parts in the database do not match those in the shard")
-
-    def _stale(self, shard: str, what: str, kind: str = "stale-index") -> DataError:
-        return DataError(what, file=self.store.locate(shard), kind=kind, fix=AGAIN)
-
-
 def _check_description(
-    url: str, index: _Index, report: CheckReport, dataset_config: str | None, split_config: str | None, trust: bool
+    url: str,
+    index: PreparedIndex,
+    report: CheckReport,
+    dataset_config: str | None,
+    split_config: str | None,
+    trust: bool,
 ) -> None:
     try:
         splits = energon.read_splits(index.store, split_config)

@@ -16,11 +16,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats.energon import write as energon_write
 from feedmill.formats.energon.database import INDEX, open_index
+from feedmill.formats.energon.index import read_scan
 from feedmill.formats.energon.media import read_tables, write_tables
 from feedmill.formats.energon.prepared import INFO, INFO_YAML, read_info
 from feedmill.formats.energon.sidecar import ShardRecord
@@ -32,7 +31,6 @@ from feedmill.jobs.dry_run import JobReport, active, can_run_dry
 from feedmill.jobs.engine import part_name
 from feedmill.jobs.units import Units
 from feedmill.jobs.work import alone
-from feedmill.kernels.files.tar import ShardScan
 from feedmill.samples.media import MediaFilter
 from feedmill.storage import Store, is_local_folder, open_store
 from feedmill.storage.cache.copies import cached_copy
@@ -67,16 +65,6 @@ class MediaReport(JobReport):
     broken: list[DataError] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     seconds: float = 0.0
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the report as plain data for ``--json``."""
-        plain = {name: getattr(self, name) for name in self.__slots__ if name != "broken"}
-        return {
-            **plain,
-            "dry_run": self.planned(),
-            "seconds": round(self.seconds, 3),
-            "broken": [error.as_dict() for error in self.broken],
-        }
 
 
 @can_run_dry
@@ -227,7 +215,8 @@ def indexed_shards(store: Store) -> Iterator[Scanned]:
         has_parts = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'sample_parts'").fetchone()
         for number, shard in enumerate(read_info(store)):
             entry = _listed(store, shard)
-            scan = _known(connection, number) if has_parts else scan_shard(store, shard)
+            scan = read_scan(connection, number) if has_parts else scan_shard(store, shard)
+            assert scan is not None  # nothing is compared
             yield Scanned(shard, ShardRecord(entry.size, entry.version, len(scan.keys), None), scan, "index")
     except sqlite3.DatabaseError as error:
         raise DataError(
@@ -250,24 +239,3 @@ def _listed(store: Store, shard: str) -> Any:
             kind="missing-shard",
             fix="Restore it, or run 'feedmill prepare' again.",
         ) from None
-
-
-def _known(connection: sqlite3.Connection, number: int) -> ShardScan:
-    """Return the keys and parts of one shard from the index; the offsets of samples are left at zero."""
-    keys = connection.execute(
-        "SELECT sample_key FROM samples WHERE tar_file_id = ? ORDER BY sample_index", (number,)
-    ).fetchall()
-    rows = connection.execute(
-        "SELECT sample_index, part_name, content_byte_offset, content_byte_size FROM sample_parts"
-        " WHERE tar_file_id = ? ORDER BY sample_index, content_byte_offset",
-        (number,),
-    ).fetchall()
-    sample, parts, data, sizes = zip(*rows, strict=True) if rows else ((), (), (), ())
-    return ShardScan(
-        [key for (key,) in keys],
-        np.zeros(len(keys) + 1, np.int64),
-        np.asarray(sample, np.int32),
-        list(parts),
-        np.asarray(data, np.int64),
-        np.asarray(sizes, np.int64),
-    )

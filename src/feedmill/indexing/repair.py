@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 import orjson
@@ -60,16 +60,6 @@ class RepairReport(JobReport):
     dropped: list[Dropped] = field(default_factory=list)
     remaining: list[DataError] = field(default_factory=list)
     prepared: PrepareReport | None = None
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return plain data for ``--json`` and the report file."""
-        return {
-            "path": self.path,
-            "dropped": [{name: getattr(item, name) for name in Dropped.__slots__} for item in self.dropped],
-            "remaining": [error.as_dict() for error in self.remaining],
-            "prepared": self.prepared.as_dict() if self.prepared else None,
-            "dry_run": self.planned(),
-        }
 
 
 @can_run_dry

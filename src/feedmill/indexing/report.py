@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 from feedmill.errors import DataError
 from feedmill.jobs.dry_run import JobReport
@@ -39,13 +38,3 @@ class PrepareReport(JobReport):
     media: int = 0
     warnings: list[str] = field(default_factory=list)
     seconds: float = 0.0
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return plain data for ``--json``."""
-        plain = {name: getattr(self, name) for name in self.__slots__ if name != "left_out"}
-        return {
-            **plain,
-            "dry_run": self.planned(),
-            "seconds": round(self.seconds, 3),
-            "left_out": [e.as_dict() for e in self.left_out],
-        }

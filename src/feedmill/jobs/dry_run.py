@@ -18,7 +18,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 from feedmill.jobs.engine import without_engine
-from feedmill.notebooks import Showable
+from feedmill.jobs.reports import VerbReport
 
 if TYPE_CHECKING:  # see `feedmill.jobs.engine`
     from feedmill.storage import Store
@@ -83,7 +83,7 @@ class DryRun:
 
 
 @dataclass(slots=True)
-class JobReport(Showable):
+class JobReport(VerbReport):
     """The report of a verb that can run dry.
 
     Attributes:
@@ -95,6 +95,12 @@ class JobReport(Showable):
     def planned(self) -> dict[str, Any] | None:
         """Return `dry_run` as plain data."""
         return None if self.dry_run is None else self.dry_run.as_dict()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return all fields as plain data for ``--json``, `dry_run` last."""
+        values = VerbReport.as_dict(self)
+        del values["dry_run"]
+        return {**values, "dry_run": self.planned()}
 
 
 class _Reporting(Protocol):

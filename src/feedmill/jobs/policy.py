@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import logging
 import warnings
@@ -15,7 +14,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from feedmill.errors import ConfigError
+from feedmill.errors import ConfigError, did_you_mean
 
 logger = logging.getLogger("feedmill")
 
@@ -110,10 +109,10 @@ def suggesting(**others: str) -> Callable[[Function], Function]:
         def call(*arguments: Any, **named: Any) -> Any:
             unknown = next((name for name in named if name not in known), None)
             if unknown is not None:
-                near = difflib.get_close_matches(unknown, known, n=1)
-                hint = others.get(unknown) or (f"did you mean {near[0]!r}?" if near else f"it has {', '.join(known)}.")
+                hint = f": {others[unknown]}" if unknown in others else did_you_mean(unknown, known)
+                hint = hint or f": it has {', '.join(known)}."
                 name = function.__qualname__.removesuffix(".__init__")
-                raise TypeError(f"{name} has no parameter {unknown!r}: {hint}")
+                raise TypeError(f"{name} has no parameter {unknown!r}{hint}")
             return function(*arguments, **named)
 
         return call  # type: ignore[return-value]

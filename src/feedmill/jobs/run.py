@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import logging
 import os
-import pickle
 import select
 import sys
 import threading
@@ -25,6 +23,7 @@ from feedmill.jobs import inside
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.engine import Stage, Where, current
 from feedmill.jobs.inside import ReadCounts
+from feedmill.jobs.pickling import needs_main, pickled
 from feedmill.jobs.processes import (
     START_TIMEOUT,
     Context,
@@ -99,8 +98,8 @@ def run(
     else:
         if len(first) <= chunk:  # one chunk would occupy only one worker
             chunk = 1
-        needs_main = _needs_main(function, policy.shared, first[0])
-        start = partial(new_context, needs_main, preload, fork=policy.fork, start_timeout=policy.start_timeout)
+        main = needs_main(function, policy.shared, first[0])
+        start = partial(new_context, main, preload, fork=policy.fork, start_timeout=policy.start_timeout)
         results = _Processes(function, everything, count, chunk, start, policy, progress).results()
     return _counted(results, progress)
 
@@ -227,7 +226,7 @@ class _Processes:
         self._function, self._items, self._chunk = function, items, chunk
         self._count, self._policy, self._new_context = count, policy, context
         self._ahead = count * _AHEAD if policy.in_flight is None else max(policy.in_flight, 1)
-        self._shared = None if policy.shared is None else Shared(_pickled(policy.shared))
+        self._shared = None if policy.shared is None else Shared(pickled(policy.shared))
         self._progress = progress if progress is not None and progress.unit == "B" and progress.is_shown else None
         self._read_counts = ReadCounts() if self._progress is not None else None
         self._waiting: deque[_Piece] = deque()
@@ -373,44 +372,3 @@ def _worker_died(waiting: Iterable[_Piece], count: int, context: Context) -> Fee
         kind="worker-died",
         fix=f"Run again with one worker to find the item.{memory} Finished work is kept.",
     )
-
-
-def _needs_main(*sent: Any) -> bool:
-    """Return whether workers need the main program: whether something that is sent to them is defined in it."""
-    pickler = _Pickler(io.BytesIO())
-    _dump(pickler, sent)
-    if pickler.needs_main and not os.path.isfile(getattr(sys.modules["__main__"], "__file__", None) or ""):
-        raise ConfigError(
-            "the function is defined in a notebook, at a prompt or in a program from stdin, from which other processes"
-            " cannot import it",
-            kind="not-portable",
-            fix="Move the function into a module, or use threads.",
-        )
-    return pickler.needs_main
-
-
-def _pickled(item: Any) -> bytes:
-    out = io.BytesIO()
-    _dump(pickle.Pickler(out), item)
-    return out.getvalue()
-
-
-def _dump(pickler: pickle.Pickler, item: Any) -> None:
-    try:
-        pickler.dump(item)
-    except (pickle.PicklingError, AttributeError, TypeError) as error:
-        raise ConfigError(
-            f"the work cannot be sent to other processes ({error})",
-            kind="not-portable",
-            fix="Use functions at the top level of a module, or no processes.",
-        ) from None
-
-
-class _Pickler(pickle.Pickler):
-    """A pickler that detects objects defined in the main program."""
-
-    needs_main = False
-
-    def persistent_id(self, item: Any) -> None:
-        if getattr(item, "__module__", None) == "__main__":
-            self.needs_main = True

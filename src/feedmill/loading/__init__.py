@@ -3,7 +3,8 @@
 - `loader.py` has `Loader`, the entry point. `layout.py` and `ranks.py` determine which batches of the plan belong to
   this rank. `epochs.py` iterates a loader in epochs. `plan.py` has the protocols of the plans that a loader accepts.
 - `batches.py` and `collate.py` make one batch from its positions. `encoder.py`, `typed.py`, `tensors.py` and
-  `cooking.py` do it with the hooks of a task encoder. `groups.py` makes packs and groups from windows of samples.
+  `cooking.py` do it with the hooks of a task encoder. `groups.py` makes packs and groups from windows of samples;
+  `cursors.py` has which of them were yielded.
 - `workers.py`, `portable.py` and `pace.py` prefetch batches in threads or processes. `pipeline.py`, `transfer.py` and
   `iteration.py` copy them to a device and yield them to the training loop.
 - `progress.py`, `state.py`, `checkpoint.py` and `gathered.py` save the position of a loader and resume from it.
@@ -11,5 +12,5 @@
   that loading takes, and `watchdog.py` logs stalled batches.
 - `adapters/` has what training frameworks need: datasets of torch, and one file for each framework.
 - `ahead.py` and `caching.py` fetch remote data before it is needed; `cachepool.py`, `diskpool.py` and `pool_folder.py`
-  do so for the files that cookers read. `bench.py` and `trace.py` implement the commands of these names.
+  do so for the files that cookers read. `bench.py` implements the command of this name.
 """

@@ -8,16 +8,16 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from feedmill.jobs.cores import available_cores
+from feedmill.jobs.reports import VerbReport
 from feedmill.loading.loader import Loader, Output
 from feedmill.loading.metrics import STAGES
 from feedmill.loading.workers import Workers
-from feedmill.notebooks import Showable
 from feedmill.planning.dealing.grid import Grid
 from feedmill.planning.overview import bound_plan
 from feedmill.planning.plan import Plan
@@ -59,7 +59,7 @@ class Rate:
 
 
 @dataclass(slots=True)
-class BenchReport(Showable):
+class BenchReport(VerbReport):
     """Measurements of `bench`, with advice.
 
     Attributes:
@@ -88,10 +88,6 @@ class BenchReport(Showable):
     def best(self) -> Rate:
         """Return the highest of the rates."""
         return max(self.rates, key=lambda rate: rate.samples_per_second)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return plain data, for ``--json``."""
-        return {"recipe": self.recipe} | asdict(self)
 
 
 def bench(

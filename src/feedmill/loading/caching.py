@@ -10,15 +10,15 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from feedmill.errors import ConfigError
 from feedmill.jobs.progress import Progress
+from feedmill.jobs.reports import VerbReport
 from feedmill.loading.ahead import WINDOW
-from feedmill.notebooks import Showable
 from feedmill.planning.overview import bound_plan
 from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.recipe import Recipe
@@ -38,7 +38,7 @@ _LARGE = 1 << 60
 
 
 @dataclass(slots=True)
-class CacheReport(Showable):
+class CacheReport(VerbReport):
     """The objects in the cache, and the bytes that an action fetched or freed.
 
     Attributes:
@@ -70,8 +70,7 @@ class CacheReport(Showable):
 
     def as_dict(self) -> dict[str, Any]:
         """Return the report as plain data for JSON."""
-        values = asdict(self)
-        return {**values, "objects": [item._asdict() for item in self.objects], "present": self.present}
+        return {**VerbReport.as_dict(self), "present": self.present}
 
 
 def cache(

@@ -28,6 +28,7 @@ from feedmill.loading.batches import named_rng, now, takes_rng
 from feedmill.loading.cachepool import CachePool, NoCachePool
 from feedmill.loading.collate import collate
 from feedmill.loading.cooking import INNER, Cooker, Kitchen
+from feedmill.samples.vla.columns import filled
 
 __all__ = ["Cooker", "Prepared", "TaskEncoder", "drawn", "padded", "stateless", "with_rng"]
 
@@ -312,12 +313,8 @@ def _padded(values: Any) -> Any:
         return values
     if len({(value.ndim, value.dtype) for value in values}) > 1 or values[0].dtype == object or values[0].ndim == 0:
         return values
-    shape = tuple(max(sizes) for sizes in zip(*(value.shape for value in values), strict=True))
     new: Any = torch.zeros if tensors and torch is not None else np.zeros
-    out = new((len(values), *shape), dtype=values[0].dtype)
-    for row, value in zip(out, values, strict=True):
-        row[tuple(slice(0, size) for size in value.shape)] = value
-    return out
+    return filled(values, functools.partial(new, dtype=values[0].dtype))
 
 
 _seeding = threading.RLock()

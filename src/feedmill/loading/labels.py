@@ -21,9 +21,10 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError
+from feedmill.kernels.bounds import ranges
 from feedmill.loading.plan import PlanLike
 from feedmill.planning.dealing.grid import Step
-from feedmill.planning.packing.spans import LocatedSpans, ranges
+from feedmill.planning.packing.spans import LocatedSpans
 
 FIELD = "__labels__"
 _DEFAULTS: dict[str, Callable[[int], Any]] = {
@@ -65,9 +66,9 @@ class Labels:
     substituted: npt.NDArray[np.bool_]
     tokens: npt.NDArray[np.int64] | None
 
-    def __init__(self, rows: int, columns: dict[str, Any], names: tuple[str, ...] = (), tensors: bool = False) -> None:
+    def __init__(self, rows: int, columns: dict[str, Any], names: tuple[str, ...] = ()) -> None:
         self.rows, self.names = rows, names
-        self._columns, self._tensors = columns, tensors
+        self._columns, self._tensors = columns, False
 
     def __getattr__(self, name: str) -> Any:
         """Return a column. Columns are computed on first access, because most loops use few of them."""

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from feedmill.errors import ConfigError
+from feedmill.loading.cursors import Cursor, windows_for
 from feedmill.loading.encoder import TaskEncoder
-from feedmill.loading.groups import Cursor, windows_for
 from feedmill.loading.plan import PlainPlan
 from feedmill.loading.ranks import Ranks, whole
 from feedmill.planning.dealing.cuts import Budget, BudgetGrid, Cuts

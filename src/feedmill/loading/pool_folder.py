@@ -6,7 +6,6 @@ A process that opens a pool deletes the folders of dead processes, whose locks t
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import logging
 import os
 import pickle
@@ -21,7 +20,9 @@ from typing import Any
 from feedmill.formats.sample import Source
 from feedmill.samples.stores import FileStore
 from feedmill.storage.folders import temporary_folder
+from feedmill.storage.locks import FileLock
 from feedmill.storage.os_errors import storage_error
+from feedmill.storage.staging import dead
 
 _PREFIX = "feedmill-pool-"
 _LOCK, _FILES = "lock", "files"
@@ -181,7 +182,7 @@ class PoolFolder:
         for _ in range(threads):
             self._queue.put(None)
         shutil.rmtree(self._root, ignore_errors=True)
-        os.close(self._lock_file)
+        self._lock_file.close()
 
     def _work(self) -> None:
         while (entry := self._queue.get()) is not None:
@@ -278,21 +279,16 @@ class PoolFolder:
         self.changed.notify_all()
 
 
-def _own_folder(parent: str | None) -> tuple[Path, int]:
-    """Create a folder for this process, delete those of dead ones, and return the folder and its lock's descriptor."""
+def _own_folder(parent: str | None) -> tuple[Path, FileLock]:
+    """Create a folder for this process, delete those of dead ones, and return the folder and its lock."""
     try:
         parent_folder = _parent(parent)
-        with open(parent_folder / f".{_PREFIX}lock", "ab") as parent_lock:
-            with contextlib.suppress(OSError):  # without locks, unique names keep processes apart
-                fcntl.flock(parent_lock, fcntl.LOCK_EX)
+        with FileLock(parent_folder / f".{_PREFIX}lock", wait=True):  # without locks, unique names separate processes
             _sweep(parent_folder)
             folder = parent_folder / f"{_PREFIX}{os.getpid()}-{secrets.token_hex(4)}"
             folder.mkdir(mode=0o700)
             (folder / _FILES).mkdir()
-            lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            with contextlib.suppress(OSError):
-                fcntl.flock(lock, fcntl.LOCK_EX)
-            return folder, lock
+            return folder, FileLock(folder / _LOCK)
     except OSError as error:
         translated = storage_error(error, error.filename or parent or tempfile.gettempdir())
         translated.fix = "Give the cache pool a writable folder (parent_cache_dir)."
@@ -310,17 +306,9 @@ def _parent(parent: str | None) -> Path:
 def _sweep(above: Path) -> None:
     """Delete the folders of processes that have died."""
     for folder in above.glob(f"{_PREFIX}*"):
-        try:
-            lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CLOEXEC)
-        except FileNotFoundError:  # killed in `close`; new folders are created under the parent's lock
+        lock = str(folder / _LOCK)
+        with dead(lock) as file:
+            is_dead = file is not None
+        # Without its lock, a folder was killed in `close`: new folders are created under the parent's lock.
+        if is_dead or not os.path.lexists(lock):
             shutil.rmtree(folder, ignore_errors=True)
-            continue
-        except OSError:
-            continue
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            continue
-        finally:
-            os.close(lock)
-        shutil.rmtree(folder, ignore_errors=True)

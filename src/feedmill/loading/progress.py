@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from feedmill.errors import ConfigError
-from feedmill.loading.groups import Cursor, resumed
+from feedmill.loading.cursors import Cursor, resumed
 from feedmill.loading.layout import Layout, check_begin
 from feedmill.loading.plan import PlainPlan
 from feedmill.loading.state import make_state, read_states

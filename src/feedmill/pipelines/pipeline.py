@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from feedmill.errors import ConfigError
+from feedmill.errors import ConfigError, did_you_mean
 from feedmill.formats.yamls import Document, read_config
-from feedmill.samples.types import did_you_mean
 from feedmill.storage import open_store, split_url
 
 

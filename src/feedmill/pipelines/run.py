@@ -16,7 +16,7 @@ import orjson
 
 from feedmill import __version__
 from feedmill.documents.wildcards import is_pattern
-from feedmill.errors import ConfigError, DataError, NotFound
+from feedmill.errors import ConfigError, DataError, NotFound, did_you_mean
 from feedmill.jobs.engine import current, is_alone
 from feedmill.jobs.policy import renamed_parameters
 from feedmill.jobs.work import alone
@@ -24,7 +24,6 @@ from feedmill.notebooks import Showable
 from feedmill.pipelines.files import Files, changed, files_of, with_hashes
 from feedmill.pipelines.history import History, StepRecord, manifest_of
 from feedmill.pipelines.pipeline import VERBS, Step, read_pipeline
-from feedmill.samples.types import did_you_mean
 from feedmill.storage import open_store, split_url
 
 logger = logging.getLogger("feedmill")

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError
+from feedmill.kernels.bounds import bounds_of
 
 IntArray = npt.NDArray[np.int64]
 
@@ -36,7 +37,7 @@ class Gaps:
 
     def __init__(self, ranges: Iterable[tuple[int, int]], length: int, text: str = "") -> None:
         self.firsts, self.stops = _merged(list(ranges), length)
-        self._removed = np.concatenate(([0], np.cumsum(self.stops - self.firsts))).astype(np.int64)
+        self._removed = bounds_of(self.stops - self.firsts)
         self._gaps = self.firsts - self._removed[:-1]
         self.count = int(self._removed[-1])
         if self.count == length:

@@ -17,13 +17,12 @@ from typing import Any, ClassVar
 import msgspec
 import numpy as np
 
-from feedmill.errors import ConfigError, DataError, FeedmillError
+from feedmill.errors import ConfigError, DataError, FeedmillError, did_you_mean
 from feedmill.formats.npz.arrays import read_npz
 from feedmill.samples import cbor, tenbin
 from feedmill.samples.avfile import reason
 from feedmill.samples.images import IMAGE_SUFFIXES, Buffer, check_spec, decode_image, decode_images
 from feedmill.samples.media import kind_of_header
-from feedmill.samples.types import did_you_mean
 from feedmill.storage.codec import gunzip
 
 ENERGON_AV_SUFFIXES = frozenset({"avi", "flac", "flv", "mkv", "mov", "mp3", "mp4", "wav", "webm"})

@@ -19,10 +19,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from feedmill.errors import ConfigError, NotFound
-from feedmill.formats.sample import Sample
+from feedmill.errors import ConfigError, NotFound, did_you_mean
+from feedmill.formats.sample import Sample, locate
 from feedmill.samples.fields import parts_together
-from feedmill.samples.types import BASE_FIELDS, did_you_mean, fields_of
+from feedmill.samples.types import BASE_FIELDS, fields_of
 
 _OPTION = re.compile(r"([^\[\]]+)((?:\[[^\[\]]+\])*)$")
 _FIX = "Change the field map in dataset.yaml, or fix the sample."
@@ -133,15 +133,8 @@ class FieldMap:
                 return _follow(value, option)
             except (LookupError, ValueError) as error:
                 problem = str(error.args[0])
-        source = sample.source
-        raise NotFound(
-            f"no value for the field {field!r} = {self.expressions[field]!r}: {problem}",
-            file=source.where,
-            record=sample.key,
-            offset=source.offset,
-            kind="missing-field",
-            fix=_FIX,
-        )
+        what = f"no value for the field {field!r} = {self.expressions[field]!r}: {problem}"
+        raise locate(NotFound(what, kind="missing-field", fix=_FIX), sample.source, sample.key)
 
 
 def _follow(value: Any, option: Option) -> Any:

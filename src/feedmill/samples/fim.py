@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError, DataError
+from feedmill.kernels.bounds import bounds_of
 from feedmill.samples.lossmask import Bools, Tokens
 from feedmill.samples.offsets import ENDS
 from feedmill.samples.targets import LOSS_MASK, real_tokens
@@ -97,7 +98,7 @@ class FillInMiddle:
         ids, kept = (np.concatenate([piece[which] for piece in pieces]) for which in (0, 1))
         lengths = np.array([len(piece[0]) for piece in pieces], np.int64)
         width = len(row) if fixed else len(ids)
-        ends = np.unique(np.minimum(np.concatenate(([0], np.cumsum(lengths))), width))
+        ends = np.unique(np.minimum(bounds_of(lengths), width))
         count = int(ends[-1])
         out = np.full(width, self.pad, row.dtype)
         out[:count] = ids[:count]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from feedmill.errors import ConfigError, MissingExtra, NotFound
+from feedmill.errors import ConfigError, MissingExtra, NotFound, did_you_mean
 from feedmill.formats.base import Dataset
 from feedmill.formats.columns import load_pyarrow
 from feedmill.formats.sample import Sample
@@ -18,7 +18,6 @@ from feedmill.samples.fields import named_fields
 from feedmill.samples.images import IMAGE_SUFFIXES
 from feedmill.samples.selected import SelectedDataset
 from feedmill.samples.sheet import image_shape
-from feedmill.samples.types import did_you_mean
 from feedmill.samples.views import KEY
 
 _JSON = "json"

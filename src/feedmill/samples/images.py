@@ -19,9 +19,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from feedmill.errors import ConfigError, MissingExtra
+from feedmill.errors import ConfigError, MissingExtra, did_you_mean
 from feedmill.jobs.buffers import empty
-from feedmill.samples.types import did_you_mean
 
 _SUFFIXES = (
     "apng avif blp bmp bw cur dcx dds dib fit fits flc fli ftc ftu gbr gif icb icns ico iim im j2c j2k jfif jp2 jpc"

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from feedmill.errors import ConfigError, DataError, FeedmillError
+from feedmill.errors import ConfigError, DataError
 from feedmill.formats.base import Dataset, Indices, Opened
 from feedmill.formats.costs import LARGEST, bad_cost
 from feedmill.formats.energon.join import MISSING
 from feedmill.formats.extents import Extents
 from feedmill.formats.offsets import Int64s, hash_words
-from feedmill.formats.sample import Sample, Source, locate
+from feedmill.formats.sample import Sample, Source, locate, reraise
 from feedmill.samples.trusted import TrustedCode
 from feedmill.samples.types import sample_type
 from feedmill.samples.view import is_ours
@@ -162,18 +162,9 @@ class JoinedDataset(Dataset):
             if self.names is None:
                 return self.joiner(*row)
             return self.joiner(**dict(zip(self.names, row, strict=True)))
-        except FeedmillError as error:
-            raise locate(error, self.locate(int(number))) from error.__cause__
         except Exception as error:
-            source = self.locate(int(number))
-            raise DataError(
-                f"the joiner failed: {type(error).__name__}: {error}",
-                file=source.where,
-                offset=source.offset,
-                record=source.key,
-                kind="joiner-failed",
-                fix="Fix the sample or the joiner; the joiner receives None for a missing sample.",
-            ) from error
+            fix = "Fix the sample or the joiner; the joiner receives None for a missing sample."
+            reraise(error, self.locate(int(number)), "the joiner", kind="joiner-failed", fix=fix)
 
     def _combined(self, number: int, labels: Sequence[str], row: Sequence[Sample | None]) -> Sample:
         blocks: list[bytes] = []
@@ -240,13 +231,6 @@ def _digest(rows: Int64s) -> str:
 
 
 def _disagree(first: Sample | None, other: Sample) -> DataError:
-    source = other.source
-    return DataError(
-        f"the join is stale: this sample is joined to the key {first.key if first else None!r}, so the rows were made"
-        " for other data",
-        file=source.where,
-        offset=source.offset,
-        record=other.key,
-        kind="stale-join",
-        fix="Run 'feedmill prepare' on the metadataset again.",
-    )
+    what = f"this sample is joined to the key {first.key if first else None!r}, so the rows were made for other data"
+    fix = "Run 'feedmill prepare' on the metadataset again."
+    return locate(DataError(f"the join is stale: {what}", kind="stale-join", fix=fix), other.source, other.key)

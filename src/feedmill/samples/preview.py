@@ -14,7 +14,7 @@ import numpy as np
 
 from feedmill.errors import ConfigError, FeedmillError, NotFound
 from feedmill.formats.base import Dataset
-from feedmill.notebooks import Showable
+from feedmill.jobs.reports import VerbReport
 from feedmill.samples.targets import LOSS_MASK
 from feedmill.samples.text import MAX_LINES, MAX_WIDTH, as_text, cut, printable
 
@@ -24,7 +24,7 @@ _WORDS = "feedmill.tokens.pieces"
 
 
 @dataclass(frozen=True, slots=True)
-class PreviewReport(Showable):
+class PreviewReport(VerbReport):
     """Report of samples as text.
 
     Attributes:
@@ -37,10 +37,6 @@ class PreviewReport(Showable):
     path: str
     samples: list[dict[str, Any]]
     sheet: str | None = None
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return plain data, for ``--json``."""
-        return {"path": self.path, "samples": self.samples, "sheet": self.sheet}
 
 
 def preview(

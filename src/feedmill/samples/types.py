@@ -8,13 +8,12 @@ meaning. Images have the type that the decoder returns: ``uint8[H, W, 3]`` by de
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Self
 
-from feedmill.errors import ConfigError
+from feedmill.errors import ConfigError, did_you_mean
 from feedmill.formats.sample import Source
 from feedmill.notebooks import Displayed
 
@@ -232,10 +231,3 @@ def fields_of(cls: type[Any]) -> tuple[list[str], list[str]]:
         given = field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
         (optional if given else obligatory).append(field.name)
     return obligatory, optional
-
-
-def did_you_mean(name: str, known: list[str]) -> str:
-    """Return `` (did you mean 'x'?)`` if a known name is similar, otherwise an empty string."""
-    lowered = {word.lower(): word for word in known}
-    near = difflib.get_close_matches(name.lower(), lowered, n=1)
-    return f" (did you mean {lowered[near[0]]!r}?)" if near else ""

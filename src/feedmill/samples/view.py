@@ -18,14 +18,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from feedmill.errors import ConfigError, DataError, FeedmillError
+from feedmill.errors import ConfigError, DataError, did_you_mean
 from feedmill.formats.base import View
 from feedmill.formats.batches import Fields
-from feedmill.formats.sample import Decode, Sample, Source, locate, split_name, with_names
+from feedmill.formats.sample import Decode, Sample, Source, locate, reraise, split_name, with_names
 from feedmill.formats.yamls import Document
 from feedmill.samples.fieldmap import FieldMap
 from feedmill.samples.trusted import TrustedCode
-from feedmill.samples.types import BASE_FIELDS, TypedSample, did_you_mean, fields_of, sample_type
+from feedmill.samples.types import BASE_FIELDS, TypedSample, fields_of, sample_type
 
 PartFilter = Callable[[str], bool]
 
@@ -33,6 +33,7 @@ LOADER_ARGUMENTS = frozenset(
     {"split_config", "split_part", "shuffle_over_epochs", "parallel_shard_iters", "max_samples_per_sequence"}
 )
 _CLASS_KEYS = frozenset({"__module__", "__class__"})
+_FIX = "Fix the sample, or the dataset's sample_loader."
 _STANDARD = ("StandardWebdatasetFactory", "DefaultGenericWebdatasetFactory")
 
 
@@ -291,10 +292,8 @@ class LoaderView:
         raw = {**base, "__shard__": source.file, **{name: sample[name] for name in sample if self.keep(name)}}
         try:
             given = self.load(raw)
-        except FeedmillError as error:
-            raise locate(error, source) from error.__cause__
         except Exception as error:
-            raise self._failed(source, f"{self.name} failed: {type(error).__name__}: {error}") from error
+            reraise(error, source, self.name, kind="sample-loader-failed", fix=_FIX)
         if not isinstance(given, Mapping):
             raise self._failed(source, f"{self.name} returned {type(given).__name__}, expected a dict of fields")
         obligatory, optional = fields_of(self.cls)
@@ -312,14 +311,7 @@ class LoaderView:
         return self.cls(**_declared(self.cls, base), **own)
 
     def _failed(self, source: Source, what: str) -> DataError:
-        return DataError(
-            what,
-            file=source.where,
-            offset=source.offset,
-            record=source.key,
-            kind="sample-loader-failed",
-            fix="Fix the sample, or the dataset's sample_loader.",
-        )
+        return locate(DataError(what, kind="sample-loader-failed", fix=_FIX), source)
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,17 +342,8 @@ class FactoryView:
         raw = {**base, "__shard__": source.file, **{name: sample.raw(name) for name in sample if keep(name)}}
         try:
             made = self.load(raw)
-        except FeedmillError as error:
-            raise locate(error, source) from error.__cause__
         except Exception as error:
-            raise DataError(
-                f"{self.name} failed: {type(error).__name__}: {error}",
-                file=source.where,
-                offset=source.offset,
-                record=source.key,
-                kind="factory-failed",
-                fix="Fix the sample, or the factory.",
-            ) from error
+            reraise(error, source, self.name, kind="factory-failed", fix="Fix the sample, or the factory.")
         if isinstance(made, dict):
             made["__subflavors__"] = subflavors
         elif hasattr(made, "__subflavors__"):

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from feedmill.errors import ConfigError, DataError, FeedmillError, refuse_empty
+from feedmill.errors import ConfigError, refuse_empty
 from feedmill.formats.base import Dataset, TokenReader, View
-from feedmill.formats.sample import Sample, locate
+from feedmill.formats.sample import Sample, reraise
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.threads import ordered_map
@@ -66,18 +66,9 @@ def called(
     try:
         made = function(value)
         return made if convert is None else convert(made)
-    except FeedmillError as error:
-        raise locate(error, raw.source) from error.__cause__
     except Exception as error:
-        source = raw.source
-        raise DataError(
-            f"{_name(function)} of {verb} failed with {type(error).__name__}: {error}",
-            file=source.where,
-            offset=source.offset,
-            record=source.key,
-            kind=f"{verb}-failed",
-            fix="Fix the function, or the sample.",
-        ) from error
+        who = f"{_name(function)} of {verb}"
+        reraise(error, raw.source, who, kind=f"{verb}-failed", fix="Fix the function, or the sample.")
 
 
 def _name(function: Any) -> str:

@@ -21,6 +21,7 @@ from feedmill.formats.registry import by_name, families
 from feedmill.formats.sniff import format_of_file
 from feedmill.formats.tokens.base import Int64s, TokenDataset, TokenShard, refuse_missing
 from feedmill.formats.tokens.manifest import TokenizerFacts, TokenManifest, read_manifest
+from feedmill.kernels.bounds import bounds_of
 from feedmill.kernels.jsonl.lines import newlines
 from feedmill.storage import Store, open_store, split_url
 from feedmill.tokens.mapped import Mapped, Reads
@@ -160,7 +161,7 @@ def open_corpus(inputs: Sequence[str], *, token_size: int | None = None, mixed: 
         known[0] if same else None,
         manifests,
         names.pop() if len(names) == 1 else "",
-        np.concatenate(([0], np.cumsum(counts, dtype=np.int64))).astype(np.int64),
+        bounds_of(counts),
         all(shard.documents is not None for _, shard in shards),
     )
 

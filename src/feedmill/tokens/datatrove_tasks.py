@@ -30,7 +30,11 @@ _OUTPUT = re.compile(r"(\d{5,})_unshuffled\.ds(\.|$)")
 
 @dataclass
 class DealtReport:
-    """Report of each task, and the input files that are not documents and were skipped."""
+    """Report of each task, and the input files that are not documents and were skipped.
+
+    Attributes:
+        documents, tokens, skipped: totals of all tasks.
+    """
 
     tasks: list[TokenizeReport]
     ignored: list[str]

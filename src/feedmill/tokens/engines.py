@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -29,13 +30,26 @@ class Encoded(NamedTuple):
     ids: Uint32s
     lengths: Int64s
 
+    @classmethod
+    def of(cls, found: Sequence[Sequence[int]]) -> Encoded:
+        """Concatenate the ids of each text."""
+        lengths = np.fromiter(map(len, found), np.int64, len(found))
+        return cls(np.fromiter(chain.from_iterable(found), np.uint32, int(lengths.sum())), lengths)
+
 
 class TokenizerEngine(Protocol):
     """Interface of a backend. Texts are `str` without lone surrogates."""
 
-    def encode(self, texts: list[str], template: bool, ordinary: bool) -> Encoded: ...
+    def encode(self, texts: list[str], template: bool, ordinary: bool) -> Encoded:
+        """Return the ids of texts.
 
-    def decode(self, ids: list[int], skip_special: bool) -> str: ...
+        Args:
+            template: add the tokens that the tokenizer adds around every text.
+            ordinary: encode special tokens that occur in a text as ordinary text.
+        """
+
+    def decode(self, ids: list[int], skip_special: bool) -> str:
+        """Return the text of ids, without special tokens on request."""
 
 
 class Vocabulary:
@@ -245,9 +259,7 @@ class SentencePiece:
         self._size = count
 
     def encode(self, texts: list[str], template: bool, ordinary: bool) -> Encoded:  # noqa: ARG002
-        found = self._model.Encode(texts, out_type=int, num_threads=1)
-        lengths = np.fromiter(map(len, found), np.int64, len(found))
-        return Encoded(np.fromiter((i for piece in found for i in piece), np.uint32, int(lengths.sum())), lengths)
+        return Encoded.of(self._model.Encode(texts, out_type=int, num_threads=1))
 
     def decode(self, ids: list[int], skip_special: bool) -> str:  # noqa: ARG002
         text: str = self._model.Decode([i for i in ids if i < self._size])

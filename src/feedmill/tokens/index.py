@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -36,10 +36,6 @@ class IndexReport(JobReport):
     entries: int
     dropped: int = 0
     bad: list[dict[str, Any]] = field(default_factory=list)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return plain data, for ``--json``."""
-        return asdict(self)
 
 
 @can_run_dry

@@ -31,7 +31,6 @@ TEXT = "chat"
 
 _READ = 1 << 20
 
-Turns = list[dict[str, Any]]
 Template = Callable[..., str]
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import xxhash
@@ -84,11 +84,6 @@ class Counts(JobReport):
     complete: bool = False
     seconds: float = 0.0
     tokens_in_loss: int | None = None
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return plain data, for ``--json``."""
-        examples = [{"file": s.file, "line": s.line, "reason": s.reason} for s in self.skipped_examples]
-        return {**asdict(self), "skipped_examples": examples}
 
     def restore(self, manifests: Sequence[TokenManifest]) -> None:
         """Set the counts from the manifests of a complete output."""

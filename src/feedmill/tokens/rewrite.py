@@ -71,7 +71,7 @@ class Report(JobReport):
     def as_dict(self) -> dict[str, Any]:
         """Return plain data, for ``--json``."""
         outputs = [{"path": d.path, "documents": d.documents, "tokens": d.tokens} for d in self.outputs]
-        return {**asdict(self), "outputs": outputs, "documents": self.documents, "tokens": self.tokens}
+        return {**JobReport.as_dict(self), "outputs": outputs, "documents": self.documents, "tokens": self.tokens}
 
 
 @dataclass(slots=True, kw_only=True)

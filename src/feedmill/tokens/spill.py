@@ -18,7 +18,6 @@ import contextlib
 import os
 import struct
 from collections.abc import Iterator
-from functools import lru_cache
 from typing import Any, BinaryIO, NamedTuple
 
 import msgspec
@@ -28,9 +27,9 @@ import xxhash
 
 from feedmill.documents.lineage.runs import Encoded
 from feedmill.errors import NotFound
-from feedmill.storage import Store, open_store, split_url
+from feedmill.jobs.unit_files import stored, write_unit
+from feedmill.storage import Store
 from feedmill.storage.os_errors import storage_error
-from feedmill.storage.staging import staged
 from feedmill.tokens.encode import Encodings
 
 _TRAILER = struct.Struct("<Q16s8s")
@@ -126,34 +125,17 @@ def write_piece(path: str, facts: PieceFacts) -> Iterator[PieceWriter]:
     Args:
         path: path or URL.
     """
-    if "://" in path:
-        store, name = _object(path)
-        with store.write(name) as out:
-            writer = PieceWriter(out, facts)
-            yield writer
-            writer.finish()
-        return
-    temporary = None
-    try:
-        with staged(path) as temporary:
-            with open(temporary, "wb") as out:
-                writer = PieceWriter(out, facts)
-                yield writer
-                writer.finish()
-                if facts.synced:
-                    out.flush()
-                    os.fsync(out.fileno())
-            os.replace(temporary, path)
-    except OSError as error:
-        if temporary is None or error.filename in (None, temporary):
-            raise storage_error(error, path) from None
-        raise
+    with write_unit(path, facts.synced) as out:
+        writer = PieceWriter(out, facts)
+        yield writer
+        writer.finish()
 
 
 def find_piece(path: str) -> PieceFacts | None:
     """Return the facts of a piece of an earlier run; None if there is none, or it is incomplete."""
-    if "://" in path:
-        return _find_object(*_object(path))
+    remote = stored(path)
+    if remote is not None:
+        return _find_object(*remote)
     try:
         with open(path, "rb", buffering=0) as raw:
             size = os.fstat(raw.fileno()).st_size
@@ -174,17 +156,6 @@ def find_piece(path: str) -> PieceFacts | None:
         return None
 
 
-@lru_cache(maxsize=8)
-def _store(url: str) -> Store:
-    return open_store(url)
-
-
-def _object(url: str) -> tuple[Store, str]:
-    """Return the store and the name of a piece in an object store."""
-    folder, name = split_url(url)
-    return _store(folder), name
-
-
 def _find_object(store: Store, name: str) -> PieceFacts | None:
     try:
         size = store.stat(name).size
@@ -203,11 +174,11 @@ def _find_object(store: Store, name: str) -> PieceFacts | None:
 @contextlib.contextmanager
 def _local(path: str) -> Iterator[str]:
     """Yield the path of a piece on this machine: of a copy, if it is in an object store."""
-    if "://" not in path:
+    remote = stored(path)
+    if remote is None:
         yield path
         return
-    store, name = _object(path)
-    with store.local_copy(name) as copy:
+    with remote[0].local_copy(remote[1]) as copy:
         yield str(copy)
 
 

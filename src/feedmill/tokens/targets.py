@@ -8,13 +8,12 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
-
 from feedmill.documents.lineage.sidecar import lineage_of
 from feedmill.errors import ConfigError
 from feedmill.formats.tokens.base import Form, Int64s
 from feedmill.formats.tokens.manifest import manifest_path
 from feedmill.jobs.engine import current
+from feedmill.kernels.bounds import bounds_of
 from feedmill.storage import open_store, split_url
 from feedmill.tokens.corpus import Corpus, format_of
 from feedmill.tokens.orders import Numbers
@@ -145,7 +144,7 @@ def that_fit(form: Form, limit: int, ends: Ends, first: int, have: tuple[int, in
 
 def ends_of(tokens: Int64s, documents: Int64s) -> Ends:
     """Return the `Ends` of units with these tokens and documents, int64[n] each."""
-    return np.concatenate(([0], np.cumsum(tokens))), np.concatenate(([0], np.cumsum(documents)))
+    return bounds_of(tokens), bounds_of(documents)
 
 
 def cut_by_size(form: Form, ends: Ends, limit: int) -> list[slice]:

@@ -20,6 +20,7 @@ from feedmill.formats.registry import targets
 from feedmill.formats.tokens.base import TokenWriter
 from feedmill.formats.tokens.manifest import TokenManifest, read_manifest, with_files, write_manifest
 from feedmill.jobs.work import Work
+from feedmill.kernels.bounds import ranges
 from feedmill.storage import Store
 from feedmill.tokens.job import EncodeJob
 from feedmill.tokens.outputs import Output, data_files
@@ -72,15 +73,10 @@ class Piece:
         runs = decode_runs(*self.rows).part(first, last)
         facts = [inputs[url] for url in self.files]
         numbers = np.array([origins.number(one["path"], one["bytes"]) for one in facts], np.int64)
-        rows = (np.repeat(runs.start, runs.length) + _within(runs.length))[::step]
+        rows = ranges(runs.start, runs.length)[::step]
         file = np.searchsorted(np.asarray(self.ends, np.int64), rows, side="right")
         begin = np.concatenate(([-self.line], np.asarray(self.ends, np.int64)))
         origins.add(Runs.of(numbers[file], rows - begin[file]))
-
-
-def _within(lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return 0, 1, ... for each length, int64[sum of lengths]."""
-    return np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
 
 
 def already_exists(url: str) -> ConfigError:

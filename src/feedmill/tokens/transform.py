@@ -20,7 +20,7 @@ import numpy.typing as npt
 from feedmill.documents.batch import BadDocument, Batch, Record
 from feedmill.documents.textpath import TextReader, checked, parse_path
 from feedmill.errors import ConfigError, DataError
-from feedmill.formats.sample import Sample
+from feedmill.formats.sample import Sample, locate
 from feedmill.tokens.encode import Encoding, encode_batch
 from feedmill.tokens.template import TemplateSource
 from feedmill.tokens.tokenizer import Tokenizer, load_tokenizer
@@ -155,13 +155,8 @@ class TokenizeTransform:
     def _invalid(self, sample: Sample, reason: str) -> None:
         source = sample.source
         if self._on_error == "raise":
-            raise DataError(
-                f"the sample cannot be tokenized: {reason}",
-                file=source.where,
-                record=sample.key,
-                kind="no-text",
-                fix="Fix it, or set on_error: skip to give such samples no tokens.",
-            )
+            fix = "Fix it, or set on_error: skip to give such samples no tokens."
+            raise locate(DataError(f"the sample cannot be tokenized: {reason}", kind="no-text", fix=fix), source)
         if not self.skipped:
             logger.warning(
                 "%s %s: %s. It has no tokens; further such samples are counted", source.where, sample.key, reason

@@ -13,6 +13,7 @@ import numpy as np
 
 from feedmill.errors import ConfigError
 from feedmill.formats.tokens.base import Int64s
+from feedmill.kernels.bounds import bounds_of, ranges
 from feedmill.tokens.corpus import Corpus
 from feedmill.tokens.orders import Numbers
 
@@ -124,7 +125,7 @@ class Chunks:
         self.counts: list[int] = (whole + (tails > 0) if keep_tails else whole).tolist()
         self.left_out = 0 if keep_tails else int(tails.sum())
         self._stops = self._begins + (tokens if keep_tails else whole * size)
-        self._firsts = np.concatenate(([0], np.cumsum(self.counts))).astype(np.int64)
+        self._firsts = bounds_of(self.counts)
 
     def __len__(self) -> int:
         return int(self._firsts[-1])
@@ -151,8 +152,7 @@ class Chunks:
         begin, end = self._range(np.asarray(numbers, np.int64))
         first, counts = self._pieces(begin, end)
         unit = np.repeat(np.arange(len(begin)), counts)
-        piece = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
-        document = first[unit] + piece  # its number in the sequence
+        document = ranges(first, counts)  # their numbers in the sequence
         stop = self._ends[document]
         start = np.where(document > 0, self._ends[document - 1], 0)
         low, high = np.maximum(start, begin[unit]), np.minimum(stop, end[unit])

@@ -280,10 +280,7 @@ class _Pages:
             number = samples_view.jump(thing, text)
             return {"to": f"/{thing.name}/samples" + State([("at", str(number))]).link() + "#sample"}
 
-        try:
-            return RedirectResponse((await self._off(make))["to"], 303)
-        except FeedmillError:
-            return await self._answer(request, request.path_params["thing"], "samples", state, make)
+        return await self._redirect(request, "samples", state, make)
 
     async def loss(self, request: Request) -> Response:
         """Take a loss log that was pasted or chosen in the page of a step. It is kept in memory only."""
@@ -300,10 +297,16 @@ class _Pages:
             thing.__dict__["_losses"] = parse_losses(text, name)
             return {"to": f"/{thing.name}/step{state.link()}"}
 
+        return await self._redirect(request, "step", state, make)
+
+    async def _redirect(
+        self, request: Request, view: str, state: State, make: Callable[[], dict[str, Any]]
+    ) -> Response:
+        """Redirect to the address that `make` returns, or show its error in a view."""
         try:
             return RedirectResponse((await self._off(make))["to"], 303)
-        except FeedmillError:
-            return await self._answer(request, request.path_params["thing"], "step", state, make)
+        except FeedmillError as error:
+            return await self._answer(request, request.path_params["thing"], view, state, _raising(error))
 
     async def copy(self, request: Request) -> Response:
         """Save a copy of a recipe with the weights of the address."""
@@ -318,10 +321,7 @@ class _Pages:
             path = save_copy(thing, state, name)
             return {"to": f"/{thing.name}/mixture{state.link(saved=os.path.basename(path))}"}
 
-        try:
-            return RedirectResponse((await self._off(make))["to"], 303)
-        except FeedmillError as error:
-            return await self._answer(request, request.path_params["thing"], "mixture", state, _raising(error))
+        return await self._redirect(request, "mixture", state, make)
 
     def _source(self, request: Request, state: State) -> Dataset:
         """Return the dataset of an address: what is open, one of its splits, or a source of a recipe."""

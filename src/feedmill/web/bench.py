@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from feedmill.errors import ConfigError
-from feedmill.samples.types import did_you_mean
+from feedmill.errors import ConfigError, did_you_mean
 from feedmill.web.charts import histogram
 from feedmill.web.corpus import Corpus, NoDocuments, corpus_of, slot
 from feedmill.web.documents import short

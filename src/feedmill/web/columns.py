@@ -7,9 +7,8 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from feedmill.errors import ConfigError, FeedmillError
+from feedmill.errors import ConfigError, FeedmillError, did_you_mean
 from feedmill.formats.base import Dataset
-from feedmill.samples.types import did_you_mean
 from feedmill.web.charts import histogram, with_chosen
 from feedmill.web.documents import Documents
 from feedmill.web.kept import Kept

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from feedmill.errors import ConfigError, FeedmillError, MissingExtra
-from feedmill.notebooks import Showable
+from feedmill.jobs.reports import VerbReport
 from feedmill.storage import Store, open_store, split_url
 from feedmill.web.documents import Documents
 from feedmill.web.library import Library, Thing
@@ -23,7 +23,7 @@ _STYLES = ("tokens.css", "base.css")
 
 
 @dataclass(slots=True)
-class PageReport(Showable):
+class PageReport(VerbReport):
     """Report of `report`.
 
     Attributes:
@@ -37,10 +37,6 @@ class PageReport(Showable):
     bytes: int = 0
     findings: int = 0
     problems: list[str] = field(default_factory=list)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return plain data, for ``--json``."""
-        return {"path": self.path, "bytes": self.bytes, "findings": self.findings, "problems": self.problems}
 
 
 def report(

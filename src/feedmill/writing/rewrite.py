@@ -77,10 +77,6 @@ class RewriteReport(JobReport):
     seconds: float = 0.0
     warnings: list[str] = field(default_factory=list)
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return the report as plain data for ``--json``."""
-        return {**{name: getattr(self, name) for name in self.__slots__}, "dry_run": self.planned()}
-
 
 class Rewrite:
     """Context manager that changes shards of a local prepared dataset. A killed change is resumed.

@@ -56,10 +56,6 @@ class WriteReport(JobReport):
         samples = sum(len(shard.scan.keys) for shard in shards)
         return cls(path, samples, len(shards), sum(s.record.size for s in shards), reused, round(seconds, 3))
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return plain data for ``--json``."""
-        return {**{name: getattr(self, name) for name in self.__slots__}, "dry_run": self.planned()}
-
 
 def encoding_facts(field_map: Mapping[str, str] | None, encode: Mapping[str, Encode] | None) -> dict[str, Any]:
     """Return the encoding options that are part of a job's identity."""

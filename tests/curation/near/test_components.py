@@ -17,7 +17,8 @@ from feedmill.curation.near import cluster, graph, stars
 from feedmill.curation.near.cluster import find_clusters
 from feedmill.curation.near.graph import Ranges
 from feedmill.curation.near.view import View
-from feedmill.formats.signatures import read_arrays, write_arrays
+from feedmill.formats.arrays import write_arrays
+from feedmill.formats.signatures import read_arrays
 from feedmill.kernels.hashing import near_pairs
 from feedmill.storage import LocalStore
 

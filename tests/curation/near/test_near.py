@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from feedmill.curation.near import cluster, dumps, graph, join, keys, sketch, stars
+from feedmill.curation.near import adding, cluster, graph, join, keys, sketch, stars
 from feedmill.curation.near.job import NearReport, find_near
 from feedmill.curation.near.options import NearOptions, chosen_bands, found_share
 from feedmill.jobs.engine import StageUnfinished
@@ -325,4 +325,4 @@ def test_chosen_bands() -> None:
         bands, rows = chosen_bands(threshold)
         assert bands * rows <= 128 and found_share(threshold, bands, rows) >= 0.98
     assert found_share(0.85, *chosen_bands(0.8)) > 0.995
-    assert dumps.MOST_DOCUMENTS == 1 << 32
+    assert adding.MOST_DOCUMENTS == 1 << 32

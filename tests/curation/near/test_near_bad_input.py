@@ -14,7 +14,8 @@ import pytest
 from feedmill.curation.near.job import find_near
 from feedmill.curation.near.options import NearOptions
 from feedmill.errors import FeedmillError
-from feedmill.formats.signatures import read_arrays, read_marker, write_arrays, write_marker
+from feedmill.formats.arrays import write_arrays
+from feedmill.formats.signatures import read_arrays, read_marker, write_marker
 from feedmill.storage import LocalStore
 from helpers.near_copies import make_texts, marked, write_documents
 

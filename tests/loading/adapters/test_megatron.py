@@ -11,7 +11,8 @@ import feedmill as fm
 from feedmill.errors import ConfigError
 from feedmill.formats.tokens.pbin import write_pbin
 from feedmill.loading.adapters.megatron import MegatronDataset, datasets_provider
-from feedmill.planning.packing.packed import PackedPlan, Packing
+from feedmill.planning.packing.options import Packing
+from feedmill.planning.packing.packed import PackedPlan
 from feedmill.planning.plan import Plan
 from feedmill.storage import LocalStore
 from helpers.token_dataset import Tokenized

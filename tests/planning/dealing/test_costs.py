@@ -20,7 +20,8 @@ from feedmill.formats.tokens.pbin import write_pbin
 from feedmill.formats.tokens.windows import WindowDataset
 from feedmill.planning.dealing.costs import Costs
 from feedmill.planning.nodes import Blend, Concat, Leaf, Node, Repeat, Shuffle, Skip, Subset
-from feedmill.planning.packing.packed import PackedPlan, Packing
+from feedmill.planning.packing.options import Packing
+from feedmill.planning.packing.packed import PackedPlan
 from feedmill.planning.plan import Plan
 from feedmill.samples.open import open as open_dataset
 from feedmill.storage import LocalStore

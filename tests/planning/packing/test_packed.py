@@ -16,7 +16,8 @@ from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.loading.loader import Loader
 from feedmill.planning.nodes import Blend, Leaf, Node, Repeat, Shuffle, Subset
 from feedmill.planning.packing import best_fit, windows
-from feedmill.planning.packing.packed import PackedPlan, Packing
+from feedmill.planning.packing.options import Packing
+from feedmill.planning.packing.packed import PackedPlan
 from feedmill.planning.packing.spans import Spans
 from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.recipe import Recipe
@@ -409,7 +410,7 @@ def test_a_recipe_packs(cache: Path) -> None:
 @pytest.mark.parametrize(
     "pack, message",
     [
-        ("{seq_length: 16}", "recipe:7: unknown key 'seq_length'; did you mean 'seq_len'?"),
+        ("{seq_length: 16}", "recipe:7: unknown key 'seq_length' (did you mean 'seq_len'?)"),
         ("{seq_len: 0}", "recipe:7: pack.seq_len: input should be greater than or equal to 1, found 0"),
         ("{seq_len: 8, method: first_fit}", "pack.method: input should be 'best_fit' or 'concat', found 'first_fit'"),
         ("{seq_len: 8, overlap: true}", "'overlap' needs 'method: concat', the method here is best_fit"),

@@ -13,7 +13,8 @@ import pytest
 from feedmill.errors import StorageError
 from feedmill.planning.packing import best_fit as packing
 from feedmill.planning.packing import segments
-from feedmill.planning.packing.packed import PackedPlan, Packing
+from feedmill.planning.packing.options import Packing
+from feedmill.planning.packing.packed import PackedPlan
 from feedmill.planning.packing.segments import load
 from feedmill.planning.plan import Plan
 from helpers.token_dataset import Tokenized

@@ -144,7 +144,7 @@ def test_the_tree_names_the_list() -> None:
         ("[{source: doc, keys: [a]}]", "recipe:3: there is no source 'doc'. Its sources: docs, code"),
         ("[{source: docs, keys: [a]}]", "recipe:3 'a': .*there is no such sample"),
         ("[{source: docs, indices: [100]}]", "recipe:3: .*there is no sample 100"),
-        ("[{source: docs, kes: [a]}]", "unknown key 'kes'; did you mean 'keys'"),
+        ("[{source: docs, kes: [a]}]", "unknown key 'kes' .did you mean 'keys'"),
         ("[{source: docs}]", "a 'source' needs one of them"),
         ("[{keys: [a]}]", "give a position, a range"),
         ("[{positions: [1, 2], since: 3}]", "'since' applies to samples only"),

@@ -123,7 +123,7 @@ TWO = "blend: [{path: docs}, {path: code}]\n"
         ),
         (
             TWO + "stages:\n- {smaples: 3, weights: {docs: 1, code: 1}}",
-            "unknown key 'smaples'; did you mean 'samples'?",
+            "unknown key 'smaples' (did you mean 'samples'?)",
         ),
         (TWO + "stages:\n- {samples: 3, weights: {docs: -1, code: 1}}", "the weight '-1' is negative"),
         (TWO + "stages: []", "stages: list should have at least 1 item"),

@@ -75,7 +75,7 @@ def test_the_longest_beginning_of_a_url_decides():
         ({"s3://b": {"token": "x"}}, "'token' is a secret"),
         ({"s3://b": {"endpoint": "http://me:word@host"}}, "endpoint"),
         ({"s3://b": {"endpoint": "host:9000"}}, "endpoint"),
-        ({"s3://b": {"regoin": "x"}}, "unknown key 'regoin'; did you mean 'region'"),
+        ({"s3://b": {"regoin": "x"}}, "unknown key 'regoin' .did you mean 'region'"),
         ({"s3://b": {"timeout": 0}}, "timeout"),
         ({"b": {"region": "x"}}, "not the URL of a bucket"),
         ({"https://me:word@host/x": {}}, "not the URL of a bucket"),

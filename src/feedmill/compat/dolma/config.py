@@ -8,7 +8,6 @@ is an error with a hint. Interpolation: ``${other.key}``, ``${oc.env:NAME}`` (wi
 from __future__ import annotations
 
 import contextlib
-import difflib
 import glob
 import os
 import re
@@ -17,8 +16,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import orjson
+import typer
 
-from feedmill.errors import ConfigError
+from feedmill.errors import ConfigError, suggestion
 from feedmill.jobs.cores import available_cores
 from feedmill.storage import open_store, split_url
 from feedmill.storage.limits import check_nesting
@@ -81,6 +81,13 @@ def configure(arguments: Sequence[str], file: str | Mapping[str, Any] | None, sc
             )
         else:
             values[name] = list(key.default) if isinstance(key.default, list | tuple) else key.default
+    return values
+
+
+def configured(arguments: Sequence[str], file: str | Mapping[str, Any] | None, schema: Schema) -> dict[str, Any]:
+    """Return the options as `configure` does, and print them as Dolma does."""
+    values = configure(arguments, file, schema)
+    typer.echo(shown(values, file))
     return values
 
 
@@ -149,11 +156,8 @@ def _flattened(tree: Any, schema: Schema, file: str, path: str = "") -> list[tup
         return [(path, tree)]
     parents = {name[:i] for name in schema for i, c in enumerate(name) if c == "."} | {""}
     if path not in parents:
-        near = difflib.get_close_matches(path, schema, 1)
-        hint = f"Did you mean {near[0]!r}? " if near else ""
-        raise ConfigError(
-            f"unknown option {path!r}", file=file, kind="unknown-option", fix=f"{hint}Options are {', '.join(schema)}."
-        )
+        fix = f"{suggestion(path, schema)} Options are {', '.join(schema)}.".strip()
+        raise ConfigError(f"unknown option {path!r}", file=file, kind="unknown-option", fix=fix)
     if tree is None:
         return []
     if not isinstance(tree, Mapping):
@@ -183,10 +187,9 @@ def _options(arguments: Sequence[str], schema: Schema) -> list[tuple[str, Any]]:
             continue
         kind = schema[name].kind if name in schema else TREE
         if kind == TREE:
-            near = difflib.get_close_matches(name, schema, 1)
-            hint = f"Did you mean --{near[0]}? " if near else ""
+            hint = suggestion(f"--{name}", [f"--{known}" for known in schema])
             raise ConfigError(
-                f"unknown option --{name}", kind="unknown-option", fix=f"{hint}See --help for the options."
+                f"unknown option --{name}", kind="unknown-option", fix=f"{hint} See --help for the options.".strip()
             )
         if equals:
             found.append((name, [value] if kind == TEXTS else value))

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import typer
-
-from feedmill.compat.dolma.config import FLAG, NUMBER, REQUIRED, TEXT, TEXTS, WHOLE, Key, configure, shown
+from feedmill.compat.dolma.config import FLAG, NUMBER, REQUIRED, TEXT, TEXTS, WHOLE, Key, configured
 
 SCHEMA = {
     "documents": Key(TEXTS, [], "patterns of document files"),
@@ -47,8 +45,7 @@ def dedupe(arguments: Sequence[str], file: str | Mapping[str, Any] | None, exact
     from feedmill.cli.dedupe import show
     from feedmill.curation.dedupe.job import find_duplicates as run
 
-    values = configure(arguments, file, SCHEMA)
-    typer.echo(shown(values, file))
+    values = configured(arguments, file, SCHEMA)
     if values["dryrun"]:
         return
     options, bloom = read_options(values, exact)

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import typer
-
-from feedmill.compat.dolma.config import FLAG, TEXT, TREE, WHOLE, Key, configure, shown
+from feedmill.compat.dolma.config import FLAG, TEXT, TREE, WHOLE, Key, configured
 
 SCHEMA = {
     "streams": Key(TREE, [], "streams to mix; in the configuration file only"),
@@ -27,8 +25,7 @@ def mix(arguments: Sequence[str], file: str | Mapping[str, Any] | None, exact: b
     from feedmill.curation.mix.config import read_config
     from feedmill.curation.mix.job import mix as run
 
-    values = configure(arguments, file, SCHEMA)
-    typer.echo(shown(values, file))
+    values = configured(arguments, file, SCHEMA)
     config = read_config(
         {name: values[name] for name in ("streams", "shuffle", "allow_stale", "allow_missing")}, dolma=True, exact=exact
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from feedmill.compat.dolma.config import FLAG, REQUIRED, TEXT, TREE, WHOLE, Key, configure, shown
+from feedmill.compat.dolma.config import FLAG, REQUIRED, TEXT, TREE, WHOLE, Key, configured
 from feedmill.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -29,8 +29,7 @@ SCHEMA = {
 
 def reshard(arguments: Sequence[str], file: str | Mapping[str, Any] | None, exact: bool) -> None:  # noqa: ARG001
     """Sample and distribute token files, as Dolma does."""
-    values = configure(arguments, file, SCHEMA)
-    typer.echo(shown(values, file))
+    values = configured(arguments, file, SCHEMA)
     if not values["dryrun"]:
         show(run(values))
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import typer
 
-from feedmill.compat.dolma.config import FLAG, TEXT, TEXTS, WHOLE, Key, configure, shown
+from feedmill.compat.dolma.config import FLAG, TEXT, TEXTS, WHOLE, Key, configured
 from feedmill.compat.dolma.patterns import with_files
 from feedmill.errors import ConfigError
 
@@ -30,8 +30,7 @@ def stat(arguments: Sequence[str], file: str | None, exact: bool) -> None:
     from feedmill.curation.dolma_stat import shown as classes
     from feedmill.curation.dolma_stat import summarize, write_summaries
 
-    values = configure(arguments, file, SCHEMA)
-    typer.echo(shown(values, file))
+    values = configured(arguments, file, SCHEMA)
     if not values["attributes"]:
         raise ConfigError("attributes is missing", kind="missing-option", fix="Add patterns with --attributes.")
     summaries = summarize(

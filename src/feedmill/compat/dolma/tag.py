@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import typer
 
-from feedmill.compat.dolma.config import FLAG, TEXT, TEXTS, WHOLE, Key, configure, shown
+from feedmill.compat.dolma.config import FLAG, TEXT, TEXTS, WHOLE, Key, configure, configured
 
 SCHEMA = {
     "documents": Key(TEXTS, [], "patterns of document files"),
@@ -34,8 +34,7 @@ def tag(arguments: Sequence[str], file: str | None, exact: bool) -> None:
     from feedmill.cli.tag import show
     from feedmill.curation.tag import tag as run
 
-    values = configure(arguments, file, SCHEMA)
-    typer.echo(shown(values, file))
+    values = configured(arguments, file, SCHEMA)
     if values["dryrun"]:
         return
     if values["profile.enable"]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from feedmill.cli.output import counted, facts, human_size
-from feedmill.compat.dolma.config import FLAG, TEXT, TEXTS, WHOLE, Key, configure, shown
+from feedmill.compat.dolma.config import FLAG, TEXT, TEXTS, WHOLE, Key, configured
 from feedmill.compat.dolma.patterns import with_files
 from feedmill.errors import ConfigError
 
@@ -56,8 +56,7 @@ def tokens(arguments: Sequence[str], file: str | Mapping[str, Any] | None, exact
     from feedmill.tokens.dolma_output import GroupedOptions, tokenize_grouped
     from feedmill.tokens.mixing_order import Ring
 
-    values = configure(arguments, file, SCHEMA)
-    typer.echo(shown(values, file))
+    values = configured(arguments, file, SCHEMA)
     files = _files(values["documents"])
     if values["dryrun"]:
         return

@@ -109,8 +109,10 @@ def pack_encoded_data(
         raise typer.Exit(1)
 
 
-@data.command("create_shuffled_dataset_chunk")
-def create_shuffled_dataset_chunk(
+@data.command("create_shuffled_dataset_chunk", help="Shuffle one chunk of every .pbin of a list into one .pbin.")
+@data.command("create_shuffled_jsonl_chunk", help="Shuffle one chunk of every JSONL file of a list into one.")
+def create_shuffled_chunk(
+    context: typer.Context,
     input_file_list_path: FileList,
     input_data_root_path: Root,
     output_chunk_file_path: Output,
@@ -119,24 +121,18 @@ def create_shuffled_dataset_chunk(
     file_existence_policy: ExistencePolicy = Policy.error,
     global_seed: GlobalSeed = None,
 ) -> None:
-    """Shuffle one chunk of every .pbin of a list into one .pbin."""
-    inputs = _listed(input_file_list_path, input_data_root_path, ".pbin")
-    _chunk(inputs, output_chunk_file_path, chunk_id, num_chunks, file_existence_policy, global_seed)
+    """Shuffle one chunk of every file of a list into one file; the command decides the kind of the files."""
+    from feedmill.tokens.shuffle import shuffle_chunk
 
-
-@data.command("create_shuffled_jsonl_chunk")
-def create_shuffled_jsonl_chunk(
-    input_file_list_path: FileList,
-    input_data_root_path: Root,
-    output_chunk_file_path: Output,
-    chunk_id: Chunk,
-    num_chunks: Chunks,
-    file_existence_policy: ExistencePolicy = Policy.error,
-    global_seed: GlobalSeed = None,
-) -> None:
-    """Shuffle one chunk of every JSONL file of a list into one JSONL file."""
-    inputs = _listed(input_file_list_path, input_data_root_path, ".jsonl")
-    _chunk(inputs, output_chunk_file_path, chunk_id, num_chunks, file_existence_policy, global_seed)
+    suffix = ".jsonl" if context.info_name == "create_shuffled_jsonl_chunk" else ".pbin"
+    inputs = _listed(input_file_list_path, input_data_root_path, suffix)
+    target, overwrite = output_chunk_file_path, file_existence_policy == Policy.override
+    if not _left_alone(target, file_existence_policy):
+        show(
+            shuffle_chunk(
+                inputs, target, chunk=chunk_id, chunks=num_chunks, global_seed=global_seed, overwrite=overwrite
+            )
+        )
 
 
 @data.command("merge_packed_data")
@@ -190,14 +186,6 @@ def prepare_instruction_tuning_data(
 
     for part in prepare(config_file_path):
         typer.echo(f"{part.path}: {part.lines:,} lines" + (f", packed as {part.packed}" if part.packed else ""))
-
-
-def _chunk(inputs: list[str], output: str, chunk: int, chunks: int, policy: Policy, seed: int | None) -> None:
-    from feedmill.tokens.shuffle import shuffle_chunk
-
-    if not _left_alone(output, policy):
-        overwrite = policy == Policy.override
-        show(shuffle_chunk(inputs, output, chunk=chunk, chunks=chunks, global_seed=seed, overwrite=overwrite))
 
 
 def _shuffle(source: str, output: str, policy: Policy, seed: int | None, allow_empty: bool) -> None:

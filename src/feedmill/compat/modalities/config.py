@@ -15,12 +15,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any, NoReturn
 
 import yaml
 
-from feedmill.errors import ConfigError
+from feedmill.errors import ConfigError, misspelled
 from feedmill.formats import yamls
 from feedmill.jobs.cores import available_cores
 from feedmill.storage import open_store, split_url
@@ -195,13 +194,9 @@ def check_spelling(values: Mapping[str, Any], known: Sequence[str], name: str, w
 
     Other unknown keys are ignored, as in Modalities: references may use them.
     """
-    missing = [key for key in known if key not in values]
-    for key in values:
-        near = [] if key in known else get_close_matches(str(key), missing, n=1, cutoff=0.8)
-        if near:
-            raise ConfigError(
-                f"unknown key {key!r} in {name!r}", file=where, kind="bad-config", fix=f"Did you mean {near[0]!r}?"
-            )
+    wrong = misspelled(values, known)
+    if wrong is not None:
+        raise ConfigError(f"unknown key {wrong[0]!r} in {name!r}", file=where, kind="bad-config", fix=wrong[1])
 
 
 def text_of(values: Mapping[str, Any], key: str, where: str) -> str:

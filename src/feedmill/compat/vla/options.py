@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from feedmill.errors import ConfigError
+from feedmill.errors import ConfigError, did_you_mean
 from feedmill.formats.yamls import read_settings
 from feedmill.planning.dialects.vla import as_list
 from feedmill.samples.robotics.relative import PoseGroup, pose_groups
-from feedmill.samples.types import did_you_mean
 from feedmill.storage import open_store, split_url
 
 

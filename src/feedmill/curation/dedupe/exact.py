@@ -106,11 +106,6 @@ def scan(task: DedupeTask, workers: int = 1) -> Scanned:
     return scan_file(task, task.fingerprint, _Hashes(documents), workers=workers, preload=preload)
 
 
-def _segment(task: DedupeTask, number: int) -> str:
-    """Return the name of a segment, which decides its content: a killed run on other documents may still write."""
-    return f"{task.fingerprint}-{number:05d}"
-
-
 @dataclass(slots=True)
 class _Hashes:
     """Hashes of the keys of a segment, ordered by their first bits."""

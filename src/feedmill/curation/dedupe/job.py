@@ -52,10 +52,6 @@ class DedupeReport(JobReport):
     fill: float | None = None
     warnings: list[str] = field(default_factory=list)
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return the report as plain data."""
-        return {**{name: getattr(self, name) for name in self.__slots__}, "dry_run": self.planned()}
-
 
 def find_duplicates(
     documents: Sequence[str],

@@ -11,6 +11,7 @@ import orjson
 
 from feedmill.curation.dedupe.options import DOCUMENTS, DedupeOptions
 from feedmill.curation.dedupe.units import NO_KEY
+from feedmill.kernels.bounds import bounds_of
 from feedmill.kernels.jsonl import spanrows
 
 Ints = npt.NDArray[np.int64]
@@ -88,8 +89,7 @@ def _scores(bounds: Ints, found: npt.NDArray[np.bool_], options: DedupeOptions) 
     if options.ngram == 0:
         flagged = np.flatnonzero(found)  # one key each
         return flagged, np.zeros(len(flagged), np.int64), [b"1"]
-    sums = np.zeros(len(found) + 1, np.int64)
-    np.cumsum(found, out=sums[1:])
+    sums = bounds_of(found)
     used = bounds[1] - bounds[0]
     share = (sums[bounds[1]] - sums[bounds[0]]).astype(np.float32) / np.maximum(used, 1).astype(np.float32)
     flagged = np.flatnonzero((used > 0) & (share >= np.float32(options.threshold)))

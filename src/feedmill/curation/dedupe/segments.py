@@ -35,6 +35,7 @@ from feedmill.documents.lines import read_blocks
 from feedmill.formats.documents import write_lines
 from feedmill.jobs.run import Policy, run
 from feedmill.jobs.threads import ahead
+from feedmill.kernels.bounds import bounds_of
 from feedmill.storage import open_store, split_url
 from feedmill.storage.codec import compression
 
@@ -241,8 +242,7 @@ def found_name(work: str, whole: str, low: int, high: int) -> str:
 
 def write_answers(path: str, sizes: Sequence[int], found: Iterator[Bools]) -> None:
     """Write which keys of a range were seen; `sizes` are the numbers of keys of each file."""
-    starts = np.zeros(len(sizes) + 1, np.int64)
-    np.cumsum(sizes, out=starts[1:])
+    starts = bounds_of(sizes)
     with put(path) as f:
         f.write((starts + starts.nbytes).tobytes())
         for one in found:

@@ -8,7 +8,7 @@ from feedmill.curation.attribute_set import fingerprint
 from feedmill.curation.dedupe.options import DedupeOptions
 from feedmill.documents.file import DocumentFile
 
-_HASHES = "xxh3-parts"
+_HASHES = "xxh3-arrays"
 """Hash of files and layout of the work folder. It is part of the fingerprint, so that unfinished work of versions with
 others is not reused."""
 

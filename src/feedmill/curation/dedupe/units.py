@@ -14,10 +14,10 @@ from feedmill.curation.dedupe.options import DOCUMENTS, DedupeOptions
 from feedmill.documents.rows import bad_row, dump, ids_of, is_blank, load, parse_texts
 from feedmill.errors import DataError
 from feedmill.formats.documents import rows_of
+from feedmill.kernels.bounds import bounds_of
 from feedmill.kernels.text.paragraphs import CHARACTERS, DOLMA
 
 Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 EMPTY_LIST, NO_KEY = 0, 1
 """Attribute of a row without duplicates: an empty list, or no attribute."""
 
@@ -77,8 +77,7 @@ def read_units(lines: bytes, options: DedupeOptions, file: str, first: int) -> U
 def _joined(texts: list[str]) -> tuple[npt.NDArray[np.uint8], Ints]:
     """Return the concatenated texts as UTF-8, and the offset of each, int64[n + 1]."""
     encoded = [text.encode() for text in texts]
-    offsets = np.zeros(len(texts) + 1, np.int64)
-    np.cumsum([len(text) for text in encoded], out=offsets[1:])
+    offsets = bounds_of([len(text) for text in encoded])
     # The padding keeps the array from being empty.
     return np.frombuffer(b"".join(encoded) + bytes(8), np.uint8), offsets
 

@@ -1,16 +1,14 @@
 """Temporary files of an exact run: arrays and markers, on a disk or in an object store, deleted at the end.
 
-A file is published when it is complete, so a killed run finds its finished work again. Files are synced to disk only if
-other machines read them or the system has no boot id. Otherwise the job discards work from before the last boot
-(`feedmill.jobs.work`).
+Files are synced to disk only if other machines read them or the system has no boot id. Otherwise the job discards work
+from before the last boot (`feedmill.jobs.work`).
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from contextlib import AbstractContextManager
 from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
@@ -18,36 +16,21 @@ import numpy.typing as npt
 import orjson
 
 from feedmill.errors import NotFound, StorageError
+from feedmill.formats.arrays import Arrays, pack_arrays, unpack_arrays
 from feedmill.jobs.engine import is_shared
 from feedmill.jobs.threads import ordered_map
 from feedmill.jobs.unfinished import boot
-from feedmill.storage import Store, open_store, split_url
+from feedmill.jobs.unit_files import stored, write_unit
 from feedmill.storage.os_errors import storage_error
-from feedmill.storage.staging import make_folder, staged
 
-_ALIGN, _HEAD = 64, 1 << 12
-"""Alignment of arrays; bytes that contain the line of JSON of a file."""
 _AT_ONCE = 16
 """Number of files read concurrently from an object store."""
 Result = TypeVar("Result")
 
 
-@lru_cache(maxsize=8)
-def _store(url: str) -> Store:
-    return open_store(url)
-
-
-def _object(path: str) -> tuple[Store, str] | None:
-    """Return the store and the name of a file in an object store; None for a file on a disk."""
-    if "://" not in path:
-        return None
-    folder, name = split_url(path)
-    return _store(folder), name
-
-
 def is_there(path: str) -> bool:
     """Return whether a file was published."""
-    found = _object(path)
+    found = stored(path)
     return os.path.exists(path) if found is None else found[0].exists(found[1])
 
 
@@ -62,7 +45,7 @@ def get_slices(path: str, spans: Sequence[tuple[int, int]], out: npt.NDArray[Any
     Raises:
         StorageError: the file cannot be read, or is too short.
     """
-    size, remote = out[:1].nbytes, _object(path)
+    size, remote = out[:1].nbytes, stored(path)
     whole = out.reshape(-1).view(np.uint8).data
     wanted = [(low, high) for low, high in spans if high > low]
     if remote is not None:
@@ -89,7 +72,7 @@ def get_slices(path: str, spans: Sequence[tuple[int, int]], out: npt.NDArray[Any
 
 def size_of(path: str) -> int:
     """Return the size of a file in bytes. Raises `StorageError`."""
-    remote = _object(path)
+    remote = stored(path)
     try:
         return os.path.getsize(path) if remote is None else remote[0].stat(remote[1]).size
     except OSError as error:
@@ -102,25 +85,9 @@ def of_each(function: Callable[[int], Result], count: int, folder: str) -> Itera
     return ordered_map(function, range(count), workers=workers, in_flight=2 * _AT_ONCE)
 
 
-@contextlib.contextmanager
-def put(path: str) -> Iterator[BinaryIO]:
+def put(path: str) -> AbstractContextManager[BinaryIO]:
     """Open a file that is published as `path` when the block ends without an error. Raises `StorageError`."""
-    found = _object(path)
-    if found is not None:
-        with found[0].write(found[1]) as f:
-            yield f
-        return
-    try:
-        make_folder(os.path.dirname(path))
-        with staged(path) as beside:
-            with open(beside, "wb") as f:
-                yield f
-                if is_shared() or not boot():
-                    f.flush()
-                    os.fsync(f.fileno())
-            os.replace(beside, path)
-    except OSError as error:
-        raise storage_error(error, path) from None
+    return write_unit(path, synced=is_shared() or not boot())
 
 
 def put_marker(path: str, value: Mapping[str, Any]) -> None:
@@ -131,7 +98,7 @@ def put_marker(path: str, value: Mapping[str, Any]) -> None:
 
 def get_marker(path: str) -> dict[str, Any] | None:
     """Return the value of a marker, or None if it is missing or invalid."""
-    remote = _object(path)
+    remote = stored(path)
     try:
         if remote is not None:
             found = orjson.loads(remote[0].read(remote[1]))
@@ -146,45 +113,17 @@ def get_marker(path: str) -> dict[str, Any] | None:
 
 
 def put_arrays(path: str, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-    """Write arrays by name: a line of JSON with the type, shape and offset of each, then their bytes."""
-    places, at = {}, 0
-    for name, array in arrays.items():
-        places[name] = (array.dtype.str, array.shape, at)
-        at += -(-array.nbytes // _ALIGN) * _ALIGN
-    head = orjson.dumps(places) + b"\n"
+    """Write a file of named arrays."""
     with put(path) as f:
-        f.write(head)
-        for array in arrays.values():
-            f.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-            f.write(bytes(-array.nbytes % _ALIGN))
+        pack_arrays(f, arrays)
 
 
-def get_arrays(path: str, *names: str) -> dict[str, npt.NDArray[Any]]:
-    """Return the named arrays of a file, or all if none are named."""
-    remote = _object(path)
-    if remote is not None:
-        return _remote_arrays(*remote, names)
+def get_arrays(path: str) -> Arrays:
+    """Return the arrays of a file. Raises `StorageError` if it is corrupt."""
+    remote = stored(path)
     try:
-        with open(path, "rb") as f:
-            head = f.readline()
-            found = {}
-            for name, (kind, shape, at) in orjson.loads(head).items():
-                if not names or name in names:
-                    f.seek(len(head) + at)
-                    found[name] = np.fromfile(f, kind, int(np.prod(shape))).reshape(shape)
-            return found
+        return unpack_arrays(np.fromfile(path, np.uint8) if remote is None else bytearray(remote[0].read(remote[1])))
     except OSError as error:
         raise storage_error(error, path) from None
-
-
-def _remote_arrays(store: Store, name: str, names: Sequence[str]) -> dict[str, npt.NDArray[Any]]:
-    """Return arrays of a file in an object store: one request for its head, one for all of them."""
-    head = store.read(name, 0, min(_HEAD, store.stat(name).size))
-    line = head[: head.index(b"\n") + 1]
-    places = {n: place for n, place in orjson.loads(line).items() if not names or n in names}
-    sizes = [np.dtype(kind).itemsize * int(np.prod(shape)) for kind, shape, _ in places.values()]
-    parts = store.read_ranges(name, [len(line) + at for _, _, at in places.values()], sizes)
-    return {
-        name: np.frombuffer(bytearray(data), kind).reshape(shape)
-        for (name, (kind, shape, _)), data in zip(places.items(), parts, strict=True)
-    }
+    except ValueError as error:
+        raise StorageError(f"the work of an interrupted run is damaged: {error}", file=path, kind="truncated") from None

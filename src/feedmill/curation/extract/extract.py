@@ -67,10 +67,6 @@ class ExtractReport(JobReport):
     attributes: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return plain data, for ``--json``."""
-        return {**vars(self), "dry_run": self.planned(), "left_out": self.left_out.as_dict()}
-
 
 @can_run_dry
 def extract(

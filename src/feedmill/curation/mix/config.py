@@ -8,7 +8,6 @@ writes the documents in random order.
 from __future__ import annotations
 
 import contextlib
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +15,7 @@ from typing import Any
 from feedmill.curation.jsonpath import compile_path
 from feedmill.curation.mix.limits import Limit, preset
 from feedmill.documents.jq import compile_jq
-from feedmill.errors import ConfigError
+from feedmill.errors import ConfigError, suggestion
 from feedmill.storage.codec import KINDS
 
 JSONPATH, JQ = "jsonpath", "jq"
@@ -262,8 +261,7 @@ class _Reader:
     def end(self, *ignored: str) -> None:
         for key in self.rest:
             if key not in ignored:
-                near = difflib.get_close_matches(str(key), self.known, 1)
-                hint = f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(self.known)}."
+                hint = suggestion(str(key), self.known, f"Known: {', '.join(self.known)}.")
                 raise _bad(f"unknown option {self.at(str(key))}", hint)
 
 

@@ -7,14 +7,13 @@ that no row has is an error, as for all rules.
 
 from __future__ import annotations
 
-import difflib
 import operator
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from feedmill.errors import ConfigError
+from feedmill.errors import ConfigError, suggestion
 
 _TESTS: dict[str, Callable[[float, float], bool]] = {
     ">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt, "==": operator.eq, "!=": operator.ne
@@ -113,10 +112,10 @@ def _number(value: Any) -> bool:
 def preset(name: str, where: str) -> tuple[str, ...]:
     """Return the rules of a preset. Raises `ConfigError` if there is none of this name."""
     if name not in PRESETS:
-        near = difflib.get_close_matches(name, PRESETS, 1)
-        hint = f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(PRESETS)}."
         raise ConfigError(
-            f"{where} names the preset {name[:40]!r}, which does not exist", kind="bad-mix-config", fix=hint
+            f"{where} names the preset {name[:40]!r}, which does not exist",
+            kind="bad-mix-config",
+            fix=suggestion(name, PRESETS, f"Known: {', '.join(PRESETS)}."),
         )
     return PRESETS[name]
 

@@ -7,7 +7,6 @@ rows have all names and no more rows are read. For a name that does not exist, a
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
@@ -27,7 +26,7 @@ from feedmill.documents.file import DocumentFile
 from feedmill.documents.jq.mentions import named_below as named_by_jq
 from feedmill.documents.lines import read_blocks
 from feedmill.documents.rows import REFUSED
-from feedmill.errors import ConfigError
+from feedmill.errors import ConfigError, suggestion
 from feedmill.formats.documents import ATTRIBUTES, read_lines, rows_of
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run
@@ -106,7 +105,7 @@ def check_names(stream: Stream, files: Sequence[DocumentFile], workers: int | No
     if unknown and not bare:  # a set without record and attributes can be one of duplicates that found none
         for one in sets.values():
             seen |= one.names if one is not None else frozenset()
-        near = {name: difflib.get_close_matches(name, sorted(seen), 3, 0.75) for name in unknown}
+        near = {name: suggestion(name, sorted(seen), most=3, cutoff=0.75) for name in unknown}
         # Documents with attributes of their own may lack one: filters written for Dolma test for that.
         for name in unknown:
             if stream.attributes or near[name]:
@@ -223,11 +222,9 @@ def kinds(tagger: str) -> tuple[str, ...] | None:
     return tuple(attribute_name("", "x", kind).removeprefix("x__") for kind in found)
 
 
-def _unknown(stream: Stream, name: str, expression: str, near: list[str], seen: set[str]) -> ConfigError:
+def _unknown(stream: Stream, name: str, expression: str, hint: str, seen: set[str]) -> ConfigError:
     sets = ", ".join(stream.attributes) or "none is named in 'attributes'"
-    if near:
-        hint = f"Did you mean {' or '.join(map(repr, near))}?"
-    else:
+    if not hint:
         shown = sorted(seen)[:10]
         hint = f"Found: {', '.join(shown)}{', ...' if len(seen) > 10 else ''}." if seen else "No attributes were found."
     return ConfigError(

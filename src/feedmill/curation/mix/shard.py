@@ -22,9 +22,10 @@ from feedmill.documents.file import DocumentFile
 from feedmill.documents.jq import JqError
 from feedmill.documents.lineage.runs import Runs
 from feedmill.documents.lineage.sidecar import Origins
-from feedmill.documents.rows import dump, dump_lines, uncollected
+from feedmill.documents.rows import dump, dump_lines
 from feedmill.errors import DataError, FeedmillError
 from feedmill.formats.documents import write_lines
+from feedmill.jobs.garbage import uncollected
 from feedmill.jobs.run import Policy, run
 from feedmill.jobs.threads import ordered_map
 from feedmill.storage import LocalStore, open_store

@@ -21,7 +21,8 @@ from feedmill.curation.near.graph import NODES, Ranges
 from feedmill.curation.near.options import LONGEST
 from feedmill.curation.near.stars import Graph, Stage, connected, contracted, read_edges
 from feedmill.curation.near.view import Ints, View, clusters_name
-from feedmill.formats.signatures import read_arrays, write_arrays
+from feedmill.formats.arrays import write_arrays
+from feedmill.formats.signatures import read_arrays
 
 
 def find_clusters(

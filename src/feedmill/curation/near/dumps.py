@@ -1,4 +1,4 @@
-"""Folder of signatures: read its dumps, add a dump, and remove unfinished work of interrupted runs.
+"""Folder of signatures: read its dumps, and remove unfinished work of interrupted runs.
 
 A dump is the set of files that one run added to the folder.
 """
@@ -7,20 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-import msgspec
-
-from feedmill.curation.attribute_set import fingerprint
-from feedmill.curation.near import join, keys, sketch
-from feedmill.curation.near.cluster import find_clusters
 from feedmill.curation.near.options import NearOptions
-from feedmill.curation.near.parallel import spread, spread_files
 from feedmill.curation.near.view import WORK, open_view
-from feedmill.documents.file import DocumentFile
 from feedmill.errors import ConfigError, FeedmillError, NotFound
 from feedmill.formats.signatures import (
     FIRST_VERSION,
@@ -33,29 +25,9 @@ from feedmill.formats.signatures import (
     write_record,
 )
 from feedmill.jobs.dry_run import active
-from feedmill.jobs.engine import Where, is_alone
-from feedmill.jobs.progress import Progress
+from feedmill.jobs.engine import is_alone
 from feedmill.storage import Entry, LocalStore, Store, open_store
 from feedmill.storage.staging import TEMPORARY_SUFFIX
-
-if TYPE_CHECKING:
-    from feedmill.curation.near.job import NearReport
-
-MOST_DOCUMENTS = 1 << 32
-"""A dump has fewer documents than this."""
-
-
-class _Found(msgspec.Struct):
-    """Fields of `NearReport` that the record of a dump stores."""
-
-    added: int
-    empty: int
-    candidates: int
-    left_out: int
-    clusters: int
-    sizes: dict[str, int]
-    largest: list[dict[str, Any]]
-    warnings: list[str]
 
 
 class Place(NamedTuple):
@@ -104,17 +76,17 @@ class Dumps:
             return  # other parts may be writing
         prints = {file["print"] for record in self.records for file in record["files"]} | keep
         folders = {record["folder"].rpartition("/")[2] for record in self.records} | keep
-        for name in _names(self.store, "segments"):
+        for name in names_in(self.store, "segments"):
             of = name.partition("-")[0].removesuffix(".json")
             done = name.endswith(".json") and of not in keep  # the dump's record says the same, and is synced
             if name.endswith(TEMPORARY_SUFFIX) or of not in prints or done:
                 self._remove(f"segments/{name}")
-        for name in _names(self.store, "dumps"):
+        for name in names_in(self.store, "dumps"):
             if name not in folders:
                 self._remove(f"dumps/{name}")
         for folder in ("", *(f"dumps/{name}/" for name in folders)):
             done = folder != "" and os.path.basename(folder[:-1]) not in keep
-            for name in _names(self.store, folder):
+            for name in names_in(self.store, folder):
                 if name.endswith(TEMPORARY_SUFFIX) or (done and name == WORK):
                     self._remove(f"{folder}{name}")
         if not keep:
@@ -184,7 +156,7 @@ def _refuse_others(store: Store) -> None:
 
     Unfinished work is found and removed by its path, so a user's own folder ``dumps/`` would be deleted.
     """
-    there = [name for name in _names(store) if name != LOCK and not name.endswith(TEMPORARY_SUFFIX)]
+    there = [name for name in names_in(store) if name != LOCK and not name.endswith(TEMPORARY_SUFFIX)]
     if there and not store.exists(RECORD):  # checked after listing: it is the first file of a folder of signatures
         raise ConfigError(
             f"the folder contains files but no signatures: {', '.join(there[:3])}",
@@ -215,181 +187,7 @@ def _agree(store: Store, options: NearOptions) -> None:
         )
 
 
-def add_dump(
-    dumps: Dumps,
-    files: Sequence[DocumentFile],
-    options: NearOptions,
-    report: NearReport,
-    run: str,
-    recorded: bool,
-    workers: int | None,
-    progress: bool | None,
-) -> None:
-    """Sign the files that are not in the folder yet, find similar documents, and add the files as a dump.
-
-    If the folder has all files, no dump is added. Finished work of an interrupted run is reused.
-
-    Args:
-        report: Receives the results.
-        run: Fingerprint of the run. If the same run added the last dump but did not finish, its results are reported.
-
-    Raises:
-        ConfigError: A file changed after it was added.
-        DataError: A row is invalid.
-    """
-    tasks = _unknown(dumps, files, options)
-    keep = frozenset(task.fingerprint for task in tasks)
-    before = len(report.warnings)
-    if tasks:
-        plan = _plan_print(dumps, tasks)
-        dumps.forget_work(keep | {plan})
-        sizes = [task.file.size for task in tasks]
-        with Progress.of_files("reading", sizes, progress) as bar:
-            where = Where("reading", plan, dumps.store, last=False)
-            sketched = spread_files(sketch.sketch, tasks, sizes, workers=workers, progress=bar, where=where)
-        record = _plan(dumps, tasks, sketched, plan)
-        _warn_of_copies(dumps, record, report)
-        write_record(dumps.store, f"{record['folder']}/plan.json", record)
-        pairs = _compare(dumps, record, options, report, workers, progress)
-        view = open_view(dumps.folder, len(dumps.records), record["folder"])
-        stage = partial(_stage, dumps, record, workers, progress)
-        found, size = find_clusters(dumps.folder, view, list(pairs), list(pairs.values()), options.keep, stage)
-        for name, value in found.items():
-            setattr(report, name, value)
-        if size:
-            record["clusters"] = size
-            write_record(dumps.store, RECORD, {"version": VERSION, "options": options.signature()})
-        report.added, report.empty = record["rows"], sum(one.empty for one in sketched)
-        results = {name: getattr(report, name) for name in _Found.__struct_fields__}
-        record |= {"run": run, "found": {**results, "warnings": report.warnings[before:]}}
-        write_record(dumps.store, dump_name(len(dumps.records)), record)
-        dumps.records.append(record)
-    elif not recorded and dumps.records and dumps.records[-1].get("run") == run:  # killed after it added the dump
-        for name, value in _found(dumps).items():
-            setattr(report, name, [*report.warnings, *value] if name == "warnings" else value)
-    report.known = dumps.documents
-
-
-def _found(dumps: Dumps) -> dict[str, Any]:
-    """Return the results of the run that added the last dump."""
-    try:
-        return msgspec.structs.asdict(msgspec.convert(dumps.records[-1].get("found"), _Found))
-    except msgspec.ValidationError as error:
-        raise damaged(dumps.store, dump_name(len(dumps.records) - 1), str(error)) from None
-
-
-def _unknown(dumps: Dumps, files: Sequence[DocumentFile], options: NearOptions) -> list[sketch.SketchTask]:
-    known, tasks = dumps.known(), []
-    for file in files:
-        task = sketch.SketchTask(file, options, dumps.folder)
-        place = known.get(task.location)
-        if place is None:
-            tasks.append(task)
-        elif place.record["print"] != task.fingerprint:
-            raise ConfigError(
-                "the file has changed since its signatures were made: earlier decisions cannot be changed",
-                file=file.name,
-                kind="changed-documents",
-                fix="Put new documents into a new file, or make new signatures in another folder.",
-            )
-    return tasks
-
-
-def _plan_print(dumps: Dumps, tasks: Sequence[sketch.SketchTask]) -> str:
-    before = [record["print"] for record in dumps.records]
-    return fingerprint(before, [task.fingerprint for task in tasks], tasks[0].options.signature())
-
-
-def _plan(
-    dumps: Dumps, tasks: Sequence[sketch.SketchTask], sketched: Sequence[sketch.Sketched], plan: str
-) -> dict[str, Any]:
-    """Return the record of the dump to add."""
-    files = [
-        {
-            "location": task.location,
-            "name": task.file.name,
-            "size": task.file.size,
-            "version": task.file.version,
-            "print": task.fingerprint,
-            "rows": one.rows,
-            "ids": one.ids,
-            "digest": one.digest,
-            "xxh3": one.xxh3,
-            "segments": one.segments,
-        }
-        for task, one in zip(tasks, sketched, strict=True)
-    ]
-    rows = sum(one.rows for one in sketched)
-    if rows >= MOST_DOCUMENTS:
-        raise ConfigError(
-            f"too many documents for one run: {rows:,}", fix="Add them in several runs, with --signatures."
-        )
-    return {"first": dumps.documents, "rows": rows, "print": plan, "folder": f"dumps/{plan}", "files": files}
-
-
-def _warn_of_copies(dumps: Dumps, record: dict[str, Any], report: NearReport) -> None:
-    digests = {file["digest"]: file["location"] for old in dumps.records for file in old["files"] if file["rows"]}
-    for file in record["files"]:
-        if file["digest"] in digests:
-            report.warnings.append(
-                f"{file['name']} has the documents of {digests[file['digest']]}: all of them count as duplicates."
-                " If the file was moved, make new signatures in another folder"
-            )
-
-
-def _compare(
-    dumps: Dumps,
-    record: dict[str, Any],
-    options: NearOptions,
-    report: NearReport,
-    workers: int | None,
-    progress: bool | None,
-) -> dict[str, int]:
-    """Compare the new documents. Return the path of each result, and its number of similar pairs."""
-    parts, bands = join.ranges(record["rows"]), options.shape[0]
-    place, files = (dumps.folder, len(dumps.records), record["folder"]), 0
-    if len(parts) > 1:
-        bounds = tuple(high for _, high in parts)
-        segments = keys.groups(open_view(*place), bands)
-        ordering = [keys.KeysTask(*place, n, low, high, bands, bounds) for n, (low, high) in enumerate(segments)]
-        files = len(list(_stage(dumps, record, workers, progress, keys.order_keys, ordering, "ordering")))
-    tasks = [
-        join.JoinTask(*place, options.threshold, band, part, low, high, files)
-        for band in range(bands)
-        for part, (low, high) in enumerate(parts)
-    ]
-    pairs = {}
-    with Progress("comparing", len(tasks), "bands", progress) as bar:
-        where = Where("comparing", record["print"], dumps.store, last=False)
-        for task, one in zip(tasks, spread(join.join, tasks, workers, bar, where), strict=True):
-            pairs[task.path] = one.edges
-            report.candidates += one.candidates
-            report.left_out += one.left_out
-    if report.left_out:
-        report.warnings.append(
-            f"up to {report.left_out:,} pairs of documents were not compared: their keys are shared by thousands of"
-            " documents. Use more rows or longer shingles to get smaller groups"
-        )
-    return pairs
-
-
-def _stage(
-    dumps: Dumps,
-    record: dict[str, Any],
-    workers: int | None,
-    progress: bool | None,
-    function: Callable[[Any], Any],
-    tasks: Sequence[Any],
-    name: str,
-) -> Iterator[Any]:
-    """Yield the results of a stage whose files are needed only until the dump is recorded. `name`: word and number."""
-    word = name.partition(" ")[0]
-    with Progress(word, len(tasks), "files", progress) as bar:
-        where = Where(word, fingerprint(record["print"], name), dumps.store, last=False)
-        yield from spread(function, tasks, workers, bar, where)
-
-
-def _names(store: Store, folder: str = "") -> list[str]:
+def names_in(store: Store, folder: str = "") -> list[str]:
     """Return the names directly in a folder, sorted."""
     if isinstance(store, LocalStore):
         try:

@@ -11,8 +11,9 @@ import orjson
 from feedmill.curation.attribute_set import fingerprint
 from feedmill.curation.near.view import View, open_view
 from feedmill.documents.file import DocumentFile
+from feedmill.formats.arrays import Arrays
 from feedmill.formats.documents import write_lines
-from feedmill.formats.signatures import Arrays, read_marker, write_marker
+from feedmill.formats.signatures import read_marker, write_marker
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.curation.near.view import Ints
-from feedmill.formats.signatures import read_arrays, write_arrays
+from feedmill.formats.arrays import write_arrays
+from feedmill.formats.signatures import read_arrays
 from feedmill.storage import Store
 
 NODES = 8 << 20

@@ -10,7 +10,8 @@ from feedmill.curation.attribute_set import fingerprint, read_manifest, set_stor
 from feedmill.curation.dry_run import plan_set, read_first
 from feedmill.curation.manifest_entries import entry, record, recorded
 from feedmill.curation.near import finish as finishing
-from feedmill.curation.near.dumps import Dumps, add_dump, open_dumps, refuse_other_signatures, tidy_signatures
+from feedmill.curation.near.adding import add_dump
+from feedmill.curation.near.dumps import Dumps, open_dumps, refuse_other_signatures, tidy_signatures
 from feedmill.curation.near.options import NearOptions
 from feedmill.curation.near.parallel import spread
 from feedmill.documents.file import DocumentFile, by_folder
@@ -61,11 +62,6 @@ class NearReport(JobReport):
     known: int = 0
     skipped: bool = False
     warnings: list[str] = field(default_factory=list)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the report as plain data."""
-        plain = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "dry_run"}
-        return {**plain, "dry_run": self.planned()}
 
     def __str__(self) -> str:
         head = (

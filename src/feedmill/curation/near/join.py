@@ -18,7 +18,8 @@ import numpy.typing as npt
 from feedmill.curation.near.keys import read_ordered
 from feedmill.curation.near.parallel import go_on
 from feedmill.curation.near.view import Ints, View, Words, open_view
-from feedmill.formats.signatures import read_arrays, write_arrays
+from feedmill.formats.arrays import write_arrays
+from feedmill.formats.signatures import read_arrays
 from feedmill.kernels.hashing import near_pairs_compiled as compiled
 from feedmill.kernels.hashing.near_pairs import LEAST, MOST, PAIRS
 

@@ -12,7 +12,8 @@ import numpy as np
 
 from feedmill.curation.near.parallel import go_on
 from feedmill.curation.near.view import WORK, Ints, View, Words, open_view
-from feedmill.formats.signatures import Arrays, read_arrays, write_arrays
+from feedmill.formats.arrays import Arrays, write_arrays
+from feedmill.formats.signatures import read_arrays
 
 KEYS = 16 << 20
 """Approximate number of keys in a file, of all bands."""

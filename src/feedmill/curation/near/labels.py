@@ -17,7 +17,8 @@ from feedmill.curation.near.graph import read_pairs
 from feedmill.curation.near.options import LONGEST
 from feedmill.curation.near.stars import Graph
 from feedmill.curation.near.view import Ints, View, clusters_name
-from feedmill.formats.signatures import Arrays, read_arrays, write_arrays
+from feedmill.formats.arrays import Arrays, write_arrays
+from feedmill.formats.signatures import read_arrays
 
 LARGEST, EXAMPLES = 10, 3
 """Number of the largest clusters that are reported, and of example documents of each."""

@@ -18,7 +18,8 @@ from feedmill.curation.near.parallel import go_on, spread_blocks
 from feedmill.documents.file import DocumentFile
 from feedmill.documents.lines import read_blocks
 from feedmill.documents.rows import bad_row, ids_of, parse_texts
-from feedmill.formats.signatures import Arrays, read_marker, segment_name, write_arrays, write_marker
+from feedmill.formats.arrays import Arrays, write_arrays
+from feedmill.formats.signatures import read_marker, segment_name, write_marker
 from feedmill.kernels.hashing import shingles_compiled
 from feedmill.kernels.hashing.shingles import characters, permutations
 from feedmill.storage import Store, open_store

@@ -22,7 +22,8 @@ from feedmill.curation.near import graph as graphs
 from feedmill.curation.near.graph import Pairs, Ranges, Runs, read_pairs
 from feedmill.curation.near.parallel import go_on
 from feedmill.curation.near.view import WORK, View, open_view
-from feedmill.formats.signatures import read_arrays, write_arrays
+from feedmill.formats.arrays import write_arrays
+from feedmill.formats.signatures import read_arrays
 from feedmill.kernels.hashing import near_pairs_compiled as compiled
 
 EDGES = 8 << 20

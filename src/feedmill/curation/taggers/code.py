@@ -7,6 +7,7 @@ import numpy as np
 from feedmill.curation.documents import Batch
 from feedmill.curation.registry import register
 from feedmill.curation.spans import Spans
+from feedmill.kernels.bounds import bounds_of
 from feedmill.kernels.text import characters
 
 _KINDS = ("copyright_notice", "comment_block", "doc")
@@ -52,10 +53,7 @@ def code_redpajama(batch: Batch) -> Spans:
     table = characters.table()
     pieces = count_pieces(batch.codes, batch.offsets[:-1], batch.offsets[1:], table) + 1
     bits = table[batch.codes]
-    alnum, alpha = (
-        np.diff(np.concatenate(([0], np.cumsum(bits & bit != 0)))[batch.offsets])
-        for bit in (characters.ALNUM, characters.ALPHA)
-    )
+    alnum, alpha = (np.diff(bounds_of(bits & bit != 0)[batch.offsets]) for bit in (characters.ALNUM, characters.ALPHA))
     lines = [[len(line) for line in text.splitlines()] or [0] for text in batch.texts]
     return Spans.of_documents(
         batch.lengths,

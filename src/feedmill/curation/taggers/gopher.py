@@ -10,6 +10,7 @@ import numpy.typing as npt
 from feedmill.curation.documents import Batch
 from feedmill.curation.registry import register
 from feedmill.curation.spans import Spans
+from feedmill.kernels.bounds import bounds_of
 from feedmill.kernels.text.gopher import SIGNALS, signals
 
 COMPILED_FROM = 500_000
@@ -37,7 +38,7 @@ def _signals(batch: Batch, *, joined: bool) -> Spans:
 def _compiled(batch: Batch, joined: bool) -> list[npt.NDArray[np.float64]]:
     from feedmill.kernels.text.gopher_compiled import line_signals
 
-    sizes = np.concatenate(([0], np.cumsum(batch.words[0][1] - batch.words[0][0])))
+    sizes = bounds_of(batch.words[0][1] - batch.words[0][0])
     inside = np.diff(sizes[batch.words[1]])
     by_line = line_signals(batch.codes, batch.offsets, inside, joined)
     return [*batch.gopher.T, *by_line.T]

@@ -52,6 +52,12 @@ def paragraph_spans(batch: Batch, chosen: npt.NDArray[np.int64], **scores: npt.A
     return Spans(tuple(scores), np.repeat(document, many), kind, low, high, score)
 
 
+def per_word(batch: Batch, counts: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    """Return the counts of each document by its number of words, float64[n]; -1 for a document without words."""
+    words = np.diff(batch.words[1])
+    return np.where(words > 0, counts / np.maximum(words, 1), -1.0)
+
+
 def sums(batch: Batch, document: npt.NDArray[np.int64], values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Return the sum of the paragraphs' values for each document, int64[n]."""
     return np.bincount(document, values, len(batch)).astype(np.int64)

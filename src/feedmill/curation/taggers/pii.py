@@ -11,6 +11,7 @@ import numpy.typing as npt
 from feedmill.curation.documents import Batch
 from feedmill.curation.registry import register
 from feedmill.curation.spans import Spans
+from feedmill.curation.taggers.lengths import per_word
 from feedmill.errors import DataError
 from feedmill.kernels.text import characters
 from feedmill.kernels.text.hints import ADDRESS, EMAIL, PHONE
@@ -111,9 +112,8 @@ def _documents(batch: Batch, *, counts: bool) -> Spans:
                     continue
             spans.append((kind, start, end, 1.0))
         found.append(spans)
-    words = np.diff(batch.words[1])
     many = np.array([len(spans) for spans in found])
-    share = np.where(words > 0, many / np.maximum(words, 1), -1.0)
+    share = per_word(batch, many)
     documents = {"doc": share, "doc_count": many} if counts else {"doc": share}
     return Spans.joined([Spans.of_lists(KINDS, found), Spans.of_documents(batch.lengths, **documents)])
 

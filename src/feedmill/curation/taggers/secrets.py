@@ -9,6 +9,7 @@ import numpy as np
 from feedmill.curation.documents import Batch
 from feedmill.curation.registry import register
 from feedmill.curation.spans import Spans
+from feedmill.curation.taggers.lengths import per_word
 from feedmill.errors import MissingExtra
 
 _NAME = "code_str.yml"
@@ -37,9 +38,7 @@ class CodeSecrets:
         kinds: dict[str, int] = {}
         with self.settings():
             found = [self._found(text, kinds) for text in batch.texts]
-        words = np.diff(batch.words[1])
-        many = np.array([len(spans) for spans in found])
-        share = np.where(words > 0, many / np.maximum(words, 1), -1.0)
+        share = per_word(batch, np.array([len(spans) for spans in found]))
         parts = [Spans.of_lists(tuple(kinds), found), Spans.of_documents(batch.lengths, doc=share)]
         return Spans.joined(parts)
 

@@ -13,6 +13,7 @@ from feedmill.curation.documents import Batch
 from feedmill.curation.registry import register
 from feedmill.curation.spans import Spans
 from feedmill.curation.taggers.lengths import paragraph_spans, sums
+from feedmill.kernels.bounds import bounds_of
 from feedmill.kernels.text.wordbreak import tables
 
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
@@ -23,8 +24,7 @@ def segment_counts(texts: Sequence[str]) -> npt.NDArray[np.int64]:
     from feedmill.kernels.segments_compiled import count_segments
 
     encoded = [text.encode() for text in texts]
-    bounds = np.zeros(len(texts) + 1, np.int64)
-    np.cumsum([len(data) for data in encoded], out=bounds[1:])
+    bounds = bounds_of([len(data) for data in encoded])
     data = np.frombuffer(b"".join(encoded), np.uint8)
     found: npt.NDArray[np.int64] = count_segments(data, bounds[:-1], bounds[1:], *tables())
     return found
@@ -38,7 +38,7 @@ def segment_places(text: str) -> list[tuple[int, int]]:
     lows, highs = np.empty((2, len(data) + 1), np.int64)
     count = words(data, 0, len(data), *tables(), lows, highs, 0)
     # A character is counted at its first byte.
-    characters_before = np.concatenate(([0], np.cumsum((data & 0xC0) != 0x80)))
+    characters_before = bounds_of((data & 0xC0) != 0x80)
     places = zip(characters_before[lows[:count]].tolist(), characters_before[highs[:count]].tolist(), strict=True)
     return [(low, high) for low, high in places if text[low:high].strip()]
 

@@ -142,13 +142,13 @@ def write_index(path: Path, rows: IndexRows, *, compiled: bool | None = None) ->
         raise
 
 
-def read_scan(connection: sqlite3.Connection, number: int, starts: Int64s) -> ShardScan | None:
+def read_scan(connection: sqlite3.Connection, number: int, starts: Int64s | None = None) -> ShardScan | None:
     """Return the samples of one shard from the index; None if they do not match the shard's offset file.
 
     Args:
         connection: connection to an index of release 7.0 or later.
         number: shard number.
-        starts: int64[n + 1], the content of the offset file.
+        starts: int64[n + 1], the content of the offset file. None: the offsets are left at zero, and nothing compared.
     """
     from feedmill.kernels.files.tar import ShardScan
 
@@ -160,9 +160,11 @@ def read_scan(connection: sqlite3.Connection, number: int, starts: Int64s) -> Sh
         " WHERE tar_file_id = ? ORDER BY sample_index, content_byte_offset",
         (number,),
     ).fetchall()
-    if len(starts) != len(keys) + 1 or not rows:
+    if starts is None:
+        starts = np.zeros(len(keys) + 1, np.int64)
+    elif len(starts) != len(keys) + 1 or not rows:
         return None
-    sample, parts, data, sizes = zip(*rows, strict=True)
+    sample, parts, data, sizes = zip(*rows, strict=True) if rows else ((), (), (), ())
     return ShardScan(
         [key for (key,) in keys],
         starts,

@@ -39,7 +39,6 @@ MAGIC = b"JIDX0001"
 MISSING = -1
 
 ERROR, SKIP, NONE = "error", "skip", "none"
-NONMATCH = (ERROR, SKIP, NONE)
 """Handling of a missing partner: raise an error, skip the row, or leave a gap in the row."""
 
 

@@ -24,7 +24,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import orjson
 
 from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats import yamls
@@ -37,12 +36,13 @@ from feedmill.formats.energon.costs import media_costs
 from feedmill.formats.energon.database import INDEX, MAX_SAMPLES, META, bad_index, open_index
 from feedmill.formats.energon.members import Members
 from feedmill.formats.format import Wanted
+from feedmill.formats.objects import invalid_file, read_object
 from feedmill.formats.offsets import Int64s, hash_words, load_offsets, maps_are_full
 from feedmill.formats.sample import no_such_key, split_name
 from feedmill.formats.tar.dataset import TarDataset
 from feedmill.formats.tar.guard import ShardGuard
 from feedmill.formats.tar.scan import scan_shard
-from feedmill.formats.tar.tables import ShardTable
+from feedmill.formats.tar.tables import ShardTable, first_places
 from feedmill.jobs.threads import ordered_map
 from feedmill.storage import Store
 from feedmill.storage.cache.copies import cached_copy, held_copy
@@ -52,6 +52,7 @@ INFO, INFO_YAML = f"{META}/.info.json", f"{META}/.info.yaml"
 MAX_MAPPED = 16_384
 _AT_ONCE = 32
 """Number of index files that are requested at once. A dataset with at most this many loads all with the first ones."""
+_AGAIN = "Run 'feedmill prepare' again."
 _LOCKS = 64
 _MOST_AHEAD = 1024
 """A dataset with more index files does not load those ahead that no step needs yet."""
@@ -99,14 +100,9 @@ def read_info(store: Store) -> dict[str, int]:
         DataError: the file is invalid.
     """
     if store.exists(INFO):
-        where = store.locate(INFO)
-        try:
-            content = orjson.loads(store.read(INFO))
-        except orjson.JSONDecodeError as error:
-            raise _bad_info(where, str(error)) from None
+        path, content = INFO, read_object(store, INFO, kind="bad-info", fix=_AGAIN)
     elif store.exists(INFO_YAML):
-        where = store.locate(INFO_YAML)
-        content = yamls.read_yaml(store.read(INFO_YAML), where).value
+        path, content = INFO_YAML, yamls.read_yaml(store.read(INFO_YAML), store.locate(INFO_YAML)).value
     else:
         raise NotFound(
             "the folder is not prepared: it has no .nv-meta/.info.json",
@@ -116,12 +112,9 @@ def read_info(store: Store) -> dict[str, int]:
         )
     counts = content.get("shard_counts") if isinstance(content, dict) else None
     if not isinstance(counts, dict) or not all(type(n) is int and 0 <= n < MAX_SAMPLES for n in counts.values()):
-        raise _bad_info(where, "'shard_counts' must map shard paths to numbers of samples")
+        why = "'shard_counts' must map shard paths to numbers of samples"
+        raise invalid_file(store, path, why, kind="bad-info", fix=_AGAIN)
     return counts
-
-
-def _bad_info(where: str, reason: str) -> DataError:
-    return DataError(f"invalid file ({reason})", file=where, kind="bad-info", fix="Run 'feedmill prepare' again.")
 
 
 def meta_file(store: Store, name: str) -> str:
@@ -397,11 +390,7 @@ class PreparedShards(ShardTable):
 
     def _find_without_index(self, key: str) -> tuple[int, int]:
         if self._keys is None:
-            found: dict[str, tuple[int, int]] = {}
-            for place, shard in enumerate(self.shards):
-                for i, name in enumerate(scan_shard(self.store, shard).keys):
-                    found.setdefault(name, (place, i))
-            self._keys = found
+            self._keys = first_places(scan_shard(self.store, shard).keys for shard in self.shards)
         if key not in self._keys:
             raise no_such_key(self.store.url, key)
         return self._keys[key]

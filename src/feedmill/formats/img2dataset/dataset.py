@@ -38,6 +38,7 @@ from feedmill.formats.tables.dataset import TableDataset, open_columns
 from feedmill.formats.tar.dataset import TarDataset
 from feedmill.formats.tar.index import plain_shards
 from feedmill.formats.tar.tables import ShardTable
+from feedmill.kernels.bounds import ranges
 from feedmill.kernels.files.tar import sample_name
 from feedmill.storage import Entry, Store
 
@@ -206,13 +207,6 @@ class DownloadedFiles(Dataset):
     def read_raw(self, indices: Indices) -> list[Sample]:
         return [self._sample(index) for index in self._inside(indices).tolist()]
 
-    def _inside(self, indices: Indices) -> Int64s:
-        wanted = np.asarray(indices, np.int64)
-        if len(wanted) and (wanted.min() < 0 or wanted.max() >= len(self)):
-            bad = int(wanted[(wanted < 0) | (wanted >= len(self))][0])
-            raise IndexError(f"{self.url}: sample {bad} of {len(self)}")
-        return wanted
-
     @cached_property
     def _files(self) -> tuple[list[str], Int64s, Int64s]:
         """Return the files of all samples: paths, int64[files] sizes, and int64[samples + 1], the first of each."""
@@ -227,7 +221,7 @@ class DownloadedFiles(Dataset):
         paths, sizes, starts = self._files
         counts = starts[wanted + 1] - starts[wanted]
         sample = np.repeat(np.arange(len(wanted)), counts)
-        file = np.arange(len(sample)) + np.repeat(starts[wanted] - np.cumsum(counts) + counts, counts)
+        file = ranges(starts[wanted], counts)
         return [Extents(self.store, paths, sample, file, np.zeros(len(file), np.int64), sizes[file])]
 
     def _sample(self, index: int) -> Sample:

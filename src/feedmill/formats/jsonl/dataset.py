@@ -199,12 +199,6 @@ class JsonlDataset(Dataset):
             for index, record, line in zip(wanted.tolist(), records.tolist(), lines, strict=True)
         ]
 
-    def _inside(self, indices: Indices) -> Int64s:
-        wanted = np.asarray(indices, np.int64)
-        if len(wanted) and (wanted.min() < 0 or wanted.max() >= len(self)):
-            raise IndexError(f"{self.url}: record outside 0..{len(self) - 1}")
-        return wanted
-
     def extents(self, indices: Indices) -> Sequence[Extents]:
         if self.store.is_local:
             return ()

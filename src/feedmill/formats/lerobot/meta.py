@@ -15,6 +15,7 @@ import orjson
 
 from feedmill.errors import ConfigError, DataError, NotFound, StorageError
 from feedmill.formats.columns import ParquetFile, damaged, values
+from feedmill.formats.objects import read_object
 from feedmill.formats.offsets import Int64s
 from feedmill.storage import Store
 
@@ -45,10 +46,7 @@ class Episodes:
 def read_info(store: Store) -> dict[str, Any]:
     """Return the content of ``meta/info.json``. Raises `DataError`, `ConfigError`."""
     where = store.locate(INFO)
-    try:
-        info = orjson.loads(store.read(INFO))
-    except orjson.JSONDecodeError as error:
-        raise DataError(f"the file is not JSON ({error})", file=where, kind="bad-info", fix=AGAIN) from None
+    info = read_object(store, INFO, kind="bad-info", fix=AGAIN)
     lacking = [key for key in ("codebase_version", "fps", "features", "data_path") if not info.get(key)]
     if lacking:
         raise DataError(f"it lacks {', '.join(map(repr, lacking))}", file=where, kind="bad-info", fix=AGAIN)
@@ -65,7 +63,7 @@ def read_info(store: Store) -> dict[str, Any]:
             kind="unsupported",
             fix="Convert it with LeRobot's own scripts.",
         )
-    return dict(info)
+    return info
 
 
 def splits_of(store: Store, info: Mapping[str, Any], episodes: int) -> dict[str, range]:

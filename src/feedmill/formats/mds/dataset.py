@@ -26,11 +26,11 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO, ClassVar, cast
 
 import numpy as np
-import orjson
 
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound
 from feedmill.formats.format import Wanted
 from feedmill.formats.mds.encodings import Column, column
+from feedmill.formats.objects import read_object
 from feedmill.formats.offsets import Int64s, read_records
 from feedmill.formats.rows import BlockCache, RowsDataset
 from feedmill.jobs.threads import ordered_map
@@ -267,14 +267,10 @@ def _wrong_hashes(store: Store, shard: Shard) -> Iterator[FeedmillError]:
 
 def open_mds(store: Store, url: str) -> MdsDataset:
     """Open a folder of streaming shards. Raises `NotFound`, `DataError`, `ConfigError`."""
-    where = store.locate(INDEX)
-    try:
-        content = orjson.loads(store.read(INDEX))
-    except orjson.JSONDecodeError as error:
-        raise _bad(where, str(error)) from None
-    listed = content.get("shards") if isinstance(content, dict) else None
+    content = read_object(store, INDEX, kind="bad-index", fix=_AGAIN)
+    listed = content.get("shards")
     if not isinstance(listed, list) or content.get("version") != 2:
-        raise _bad(where, "expected 'shards' and version 2")
+        raise _bad(store.locate(INDEX), "expected 'shards' and version 2")
     sizes = _sizes(store, listed)
     shards = [_shard(store, item, number, sizes) for number, item in enumerate(listed)]
     return MdsDataset(store, [shard for shard in shards if shard.samples], name=url)

@@ -16,8 +16,9 @@ import numpy as np
 import orjson
 
 from feedmill.errors import DataError
-from feedmill.formats.columnar import JSON, ColumnWriter
+from feedmill.formats.columnar import JSON, ColumnWriter, encode_json
 from feedmill.formats.mds.dataset import INDEX
+from feedmill.kernels.bounds import bounds_of
 from feedmill.storage import Store
 
 SIZES = {"int": 8, "float64": 8, "float32": 4}
@@ -43,16 +44,6 @@ def encode_array(value: Any) -> bytes:
     return head + axes + array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
 
 
-def _json(value: Any) -> bytes:
-    return json.dumps(value, default=_plain, ensure_ascii=False).encode("utf-8", "surrogateescape")
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, np.ndarray | np.generic):
-        return value.tolist()
-    return value.isoformat() if hasattr(value, "isoformat") else str(value)
-
-
 ENCODERS: Mapping[str, Callable[[Any], bytes]] = {
     "bytes": bytes,
     "jpeg": bytes,
@@ -60,7 +51,7 @@ ENCODERS: Mapping[str, Callable[[Any], bytes]] = {
     "str": lambda value: value.encode("utf-8", "surrogateescape") if isinstance(value, str) else bytes(value),
     "int": lambda value: struct.pack("<q", value),
     "float64": lambda value: struct.pack("<d", value),
-    "json": _json,
+    "json": encode_json,
     "ndarray": encode_array,
 }
 """Encoding -> function that encodes a value as bytes."""
@@ -84,7 +75,7 @@ def write_shard(store: Store, path: str, columns: Mapping[str, str], rows: Seque
     config = json.dumps(facts, sort_keys=True).encode()
     samples = [_sample(sizes, row) for row in rows]
     lengths = np.asarray([len(sample) for sample in samples], np.int64)
-    offsets = 4 + 4 * (len(rows) + 1) + len(config) + np.concatenate(([0], np.cumsum(lengths)))
+    offsets = 4 + 4 * (len(rows) + 1) + len(config) + bounds_of(lengths)
     if offsets[-1] > _MOST:
         raise DataError(
             f"the shard would have {int(offsets[-1]):,} bytes, more than the maximum of MDS, {_MOST:,}",

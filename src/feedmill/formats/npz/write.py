@@ -5,7 +5,6 @@ Arrays are stored uncompressed, so that single rows can be read. The same sample
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, ClassVar
@@ -14,9 +13,10 @@ import numpy as np
 import orjson
 
 from feedmill.errors import DataError
-from feedmill.formats.columnar import JSON, ColumnWriter
+from feedmill.formats.columnar import JSON, ColumnWriter, encode_json
 from feedmill.formats.npz.arrays import npz
 from feedmill.formats.npz.dataset import COLUMNS, OFFSETS, SHAPES
+from feedmill.kernels.bounds import bounds_of
 from feedmill.storage import Store
 
 _NUMBERS = {"int": np.int64, "float": np.float64, "bool": np.bool_}
@@ -43,7 +43,7 @@ class NpzWriter(ColumnWriter):
         """See `ColumnWriter`."""
         if form == "text":
             return value.encode() if isinstance(value, str) else bytes(value)
-        return _json(value) if form == JSON else value
+        return encode_json(value) if form == JSON else value
 
     def write(self, store: Store, path: str, columns: Mapping[str, str], rows: Sequence[Sequence[Any]]) -> Any:
         """See `ColumnWriter`."""
@@ -78,17 +78,7 @@ def _arrays(name: str, form: str, values: list[Any]) -> dict[str, Any]:
 
 
 def _offsets(lengths: Sequence[int]) -> Any:
-    return np.concatenate(([0], np.cumsum(np.asarray(lengths, np.int64), dtype=np.int64)))
-
-
-def _json(value: Any) -> bytes:
-    return json.dumps(value, default=_plain, ensure_ascii=False).encode("utf-8", "surrogateescape")
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, np.ndarray | np.generic):
-        return value.tolist()
-    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+    return bounds_of(np.asarray(lengths, np.int64))
 
 
 WRITER = NpzWriter()

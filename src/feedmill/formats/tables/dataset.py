@@ -11,7 +11,7 @@ differ from the first file, encrypted files, corrupt footers and pages (checksum
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
 from itertools import pairwise
@@ -199,15 +199,18 @@ class TableDataset(RowsDataset):
         if by not in self.cost_fields:
             return None
         numbers, present = [], []
-        for file in range(len(self.files)):
-            columns = self._columns[file]
-            blocks = [columns.read(block, [by])[0].column(0) for block in range(len(columns.ends))]
-            stored = self._stored(file, np.arange(int(self.counts[file])))
+        for blocks, stored in self._column(by):
             numbers.append(np.concatenate([filled(block) for block in blocks])[stored])
             present.append(np.concatenate([np.asarray(block.is_valid()) for block in blocks])[stored])
         if not numbers:
             return np.zeros(0, np.int64)
         return field_costs(np.concatenate(numbers), np.concatenate(present), by, file=self.url)
+
+    def _column(self, name: str) -> Iterator[tuple[list[Any], Int64s]]:
+        """Yield for each file a column in its blocks, and the rows of them that the dataset has, int64[n]."""
+        for file, columns in enumerate(self._columns):
+            blocks = [columns.read(block, [name])[0].column(0) for block in range(len(columns.ends))]
+            yield blocks, self._stored(file, np.arange(int(self.counts[file])))
 
     def list_lengths(self, column: str) -> Int64s | None:
         """Return the length of each row's list in a column, which is read alone; None if it has no lists.
@@ -223,11 +226,8 @@ class TableDataset(RowsDataset):
         from pyarrow import compute
 
         found = [np.zeros(0, np.int64)]
-        for file in range(len(self.files)):
-            columns = self._columns[file]
-            blocks = [columns.read(block, [column])[0].column(0) for block in range(len(columns.ends))]
+        for blocks, stored in self._column(column):
             lengths = [np.asarray(compute.fill_null(compute.list_value_length(block), 0)) for block in blocks]
-            stored = self._stored(file, np.arange(int(self.counts[file])))
             found.append(np.concatenate([np.zeros(0, np.int64), *lengths])[stored])
         return np.concatenate(found).astype(np.int64)
 

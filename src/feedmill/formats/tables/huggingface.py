@@ -27,15 +27,16 @@ from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
-import orjson
 
 from feedmill.errors import DataError, FeedmillError, NotFound
 from feedmill.formats.columns import ArrowFile
 from feedmill.formats.format import Wanted
+from feedmill.formats.objects import invalid_file, read_object
 from feedmill.formats.tables.dataset import TableDataset, open_columns
 from feedmill.storage import Store
 
 DICT, STATE, INFO = "dataset_dict.json", "state.json", "dataset_info.json"
+_AGAIN = "Save the dataset again."
 _SHARD = re.compile(r"-\d{5}-of-\d{5}$")
 
 
@@ -166,24 +167,14 @@ def _check_counts(dataset: HfDataset, info: Mapping[str, Any]) -> None:
 def _read(store: Store, path: str) -> dict[str, Any]:
     if not store.exists(path):
         raise _gone(store, path, "the layout of 'datasets'")
-    try:
-        found = orjson.loads(store.read(path))
-    except orjson.JSONDecodeError as error:
-        raise _bad(store, path, str(error)) from None
-    if not isinstance(found, dict):
-        raise _bad(store, path, "it is not an object")
+    found = read_object(store, path, kind="bad-info", fix=_AGAIN)
     if not isinstance(found.get("features") or {}, dict):
         raise _bad(store, path, "'features' must be an object")
     return found
 
 
 def _bad(store: Store, path: str, why: str) -> DataError:
-    return DataError(
-        f"invalid file ({why})",
-        file=store.locate(path),
-        kind="bad-info",
-        fix="Save the dataset again.",
-    )
+    return invalid_file(store, path, why, kind="bad-info", fix=_AGAIN)
 
 
 def _gone(store: Store, path: str, said_by: str) -> FeedmillError:

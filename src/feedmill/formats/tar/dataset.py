@@ -102,10 +102,7 @@ class TarDataset(Dataset):
         return np.unique(np.asarray(out, np.int64))
 
     def _stored_numbers(self, indices: Indices) -> Int64s:
-        wanted = np.asarray(indices, np.int64)
-        if len(wanted) and (wanted.min() < 0 or wanted.max() >= len(self)):
-            bad = int(wanted[(wanted < 0) | (wanted >= len(self))][0])
-            raise IndexError(f"{self.url}: sample {bad} of {len(self)}")
+        wanted = self._inside(indices)
         if len(self._gaps):
             wanted = wanted + np.searchsorted(self._gaps, wanted, side="right")
         return wanted

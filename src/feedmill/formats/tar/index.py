@@ -30,9 +30,9 @@ import orjson
 import xxhash
 
 from feedmill.errors import FeedmillError
+from feedmill.formats.arrays import read_arrays, write_arrays
 from feedmill.formats.offsets import Int64s
 from feedmill.formats.sample import no_such_key
-from feedmill.formats.signatures import read_arrays, write_arrays
 from feedmill.formats.tar.scan import in_file, scan_shard
 from feedmill.formats.tar.tables import ScannedShards, ShardTable
 from feedmill.jobs.cores import available_cores
@@ -101,7 +101,7 @@ class IndexedShards(ShardTable):
         return self._fingerprint_of([one.starts for one in self._known[:first]])
 
 
-def plain_shards(store: Store, shards: Sequence[str], *, workers: int | None = None) -> ShardTable:
+def plain_shards(store: Store, shards: Sequence[str]) -> ShardTable:
     """Return the table of plain tars of a store, see `indexed_shards`.
 
     Raises:
@@ -109,7 +109,7 @@ def plain_shards(store: Store, shards: Sequence[str], *, workers: int | None = N
         DataError: a shard is damaged; it is named.
     """
     found = zip(store.entries(shards), shards, strict=True)
-    return indexed_shards(store, [entry or store.stat(shard) for entry, shard in found], workers=workers)
+    return indexed_shards(store, [entry or store.stat(shard) for entry, shard in found])
 
 
 def indexed_shards(store: Store, entries: Sequence[Entry], *, workers: int | None = None) -> ShardTable:

@@ -96,6 +96,15 @@ class ShardTable(ABC):
         return known
 
 
+def first_places(keys: Iterable[Iterable[str]]) -> dict[str, tuple[int, int]]:
+    """Return for each key the number of its first shard, and its number there, from the keys of all shards."""
+    found: dict[str, tuple[int, int]] = {}
+    for shard, names in enumerate(keys):
+        for number, name in enumerate(names):
+            found.setdefault(name, (shard, number))
+    return found
+
+
 class ScannedShards(ShardTable):
     """The table of a folder without an index, created by scanning its tars at opening."""
 
@@ -113,11 +122,7 @@ class ScannedShards(ShardTable):
 
     def find(self, key: str) -> tuple[int, int]:
         if self._keys is None:
-            found: dict[str, tuple[int, int]] = {}
-            for s, scan in enumerate(self.scans):
-                for i, name in enumerate(scan.keys):
-                    found.setdefault(name, (s, i))
-            self._keys = found
+            self._keys = first_places(scan.keys for scan in self.scans)
         try:
             return self._keys[key]
         except KeyError:

@@ -24,6 +24,7 @@ import orjson
 
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats.format import Wanted
+from feedmill.formats.objects import read_object
 from feedmill.formats.tar.dataset import TarDataset
 from feedmill.formats.tar.index import plain_shards
 from feedmill.formats.tar.names import common_top, refuse_commands, refuse_twice
@@ -81,11 +82,8 @@ def open_wids(store: Store, name: str, url: str) -> TarDataset:
 
 def _read(store: Store, name: str) -> dict[str, Any]:
     where = store.locate(name)
-    try:
-        index = orjson.loads(store.read(name))
-    except orjson.JSONDecodeError as error:
-        raise DataError(f"the file is not JSON ({error})", file=where, kind="bad-index", fix=_AGAIN) from None
-    if not isinstance(index, dict) or index.get("__kind__") != KIND or index.get("wids_version") != 1:
+    index = read_object(store, name, kind="bad-index", fix=_AGAIN)
+    if index.get("__kind__") != KIND or index.get("wids_version") != 1:
         raise ConfigError(f"this is not a {KIND} of version 1", file=where, kind="unknown-format", fix=_AGAIN)
     return index
 

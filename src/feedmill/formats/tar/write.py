@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import DataError
+from feedmill.kernels.bounds import bounds_of
 
 BLOCK = 512
 END = bytes(2 * BLOCK)
@@ -96,7 +97,7 @@ class Members:
         for i, block in self._extra.items():
             extra[i] = len(block)
         stored = (self.sizes + (BLOCK - 1)) & -BLOCK
-        self.starts = np.concatenate(([0], np.cumsum(extra + BLOCK + stored)))
+        self.starts = bounds_of(extra + BLOCK + stored)
         self.data = self.starts[:-1] + extra + BLOCK
         self._headers = _headers(short, self.sizes, self._prefixes)
 

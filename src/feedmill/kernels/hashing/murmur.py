@@ -45,6 +45,7 @@ def hash_key(parts: Sequence[bytes]) -> tuple[int, int]:
 
 
 def block(h1: int, h2: int, k1: int, k2: int) -> tuple[int, int]:
+    """Return the state after 16 more bytes, given as two little-endian integers of 64 bits."""
     h1 ^= _rotl(k1 * C1 & _MASK, 31) * C2 & _MASK
     h1 = ((_rotl(h1, 27) + h2) * 5 + 0x52DCE729) & _MASK
     h2 ^= _rotl(k2 * C2 & _MASK, 33) * C1 & _MASK

@@ -18,6 +18,7 @@ SPACES, QUOTES, BACKSLASHES = ONES * np.uint64(0x20), ONES * np.uint64(0x22), ON
 
 @kernel
 def hexadecimal(byte):  # type: ignore[no-untyped-def]
+    """Return whether a byte is a hexadecimal digit."""
     return 48 <= byte <= 57 or 97 <= byte | 32 <= 102
 
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from feedmill.kernels.bounds import bounds_of
 from feedmill.kernels.jsonl.spanlists import Chosen, Int64s
 
 
@@ -81,6 +82,5 @@ def cut(texts: Sequence[bytes], spans: Chosen, new: Sequence[bytes], enough: int
 
 
 def _bounds(pieces: Sequence[bytes]) -> Int64s:
-    bounds = np.zeros(len(pieces) + 1, np.int64)
-    np.cumsum([len(piece) for piece in pieces], out=bounds[1:])
+    bounds = bounds_of([len(piece) for piece in pieces])
     return bounds

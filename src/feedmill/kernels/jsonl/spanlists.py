@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from feedmill.kernels.bounds import bounds_of
 from feedmill.kernels.jsonl.limits import RECORD
 
 Int64s = npt.NDArray[np.int64]
@@ -84,8 +85,7 @@ def choose(packed: Sequence[Sequence[bytes]], bounds: Sequence[tuple[float, floa
 
     records = np.frombuffer(b"".join([one for column in packed for one in column]), np.int64).reshape(-1, 3)
     sizes = np.array([list(map(len, column)) for column in packed], np.int64).reshape(len(packed), rows)
-    at = np.zeros(len(packed) + 1, np.int64)
-    np.cumsum(sizes.sum(axis=1) // RECORD, out=at[1:])
+    at = bounds_of(sizes.sum(axis=1) // RECORD)
     lows, highs = np.array(bounds, np.float64).reshape(-1, 2).T.copy()
     starts, ends, which = np.empty((3, len(records)), np.int64)
     first = np.zeros(rows + 1, np.int64)

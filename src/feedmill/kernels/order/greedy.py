@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from feedmill.kernels.bounds import bounds_of
+
 COMPILED_FROM = 500_000
 """Minimum number of draws times sources for which the compiled kernel is worth its loading time."""
 
@@ -69,7 +71,7 @@ def ranks(choice: npt.NDArray[Any], counts: npt.NDArray[np.int64], *, compiled: 
         A permutation, uint32[draws], or uint64[draws] for 2^32 draws or more.
     """
     numbers = np.empty(len(choice), np.uint32 if len(choice) <= 2**32 else np.uint64)
-    next_number = np.concatenate(([0], np.cumsum(counts[:-1]))).astype(np.int64)
+    next_number = bounds_of(counts[:-1])
     if compiled is None:
         compiled = len(choice) * len(counts) >= COMPILED_FROM
     if compiled and len(counts) > 1:

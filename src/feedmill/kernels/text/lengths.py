@@ -11,14 +11,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from feedmill.kernels.bounds import bounds_of
+
 Codes = npt.NDArray[np.uint32]
 Positions = npt.NDArray[np.int64]
 
 
 def encode(texts: list[str]) -> tuple[Codes, Positions]:
     """Return the concatenated code points, uint32[characters], and the offset of each text, int64[len(texts) + 1]."""
-    offsets = np.zeros(len(texts) + 1, np.int64)
-    np.cumsum([len(text) for text in texts], out=offsets[1:])
+    offsets = bounds_of([len(text) for text in texts])
     return np.frombuffer("".join(texts).encode("utf-32-le"), dtype="<u4"), offsets
 
 

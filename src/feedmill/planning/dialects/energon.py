@@ -19,10 +19,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from feedmill.errors import ConfigError, NotFound
+from feedmill.errors import ConfigError, NotFound, did_you_mean
 from feedmill.formats.yamls import Document
 from feedmill.planning.dialects import METADATASET, VALIDATION, Place, Translation, check_chain, check_files, recognize
-from feedmill.samples.types import did_you_mean
 from feedmill.samples.view import is_ours
 from feedmill.storage import join_url
 

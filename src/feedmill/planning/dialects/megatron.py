@@ -10,10 +10,9 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import Any
 
-from feedmill.errors import ConfigError
+from feedmill.errors import ConfigError, misspelled
 from feedmill.planning.dialects import TRAIN, VALIDATION, Place, Translation
 from feedmill.planning.recipes.marks import Marks
 from feedmill.storage import join_url, open_store, split_url
@@ -122,10 +121,9 @@ class _Arguments:
             if self.values.get(name):
                 raise self.error(name, f"'{name}' is unsupported: {why}", "Remove it.")
         known = [*DATA, *NUMBERS, *TEXTS, *FLAGS]
-        for name in self.values:
-            near = [] if name in known else get_close_matches(name, [k for k in known if k not in self.values], 1, 0.9)
-            if near:
-                raise self.error(name, f"unknown argument {self.keys[name]!r}", f"Did you mean {near[0]!r}?")
+        wrong = misspelled(self.values, known, 0.9)
+        if wrong is not None:
+            raise self.error(wrong[0], f"unknown argument {self.keys[wrong[0]]!r}", wrong[1])
 
     def words(self, part: str) -> tuple[str, list[str]]:
         """Return the argument that names the data of a part, and its words: prefixes, or weights and prefixes."""

@@ -18,10 +18,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from difflib import get_close_matches
 from typing import Any
 
-from feedmill.errors import ConfigError
+from feedmill.errors import ConfigError, misspelled
 from feedmill.kernels.order.greedy import greedy
 from feedmill.planning.dialects import VALIDATION, Place, Translation
 from feedmill.planning.orders.nanoset import normalized
@@ -91,13 +90,9 @@ class _Stages:
             found += [(place, stage, _STAGE), ((*place, "data"), data, _DATA)]
             found += [((*place, "data", "dataset"), dataset, _DATASET)]
         for place, given, known in found:
-            if not isinstance(given, Mapping):
-                continue
-            missing = [name for name in known if name not in given]
-            for key in given:
-                near = [] if key in known else get_close_matches(str(key), missing, n=1, cutoff=0.8)
-                if near:
-                    raise self.error((*place, key), f"unknown key {key!r}", f"Did you mean {near[0]!r}?")
+            wrong = misspelled(given, known) if isinstance(given, Mapping) else None
+            if wrong is not None:
+                raise self.error((*place, wrong[0]), f"unknown key {wrong[0]!r}", wrong[1])
 
     def sequence_length(self, data: Mapping[str, Any], stages: list[Any]) -> int | None:
         """Return the tokens in a sample, without the additional last target; None if the file does not set it."""

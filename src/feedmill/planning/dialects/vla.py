@@ -13,10 +13,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from feedmill.errors import ConfigError
+from feedmill.errors import ConfigError, did_you_mean
 from feedmill.planning.dialects import VALIDATION, Place, Translation
 from feedmill.planning.recipes.marks import Marks
-from feedmill.samples.types import did_you_mean
 
 MODALITIES: Mapping[str, tuple[str, ...]] = {
     "text": ("text",),

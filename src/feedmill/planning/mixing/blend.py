@@ -33,6 +33,7 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError
+from feedmill.kernels.bounds import bounds_of
 from feedmill.planning.mixing.deadlines import ONE_GROUP_LIMIT, Deadlines, groups_of
 from feedmill.planning.mixing.lines import LINES_LIMIT, Lines
 from feedmill.planning.mixing.runs import Runs
@@ -225,8 +226,7 @@ def _table(asked: tuple[Fraction, ...], counts: Sequence[int]) -> Schedule:
     source = _earliest_deadline_first(counts)
     # A stable sort by source leaves each source's slots in order; it is the inverse table already.
     slots = np.argsort(source, kind="stable")
-    starts = np.zeros(len(counts) + 1, np.int64)
-    np.cumsum(counts, out=starts[1:])
+    starts = bounds_of(counts)
     ordinal = np.empty(len(source), np.int32)
     ordinal[slots] = np.arange(len(source)) - np.repeat(starts[:-1], counts)
     return Schedule(asked, np.array(counts, np.int64), source, ordinal, slots.astype(np.int32), starts)

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError
+from feedmill.kernels.bounds import bounds_of
 from feedmill.planning.nodes.base import LONGEST, Epochs, IntArray, Junction, Node
 from feedmill.planning.nodes.repeat import too_long
 
@@ -25,7 +26,7 @@ class Concat(Junction):
         self.length = sum(self._sizes)
         if self.length > LONGEST:
             raise too_long(self.length)
-        self._starts = np.concatenate(([0], np.cumsum(self._sizes[:-1], dtype=np.int64))).astype(np.int64)
+        self._starts = bounds_of(self._sizes[:-1])
         self._ends = self._starts + np.array(self._sizes, np.int64)
 
     def inward(self, positions: IntArray, epochs: Epochs) -> tuple[npt.NDArray[np.int64], IntArray, Epochs]:

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError
+from feedmill.kernels.bounds import bounds_of
 from feedmill.planning.nodes.base import IntArray
 from feedmill.planning.orders.vla import DEFAULT_SEED, Manifest, Window
 
@@ -143,7 +144,7 @@ def window_batches(
         np.asarray(rows)[shard_order(len(rows), seed=seed, checkpoint=checkpoint, buffer=buffer, initial=initial)]
         for rows in window.rows
     ]
-    starts = [np.concatenate(([0], np.cumsum(manifest.samples))) for manifest in manifests]
+    starts = [bounds_of(manifest.samples) for manifest in manifests]
     out = []
     for rank in range(ranks):
         streams = []

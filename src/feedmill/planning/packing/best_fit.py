@@ -19,10 +19,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from feedmill.kernels.bounds import bounds_of, ranges
 from feedmill.kernels.order.binpack import best_fit_decreasing, group_by
 from feedmill.planning.packing.documents import Documents, IntArray
 from feedmill.planning.packing.segments import Segment, Segments
-from feedmill.planning.packing.spans import Placements, Spans, offsets, ranges
+from feedmill.planning.packing.spans import Placements, Spans
 from feedmill.planning.permutation import branch, permute
 
 VERSION = 1
@@ -94,7 +95,7 @@ class BestFit:
             begin = segment.wide[local]
             counts[mine] = segment.wide[local + 1] - begin
             parts.append((mine, segment, begin))
-        row_offsets = offsets(counts)
+        row_offsets = bounds_of(counts)
         position, start, length = (np.empty(int(row_offsets[-1]), np.int64) for _ in range(3))
         for mine, segment, begin in parts:
             to, came = ranges(row_offsets[mine], counts[mine]), ranges(begin, counts[mine])
@@ -123,7 +124,7 @@ class BestFit:
         asked, row, at, start, length = np.concatenate(found, axis=1) if found else np.zeros((5, 0), np.int64)
         order = np.lexsort((start, asked))
         counts = np.bincount(asked, minlength=len(positions))
-        return Placements(offsets(counts), row[order], at[order], start[order], length[order])
+        return Placements(bounds_of(counts), row[order], at[order], start[order], length[order])
 
     def unit(self, row: int) -> int:
         """Return the unit of the segments at which a row begins: itself."""
@@ -161,7 +162,7 @@ class BestFit:
         segment = self.segments.get(number)
         document, _, size = segment.narrow.reshape(3, -1)
         begins, spans = group_by(document, segment.documents)
-        inverse = _Inverse(begins, spans, offsets(size.astype(np.int64)))
+        inverse = _Inverse(begins, spans, bounds_of(size.astype(np.int64)))
         with self._lock:
             self._inverses[number] = inverse
             while len(self._inverses) > _KEPT:

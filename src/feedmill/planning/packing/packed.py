@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, SupportsIndex, get_args
+from typing import Any, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
@@ -19,76 +19,21 @@ from feedmill.formats.batches import Columns, Want
 from feedmill.formats.extents import Extents
 from feedmill.formats.tokens.base import TokenDataset
 from feedmill.jobs.buffers import empty
+from feedmill.kernels.bounds import bounds_of
 from feedmill.kernels.rows import lay_out
 from feedmill.planning.nodes import Located
 from feedmill.planning.nodes.base import LONGEST
 from feedmill.planning.packing import best_fit, windows
-from feedmill.planning.packing.choices import Last, Long, Method
 from feedmill.planning.packing.documents import Documents, IntArray
+from feedmill.planning.packing.options import Packing
 from feedmill.planning.packing.segments import FOLDER
-from feedmill.planning.packing.spans import LocatedSpans, Placements, Spans, offsets
+from feedmill.planning.packing.spans import LocatedSpans, Placements, Spans
 from feedmill.planning.permutation import derive
 from feedmill.planning.plan import Plan
 from feedmill.planning.report import PackedReport
 from feedmill.planning.skip_ranges import Gaps
 from feedmill.planning.tree import render
 from feedmill.storage.folders import cache_folder
-
-_LONGEST = 2**31 - 2
-
-
-@dataclass(frozen=True, slots=True)
-class Packing:
-    """Options of packing documents into rows; see docs/packing.md.
-
-    Attributes:
-        seq_len: tokens in a row.
-        method: ``best_fit`` for whole documents, ``concat`` for windows over the concatenated documents.
-        overlap: windows hold ``seq_len + 1`` tokens, the last of which is the first of the next window. concat only.
-        last: handling of an incomplete window at the end: ``drop``, ``keep`` (a shorter row), ``pad``. concat only.
-        long: handling of documents longer than `seq_len`: ``split``, ``truncate``, ``drop``. best_fit only.
-        buffer: documents that are packed together. best_fit only.
-        pad: the padding token.
-        rows: length of the plan in rows; None to use all documents.
-
-    Raises:
-        ConfigError: a value is out of range.
-    """
-
-    seq_len: int
-    method: Method = "best_fit"
-    overlap: bool = False
-    last: Last = "drop"
-    long: Long = "split"
-    buffer: int = best_fit.BUFFER
-    pad: int = 0
-    rows: int | None = None
-
-    def __post_init__(self) -> None:
-        for name, known in (("method", Method), ("last", Last), ("long", Long)):
-            if getattr(self, name) not in get_args(known):
-                raise ConfigError(
-                    f"{name} {getattr(self, name)!r} is unknown",
-                    kind="bad-packing",
-                    fix=f"Use {' or '.join(get_args(known))}.",
-                )
-        for name, most in (("seq_len", _LONGEST), ("buffer", _LONGEST), ("rows", 2**63 - 1)):
-            value = getattr(self, name)
-            if value is not None and not 1 <= value <= most:
-                raise ConfigError(
-                    f"{name} {value} is out of range", kind="bad-packing", fix=f"Give a number from 1 to {most}."
-                )
-        if self.overlap and self.method != "concat":
-            raise ConfigError(
-                "only windows overlap", kind="bad-packing", fix="Use 'method: concat', or remove 'overlap'."
-            )
-
-    def order(self) -> str:
-        """Return everything that determines which tokens are in which row, for fingerprints."""
-        if self.method == "concat":
-            overlap = ", overlap" if self.overlap else ""
-            return f"concat {self.seq_len:,}{overlap}, last {self.last}, version {windows.VERSION}"
-        return f"best_fit {self.seq_len:,}, long {self.long}, buffer {self.buffer:,}, version {best_fit.VERSION}"
 
 
 class Row(dict[str, Any]):
@@ -351,7 +296,7 @@ class PackedPlan(Plan):
             return out
         located = rows_at.located[numbers]
         rows = np.searchsorted(spans.row_offsets, numbers, side="right") - 1
-        begins = offsets(spans.length)
+        begins = bounds_of(spans.length)
         at = begins[numbers] - begins[spans.row_offsets[rows]]
         columns = (rows, at, located.source, located.index, spans.start[numbers])
         for row, place, source, index, start in zip(*(column.tolist() for column in columns), strict=True):

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from feedmill.kernels.bounds import bounds_of
 from feedmill.planning.nodes.base import Located
 
 IntArray = npt.NDArray[np.int64]
@@ -35,7 +36,7 @@ class Spans:
     @property
     def row_lengths(self) -> IntArray:
         """Return the number of tokens in each row, int64[rows]."""
-        ends = np.concatenate(([0], np.cumsum(self.length)))
+        ends = bounds_of(self.length)
         return np.diff(ends[self.row_offsets])
 
     def cu_seqlens(self, width: int | None = None) -> list[npt.NDArray[np.int32]]:
@@ -97,20 +98,3 @@ class Placements:
     at: IntArray
     start: IntArray
     length: IntArray
-
-
-def ranges(starts: IntArray, counts: IntArray) -> IntArray:
-    """Return the concatenated ranges of `counts[i]` integers from ``starts[i]`` on.
-
-    >>> ranges(np.array([5, 20]), np.array([3, 2])).tolist()
-    [5, 6, 7, 20, 21]
-    """
-    before = np.cumsum(counts) - counts
-    return np.repeat(starts - before, counts) + np.arange(int(counts.sum()))
-
-
-def offsets(counts: IntArray) -> IntArray:
-    """Return the cumulative sums of counts, with a leading 0: int64[n + 1]."""
-    out = np.zeros(len(counts) + 1, np.int64)
-    np.cumsum(counts, out=out[1:])
-    return out

@@ -16,9 +16,10 @@ from pathlib import Path
 
 import numpy as np
 
+from feedmill.kernels.bounds import bounds_of, ranges
 from feedmill.planning.packing.documents import Documents, IntArray
 from feedmill.planning.packing.segments import Segment, Segments
-from feedmill.planning.packing.spans import Placements, Spans, offsets, ranges
+from feedmill.planning.packing.spans import Placements, Spans
 
 VERSION = 1
 CHUNK = 1 << 16
@@ -81,7 +82,7 @@ class Windows:
         counts = last - first + 1
         position = ranges(first, counts)
         length = self.documents.lengths(position)
-        spans = offsets(counts)
+        spans = bounds_of(counts)
         # Tokens of a document before and after the window: only the first and last document of a window have any.
         start = np.zeros(len(position), np.int64)
         start[spans[:-1]] = begin - before[: len(rows)]
@@ -89,7 +90,7 @@ class Windows:
         surplus[spans[1:] - 1] = before[len(rows) :] + length[spans[1:] - 1] - end
         length = length - start - surplus
         kept = length > 0  # documents without tokens
-        return Spans(np.concatenate(([0], np.cumsum(kept)))[spans], position[kept], start[kept], length[kept])
+        return Spans(bounds_of(kept)[spans], position[kept], start[kept], length[kept])
 
     def placements(self, positions: IntArray) -> Placements:
         """Return the windows that hold the documents at these positions, int64[n]."""
@@ -103,7 +104,7 @@ class Windows:
         owner = np.repeat(np.arange(len(positions)), counts)
         at = np.maximum(begin[owner] - row * self.seq_len, 0)
         start = np.maximum(row * self.seq_len - begin[owner], 0)
-        return Placements(offsets(counts), row, at, start, np.minimum(length[owner] - start, self.width - at))
+        return Placements(bounds_of(counts), row, at, start, np.minimum(length[owner] - start, self.width - at))
 
     def unit(self, row: int) -> int:
         """Return the unit of the segments (a token) at which a window begins."""
@@ -173,6 +174,6 @@ class Windows:
             int(self.documents.between(chunk, min(chunk + self._chunk, end)).sum())
             for chunk in range(begin, end, self._chunk)
         ]
-        wide = offsets(np.array(sums, np.int64))
+        wide = bounds_of(np.array(sums, np.int64))
         total = int(wide[-1])
         return Segment(number, end - begin, first, total, total, 0, wide, np.zeros(0, np.int32))

@@ -67,7 +67,8 @@ def compile_recipe(recipe: Recipe, open: Open, *, trust: bool = False) -> Plan:
         raise
     if recipe.model.pack is not None:
         from feedmill.planning.packing.best_fit import BUFFER_ON_READ
-        from feedmill.planning.packing.packed import PackedPlan, Packing  # brings numba, which takes a while to load
+        from feedmill.planning.packing.options import Packing  # brings numba, which takes a while to load
+        from feedmill.planning.packing.packed import PackedPlan
 
         with recipe_line(recipe, ("pack",)):
             options = recipe.model.pack.model_dump(exclude_none=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from typing import Any
 
 from pydantic import (
@@ -10,6 +9,7 @@ from pydantic import (
     ValidationError,
 )
 
+from feedmill.errors import did_you_mean
 from feedmill.planning.recipes.fields import (
     TAGS,
     BalanceModel,
@@ -26,7 +26,8 @@ from feedmill.planning.recipes.fields import (
     WindowsModel,
 )
 from feedmill.planning.recipes.order_fields import OrderModel
-from feedmill.planning.recipes.schema import Member, RecipeModel, StorageModel
+from feedmill.planning.recipes.schema import Member, RecipeModel
+from feedmill.planning.recipes.storage_fields import StorageModel
 
 _MODELS: dict[str, type[BaseModel]] = {
     "shuffle": ShuffleModel,
@@ -57,9 +58,9 @@ def problems(error: ValidationError) -> list[tuple[tuple[int | str, ...], str]]:
 def _in_words(place: tuple[int | str, ...], kind: str, message: str, value: Any) -> str:
     if kind == "extra_forbidden":
         known = _keys_at(place[:-1])
-        near = get_close_matches(str(place[-1]), known, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(known)}"
-        return f"unknown key {str(place[-1])!r}; {hint}"
+        key = str(place[-1])
+        hint = did_you_mean(key, known) or f"; known keys: {', '.join(known)}"
+        return f"unknown key {key!r}{hint}"
     dotted = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in place).lstrip(".")
     text = message.removeprefix("Value error, ")
     if kind == "value_error":

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
 from fractions import Fraction
 from math import ceil
 from typing import TYPE_CHECKING
 
-from feedmill.errors import ConfigError
+from feedmill.errors import ConfigError, suggestion
 
 if TYPE_CHECKING:
     from feedmill.planning.recipes.fields import StageModel
@@ -28,12 +27,11 @@ def check_names(stages: Sequence[StageModel], names: Sequence[str], where: Calla
     for number, stage in enumerate(stages):
         for name in stage.weights:
             if name not in names:
-                near = get_close_matches(name, names, n=1)
                 raise ConfigError(
                     f"stage {number + 1} has a weight for {name!r}, which is not a source of this blend",
                     file=where(number, "weights", name),
                     kind="no-such-source",
-                    fix=f"Did you mean {near[0]!r}?" if near else f"Its sources are: {', '.join(names)}.",
+                    fix=suggestion(name, names, f"Its sources are: {', '.join(names)}."),
                 )
     silent = [name for name in names if not any(name in stage.weights for stage in stages)]
     if silent:

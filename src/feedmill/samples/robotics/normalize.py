@@ -19,8 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from feedmill.errors import ConfigError, DataError
-from feedmill.samples.types import did_you_mean
+from feedmill.errors import ConfigError, DataError, did_you_mean
 
 Float32s = npt.NDArray[np.float32]
 

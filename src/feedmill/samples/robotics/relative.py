@@ -19,9 +19,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from feedmill.errors import ConfigError
+from feedmill.errors import ConfigError, did_you_mean
 from feedmill.samples.robotics import poses
-from feedmill.samples.types import did_you_mean
 
 SUFFIX = "_relative"
 _ANGLES = "joint_position"

@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from feedmill.errors import ConfigError
+from feedmill.errors import ConfigError, did_you_mean
 from feedmill.formats.yamls import read_settings
 from feedmill.samples.robotics.normalize import Normalization
 from feedmill.samples.robotics.relative import PoseGroup, pose_groups
-from feedmill.samples.types import did_you_mean
 from feedmill.storage import Store, open_store
 
 PREPROCESSING = "preprocessing_config.yaml"

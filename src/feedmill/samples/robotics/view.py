@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from feedmill.errors import ConfigError, DataError
+from feedmill.errors import ConfigError, DataError, did_you_mean
 from feedmill.formats.documents import json_fault
 from feedmill.formats.npz.arrays import read_npz
 from feedmill.formats.sample import Sample
@@ -27,7 +27,6 @@ from feedmill.samples.robotics.normalize import Normalizer
 from feedmill.samples.robotics.relative import advice, computed, sources
 from feedmill.samples.robotics.settings import RoboticsSettings
 from feedmill.samples.robotics.windows import FUTURE_MASK, PAST_MASK, Window, joined, window
-from feedmill.samples.types import did_you_mean
 from feedmill.samples.vla.captions import picture, resized
 from feedmill.samples.vla.columns import columns
 from feedmill.samples.vla.text import bad_sample, missing, tensor_fields

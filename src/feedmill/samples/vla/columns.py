@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -35,8 +36,18 @@ def column(values: list[Any], fill: int = 0) -> Any:
         return values
     if all(value.shape == first.shape for value in values):
         return np.stack(values)
+    return filled(values, partial(np.full, fill_value=fill, dtype=first.dtype))
+
+
+def filled(values: Sequence[Any], new: Callable[[tuple[int, ...]], Any]) -> Any:
+    """Return arrays or tensors of several shapes as one, each at the beginning of its row.
+
+    Args:
+        values: of the same number of axes.
+        new: returns an array of a shape, with the values of the padding.
+    """
     shape = tuple(max(sizes) for sizes in zip(*(value.shape for value in values), strict=True))
-    out = np.full((len(values), *shape), fill, first.dtype)
+    out = new((len(values), *shape))
     for row, value in zip(out, values, strict=True):
         row[tuple(slice(0, size) for size in value.shape)] = value
     return out

@@ -8,13 +8,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from feedmill.errors import ConfigError
+from feedmill.errors import ConfigError, did_you_mean
 from feedmill.formats.sample import Sample
 from feedmill.samples.robotics.normalize import Normalizer
 from feedmill.samples.robotics.settings import RoboticsSettings
 from feedmill.samples.robotics.statistics import merge_statistics, read_entries, read_statistics
 from feedmill.samples.robotics.view import Robotics
-from feedmill.samples.types import did_you_mean
 from feedmill.samples.vla.captions import Captions
 from feedmill.samples.vla.text import RawText, Tokenize, TokenizedText
 

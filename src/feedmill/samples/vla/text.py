@@ -39,21 +39,14 @@ def tensor_fields(sample: Sample) -> dict[str, Any] | None:
 
 def missing(sample: Sample, what: str) -> DataError:
     """Return the error for a sample that lacks a part required by its modality."""
-    source = sample.source
-    return DataError(
-        f"the sample has no {what} (it has: {', '.join(sorted(sample)) or 'nothing'})",
-        file=source.where,
-        record=sample.key,
-        offset=source.offset,
-        kind="missing-part",
-        fix="Fix or remove the sample, or correct dataset_modality.",
-    )
+    have = ", ".join(sorted(sample)) or "nothing"
+    fix = "Fix or remove the sample, or correct dataset_modality."
+    return bad_sample(sample, f"the sample has no {what} (it has: {have})", "missing-part", fix)
 
 
 def bad_sample(sample: Sample, what: str, kind: str = "bad-part", fix: str = "Fix or remove the sample.") -> DataError:
     """Return the error for a sample whose content is invalid for its modality."""
-    source = sample.source
-    return DataError(what, file=source.where, record=sample.key, offset=source.offset, kind=kind, fix=fix)
+    return locate(DataError(what, kind=kind, fix=fix), sample.source, sample.key)
 
 
 @dataclass(frozen=True, slots=True)

@@ -224,9 +224,7 @@ class RankEngine:
         self._cached: dict[str, list[int]] = {}
 
     def encode(self, texts: list[str], template: bool, ordinary: bool) -> Encoded:  # noqa: ARG002
-        found = [list(self._ids(text, ordinary)) for text in texts]
-        lengths = np.fromiter(map(len, found), np.int64, len(found))
-        return Encoded(np.fromiter((i for piece in found for i in piece), np.uint32, int(lengths.sum())), lengths)
+        return Encoded.of([list(self._ids(text, ordinary)) for text in texts])
 
     def decode(self, ids: list[int], skip_special: bool) -> str:
         names = {} if skip_special else self._names

@@ -18,6 +18,7 @@ from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.tokens.base import TokenDataset
 from feedmill.formats.tokens.ds import FILE_SEED, open_ds
 from feedmill.formats.tokens.windows import WindowDataset
+from feedmill.kernels.bounds import bounds_of
 from feedmill.storage import open_store, split_url
 
 if TYPE_CHECKING:
@@ -162,7 +163,7 @@ class DatatroveFolderDataset(_Windows):
         eos = positions_from_eos_token_id if eos_token_id is None else eos_token_id
         super().__init__(tokens, seq_len, return_positions, eos)
         counts = [shard.tokens // (seq_len + 1) for shard in tokens.shards]
-        self.lens: list[int] = np.concatenate(([0], np.cumsum(counts, dtype=np.int64))).tolist()
+        self.lens: list[int] = bounds_of(counts).tolist()
 
     @property
     def files(self) -> list[str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from feedmill.compat.dolma.config import FLAG, REQUIRED, TEXT, TEXTS, WHOLE, Key, configure, shown
+from feedmill.compat.dolma.config import FLAG, REQUIRED, TEXT, TEXTS, WHOLE, Key, configured
 from feedmill.errors import ConfigError, NotFound
 
 if TYPE_CHECKING:
@@ -41,8 +41,7 @@ def warc(arguments: Sequence[str], file: str | None, exact: bool) -> None:  # no
     """Write documents, as Dolma does."""
     from feedmill.cli.extract import show
 
-    values = configure(arguments, file, SCHEMA)
-    typer.echo(shown(values, file))
+    values = configured(arguments, file, SCHEMA)
     archives = _archives(values["documents"])
     if values["dryrun"]:
         return

@@ -1,6 +1,7 @@
-"""Keep Python's collector of cycles away from the hundred thousands of small objects that describe files.
+"""Keep Python's collector of cycles away from many small objects, such as rows, or what describes files.
 
-None of them is part of a cycle, but each full collection walks through all of them: a third of the time of an import.
+None of them is part of a cycle, but each full collection walks through all of them: a third of the time of an import,
+and up to half of the time of decoding rows.
 """
 
 from __future__ import annotations
