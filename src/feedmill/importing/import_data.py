@@ -186,5 +186,5 @@ def _describe(report: ImportReport, files: Files, found: Recognized, samples: Sa
     if samples is not None:
         report.samples, report.sample_type = samples.total, samples.sample_type
         report.splits = {split: len(group) for split, group in samples.splits.items()}
-        used_parts = (part for group in samples.splits.values() for planned in group for part in planned.parts)
-        report.files = len({(part.root, part.path) for part in used_parts if part.content is None})
+        used_parts = [part for group in samples.splits.values() for planned in group for part in planned.parts]
+        report.files = len({(part[2], part[3]) for part in used_parts if part[4] is None})

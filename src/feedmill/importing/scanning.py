@@ -18,6 +18,7 @@ from feedmill.storage import LocalStore, canonical_location, open_store, split_u
 from feedmill.storage.staging import TEMPORARY_SUFFIX
 
 _JUNK = ("thumbs.db", "desktop.ini")
+_JUNK_LENGTHS = frozenset(map(len, _JUNK))
 
 
 class File(NamedTuple):
@@ -149,6 +150,7 @@ class _Walk:
     def _folder(self, top: str, root: int) -> None:
         status = os.stat(top)
         todo = [(top, "", frozenset([(status.st_dev, status.st_ino)]))]
+        add = self.found.append
         while todo:
             folder, relative, parents = todo.pop()
             try:
@@ -159,14 +161,14 @@ class _Walk:
                 continue
             for item in items:
                 name = item.name
-                if not name.startswith(".") and name.isascii() and item.is_file(follow_symlinks=False):  # nearly all
+                if name[0] != "." and name.isascii() and item.is_file(follow_symlinks=False):  # nearly all
                     try:
                         status = item.stat(follow_symlinks=False)
                     except OSError as error:
                         self.left.add(f"cannot be read ({error.strerror})", relative + name)
                         continue
-                    if name.lower() not in _JUNK:
-                        self.found.append(File(root, relative + name, status.st_size, _version(status)))
+                    if len(name) not in _JUNK_LENGTHS or name.lower() not in _JUNK:
+                        add(File(root, relative + name, status.st_size, _version(status)))
                         continue
                 self._other(item, relative, root, parents, todo)
 
