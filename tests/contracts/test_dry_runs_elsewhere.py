@@ -139,8 +139,8 @@ def test_a_dry_run_changes_nothing_in_a_bucket(root: Path, s3_bucket: str, verb:
     after = objects(s3_bucket)
     changed = {path for path, what in after.items() if what != before.get(path)}
     assert changed
-    changed -= {path for path in changed if is_companion(path, outputs)}
-    unnamed = {path for path in changed if not any(names(out, path) for out in outputs)}
+    main = {path for path in changed if not is_companion(path, outputs)}
+    unnamed = {path for path in main if not any(names(out, path) for out in outputs)}
     assert not unnamed, outputs
     for out, facts in outputs.items():
         if not os.path.isabs(out):
