@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import tarfile
+import time
 import tomllib
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -151,6 +155,86 @@ def test_a_tutorial_works_with_the_wheel_in_an_empty_folder(
     ]
     done = subprocess.run(command, cwd=tmp_path / "work", env=variables, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+
+
+NO_INDEX = ("Could not find a version", "No matching distribution", "Max retries exceeded", "Could not fetch URL")
+"""What pip prints where it reaches no index that has the packages."""
+
+
+def install(python: Path, *what: str) -> None:
+    """Install as the page says, from the index that pip is configured with; skip where it reaches none."""
+    command = [str(python), "-m", "pip", "install", "--quiet", "--no-compile", "--disable-pip-version-check"]
+    done = subprocess.run(
+        [*command, "-c", str(ROOT / "constraints.txt"), *what], capture_output=True, text=True, timeout=1500
+    )
+    if done.returncode and any(text in done.stderr for text in NO_INDEX):
+        pytest.skip(f"pip reaches no index with {' '.join(what)}: {done.stderr.strip().splitlines()[-1][:200]}")
+    assert done.returncode == 0, done.stderr[-4000:]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", sorted(RESULTS))
+def test_a_tutorial_works_in_an_environment_that_has_what_it_names(
+    page: str, built: Path, tmp_path: Path, free_port: int
+) -> None:
+    """A newcomer has the page, the wheel with the extras that the page names, and nothing of this environment."""
+    text = (ROOT / f"docs/tutorials/{page}.md").read_text()
+    extras = re.search(r"`pip install '\.(\[[a-z,]+\])'`", text)
+    assert extras is not None
+    environment = tmp_path / "environment"
+    subprocess.run([sys.executable, "-m", "venv", str(environment)], check=True)
+    python = environment / "bin/python"
+    others = [name.strip("'") for name in re.findall(r"`pip install ('[^.'][^']*')`", text)]
+    install(python, f"{next(built.glob('*.whl'))}{extras[1]}", *others)
+    (tmp_path / "work").mkdir()
+    kept = ("HOME", "LANG", "TMPDIR", "LD_LIBRARY_PATH")
+    variables = {name: os.environ[name] for name in kept if name in os.environ}
+    variables |= {"PATH": f"{environment / 'bin'}:/usr/bin:/bin", "PYTHONPATH": str(ROOT / "tests")}
+    variables |= {"FEEDMILL_CACHE_DIR": str(tmp_path / "cache"), "AWS_ENDPOINT_URL": f"http://127.0.0.1:{free_port}"}
+    variables |= {"AWS_ACCESS_KEY_ID": "any", "AWS_SECRET_ACCESS_KEY": "any", "AWS_REGION": "us-east-1"}
+    variables |= {"AWS_DEFAULT_REGION": "us-east-1"}
+    program = FOLLOW + RESULTS[page] + MISSING
+    command = [str(python), "-c", program, str(ROOT / f"docs/tutorials/{page}.md"), str(environment)]
+    with serving(re.search(r"`(moto_server) -p \d+`", text), environment, free_port, variables):
+        done = subprocess.run(
+            command, cwd=tmp_path / "work", env=variables, capture_output=True, text=True, timeout=900
+        )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    shutil.rmtree(environment)  # a gigabyte
+
+
+MISSING = """
+from importlib.util import find_spec
+assert find_spec("pytest") is None and find_spec("hypothesis") is None  # this is not the environment of development
+"""
+
+
+@contextlib.contextmanager
+def serving(named: re.Match[str] | None, environment: Path, port: int, variables: dict[str, str]) -> Iterator[None]:
+    """Run the server that a page names."""
+    if named is None:
+        yield
+        return
+    command = [str(environment / "bin" / named[1]), "-p", str(port)]
+    server = subprocess.Popen(command, env=variables, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        for _ in range(600):
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+                break
+            assert server.poll() is None, "the server has ended"
+            time.sleep(0.1)
+        yield
+    finally:
+        server.kill()
+        server.wait()
+
+
+@pytest.fixture
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port: int = one.getsockname()[1]
+        return port
 
 
 def test_all_files_name_one_version() -> None:

@@ -12,7 +12,7 @@ from feedmill.storage import paths_of
 
 if TYPE_CHECKING:
     from feedmill.curation.mix.config import FilterConfig
-    from feedmill.curation.mix.job import MixReport
+    from feedmill.curation.mix.report import MixReport
     from feedmill.formats.tokens.base import Tokens
     from feedmill.tokens.rewrite import Report
 

@@ -29,9 +29,12 @@ def test_what_is_printed(tmp_path: Path) -> None:
 
 def test_the_plan(tmp_path: Path) -> None:
     source = sample_set(tmp_path / "source")
-    status, shown = run(source, tmp_path / "d.jsonl", "--to", "jsonl", "--dry-run", "--workers", 1)
-    assert status == 0 and "lost (content): the bytes of 'bin'" in shown and not (tmp_path / "d.jsonl").exists()
-    status, shown = run(source, tmp_path / "d.jsonl", "--to", "jsonl", "--dry-run", "--json", "--workers", 1)
+    command = (source, tmp_path / "d.jsonl", "--to", "jsonl", "--dry-run", "--workers", 1)
+    status, shown = run(*command)
+    assert status == 1 and "lost (content): the bytes of 'bin'" in shown and "add --allow-loss" in shown
+    status, shown = run(*command, "--allow-loss")
+    assert status == 0 and "dry run: nothing was written" in shown and not (tmp_path / "d.jsonl").exists()
+    status, shown = run(*command, "--allow-loss", "--json")
     assert json.loads(shown)["plan"]["losses"][0]["content"] is True
 
 

@@ -143,7 +143,9 @@ def test_two_at_once_are_refused(tmp_path: Path) -> None:
 def test_a_plan_writes_nothing(tmp_path: Path) -> None:
     source = tokens(tmp_path / "source", loss=True)
     said = []
-    how = {"dry_run": True, "seq_len": 4}
+    how = {"dry_run": True, "seq_len": 4, "allow_loss": True}
+    with pytest.raises(ConfigError, match="loss masks"):
+        convert(source, tmp_path / "d", "vla-text", dry_run=True, seq_len=4)
     report = convert(source, tmp_path / "d", "vla-text", on_preview=said.append, **how)
     assert said == [report.plan] and report.plan.count == 180 and report.plan.outputs == 1
     assert [loss.content for loss in report.plan.losses] == [True, True] and not (tmp_path / "d").exists()

@@ -11,7 +11,8 @@ import pytest
 from feedmill.curation.dedupe.job import find_duplicates
 from feedmill.curation.dedupe.options import DedupeOptions
 from feedmill.curation.mix.config import read_config
-from feedmill.curation.mix.job import MixReport, mix
+from feedmill.curation.mix.job import mix
+from feedmill.curation.mix.report import MixReport
 from feedmill.curation.near.job import find_near
 from feedmill.curation.near.options import NearOptions
 from feedmill.curation.stat import stat

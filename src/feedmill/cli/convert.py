@@ -8,7 +8,7 @@ import typer
 
 from feedmill.cli.engines import on_engine
 from feedmill.cli.options import DatasetPath, DryRun, Json, OverwriteFiles, Split, TokenSize
-from feedmill.cli.output import counted, emit, facts, human_size
+from feedmill.cli.output import counted, emit_report, facts, human_size
 from feedmill.jobs.policy import METAVAR
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def convert(
         dry_run=dry_run,
         on_preview=None if json else show_plan,
     )
-    emit(report.as_dict(), json, lambda: None if dry_run else show(report))
+    emit_report(report, json, lambda: show(report))
 
 
 def parse_fields(text: str) -> list[str]:

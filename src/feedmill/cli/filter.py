@@ -19,10 +19,10 @@ from feedmill.cli.options import (
     OverwriteFiles,
     TokenSize,
 )
-from feedmill.cli.output import counted, emit, emit_report
+from feedmill.cli.output import counted, emit, emit_report, show_dry_run
 
 if TYPE_CHECKING:
-    from feedmill.curation.mix.job import MixReport
+    from feedmill.curation.mix.report import MixReport
 
 
 @on_engine
@@ -120,10 +120,12 @@ def read_numbers(path: str) -> list[int]:
 
 def show_documents(report: MixReport) -> None:
     """Print how many documents each stream kept, and how many each rule dropped."""
+    if report.dry_run is not None:
+        show_dry_run(report.dry_run)
     for one in report.streams:
         counts = one.counts
         done = f", {one.finished_before} of them before" if one.finished_before else ""
-        what = "would be kept" if report.sampled else f"kept in {counted(len(one.outputs), 'file')}{done}"
+        what = "would be kept" if report.dry_run is not None else f"kept in {counted(len(one.outputs), 'file')}{done}"
         times = "" if counts.written == counts.kept else f", written {counts.written:,} times"
         typer.echo(f"{typer.style(one.name, bold=True)}: {counts.kept:,} of {counts.read:,} documents {what}{times}")
         for rule, number in counts.dropped.most_common():
@@ -134,5 +136,5 @@ def show_documents(report: MixReport) -> None:
             typer.echo(f"  replaced {counted(counts.replaced, 'span')}")
     if report.absent:
         typer.echo(f"not in the first rows, as it is written for some documents only: {', '.join(report.absent)}")
-    for warning in report.warnings:
+    for warning in report.warnings if report.dry_run is None else ():  # a dry run has shown them
         typer.echo(f"warning: {warning}", err=True)

@@ -38,6 +38,7 @@ __all__ = [
     "json_wanted",
     "printable",
     "remember_json",
+    "show_dry_run",
     "show_left_out",
     "table",
     "to_json",
@@ -61,10 +62,10 @@ def emit(data: Any, as_json: bool, human: Callable[[], None]) -> None:
 def emit_report(report: Report, as_json: bool, human: Callable[[], None]) -> None:
     """Print the report of a verb that can run dry: as `emit`, or what the real run would do."""
     dry = report.dry_run
-    emit(report.as_dict(), as_json, human if dry is None else lambda: _show_dry_run(dry))
+    emit(report.as_dict(), as_json, human if dry is None else lambda: show_dry_run(dry))
 
 
-def _show_dry_run(dry: DryRun) -> None:
+def show_dry_run(dry: DryRun) -> None:
     """Print what the real run would do: one line for each file up to `_FILES`, and counts."""
     echo_dry_run(dry)
     facts(

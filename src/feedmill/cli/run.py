@@ -9,7 +9,7 @@ import typer
 
 from feedmill.cli.engines import on_engine
 from feedmill.cli.options import DryRun, Json
-from feedmill.cli.output import counted, emit
+from feedmill.cli.output import counted, emit, show_dry_run
 
 if TYPE_CHECKING:
     from feedmill.pipelines.run import RunReport, StepReport
@@ -49,25 +49,28 @@ def run(
         progress=not json,
         on_step=_announce if not json and sys.stderr.isatty() else None,
     )
-    emit(report.as_dict(), json, lambda: show(report, dry_run))
+    emit(report.as_dict(), json, lambda: show(report))
 
 
 def _announce(step: StepReport) -> None:
     typer.echo(f"{step.name}: {step.reasons[0]}", err=True)
 
 
-def show(report: RunReport, dry_run: bool) -> None:
+def show(report: RunReport) -> None:
     """Print what became of each step."""
+    dry = report.dry_run
     width = max(len(step.name) for step in report.steps)
     for step in report.steps:
         if step.ran:
             what = f"ran in {step.seconds:.1f} s: {counted(step.inputs, 'file')} to {counted(step.outputs, 'file')}"
         elif step.reasons:
-            what = f"{'would run' if dry_run else 'must run'}: {'; '.join(step.reasons)}"
+            what = f"{'must run' if dry is None else 'would run'}: {'; '.join(step.reasons)}"
         else:
             what = "up to date"
         typer.echo(f"{step.name:<{width}}  {what}")
     if report.waiting is not None:
         typer.echo(f"next: all parts of the step {report.waiting!r}")
-    if not dry_run:
+    if dry is not None:
+        show_dry_run(dry)
+    else:
         typer.echo(f"manifest: {report.manifest}")

@@ -78,7 +78,7 @@ def convert(
         verify: read the destination back and compare.
         workers: number of processes; default: one per core.
         progress: show a progress bar on a terminal.
-        dry_run: write nothing; the report has the preview, and what would be written. What would be lost is no error.
+        dry_run: write nothing; the report has the preview, and what would be written.
         on_preview: called with the preview before anything is written.
 
     Raises:
@@ -127,25 +127,21 @@ def _convert(
         conversion.plan.destination, conversion.staged = destination, staged
         if on_preview is not None:
             on_preview(conversion.plan)
-        if dry is not None:
-            done = finished(work, conversion, replace(options, overwrite=overwrite))
-            return done or _described(dry, conversion.plan, is_file=is_file, allow_loss=options.allow_loss)
         conversion.plan.allow(allow_loss=options.allow_loss)
         done = finished(work, conversion, replace(options, overwrite=overwrite))
         if done is not None:
             return done
+        if dry is not None:
+            return _described(dry, conversion.plan, is_file=is_file)
         begin(work, conversion, options)
         return perform(work, conversion, options)
 
 
-def _described(dry: DryRun, plan: Preview, *, is_file: bool, allow_loss: bool) -> ConvertReport:
-    """Add the destination and the losses to a dry run. It does not fail for a loss: it is there to show them."""
+def _described(dry: DryRun, plan: Preview, *, is_file: bool) -> ConvertReport:
+    """Add the destination and the losses to a dry run."""
     folder, name = split_url(plan.destination) if is_file else (plan.destination, "/")
     dry.writes(open_store(folder), name)
     dry.counts |= {name: count for name, count in ((plan.family, plan.count), ("files", plan.outputs)) if count}
-    dry.warnings += [f"lost{' (content)' if loss.content else ''}: {loss.what}" for loss in plan.losses]
-    if not allow_loss and any(loss.content for loss in plan.losses):
-        dry.warnings.append("content would be lost, so the real run requires --allow-loss")
     return ConvertReport(plan)
 
 

@@ -111,7 +111,7 @@ def tag(
     name: str | None = None,
     output: Sequence[str] | None = None,
     tagger_modules: Sequence[str] = (),
-    workers: int | None = 1,
+    workers: int | None = None,
     overwrite: bool = False,
     on_error: OnError = RAISE,
     exact: bool = False,
@@ -128,7 +128,7 @@ def tag(
         name: the name of the attribute set; None for one set per tagger, with the name of the tagger.
         output: a folder for each pattern; None for ``attributes/<name>`` in place of ``documents``.
         tagger_modules: files or modules with user-defined taggers; their code is run.
-        workers: number of processes; None for one per core.
+        workers: number of processes; default: one per core.
         overwrite: also process files whose results are up to date.
         on_error: ``"raise"`` to stop at the first invalid file, ``"skip"`` to finish the others first.
         exact: reproduce Dolma's known defects, see docs/migration/dolma.md.

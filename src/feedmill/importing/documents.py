@@ -15,6 +15,7 @@ import orjson
 
 from feedmill.errors import ConfigError, DataError, FeedmillError, MissingExtra
 from feedmill.formats.documents import DOCUMENTS, write_lines
+from feedmill.importing.groups import from_columns, to_columns
 from feedmill.importing.report import ImportReport
 from feedmill.importing.rows import Reading, Row, read_documents, reason_of
 from feedmill.importing.scanning import File, Files
@@ -56,6 +57,13 @@ class Unit(NamedTuple):
 
     number: int
     files: list[File]
+
+    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
+        return _unit, (self.number, *to_columns(self.files))
+
+
+def _unit(number: int, count: int, columns: list[Any]) -> Unit:
+    return Unit(number, list(from_columns(File, count, columns)))
 
 
 class Written(msgspec.Struct):
@@ -179,6 +187,14 @@ def _units(files: Sequence[File], most: int) -> Iterator[Unit]:
         yield Unit(number, group)
 
 
+def _encode_texts(document: dict[str, Any]) -> bytes:
+    """Return the line of a document that has only texts: the bytes of `_encode`, in a quarter of its time."""
+    try:
+        return orjson.dumps(document)
+    except TypeError:
+        return _encode(document)  # raises the right error
+
+
 def _decode(facts: bytes) -> Written:
     return msgspec.json.decode(facts, type=Written)
 
@@ -260,7 +276,7 @@ class _Shards:
 
     def add(self, document: dict[str, Any]) -> None:
         """Append one document."""
-        line = _encode(document)
+        line = _encode(document) if "row" in document["metadata"] else _encode_texts(document)
         if self._size and self._size + len(line) + 1 > self._shared.most:
             self._close()
         self._lines.append(line)

@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
+from functools import partial
 from typing import Any, Literal
 
 import xxhash
@@ -34,8 +35,6 @@ Compression = Literal["none", "gz", "zst"]
 COMPRESSIONS: dict[Compression, str] = {"none": PLAIN, "gz": GZIP, "zst": ZSTD}
 SAMPLES_PER_SHARD = 5_000
 SHARD_SIZE = "256MB"
-_MANY = 10_000
-"""Number of files from which on workers are sure to be started."""
 
 
 @can_run_dry
@@ -93,9 +92,9 @@ def import_data(
     ratio = None if split_ratio is None else ratio_of(split_ratio)
     report = ImportReport(target, type)
     with uncollected():
-        files = scan(given, target, report.left_out, include=include, exclude=exclude)
-        if len(files.files) >= _MANY and workers != 1 and active() is None:
-            start_server((*documents.MODULES, *media.MODULES))
+        start = partial(start_server, (*documents.MODULES, *media.MODULES))
+        on_many = start if workers != 1 and active() is None else None
+        files = scan(given, target, report.left_out, include=include, exclude=exclude, on_many=on_many)
         found = recognize(files, type, report.left_out, named=bool(include))
         samples = None if found.type == DOCUMENTS else plan_samples(files, found, encoding, report.left_out)
         if samples is not None:
@@ -186,5 +185,5 @@ def _describe(report: ImportReport, files: Files, found: Recognized, samples: Sa
     if samples is not None:
         report.samples, report.sample_type = samples.total, samples.sample_type
         report.splits = {split: len(group) for split, group in samples.splits.items()}
-        used_parts = (part for group in samples.splits.values() for planned in group for part in planned.parts)
-        report.files = len({(part.root, part.path) for part in used_parts if part.content is None})
+        used_parts = [part for group in samples.splits.values() for planned in group for part in planned.parts]
+        report.files = len({(part[2], part[3]) for part in used_parts if part[4] is None})

@@ -24,6 +24,7 @@ _SUFFIXES = {
     "json": JSON,
     **dict.fromkeys(("parquet", "arrow"), COLUMNS),
 }
+_KNOWN = {suffix: (suffix, kind) for suffix, kind in _SUFFIXES.items()}
 NAMES = {TEXT: "text", HTML: "HTML", CSV: "CSV or TSV", LINES: "JSON lines", JSON: "JSON", COLUMNS: "Parquet or Arrow"}
 
 
@@ -50,12 +51,21 @@ def divide(path: str) -> Name:
     slash, dot = path.rfind("/"), path.rfind(".")
     if dot <= slash + 1:
         return Name(path, "", "")
-    stem, suffix = path[:dot], path[dot + 1 :].lower()
+    stem, suffix = path[:dot], path[dot + 1 :]
+    known = _KNOWN.get(suffix)
+    if known is not None:  # nearly all; the text of the suffix is one object, which is sent to workers once
+        return Name(stem, *known)
+    suffix = suffix.lower()
     kind = _SUFFIXES.get(suffix, "")
     if not kind and f".{suffix}" in PACKED_ENDS:
         inner = _SUFFIXES.get(stem[stem.rfind(".") + 1 :].lower(), "")
         kind = inner if inner in DOCUMENTS and inner != COLUMNS else ""
     return Name(stem, suffix, kind)
+
+
+def is_plain(path: str) -> bool:
+    """Return whether the last suffix of a path is that of a kind, so that the file is not compressed."""
+    return path[path.rfind(".") + 1 :] in _KNOWN
 
 
 def unsupported(path: str) -> str:

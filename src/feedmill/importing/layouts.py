@@ -84,7 +84,10 @@ def _name(left: LeftOut, files: Files, unused: Collection[tuple[int, str]]) -> N
 
 
 def _planned(key: str, parts: Sequence[Part]) -> Planned:
-    return Planned(key, tuple(parts), sum([part.size for part in parts]) + _HEADER * len(parts))
+    size = _HEADER * len(parts)
+    for part in parts:
+        size += part.size
+    return Planned(key, tuple(parts), size)
 
 
 class Samples(NamedTuple):
@@ -133,8 +136,9 @@ def plan_samples(files: Files, found: Recognized, encoding: str, left: LeftOut) 
             split = (split_of(files, file) or TRAIN) if found.splits else TRAIN
             splits.setdefault(split, []).append(_planned(key, parts))
     _note(files, found, metadata, labels)
-    unused = {(one.root, one.path) for group in found.beside.values() for _, one in group}
-    unused.difference_update((part.root, part.path) for group in splits.values() for p in group for part in p.parts[1:])
+    unused = {(one[0], one[1]) for group in found.beside.values() for _, one in group}
+    for group in splits.values():
+        unused.difference_update([(part[2], part[3]) for planned in group for part in planned.parts[1:]])
     _name(left, files, unused)
     suffixes = sorted({name.suffix for _, name in found.media})
     ordered = {name: splits[name] for name in (TRAIN, "val", "test") if name in splits}
@@ -275,7 +279,8 @@ class _Keys:
 
     def __init__(self, files: Files, found: Recognized, left: LeftOut) -> None:
         self._files, self._left = files, left
-        counts = Counter(_plain(name.stem) for _, name in found.media)
+        keys = [_plain(name.stem) for _, name in found.media]
+        counts = Counter(keys) if len(set(keys)) < len(keys) else {}
         self._twice = {key for key, count in counts.items() if count > 1}
         self._seen: set[str] = set()
 
@@ -283,14 +288,14 @@ class _Keys:
         key = _plain(name.stem)
         if key in self._twice:
             key = f"{key}_{name.suffix}"
-        where = self._files.name(file)
         try:
             check_key(key)
         except DataError as error:
-            self._left.add(f"the name cannot be a key ({error.what.removeprefix('invalid key: ')})", where)
+            why = f"the name cannot be a key ({error.what.removeprefix('invalid key: ')})"
+            self._left.add(why, self._files.name(file))
             return None
         if key in self._seen:
-            self._left.add("the same key as another file (rename it)", where)
+            self._left.add("the same key as another file (rename it)", self._files.name(file))
             return None
         self._seen.add(key)
         return key

@@ -97,11 +97,11 @@ def recognize(files: Files, wanted: str, left: LeftOut, *, named: bool = False) 
 def _documents(files: Files, divided: Sequence[tuple[File, Name]], named: bool, left: LeftOut) -> Recognized:
     found = Recognized(DOCUMENTS)
     counts: Counter[str] = Counter()
-    about = [file for file, name in divided if is_about(file.path) and "/" not in file.path and name.kind == kinds.TEXT]
-    alone = len(about) == sum(name.kind in kinds.DOCUMENTS for _, name in divided)
+    about = [file for file, name in divided if "/" not in file.path and name.kind == kinds.TEXT and is_about(file.path)]
+    alone = bool(about) and len(about) == sum(name.kind in kinds.DOCUMENTS for _, name in divided)
     skipped = set() if alone or named else set(about)
     for file, name in divided:
-        if file in skipped:
+        if skipped and file in skipped:
             left.add("a file about the data, such as README (use --include to import it)", files.name(file))
         elif name.kind in kinds.DOCUMENTS:
             found.documents.append(file)
@@ -124,19 +124,27 @@ def _media(
     found = Recognized(wanted, modality)
     found.media = [(file, name) for file, name in named if name.kind == modality]
     found.metadata = [
-        file for file, name in named if name.suffix in _TABLES and file.path.rpartition("/")[2].lower() in _METADATA
+        file
+        for file, (_, suffix, _) in named
+        if suffix in _TABLES and file.path.rpartition("/")[2].lower() in _METADATA
     ]
     stems = {name.stem for _, name in found.media}
-    stems.update(files.name(file) for file, _ in found.media)
+    names: set[str] | None = None  # for `x.jpg.txt`
     rest: list[tuple[File, Name]] = []
     metadata = set(found.metadata)
     for file, name in named:
-        if name.kind == modality or file in metadata:
+        stem, suffix, kind = name
+        if kind == modality or (metadata and file in metadata):
             continue
-        if name.suffix in _BESIDE and name.stem in stems:
-            found.beside.setdefault(name.stem, []).append((name.suffix, file))
-        else:
-            rest.append((file, name))
+        if suffix in _BESIDE:
+            is_beside = stem in stems
+            if not is_beside:
+                names = {files.name(one) for one, _ in found.media} if names is None else names
+                is_beside = stem in names
+            if is_beside:
+                found.beside.setdefault(stem, []).append((suffix, file))
+                continue
+        rest.append((file, name))
     _rest(files, found, rest, wanted, left)
     found.splits = _are_splits(files, [file for file, _ in found.media])
     if wanted == AUTO:
@@ -185,11 +193,14 @@ def _layout(files: Files, found: Recognized) -> str:
     """Return the type of media for the layout of the files. Raises `ConfigError` if captions are rare."""
     if found.metadata:
         return AUTO  # the columns decide
-    with_captions = {stem for stem, of in found.beside.items() if any(suffix in CAPTION_SUFFIXES for suffix, _ in of)}
-    captioned = sum(
-        name.stem in with_captions or files.prefixes[file.root] + file.path in with_captions
-        for file, name in (found.media if with_captions else ())
-    )
+    with_captions = {
+        stem
+        for stem, of in found.beside.items()
+        if of[0][0] in CAPTION_SUFFIXES or any(suffix in CAPTION_SUFFIXES for suffix, _ in of[1:])
+    }
+    media = found.media if with_captions else ()
+    others = [file for file, name in media if name.stem not in with_captions]
+    captioned = len(media) - len(others) + sum(files.name(file) in with_captions for file in others)
     if captioned:
         if 2 * captioned < len(found.media):
             raise ConfigError(

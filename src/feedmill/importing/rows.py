@@ -60,31 +60,38 @@ class Reading:
     encoding: str = "utf-8"
 
 
-def read_documents(store: Store, prefix: str, file: File, reading: Reading) -> Iterator[dict[str, Any] | Row]:
-    """Yield the documents of a file; a `Row` with a reason for each row that is left out.
+def read_documents(store: Store, prefix: str, file: File, reading: Reading) -> Iterable[dict[str, Any] | Row]:
+    """Return the documents of a file; a `Row` with a reason for each row that is left out.
 
     Args:
         store: the file's root.
         prefix: of its name, see `feedmill.importing.scanning.Files`.
 
-    Raises:
+    Raises (during the iteration, too):
         FeedmillError: the file cannot be read, or has no column for the text.
     """
-    name = prefix + file.path
-    kind = kinds.divide(file.path).kind
     source = store.url[store.url.rfind("/") + 1 :]
-    if kind in (kinds.TEXT, kinds.HTML):
-        metadata: dict[str, Any] = {"file": name}
-        text = decode(_whole(store, file), reading.encoding, name)
-        if kind == kinds.HTML:
-            text, title = html_text(text)
-            if title is not None:
-                metadata["title"] = title
-        if not text.strip():
-            yield Row(1, None, "a file without text")
-        else:
-            yield {"id": _made(name, 1), "text": text, "source": source, "metadata": metadata}
-        return
+    kind = kinds.divide(file.path).kind
+    if kind == kinds.TEXT or kind == kinds.HTML:
+        return (_of_text(store, prefix + file.path, source, file, kind, reading.encoding),)
+    return _of_table(store, prefix + file.path, source, file, reading)
+
+
+def _of_text(store: Store, name: str, source: str, file: File, kind: str, encoding: str) -> dict[str, Any] | Row:
+    """Return the document of a file that is one text."""
+    metadata: dict[str, Any] = {"file": name}
+    text = decode(_whole(store, file), encoding, name)
+    if kind == kinds.HTML:
+        text, title = html_text(text)
+        if title is not None:
+            metadata["title"] = title
+    if not text or text.isspace():
+        return Row(1, None, "a file without text")
+    return {"id": _made(name, 1), "text": text, "source": source, "metadata": metadata}
+
+
+def _of_table(store: Store, name: str, source: str, file: File, reading: Reading) -> Iterator[dict[str, Any] | Row]:
+    """Yield the documents of the rows of a file."""
     column = None
     for row in read_rows(store, file, reading.encoding):
         if row.columns is None:
@@ -136,7 +143,7 @@ def decode(data: bytes, encoding: str, name: str) -> str:
 
 def _whole(store: Store, file: File) -> bytes:
     data = read_file(store, file.path, file.size)
-    packing = compression(file.path.lower())
+    packing = "" if kinds.is_plain(file.path) else compression(file.path.lower())
     if not packing:
         return data
     limit = max_unpacked(file.size)

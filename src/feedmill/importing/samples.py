@@ -18,6 +18,7 @@ import orjson
 from feedmill.errors import FeedmillError, MissingExtra
 from feedmill.formats.documents import DOCUMENTS
 from feedmill.importing.documents import LEFT_OUT, empty, write_left_out
+from feedmill.importing.groups import cut
 from feedmill.importing.kinds import DOCUMENTS as TEXTS
 from feedmill.importing.kinds import IMAGE, MODALITIES, divide
 from feedmill.importing.layouts import Part, Planned, Samples, name_others
@@ -132,25 +133,11 @@ def write_samples(
             return
         report.reused = len(target.done)
         groups = [group for _, group in items]
-        sizes = [sum(planned.size for planned in group) for group in groups]
+        sizes = [group.size for group in groups]
         produce = partial(read_shard, reader)
         options: dict[str, Any] = {"preload": MODULES, "workers": workers, "progress": progress}
         done = write_shards(target, groups, produce, splits=divide, sizes=sizes, **options)
     report.samples, report.outputs, report.bytes = done.samples, done.shards, done.bytes
-
-
-def cut(samples: Sequence[Planned], count: int, most: int) -> Iterator[list[Planned]]:
-    """Yield the samples of each shard: at most `count`, of at most `most` bytes unless one is larger."""
-    group: list[Planned] = []
-    size = 0
-    for planned in samples:
-        if group and (len(group) == count or size + planned.size > most):
-            yield group
-            group, size = [], 0
-        group.append(planned)
-        size += planned.size
-    if group:
-        yield group
 
 
 def read_shard(reader: Reader, samples: Sequence[Planned]) -> Iterator[Encoded]:
@@ -175,11 +162,12 @@ def _reason(reader: Reader, stores: Sequence[Store], planned: Planned) -> str:
 def _sample(reader: Reader, stores: Sequence[Store], planned: Planned) -> list[tuple[str, bytes]] | str:
     """Return the names and contents of a sample's parts, or the reason why it cannot be used."""
     parts: list[tuple[str, bytes]] = []
+    check = reader.check
     try:
         for part in planned.parts:
             name, size, root, path, content = part
             data = read_file(stores[root], path, size) if content is None else content
-            parts.append((name, _checked(reader, part, data) if reader.check else data))
+            parts.append((name, _checked(reader, part, data) if check else data))
     except Unusable as error:
         return str(error)
     except MissingExtra:
@@ -270,4 +258,4 @@ def refuse_documents(out: str) -> None:
         )
 
 
-__all__ = ["PARTS", "Reader", "cut", "read_shard", "refuse_documents", "write_samples"]
+__all__ = ["PARTS", "Reader", "read_shard", "refuse_documents", "write_samples"]

@@ -7,7 +7,7 @@ target, devices, and names that are not UTF-8 (keys, ids and journals are UTF-8)
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from operator import attrgetter
 from typing import NamedTuple
@@ -17,7 +17,10 @@ from feedmill.jobs.left_out import LeftOut
 from feedmill.storage import LocalStore, canonical_location, open_store, split_url
 from feedmill.storage.staging import TEMPORARY_SUFFIX
 
+MANY = 10_000
+"""Number of files from which on workers are sure to be started."""
 _JUNK = ("thumbs.db", "desktop.ini")
+_JUNK_LENGTHS = frozenset(map(len, _JUNK))
 
 
 class File(NamedTuple):
@@ -48,18 +51,25 @@ class Files(NamedTuple):
 
 
 def scan(
-    sources: Sequence[str], out: str, left: LeftOut, *, include: Sequence[str] = (), exclude: Sequence[str] = ()
+    sources: Sequence[str],
+    out: str,
+    left: LeftOut,
+    *,
+    include: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+    on_many: Callable[[], object] | None = None,
 ) -> Files:
     """Return the files of all sources. Hidden files and those of the output `out` are left out.
 
     Args:
         include, exclude: patterns of paths below a source; ``*`` matches slashes, too.
+        on_many: called once during the scan if there are `MANY` files or more in local folders.
 
     Raises:
         NotFound: a source does not exist.
         StorageError: a source cannot be listed.
     """
-    walk = _Walk(canonical_location(out), left)
+    walk = _Walk(canonical_location(out), left, on_many)
     for source in sources:
         walk.source(source)
     if len(sources) > 1:  # one may lie in another
@@ -98,8 +108,8 @@ def _prefixes(roots: Sequence[str]) -> list[str]:
 class _Walk:
     """Collector of files; each folder is one root, however it is spelled."""
 
-    def __init__(self, out: str, left: LeftOut) -> None:
-        self.out, self.left = out, left
+    def __init__(self, out: str, left: LeftOut, on_many: Callable[[], object] | None) -> None:
+        self.out, self.left, self.on_many = out, left, on_many
         self.roots: list[str] = []
         self.found: list[File] = []
         self._numbers: dict[str, int] = {}
@@ -149,6 +159,7 @@ class _Walk:
     def _folder(self, top: str, root: int) -> None:
         status = os.stat(top)
         todo = [(top, "", frozenset([(status.st_dev, status.st_ino)]))]
+        add = self.found.append
         while todo:
             folder, relative, parents = todo.pop()
             try:
@@ -159,16 +170,19 @@ class _Walk:
                 continue
             for item in items:
                 name = item.name
-                if not name.startswith(".") and name.isascii() and item.is_file(follow_symlinks=False):  # nearly all
+                if name[0] != "." and name.isascii() and item.is_file(follow_symlinks=False):  # nearly all
                     try:
                         status = item.stat(follow_symlinks=False)
                     except OSError as error:
                         self.left.add(f"cannot be read ({error.strerror})", relative + name)
                         continue
-                    if name.lower() not in _JUNK:
-                        self.found.append(File(root, relative + name, status.st_size, _version(status)))
+                    if len(name) not in _JUNK_LENGTHS or name.lower() not in _JUNK:
+                        add(File(root, relative + name, status.st_size, _version(status)))
                         continue
                 self._other(item, relative, root, parents, todo)
+            if self.on_many is not None and len(self.found) >= MANY:
+                self.on_many()
+                self.on_many = None
 
     def _other(
         self,

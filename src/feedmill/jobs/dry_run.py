@@ -11,6 +11,7 @@ real run only.
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field
@@ -68,14 +69,38 @@ class DryRun:
             self.bytes += size
 
     def writes(self, store: Store, path: str, size: int | None = None) -> None:
-        """Add a file, or with a slash at its end the files of an index in a folder, to what is written."""
+        """Add a file, or with a slash at its end the files of an index in a folder, to what is written.
+
+        Raises:
+            StorageError: this user may not write to the local folder. Only a write shows that of an object store.
+        """
         there = store.is_folder(path.rstrip("/")) if path.endswith("/") else "{part" not in path and store.exists(path)
         where = store.locate(path.rstrip("/")) + ("/" if path.endswith("/") else "")
+        self._check(store, where)
         self.outputs.append(PlannedFile(where, size, there))
 
     def deletes_all(self, store: Store, paths: Iterable[str]) -> None:
-        """Add the files among these that exist to what is deleted."""
-        self.deletes += [store.locate(path) for path in paths if store.exists(path)]
+        """Add the files among these that exist to what is deleted. Raises as `writes`."""
+        there = [store.locate(path) for path in paths if store.exists(path)]
+        for path in there:
+            self._check(store, path)
+        self.deletes += there
+
+    def merge(self, other: DryRun, name: str) -> None:
+        """Add what another verb would do; its counts and warnings get its name."""
+        self.files += other.files
+        self.bytes += other.bytes
+        self.outputs += other.outputs
+        self.deletes += other.deletes
+        self.counts |= {f"{name}: {what}": count for what, count in other.counts.items()}
+        self.skipped |= {f"{name}: {reason}": count for reason, count in other.skipped.items()}
+        self.warnings += [f"{name}: {warning}" for warning in other.warnings]
+
+    def _check(self, store: Store, path: str) -> None:
+        if store.is_local:
+            from feedmill.storage.staging import refuse_unwritable
+
+            refuse_unwritable(os.path.dirname(path.rstrip("/")))
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data for ``--json``."""

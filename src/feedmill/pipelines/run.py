@@ -7,7 +7,7 @@ import inspect
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -17,13 +17,13 @@ import orjson
 from feedmill import __version__
 from feedmill.documents.wildcards import is_pattern
 from feedmill.errors import ConfigError, DataError, NotFound, did_you_mean
+from feedmill.jobs.dry_run import DryRun, JobReport
 from feedmill.jobs.engine import current, is_alone
 from feedmill.jobs.policy import renamed_parameters
 from feedmill.jobs.work import alone
-from feedmill.notebooks import Showable
 from feedmill.pipelines.files import Files, changed, files_of, with_hashes
 from feedmill.pipelines.history import History, StepRecord, manifest_of
-from feedmill.pipelines.pipeline import VERBS, Step, read_pipeline
+from feedmill.pipelines.pipeline import VERBS, Pipeline, Step, read_pipeline
 from feedmill.storage import open_store, split_url
 
 logger = logging.getLogger("feedmill")
@@ -54,7 +54,7 @@ class StepReport:
 
 
 @dataclass(slots=True)
-class RunReport(Showable):
+class RunReport(JobReport):
     """Report of a pipeline.
 
     Attributes:
@@ -68,7 +68,7 @@ class RunReport(Showable):
 
     def as_dict(self) -> dict[str, Any]:
         """Return the report as plain data."""
-        return asdict(self)
+        return {**asdict(self), "dry_run": self.planned()}
 
 
 @renamed_parameters(plan="dry_run", force="overwrite")
@@ -90,7 +90,8 @@ def run(
 
     Args:
         pipeline: path or URL of the description, see docs/pipelines.md.
-        dry_run: run nothing; report what would run, and why.
+        dry_run: run nothing; the report has what would run, and why, and what these steps would write. Steps that read
+            what others would write cannot be tried.
         steps: names of the steps to run; by default all.
         overwrite: also run the steps that are up to date.
         hash: compare files on a disk by their content; otherwise by their size and time of change.
@@ -103,21 +104,35 @@ def run(
         DataError: the manifest is corrupt, or a step did not write its outputs.
         FeedmillError: an error of a step.
     """
+    described, chosen = _chosen(pipeline, steps)
+    if dry_run:
+        return _run_dry(chosen, History(described), overwrite, hash and is_alone())
+    store, name = manifest_of(described.url)
+    with alone(store, name):
+        return _run_all(chosen, History(described), overwrite, hash and is_alone(), progress, on_step)
+
+
+def look(pipeline: str | os.PathLike[str], steps: Sequence[str] = ()) -> list[StepReport]:
+    """Return which steps would run, and why, without trying them. Files are compared by size and time of change.
+
+    Raises as `run`.
+    """
+    described, chosen = _chosen(pipeline, steps)
+    return [one for one, _ in _looks(chosen, History(described), force=False, hashed=False)]
+
+
+def _chosen(pipeline: str | os.PathLike[str], steps: Sequence[str]) -> tuple[Pipeline, list[Step]]:
     described = read_pipeline(pipeline)
     unknown = [name for name in steps if name not in {step.name for step in described.steps}]
     if unknown:
         hint = did_you_mean(unknown[0], [step.name for step in described.steps])
         raise ConfigError(f"the pipeline has no step {unknown[0]!r}{hint}", file=described.url, kind="unknown-step")
-    chosen = [step for step in described.steps if not steps or step.name in steps]
-    store, name = manifest_of(described.url)
-    with contextlib.nullcontext() if dry_run else alone(store, name):
-        return _run_all(chosen, History(described), dry_run, overwrite, hash and is_alone(), progress, on_step)
+    return described, [step for step in described.steps if not steps or step.name in steps]
 
 
 def _run_all(
     steps: Sequence[Step],
     history: History,
-    plan: bool,
     force: bool,
     hashed: bool,  # not by parts, each of which would read all files
     progress: bool,
@@ -126,13 +141,10 @@ def _run_all(
     report = RunReport(history.url)
     engine = current()
     of_parts = engine is not None and engine.name == "part"
-    planned: list[Step] = []
     for step in steps:
-        waits = [other.name for other in planned if _overlap(other.outputs, step.inputs)] if plan else []
-        one, inputs = _look(step, history, force, hashed, waits)
+        one, inputs = _look(step, history, force, hashed, ())
         report.steps.append(one)
-        if plan or not one.reasons:
-            planned += [step] if one.reasons else []
+        if not one.reasons:
             continue
         # A run of `--finish` leaves the next step to the parts.
         if of_parts and any(other.ran for other in report.steps):
@@ -141,6 +153,41 @@ def _run_all(
         if on_step is not None:
             on_step(one)
         _run(step, one, inputs, history, hashed, progress)
+    return report
+
+
+def _looks(
+    steps: Sequence[Step], history: History, *, force: bool, hashed: bool
+) -> Iterator[tuple[StepReport, str | None]]:
+    """Yield why each step must run, and the name of the earlier step that it waits for, if any."""
+    planned: list[Step] = []
+    for step in steps:
+        waits = [other.name for other in planned if _overlap(other.outputs, step.inputs)]
+        one, _ = _look(step, history, force, hashed, waits)
+        planned += [step] if one.reasons else []
+        yield one, waits[0] if waits else None
+
+
+def _run_dry(steps: Sequence[Step], history: History, force: bool, hashed: bool) -> RunReport:
+    """Run the steps dry that must run and whose inputs are there."""
+    dry = DryRun()
+    report = RunReport(history.url, dry_run=dry)
+    waiting: list[str] = []
+    for step, (one, waits) in zip(steps, _looks(steps, history, force=force, hashed=hashed), strict=True):
+        report.steps.append(one)
+        if waits is not None:
+            waiting.append(step.name)
+        if waits is not None or not one.reasons:
+            continue
+        done = step.function(**_arguments(step, history)[0], dry_run=True)
+        one.report = _as_plain(done)
+        dry.merge(done.dry_run, step.name)
+        for path in _stale(step, history.records.get(step.name), done):
+            dry.deletes_all(open_store(split_url(path)[0]), [split_url(path)[1]])
+    if any(one.reasons for one in report.steps):
+        dry.writes(open_store(split_url(history.url)[0]), split_url(history.url)[1])
+    if waiting:
+        dry.warnings.append(f"not tried, as earlier steps write what they read: {', '.join(waiting)}")
     return report
 
 
@@ -200,25 +247,18 @@ def _shown(what: str, changes: Sequence[str]) -> list[str]:
 
 def _run(step: Step, one: StepReport, inputs: Files, history: History, hashed: bool, progress: bool) -> None:
     record = history.records.get(step.name)
-    arguments = step.arguments()
-    parameters = inspect.signature(step.function).parameters
-    if "progress" in parameters:
+    arguments, others = _arguments(step, history)
+    if "progress" in inspect.signature(step.function).parameters:
         arguments["progress"] = progress
-    there = files_of(step.outputs)
-    others = history.others(step, there)
-    if (
-        VERBS[step.verb].takes_output
-        and "overwrite" in parameters
-        and "overwrite" not in step.options
-        and (there or record is not None)
-    ):
-        arguments["overwrite"] = not others
     began = time.perf_counter()
     # Parts publish nothing.
     with history.beginning(step, others) if is_alone() else contextlib.nullcontext():
         report = step.function(**arguments)
     one.seconds, one.ran, one.report = round(time.perf_counter() - began, 3), True, _as_plain(report)
-    _remove_stale(step, record, report)
+    for path in _stale(step, record, report):
+        folder, name = split_url(path)
+        open_store(folder).delete(name)
+        logger.warning("%s: deleted, an output of the last run of the step %r", path, step.name)
     outputs = files_of(step.outputs)
     if not outputs:
         raise DataError(
@@ -235,17 +275,32 @@ def _run(step: Step, one: StepReport, inputs: Files, history: History, hashed: b
     history.record(step, facts)
 
 
-def _remove_stale(step: Step, record: StepRecord | None, report: Any) -> None:
-    """Delete outputs of the last run that a filter no longer writes: the next step would read them too."""
+def _arguments(step: Step, history: History) -> tuple[dict[str, Any], list[str]]:
+    """Return the arguments of a step's function, and the files at its outputs that the pipeline has not written."""
+    arguments = step.arguments()
+    there = files_of(step.outputs)
+    others = history.others(step, there)
+    if (
+        VERBS[step.verb].takes_output
+        and "overwrite" in inspect.signature(step.function).parameters
+        and "overwrite" not in step.options
+        and (there or step.name in history.records)
+    ):
+        arguments["overwrite"] = not others
+    return arguments, others
+
+
+def _stale(step: Step, record: StepRecord | None, report: Any) -> list[str]:
+    """Return outputs of the last run that a filter no longer writes: the next step would read them too."""
     streams = getattr(report, "streams", None)
     if record is None or streams is None:
-        return
+        return []
     written = {os.path.normpath(path) for stream in streams for path in stream.outputs}
-    for path, facts in files_of(step.outputs).items():
-        if os.path.normpath(path) not in written and path in record.outputs and facts.is_same(record.outputs[path]):
-            folder, name = split_url(path)
-            open_store(folder).delete(name)
-            logger.warning("%s: deleted, an output of the last run of the step %r", path, step.name)
+    return [
+        path
+        for path, facts in files_of(step.outputs).items()
+        if os.path.normpath(path) not in written and path in record.outputs and facts.is_same(record.outputs[path])
+    ]
 
 
 def _overlap(written: Sequence[str], read: Sequence[str]) -> bool:

@@ -14,6 +14,7 @@ that no process has locked. On a file system without locks they are kept.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import secrets
@@ -22,10 +23,12 @@ from collections.abc import Iterator
 
 from feedmill.errors import StorageError
 from feedmill.storage.locks import FileLock
+from feedmill.storage.os_errors import storage_error
 
 TEMPORARY_SUFFIX = ".feedmill-tmp"
 _TRIES = 100
 _PLAIN = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # O_NONBLOCK: opening a pipe would wait for its other end
+_BY_EFFECTIVE_IDS = os.access in os.supports_effective_ids  # those that writing is checked with
 _swept: set[str] = set()
 """Folders whose staged files this process has checked."""
 
@@ -83,6 +86,19 @@ def make_folder(path: str) -> None:
                 raise
             # else another process created or removed the same folder meanwhile
     raise AssertionError("unreachable")
+
+
+def refuse_unwritable(folder: str) -> None:
+    """Raise `StorageError` if this user may not create files in a folder, or the folder itself if it is missing.
+
+    Changes nothing: what `access` cannot see, such as a full disk, is found by the real run only.
+    """
+    while not os.path.lexists(folder):
+        folder = os.path.dirname(folder)
+    if not os.path.isdir(folder) or os.access(folder, os.W_OK | os.X_OK, effective_ids=_BY_EFFECTIVE_IDS):
+        return
+    read_only = os.statvfs(folder).f_flag & os.ST_RDONLY
+    raise storage_error(OSError(errno.EROFS if read_only else errno.EACCES, "", folder))
 
 
 def _is_no_folder(path: str) -> bool:

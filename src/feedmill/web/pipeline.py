@@ -9,7 +9,7 @@ from typing import Any
 from feedmill.errors import FeedmillError
 from feedmill.pipelines.files import FileFacts
 from feedmill.pipelines.history import StepRecord
-from feedmill.pipelines.run import StepReport, run
+from feedmill.pipelines.run import StepReport, look
 from feedmill.web.content import tree
 from feedmill.web.library import Thing
 from feedmill.web.runs import Run, read_run
@@ -81,12 +81,12 @@ def _steps(thing: Thing, found: Run, records: Mapping[str, StepRecord]) -> list[
 def _states(path: str, names: Iterable[str]) -> dict[str, StepReport | str]:
     """Return the report of each step as `run` would plan it, or why it cannot be planned."""
     try:
-        return {step.name: step for step in run(path, dry_run=True, hash=False, progress=False).steps}
+        return {step.name: step for step in look(path)}
     except FeedmillError:  # one step's inputs are missing: the others have a state all the same
         found: dict[str, StepReport | str] = {}
         for name in names:
             try:
-                found[name] = run(path, dry_run=True, hash=False, progress=False, steps=[name]).steps[0]
+                found[name] = look(path, [name])[0]
             except FeedmillError as error:
                 found[name] = error.what
         return found

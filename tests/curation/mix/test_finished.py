@@ -16,7 +16,8 @@ from feedmill.curation.dedupe.job import find_duplicates
 from feedmill.curation.dedupe.options import DedupeOptions
 from feedmill.curation.mix.config import read_config
 from feedmill.curation.mix.finished import Finished
-from feedmill.curation.mix.job import MixReport, mix
+from feedmill.curation.mix.job import mix
+from feedmill.curation.mix.report import MixReport
 from feedmill.curation.provenance import check_attributes
 from feedmill.curation.tag import tag
 from feedmill.errors import DataError

@@ -13,7 +13,7 @@ from feedmill.curation.dedupe.options import DedupeOptions
 from feedmill.curation.mix.config import read_config
 from feedmill.curation.mix.job import mix
 from feedmill.curation.tag import tag
-from feedmill.errors import ConfigError, DataError, FeedmillError
+from feedmill.errors import ConfigError, DataError, EmptyResult, FeedmillError
 from helpers.document_datasets import DEEP
 from helpers.document_folders import read, texts, write_documents, write_lines
 from helpers.kills import command, contents, kill_at_random, kill_everywhere
@@ -42,7 +42,7 @@ def stream(root, name="m", **more):
 
 def run(tree, **more):
     streams = tree if isinstance(tree, list) else [tree]
-    top = {key: more.pop(key) for key in ("seed", "permute", "allow_missing", "shuffle") if key in more}
+    top = {key: more.pop(key) for key in ("seed", "permute", "allow_missing", "allow_empty", "shuffle") if key in more}
     return mix(read_config({"streams": streams, **top}), **{"workers": 1, **more})
 
 
@@ -310,11 +310,14 @@ def test_dry_run(tmp_path):
     prepare(tmp_path)
     never = {"filter": {"include": ["$.nothing"], "exclude": ["$.attributes.lines[9]"]}}
     spans = {"span_replacement": [{"span": "$.attributes.lines", "min_score": 7}]}
-    report = run([stream(tmp_path, **never), stream(tmp_path, "n", **spans)], dry_run=True)
-    assert report.sampled and not (tmp_path / "mixed").exists()
+    with pytest.raises(EmptyResult, match="dropped by include"):  # all documents were read
+        run(stream(tmp_path, **never), dry_run=True)
+    report = run([stream(tmp_path, **never), stream(tmp_path, "n", **spans)], dry_run=True, allow_empty=True)
+    assert report.dry_run is not None and not (tmp_path / "mixed").exists()
+    assert [out.path for out in report.dry_run.outputs] == [path for one in report.streams for path in one.outputs]
     assert report.streams[0].counts.read == len(ALL)
     assert report.streams[0].counts.dropped == {"include": len(ALL), "exclude $.attributes.lines[9]": 0}
-    assert (report.streams[1].counts.replaced, report.warnings) == (0, [])
+    assert report.streams[1].counts.replaced == 0 and ["none of" in line for line in report.warnings] == [True]
     spoil(tmp_path, "other id")
     with pytest.raises(DataError, match="line 5"):
         run(stream(tmp_path), dry_run=True)
@@ -526,8 +529,8 @@ def test_a_dry_run_and_processes_in_the_configuration_count(tmp_path):
     prepare(tmp_path)
     for top in ({"dryrun": True}, {"dryrun": True, "processes": 2}):
         report = mix(read_config({"streams": [stream(tmp_path)], **top}))
-        assert report.sampled and not (tmp_path / "mixed").exists()
-    assert not mix(read_config({"streams": [stream(tmp_path)], "processes": 1})).sampled
+        assert report.dry_run is not None and not (tmp_path / "mixed").exists()
+    assert mix(read_config({"streams": [stream(tmp_path)], "processes": 1})).dry_run is None
     for wrong in (0, -1, True, "two"):
         with pytest.raises(ConfigError, match="processes"):
             read_config({"streams": [stream(tmp_path)], "processes": wrong})

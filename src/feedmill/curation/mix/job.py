@@ -6,7 +6,7 @@ import contextlib
 import random
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from feedmill.curation.attribute_set import fingerprint
@@ -14,78 +14,28 @@ from feedmill.curation.blocks import run_cut
 from feedmill.curation.mix.align import Pairing, verify, vouched
 from feedmill.curation.mix.config import FilterConfig, Stream
 from feedmill.curation.mix.counts import Counts
+from feedmill.curation.mix.dry_run import some, try_rules
 from feedmill.curation.mix.finished import Finished
 from feedmill.curation.mix.merging import Shard
 from feedmill.curation.mix.names import check_names, with_whole_names
-from feedmill.curation.mix.shard import mixed, write_shard
+from feedmill.curation.mix.report import MixReport, StreamReport
+from feedmill.curation.mix.shard import write_shard
 from feedmill.documents.file import DocumentFile, as_lines, places
 from feedmill.documents.find import find_in_datasets
 from feedmill.documents.lineage.sidecar import Origins
 from feedmill.errors import ConfigError, refuse_empty
 from feedmill.jobs.cores import available_cores
+from feedmill.jobs.dry_run import active, can_run_dry
 from feedmill.jobs.engine import Where, current, is_alone, key_of
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run
 from feedmill.jobs.threads import ordered_map
-from feedmill.notebooks import Showable
 from feedmill.storage import join_url, open_store
 from feedmill.storage.codec import GZIP, compression
 from feedmill.storage.remote.claims import Claim
 
 KERNELS = ("feedmill.curation.mix.shard",)
 _LOOKS = 8
-SAMPLE = 200
-"""Number of documents of a file that a dry run reads."""
-
-
-@dataclass(slots=True)
-class StreamReport:
-    """Results of one stream."""
-
-    name: str
-    inputs: int
-    outputs: list[str]
-    counts: Counts
-    finished_before: int = 0
-    replaces: bool = False
-
-
-@dataclass(slots=True)
-class MixReport(Showable):
-    """Report of a filter run.
-
-    Attributes:
-        streams: Results of each stream.
-        sampled: Whether this was a dry run.
-        stale: Number of attribute files that were computed from other documents, if allowed.
-        absent: Attributes that rules name and that their sets can have, but no row has.
-    """
-
-    streams: list[StreamReport] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
-    sampled: bool = False
-    stale: int = 0
-    absent: list[str] = field(default_factory=list)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the report as plain data."""
-        streams = [
-            {
-                "name": one.name,
-                "inputs": one.inputs,
-                "outputs": one.outputs,
-                "finished_before": one.finished_before,
-                **one.counts.as_dict(),
-            }
-            for one in self.streams
-        ]
-        return {
-            "streams": streams,
-            "warnings": self.warnings,
-            "sampled": self.sampled,
-            "stale": self.stale,
-            "absent": self.absent,
-        }
 
 
 def mix(
@@ -98,7 +48,8 @@ def mix(
 
     Args:
         workers: Number of worker processes. Default: That of the configuration, or one per core.
-        dry_run: Write nothing. Apply the rules to the first documents of some files, and report the result.
+        dry_run: Write nothing; the report has what would be written, and the result of applying the rules to the first
+            documents of some files.
 
     Raises:
         NotFound: No files were found.
@@ -106,8 +57,19 @@ def mix(
         EmptyResult: A stream keeps no documents.
         DataError: Attributes do not line up, a row is invalid, or an expression fails on a document.
     """
-    workers, dry_run = config.workers if workers is None else workers, dry_run or config.dry_run
-    report = MixReport(sampled=dry_run)
+    workers = config.workers if workers is None else workers
+    return _mix(config, workers, progress, dry_run=dry_run or config.dry_run)
+
+
+@can_run_dry
+def _mix(
+    config: FilterConfig,
+    workers: int | None,
+    progress: bool | None,
+    *,
+    dry_run: bool,  # noqa: ARG001 - see `can_run_dry`
+) -> MixReport:
+    report, dry = MixReport(), active()
     plans = [_plan(stream, config, report.warnings) for stream in config.streams]
     streams = tuple(plan[0].stream if plan else stream for stream, plan in zip(config.streams, plans, strict=True))
     config = replace(config, streams=streams)
@@ -115,25 +77,18 @@ def mix(
     shards = [replace(shard, spare=spare) for plan in plans for shard in plan]
     _keep_apart(shards)
     pairings = [_pairing(shard, file) for shard in shards if shard.stream.attributes for file in shard.files]
-    if dry_run:
-        pairings = [_pairing(plan[0], file) for plan in plans if plan[0].stream.attributes for file in _some(plan)]
+    if dry is not None:
+        pairings = [_pairing(plan[0], file) for plan in plans if plan[0].stream.attributes for file in some(plan)]
     _warn_of_stale(_verify(pairings, workers, progress), report)
     for stream, plan in zip(config.streams, plans, strict=True):
         _check_names(stream, plan, report, workers, progress)
-    if dry_run:
+    if dry is not None:
         for stream, plan in zip(config.streams, plans, strict=True):
-            report.streams.append(_try(stream, plan, report))
+            one, whole = try_rules(dry, stream, plan, _is_finished, report)
+            if whole:
+                _refuse_empty(stream, plan, one, report)
         return report
-    with contextlib.ExitStack() as stack:
-        for stream in config.streams if is_alone() else ():
-            stack.enter_context(Claim(open_store(stream.output), stream.name, lease=current() is not None))
-        sizes = [sum(file.size for file in shard.files) for shard in shards]
-        bar = stack.enter_context(Progress.of_files("filtering", sizes, progress))
-        where = None
-        if current() is not None:
-            key = key_of(*(_fingerprint(shard) for shard in shards))
-            where = Where("filtering", key, Finished(config.streams[0].output).folder)
-        results = iter(_all_made(shards, sizes, workers, bar, where))
+    results = iter(_write(shards, config, workers, progress))
     for stream, plan in zip(config.streams, plans, strict=True):
         one = StreamReport(stream.name, sum(len(shard.files) for shard in plan), [], Counts.of(stream))
         one.replaces = bool(stream.replacements)
@@ -144,15 +99,24 @@ def mix(
             one.outputs.append(join_url(stream.output, shard.path))
         report.streams.append(one)
         _refuse_empty(stream, plan, one, report)
-        report.warnings += _left_over(stream, plan)
-        if one.counts.unmatched:
-            report.warnings.append(f"stream {stream.name}: {one.counts.unmatched} rows had no attributes")
-        report.warnings += _of_documents(stream, one.counts)
-        if one.counts.passed:
-            report.warnings.append(
-                f"stream {stream.name}: {one.counts.passed} spans were skipped (they overlap, or are outside the text)"
-            )
+        report.warnings += [*_left_over(stream, plan), *_of_counts(stream, one.counts)]
     return report
+
+
+def _write(
+    shards: Sequence[Shard], config: FilterConfig, workers: int | None, progress: bool | None
+) -> list[tuple[Counts, int]]:
+    """Write all outputs; return the counts of each, and 1 if an earlier run wrote it."""
+    with contextlib.ExitStack() as stack:
+        for stream in config.streams if is_alone() else ():
+            stack.enter_context(Claim(open_store(stream.output), stream.name, lease=current() is not None))
+        sizes = [sum(file.size for file in shard.files) for shard in shards]
+        bar = stack.enter_context(Progress.of_files("filtering", sizes, progress))
+        where = None
+        if current() is not None:
+            key = key_of(*(_fingerprint(shard) for shard in shards))
+            where = Where("filtering", key, Finished(config.streams[0].output).folder)
+        return _all_made(shards, sizes, workers, bar, where)
 
 
 def _plan(stream: Stream, config: FilterConfig, warnings: list[str]) -> list[Shard]:
@@ -225,12 +189,6 @@ def _grouped(files: Sequence[DocumentFile], limit: int) -> list[list[DocumentFil
     return groups
 
 
-def _some(plan: list[Shard]) -> list[DocumentFile]:
-    """Return the files that a dry run reads: the first, the middle and the last one."""
-    files = [file for shard in plan for file in shard.files]
-    return [files[n] for n in sorted({0, len(files) // 2, len(files) - 1})]
-
-
 def _verify(pairings: list[Pairing], workers: int | None, progress: bool | None) -> list[str]:
     """Check that attributes belong to their documents. Return the stale attribute files, if they are allowed."""
     # Records are checked on threads, because the store can be remote. This usually saves starting processes.
@@ -287,16 +245,11 @@ def _all_made(
 
 def _make(shard: Shard, workers: int = 1) -> tuple[Counts, int]:
     """Write one output, unless an earlier run wrote it from the same inputs by the same rules."""
-    store, finished = open_store(shard.stream.output), Finished(shard.stream.output)
-    print_ = _fingerprint(shard)
-    done = finished.read(shard.path)
-    if done is not None and store.exists(shard.path):
-        with contextlib.suppress(LookupError, TypeError):  # an output with an invalid record is written again
-            same = done["fingerprint"] == print_ and done["size"] == store.stat(shard.path).size
-            if same and ("lineage" not in done or finished.has_lineage(shard.path)):  # earlier versions wrote none
-                counts = Counts.from_dict(done["counts"])
-                finished.move(shard.path)
-                return counts, 1
+    store, finished, print_ = open_store(shard.stream.output), Finished(shard.stream.output), _fingerprint(shard)
+    counts = _finished_counts(shard, print_)
+    if counts is not None:
+        finished.move(shard.path)
+        return counts, 1
     origins = Origins("filter", _rules(shard))
     counts = write_shard(shard, origins, workers)
     size = store.stat(shard.path).size
@@ -305,6 +258,23 @@ def _make(shard: Shard, workers: int = 1) -> tuple[Counts, int]:
     record = {"fingerprint": print_, "size": size, "counts": counts.as_dict(), "lineage": len(data)}
     finished.record(shard.path, record)
     return counts, 0
+
+
+def _is_finished(shard: Shard) -> bool:
+    """Return whether an earlier run wrote an output from the same inputs by the same rules."""
+    return _finished_counts(shard, _fingerprint(shard)) is not None
+
+
+def _finished_counts(shard: Shard, fingerprint: str) -> Counts | None:
+    """Return the counts of a finished output with this fingerprint; None if it is missing or a different one."""
+    store, finished = open_store(shard.stream.output), Finished(shard.stream.output)
+    done = finished.read(shard.path)
+    if done is not None and store.exists(shard.path):
+        with contextlib.suppress(LookupError, TypeError):  # an output with an invalid record is written again
+            same = done["fingerprint"] == fingerprint and done["size"] == store.stat(shard.path).size
+            if same and ("lineage" not in done or finished.has_lineage(shard.path)):  # earlier versions wrote none
+                return Counts.from_dict(done["counts"])
+    return None
 
 
 def _rules(shard: Shard) -> dict[str, Any]:
@@ -325,7 +295,7 @@ def _refuse_empty(stream: Stream, plan: list[Shard], one: StreamReport, report: 
     if config.allow_empty:
         report.warnings.append(f"stream {stream.name}: none of {counts.read} documents was kept")
         return
-    for shard in plan:
+    for shard in plan if active() is None else ():
         Finished(stream.output).remove_lineage(shard.path)
         open_store(stream.output).delete(shard.path)
     refuse_empty(
@@ -337,9 +307,11 @@ def _refuse_empty(stream: Stream, plan: list[Shard], one: StreamReport, report: 
     )
 
 
-def _of_documents(stream: Stream, counts: Counts) -> list[str]:
-    """Return warnings about the documents themselves."""
+def _of_counts(stream: Stream, counts: Counts) -> list[str]:
+    """Return warnings about the documents and their attributes."""
     found = []
+    if counts.unmatched:
+        found.append(f"{counts.unmatched} rows had no attributes")
     if counts.without_id:
         found.append(f"{counts.without_id} documents have no id")
     if counts.lost:
@@ -347,6 +319,8 @@ def _of_documents(stream: Stream, counts: Counts) -> list[str]:
             f"{counts.lost} documents lost values that Dolma does not keep (integers beyond 64 bits became floats;"
             " metadata and attributes that are not objects were dropped)"
         )
+    if counts.passed:
+        found.append(f"{counts.passed} spans were skipped (they overlap, or are outside the text)")
     return [f"stream {stream.name}: {what}" for what in found]
 
 
@@ -374,18 +348,3 @@ def _fingerprint(shard: Shard) -> str:
             inputs.append([path, entry.size, entry.version] if entry else [path, 0, ""])
     config = shard.config
     return fingerprint(asdict(shard.stream), inputs, shard.path, shard.kind, config.exact, config.permute, config.seed)
-
-
-def _try(stream: Stream, plan: list[Shard], report: MixReport) -> StreamReport:
-    """Apply the rules to the first documents of some files."""
-    counts = Counts.of(stream)
-    files = _some(plan)
-    for file in files:
-        shard = Shard(stream, plan[0].config, (file,), plan[0].path, plan[0].kind)
-        for _ in mixed(shard, counts, SAMPLE):
-            pass
-    if not counts.read:
-        report.warnings.append(f"stream {stream.name}: no documents in {', '.join(file.name for file in files)}")
-    outputs = [join_url(stream.output, shard.path) for shard in plan]
-    inputs = sum(len(shard.files) for shard in plan)
-    return StreamReport(stream.name, inputs, outputs, counts, replaces=bool(stream.replacements))

@@ -1,0 +1,57 @@
+"""Reports of filter jobs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from feedmill.curation.mix.counts import Counts
+from feedmill.jobs.dry_run import JobReport
+
+
+@dataclass(slots=True)
+class StreamReport:
+    """Results of one stream; in a dry run, of the documents that were read."""
+
+    name: str
+    inputs: int
+    outputs: list[str]
+    counts: Counts
+    finished_before: int = 0
+    replaces: bool = False
+
+
+@dataclass(slots=True)
+class MixReport(JobReport):
+    """Report of a filter run.
+
+    Attributes:
+        streams: Results of each stream.
+        stale: Number of attribute files that were computed from other documents, if allowed.
+        absent: Attributes that rules name and that their sets can have, but no row has.
+    """
+
+    streams: list[StreamReport] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    stale: int = 0
+    absent: list[str] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the report as plain data."""
+        streams = [
+            {
+                "name": one.name,
+                "inputs": one.inputs,
+                "outputs": one.outputs,
+                "finished_before": one.finished_before,
+                **one.counts.as_dict(),
+            }
+            for one in self.streams
+        ]
+        return {
+            "streams": streams,
+            "warnings": self.warnings,
+            "dry_run": self.planned(),
+            "stale": self.stale,
+            "absent": self.absent,
+        }
