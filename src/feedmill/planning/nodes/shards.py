@@ -83,7 +83,7 @@ class ShardShuffle(Shuffle):
         row = np.searchsorted(windows.starts, positions, side="right") - 1
         offset = positions - windows.starts[row]
         # Number of shards of the window that are exhausted here; the first column is 0 and always counts.
-        gone = (windows.ends[row] <= offset[:, None]).sum(axis=1) - 1
+        gone: IntArray = (windows.ends[row] <= offset[:, None]).sum(axis=1) - 1
         rounds, turn = np.divmod(offset - windows.ends[row, gone], windows.shards.shape[1] - gone)
         first: IntArray = self._starts[windows.shards[row, gone + turn]]
         return first + windows.sizes[row, gone] + rounds
@@ -92,9 +92,9 @@ class ShardShuffle(Shuffle):
         shard = np.searchsorted(self._ends, positions, side="right")
         local = positions - self._starts[shard]
         row, place = np.divmod(windows.places[shard], windows.shards.shape[1])
-        gone = (windows.sizes[row] <= local[:, None]).sum(axis=1) - 1
+        gone: IntArray = (windows.sizes[row] <= local[:, None]).sum(axis=1) - 1
         begin: IntArray = windows.starts[row] + windows.ends[row, gone]
-        rounds = (local - windows.sizes[row, gone]) * (windows.shards.shape[1] - gone)
+        rounds: IntArray = (local - windows.sizes[row, gone]) * (windows.shards.shape[1] - gone)
         return begin + rounds + place - gone
 
     def _by_epoch(
