@@ -1,13 +1,14 @@
 """Run Megatron-Bridge's data modules for Energon: ``python tests/interop/megatron_bridge.py FOLDER [--compare]``.
 
 FOLDER is ``src/megatron/bridge`` of a clone of Megatron-Bridge. These of its files run unchanged: the data modules for
-images with text and for diffusion, the factory `ChatMLWebdataset` that a dataset.yaml names, and the task encoder of
-WAN, with packing and pickled embeddings. What only GPUs or Hugging Face models need is a stand-in: megatron.core, the
-tokenizer, and the initialization of the packages. With 0 and 2 workers, the script trains until each sample was seen,
-saves the state through `torch.save`, resumes and validates. With ``--compare`` it does the same with the installed
-Energon, and compares the samples of both as sets.
+images with text and for diffusion, the factory `ChatMLWebdataset` that a dataset.yaml names, the task encoders of WAN
+(with packing) and Flux with pickled embeddings, and that for processors of Hugging Face with the collation of
+Qwen2.5-VL. What only GPUs need is a stand-in: megatron.core, and the initialization of the packages. With 0 and 2
+workers, the script trains until each sample was seen, saves the state through `torch.save`, resumes and validates. With
+``--compare`` it does the same with the installed Energon, and compares the samples of both as sets.
 
-It requires PyTorch, webdataset, Pillow, numpy and tqdm, and Energon for ``--compare``.
+It requires PyTorch, webdataset, Pillow, numpy and tqdm; transformers and qwen-vl-utils for Qwen2.5-VL, which is skipped
+without them; and Energon for ``--compare``.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import pickle
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -31,6 +33,7 @@ from PIL import Image
 import feedmill
 
 sys.path.insert(0, str(Path(__file__).parent))
+from bridge_models import flux_images, flux_sample, qwen_encoder, qwen_talks
 from provider_pair import ENERGON, FEEDMILL, collect, compare, digest, run_one, stand_in, use
 
 SAMPLES, STEPS = 60, 8
@@ -39,7 +42,8 @@ IN_WORKERS = "import pathlib, megatron_bridge; megatron_bridge.install(pathlib.P
 SPLITS = {"train": 40, "val": 10}
 PACKAGES = (
     "data data.energon data.packing utils diffusion diffusion.data diffusion.data.common diffusion.data.wan "
-    "diffusion.models diffusion.models.wan"
+    "diffusion.data.flux diffusion.models diffusion.models.wan data.collators data.datasets models models.qwen_vl "
+    "models.qwen_vl.data training training.utils"
 )
 """Packages whose modules are the real ones, but not what their `__init__` imports."""
 
@@ -53,17 +57,20 @@ def install(bridge: Path, product: str) -> None:
     stand_in("megatron.core")
     stand_in("megatron.core.parallel_state", **parallel)
     stand_in("megatron.core.process_groups_config", ProcessGroupCollection=object)
+    stand_in("megatron.core.msc_utils", MultiStorageClientFeature=object)
+    stand_in("megatron.core.tokenizers", MegatronTokenizer=object)
     for package in ("", *PACKAGES.split()):
         stand_in(f"megatron.bridge.{package}".rstrip("."))
         sys.modules[f"megatron.bridge.{package}".rstrip(".")].__path__ = [str(bridge / package.replace(".", "/"))]
+    stand_in("megatron.bridge.utils.common_utils", get_local_rank_preinit=lambda: 0)
     stand_in("megatron.bridge.training.tokenizers.tokenizer", MegatronTokenizer=object)
     stand_in("megatron.bridge.training.utils.packed_seq_utils", get_thd_cp_partition_indices=None)
 
 
 def write_data(folder: Path) -> None:
-    """Write latents of videos with embeddings, and conversations with images and frames, each in two splits."""
+    """Write latents of videos and images with embeddings, and conversations with images and frames, in two splits."""
     rng = np.random.default_rng(0)
-    latents, talks = [], []
+    latents, flux, talks = [], [], []
     for number in range(SAMPLES):
         latent = io.BytesIO()
         torch.save(torch.from_numpy(rng.random((4, 1 + number % 3, 4, 6), np.float32)), latent)
@@ -71,13 +78,15 @@ def write_data(folder: Path) -> None:
         about = {"name": f"v{number:06d}", "fps": 24}
         parts = {"pth": latent.getvalue(), "pickle": pickle.dumps(embeddings), "json": json.dumps(about).encode()}
         latents.append({"__key__": about["name"], **parts})
-        turns = [{"from": "human", "value": f"what is in {number}?"}, {"from": "gpt", "value": "x" * (number % 7 + 1)}]
+        flux.append({**latents[-1], **flux_sample(number, rng)})
+        asked = f"<image><image><video>what is in {number}?"
+        turns = [{"from": "human", "value": asked}, {"from": "gpt", "value": "x" * (number % 7 + 1)}]
         images = [_jpeg(rng) for _ in range(2)]
         parts = {"json": json.dumps(turns).encode(), "jpgs": pickle.dumps(images), "videos": pickle.dumps([images])}
         talks.append({"__key__": f"t{number:06d}", **parts})
-    for name, samples in (("latents", latents), ("talks", talks)):
+    for name, samples in (("latents", latents), ("flux", flux), ("talks", talks)):
         feedmill.write(str(folder / name), samples, max_shard_samples=10, progress=False)
-        kind = {"sample_type": "CrudeWebdataset"} if name == "latents" else {}
+        kind = {} if name == "talks" else {"sample_type": "CrudeWebdataset"}
         feedmill.prepare(str(folder / name), split_ratio="4,1,1", progress=False, **kind)  # type: ignore[arg-type]
     (folder / "talks" / ".nv-meta" / "dataset.yaml").write_text(
         "__module__: megatron.bridge.data.energon.task_encoder_utils\n__class__: ChatMLWebdataset\n"
@@ -154,8 +163,24 @@ def modules(folder: Path, workers: int) -> Iterator[tuple[str, Callable[[], Any]
             str(folder / "talks"), None, micro_batch_size=4, num_workers=workers, task_encoder=Lists()
         )
 
+    def flux() -> Any:
+        from megatron.bridge.diffusion.data.flux.flux_taskencoder import FluxTaskEncoder  # type: ignore[import-not-found]
+
+        encoder = FluxTaskEncoder(seq_length=64, packing_buffer_size=None)
+        return DiffusionDataModule(str(folder / "flux"), 64, 4, num_workers=workers, task_encoder=encoder)
+
+    def qwen() -> Any:
+        return EnergonMultiModalDataModule(
+            str(folder / "talks"), None, micro_batch_size=4, num_workers=workers, task_encoder=qwen_encoder()
+        )
+
     yield "WAN, packed", latents, videos_of
+    yield "Flux", flux, flux_images
     yield "ChatML", talks, talks_of
+    if find_spec("transformers") and find_spec("qwen_vl_utils"):
+        yield "Qwen2.5-VL", qwen, qwen_talks
+    else:
+        print("Qwen2.5-VL is skipped: it requires transformers and qwen-vl-utils", file=sys.stderr)
 
 
 def same(batches: list[Any], others: list[Any], read: Callable[[Any], dict[str, str]]) -> bool:

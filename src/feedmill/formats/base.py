@@ -285,6 +285,14 @@ class Dataset(Showable, ABC):
         """
         raise NotImplementedError(self.format)  # a format without `row_files` is not asked
 
+    @property
+    def shard_bounds(self) -> npt.NDArray[np.int64]:
+        """Return the number of each shard's first sample, then the total number of samples, int64[shards + 1].
+
+        A dataset that is not stored in shards is one shard.
+        """
+        return np.array([0, len(self)], np.int64)
+
     def samples_of_row(self, file: int, row: int) -> list[int]:  # noqa: ARG002
         """Return the samples that are a row of a file of `row_files`; none if the split excludes it."""
         return []

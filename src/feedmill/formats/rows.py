@@ -213,6 +213,10 @@ class RowsDataset(Dataset):
     def row_files(self) -> Sequence[str]:
         return [self.store.locate(path) for path in self.files]
 
+    @property
+    def shard_bounds(self) -> Int64s:
+        return np.concatenate(([0], self._ends))
+
     def stored_rows(self, indices: Indices) -> tuple[Int64s, Int64s]:
         files, rows = (np.empty(len(indices), np.int64) for _ in range(2))
         for number, places, local in self._by_file(indices):

@@ -107,7 +107,7 @@ class Plan(Showable):
         datasets: Dataset | str | os.PathLike[str] | Sequence[Dataset | str | os.PathLike[str]],
         weights: Sequence[Any] | None = None,
         *,
-        shuffle: Literal["none", "global", "block"] = "block",
+        shuffle: Literal["none", "global", "block", "shards"] = "block",
         seed: int = 0,
         epochs: int | float | str | None = None,
     ) -> Plan:
@@ -116,7 +116,7 @@ class Plan(Showable):
         Args:
             datasets: one or more datasets, or their paths or URLs.
             weights: their weights in a blend. Without weights, several datasets are shuffled together as one.
-            shuffle: ``none``, ``global`` or ``block``.
+            shuffle: ``none``, ``global``, ``block`` or ``shards``.
             seed: any integer.
             epochs: passes over the data, which may be fractional (2.5); None for an endless plan. Not allowed for a
                 blend.
@@ -132,7 +132,7 @@ class Plan(Showable):
         leaves = [_leaf(number, dataset) for number, dataset in enumerate(several)]
         if weights is None:
             together = leaves[0] if len(leaves) == 1 else Concat(leaves)
-            order = shuffled(together, shuffle, derive(seed, "shuffle", *names))
+            order = shuffled(together, shuffle, derive(seed, "shuffle", *names), sources=several)
             return cls(Repeat(order, epochs), several, names, seed)
         if epochs is not None:
             raise ConfigError(
@@ -141,7 +141,7 @@ class Plan(Showable):
                 fix="Omit 'epochs', and stop after the number of samples you need.",
             )
         streams = [
-            Repeat(shuffled(leaf, shuffle, derive(seed, "shuffle", name)))
+            Repeat(shuffled(leaf, shuffle, derive(seed, "shuffle", name), sources=several))
             for leaf, name in zip(leaves, names, strict=True)
         ]
         return cls(Blend(streams, weights), several, names, seed)

@@ -19,6 +19,7 @@ from feedmill.formats.energon.join import MISSING
 from feedmill.formats.extents import Extents
 from feedmill.formats.offsets import Int64s, hash_words
 from feedmill.formats.sample import Sample, Source, locate, reraise
+from feedmill.samples.selected import bounds_within
 from feedmill.samples.trusted import TrustedCode
 from feedmill.samples.types import sample_type
 from feedmill.samples.view import is_ours
@@ -91,6 +92,11 @@ class JoinedDataset(Dataset):
             there = np.flatnonzero(numbers != MISSING)
             found += [extents.of_samples(there) for extents in part.extents(numbers[there])]
         return found
+
+    @property
+    def shard_bounds(self) -> Int64s:
+        """Return the bounds of the first dataset's shards, in rows."""
+        return bounds_within(self.parts[0], self.rows[:, 0])
 
     def locate(self, index: int) -> Source:
         """Return the source of the first dataset's sample."""

@@ -18,6 +18,17 @@ from feedmill.formats.offsets import hash_words
 from feedmill.formats.sample import Sample, Source, no_such_key
 
 
+def bounds_within(dataset: Dataset, numbers: Int64s) -> Int64s:
+    """Return the bounds of shards, see `Dataset.shard_bounds`, of chosen samples of a dataset.
+
+    Args:
+        numbers: int64[n], their numbers. If these do not ascend, the samples are one shard.
+    """
+    if len(numbers) and (np.diff(numbers) < 0).any():
+        return np.array([0, len(numbers)], np.int64)
+    return np.searchsorted(numbers, dataset.shard_bounds)
+
+
 class SelectedDataset(Dataset):
     """Dataset of selected samples of another dataset, which reads, decodes and locates them.
 
@@ -73,6 +84,10 @@ class SelectedDataset(Dataset):
     @property
     def row_files(self) -> Sequence[str]:
         return self.dataset.row_files
+
+    @property
+    def shard_bounds(self) -> Int64s:
+        return bounds_within(self.dataset, self.numbers)
 
     def stored_rows(self, indices: Indices) -> tuple[Int64s, Int64s]:
         return self.dataset.stored_rows(self._numbers(indices))

@@ -229,7 +229,7 @@ def test_all_problems_are_named_at_once_with_their_lines(tmp_path: Path) -> None
     assert lines[0] == f"{file}: this recipe has 6 problems:"
     wanted = [
         "1: unknown key 'sed' (did you mean 'seed'?)",
-        "2: shuffle.kind: input should be 'none', 'global' or 'block', found 'globl'",
+        "2: shuffle.kind: input should be 'none', 'global', 'block' or 'shards', found 'globl'",
         "5: unknown key 'wieght' (did you mean 'weight'?)",
         "7: blend[1].weight: the weight '-1' is negative",
         "8: blend[1].subset: ",
@@ -364,10 +364,10 @@ def test_the_schema_is_json() -> None:
     ("owner", "key", "short"),
     [
         ("", "source", {"type": "string"}),
-        ("", "shuffle", {"type": "string", "enum": ["none", "global", "block"]}),
+        ("", "shuffle", {"type": "string", "enum": ["none", "global", "block", "shards"]}),
         ("", "decode", {"type": "string"}),
         ("Member", "windows", {"type": "integer"}),
-        ("Member", "shuffle", {"type": "string", "enum": ["none", "global", "block"]}),
+        ("Member", "shuffle", {"type": "string", "enum": ["none", "global", "block", "shards"]}),
     ],
 )
 def test_the_schema_takes_a_word_in_place_of_a_mapping(owner: str, key: str, short: dict) -> None:

@@ -30,5 +30,5 @@ def test_arguments_stand_at_the_top_of_the_recipe(mixture: Path) -> None:
 def test_arguments_that_do_not_go_with_the_recipe_are_one_message(mixture: Path) -> None:
     with pytest.raises(ConfigError, match=rf"{mixture}.*a blend has no 'epochs'"):
         recipe_for(mixture, epochs=1)
-    with pytest.raises(ConfigError, match="input should be 'none', 'global' or 'block', found 'all'"):
+    with pytest.raises(ConfigError, match="input should be 'none', 'global', 'block' or 'shards', found 'all'"):
         recipe_for(mixture, shuffle="all")

@@ -33,7 +33,7 @@ __all__ = ["EnergonDataset", "get_train_dataset", "get_val_dataset"]
 
 _DECODING = ("image_decode", "av_decode", "video_decode_audio")
 _OPENING = ("dataset_config", "split_config")
-_WITHOUT_EFFECT = ("parallel_shard_iters", "handler", "ignore_decoder_errors", "sample_type")
+_WITHOUT_EFFECT = ("handler", "ignore_decoder_errors", "sample_type")
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,8 +148,9 @@ def get_train_dataset(
     batch_size: int | None,
     batch_drop_last: bool = False,
     packing_buffer_size: int | None = None,
-    shuffle_buffer_size: int | None = None,  # noqa: ARG001
-    max_samples_per_sequence: int | None = None,  # noqa: ARG001
+    shuffle_buffer_size: int | None = None,
+    max_samples_per_sequence: int | None = None,
+    parallel_shard_iters: int | None = None,
     virtual_epoch_length: int = 0,
     shuffle_over_epochs_multiplier: int | None = 1,
     task_encoder: TaskEncoder | None = None,
@@ -160,8 +161,8 @@ def get_train_dataset(
     """Return the training data of a prepared folder, JSONL file or metadataset.
 
     The order is Feedmill's: shuffled in blocks and windows over the whole split, and the same for any number of ranks
-    and workers. `shuffle_buffer_size` and `max_samples_per_sequence` are accepted without effect.
-    ``shuffle_over_epochs_multiplier=None`` keeps the stored order.
+    and workers; the values of `shuffle_buffer_size` and `max_samples_per_sequence` have no effect. If both are None,
+    only the shards are shuffled, and the samples of a shard keep their order, as in Energon.
 
     Args:
         path: prepared folder, JSONL file or metadataset, or the content of a metadataset.
@@ -170,6 +171,9 @@ def get_train_dataset(
         batch_size: samples per batch of this rank; None for single samples.
         batch_drop_last: whether to drop an incomplete last batch.
         packing_buffer_size: number of samples from which packs are selected; None for no packing.
+        shuffle_buffer_size, max_samples_per_sequence: None and None shuffle shards only; otherwise samples as well.
+        parallel_shard_iters: shards whose samples are interleaved, if only the shards are shuffled; 16 by default.
+        shuffle_over_epochs_multiplier: None keeps the stored order, with `parallel_shard_iters` too.
         virtual_epoch_length: number of batches after which a loop ends; the next loop continues. 0 for no limit.
         task_encoder: the hooks of the task.
         repeat: whether to repeat the data endlessly. If false, a loop ends after one pass, and the next one begins at
@@ -191,7 +195,11 @@ def get_train_dataset(
         path,
         split=split_part,
         seed=worker_config.seed_offset,
-        shuffle=None if shuffle_over_epochs_multiplier is not None else "none",
+        shuffle=_shuffle(
+            shuffle_over_epochs_multiplier is not None,
+            shuffle_buffer_size or max_samples_per_sequence,
+            parallel_shard_iters,
+        ),
         epochs=None if repeat else 1,
         **opening,
     )
@@ -234,6 +242,15 @@ def get_val_dataset(
     return EnergonDataset(
         plan, encoder, worker_config, batch_size, batch_drop_last, packing_buffer_size, limit or None, True
     )
+
+
+def _shuffle(shuffles: bool, samples: int | None, parallel: int | None) -> dict[str, Any] | str | None:
+    """Return the shuffle of a recipe for Energon's arguments: of nothing, of samples too (None), or of shards only."""
+    if not shuffles:
+        return "none"
+    if samples:
+        return None
+    return {"kind": "shards", **({} if parallel is None else {"parallel": parallel})}
 
 
 def trusts(trust: bool | None) -> bool:

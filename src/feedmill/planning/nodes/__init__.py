@@ -5,7 +5,8 @@ from feedmill.planning.nodes.blend import Blend, Interleaved
 from feedmill.planning.nodes.concat import Concat
 from feedmill.planning.nodes.epochized import EpochizedBlend
 from feedmill.planning.nodes.repeat import Repeat
-from feedmill.planning.nodes.shuffle import BlockShuffle, Shuffle, shuffled
+from feedmill.planning.nodes.shards import ShardShuffle, shuffled
+from feedmill.planning.nodes.shuffle import BlockShuffle, Shuffle
 from feedmill.planning.nodes.skip import Skip
 from feedmill.planning.nodes.staged import StagedBlend
 from feedmill.planning.nodes.subset import Subset
@@ -20,6 +21,7 @@ __all__ = [
     "Located",
     "Node",
     "Repeat",
+    "ShardShuffle",
     "Shuffle",
     "Skip",
     "StagedBlend",

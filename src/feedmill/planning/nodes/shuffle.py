@@ -1,7 +1,8 @@
 """Shuffles: a new keyed permutation of the child's positions in every epoch, without storing it.
 
 `Shuffle` permutes all positions. `BlockShuffle` permutes blocks of consecutive samples, and then samples within windows
-of several blocks, so that samples that are read at about the same time are stored in a few contiguous ranges.
+of several blocks, so that samples that are read at about the same time are stored in a few contiguous ranges. For a
+shuffle of whole shards, see `shards`.
 """
 
 from __future__ import annotations
@@ -137,18 +138,3 @@ class BlockShuffle(Shuffle):
 def _as_number(epochs: IntArray) -> Epochs:
     """Return epochs that are all the same as a number: one key is several times as fast as one for each position."""
     return int(epochs[0]) if len(epochs) and (epochs == epochs[0]).all() else epochs
-
-
-def shuffled(child: Node, kind: str, key: int, block: int = DEFAULT_BLOCK, window: int = DEFAULT_WINDOW) -> Node:
-    """Return the child with a shuffle of the given kind: ``none``, ``global`` or ``block``.
-
-    Raises:
-        ConfigError: unknown kind.
-    """
-    if kind == "none":
-        return child
-    if kind == "global":
-        return Shuffle(child, key)
-    if kind == "block":
-        return BlockShuffle(child, key, block, window)
-    raise ConfigError(f"unknown shuffle {kind!r}", kind="bad-shuffle", fix="Use 'none', 'global' or 'block'.")

@@ -146,7 +146,7 @@ class _Compiler:
             name = prefix.rstrip("/")
             node: Node = walk.epochized(model.blend_epochized, ("blend_epochized",), prefix, model.shuffle)
         elif model.concat is not None:
-            node = shuffle_as(walk.concat(model.concat, ("concat",), prefix), model.shuffle, seed, prefix)
+            node = shuffle_as(walk.concat(model.concat, ("concat",), prefix), model.shuffle, seed, prefix, self.sources)
             name = prefix.rstrip("/")
         else:
             assert model.source is not None  # the schema requires one of the three
@@ -338,7 +338,7 @@ class Walk:
         else:
             node = self.dataset(member, place, name)
         with recipe_line(self.file, (*place, "shuffle")):
-            return shuffle_as(node, shuffle, self.seed, name)
+            return shuffle_as(node, shuffle, self.seed, name, self.compiler.sources)
 
     def dataset(self, member: Member, place: Place, name: str) -> Node:
         """Open the dataset or join of a member and return its leaf, cut to its subset."""

@@ -26,6 +26,7 @@ from pydantic import (
 
 from feedmill.errors import ConfigError
 from feedmill.planning.mixing.blend import exact_weight
+from feedmill.planning.nodes.shards import DEFAULT_PARALLEL
 from feedmill.planning.nodes.shuffle import DEFAULT_BLOCK, DEFAULT_WINDOW
 from feedmill.planning.packing.choices import Last, Long, Method
 from feedmill.samples.tokenized import TokenizeOptions
@@ -93,20 +94,25 @@ class Strict(BaseModel):
 class ShuffleModel(Strict):
     """How samples are shuffled within each epoch."""
 
-    kind: Literal["none", "global", "block"] = Field(description="none, global, or block: see docs/order.md")
+    kind: Literal["none", "global", "block", "shards"] = Field(
+        description="none, global, block, or shards: see docs/order.md"
+    )
     block: Count = Field(default=DEFAULT_BLOCK, description="consecutive samples that stay together")
     window: Count = Field(default=DEFAULT_WINDOW, description="blocks that are shuffled together")
+    parallel: Count = Field(default=DEFAULT_PARALLEL, description="shards that are read side by side")
 
     @model_validator(mode="after")
     def _fits_together(self) -> ShuffleModel:
-        if self.kind != "block" and len(self.model_fields_set) > 1:
-            raise ValueError(f"'block' and 'window' need 'kind: block', the kind here is {self.kind}")
+        for kind, names in (("block", {"block", "window"}), ("shards", {"parallel"})):
+            if self.kind != kind and self.model_fields_set & names:
+                listed = " and ".join(f"{name!r}" for name in sorted(names))
+                raise ValueError(f"{listed} need 'kind: {kind}', the kind here is {self.kind}")
         return self
 
 
 ShuffleField = Annotated[
     ShuffleModel,
-    BeforeValidator(short("kind"), json_schema_input_type=ShuffleModel | Literal["none", "global", "block"]),
+    BeforeValidator(short("kind"), json_schema_input_type=ShuffleModel | Literal["none", "global", "block", "shards"]),
 ]
 
 

@@ -45,7 +45,7 @@ def by_field(walk: Walk, model: RecipeModel, wanted: HomogeneousModel) -> Node:
             for value, share, selected in _split(walk.source(member, here), member, by):
                 own = f"{name}[{by}={value}]"
                 leaf = walk.compiler.leaf(selected, own, walk.file.where(here))
-                node = shuffle_as(leaf, member.shuffle or model.shuffle, walk.seed, own)
+                node = shuffle_as(leaf, member.shuffle or model.shuffle, walk.seed, own, walk.compiler.sources)
                 if node.length is not None or member.epochs or member.max_repeats:
                     node = walk.repeat(node, member, here, own, member.epochs)
                 found[value] = share, node

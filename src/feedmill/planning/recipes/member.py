@@ -67,11 +67,16 @@ def recipe_line(recipe: Recipe, place: Place) -> Iterator[None]:
         raise
 
 
-def shuffle_as(node: Node, shuffle: ShuffleModel | None, seed: int, name: str) -> Node:
-    """Return the node with a recipe's shuffle; the shuffle key is derived from the seed and the name."""
+def shuffle_as(node: Node, shuffle: ShuffleModel | None, seed: int, name: str, sources: Sequence[Dataset] = ()) -> Node:
+    """Return the node with a recipe's shuffle; the shuffle key is derived from the seed and the name.
+
+    Args:
+        sources: the datasets of the leaves by number, whose shards a shuffle of shards permutes.
+    """
     if shuffle is None:
         return node
-    return shuffled(node, shuffle.kind, derive(seed, "shuffle", name), shuffle.block, shuffle.window)
+    key = derive(seed, "shuffle", name)
+    return shuffled(node, shuffle.kind, key, shuffle.block, shuffle.window, shuffle.parallel, sources)
 
 
 def within(ranges: Sequence[tuple[int | str, int | str]], size: int) -> tuple[int, int]:

@@ -229,7 +229,9 @@ def _mix_words(mix: Member | RecipeModel) -> list[str]:
 
 
 def _shuffle_words(shuffle: Any) -> str:
-    return f"block {shuffle.block} x {shuffle.window}" if shuffle.kind == "block" else str(shuffle.kind)
+    if shuffle.kind == "block":
+        return f"block {shuffle.block} x {shuffle.window}"
+    return f"shards x {shuffle.parallel}" if shuffle.kind == "shards" else str(shuffle.kind)
 
 
 def _absolute(path: str) -> str:

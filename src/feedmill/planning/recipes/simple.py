@@ -19,7 +19,7 @@ def recipe_for(
     split: str | None = None,
     mode: str = TRAIN,
     seed: int = 0,
-    shuffle: str | None = None,
+    shuffle: str | Mapping[str, Any] | None = None,
     epochs: int | None = None,
     dataset_config: str | None = None,
     split_config: str | None = None,
@@ -31,7 +31,7 @@ def recipe_for(
         split: name of a split.
         mode: ``train``; or ``validation``, which reads every sample once, in stored order.
         seed: seed of the order for training.
-        shuffle: how to shuffle for training; sources can override it.
+        shuffle: how to shuffle for training, as in a recipe; sources can override it.
         epochs: passes over the data; None for no end. Validation always has one.
         dataset_config, split_config: names of other configuration files of a prepared folder.
 
@@ -58,7 +58,7 @@ def recipe_for(
     return recipe.restated(order) if order else recipe
 
 
-def _order(mode: str, seed: int, shuffle: str | None, epochs: int | None) -> dict[str, Any]:
+def _order(mode: str, seed: int, shuffle: str | Mapping[str, Any] | None, epochs: int | None) -> dict[str, Any]:
     order: dict[str, Any] = {"seed": seed} if seed else {}
     if mode == VALIDATION:
         return order

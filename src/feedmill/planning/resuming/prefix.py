@@ -26,6 +26,7 @@ from feedmill.planning.nodes import (
     Leaf,
     Node,
     Repeat,
+    ShardShuffle,
     Shuffle,
     StagedBlend,
     Subset,
@@ -134,6 +135,8 @@ def _same_arguments(old: Node, new: Node) -> bool:
     """Return whether two nodes of the same kind, which read whole epochs of their children, have the same arguments."""
     if isinstance(old, BlockShuffle) and isinstance(new, BlockShuffle):
         return (old.key, old.block, old.window) == (new.key, new.block, new.window)
+    if isinstance(old, ShardShuffle) and isinstance(new, ShardShuffle):
+        return old.identity() == new.identity()
     if isinstance(old, Shuffle) and isinstance(new, Shuffle):
         return old.key == new.key
     if isinstance(old, Subset) and isinstance(new, Subset):
