@@ -148,7 +148,7 @@ class WindowDataset(Dataset):
     def begins(self, indices: Indices) -> tuple[Int64s, Int64s]:
         """Return the number of the file and of the first token in it, int64[n] both. Raises IndexError."""
         wanted = np.asarray(indices, np.int64)
-        if len(wanted) and (wanted.min() < 0 or wanted.max() >= len(self)):
+        if len(wanted) and int(wanted.view(np.uint64).max()) >= len(self):  # negative numbers are large there
             raise IndexError(
                 f"{self.url}: window {int(wanted[(wanted < 0) | (wanted >= len(self))][0])} of {len(self)}"
             )
@@ -347,10 +347,10 @@ class WindowDataset(Dataset):
         file, start = self.begins(numbers)
         if not self._in_one_piece(file, start):
             return None
-        pair = shifted(self._gather, self.tokens.masks, file, start, self.width, want.ignore)
+        pair = shifted(self._gather, self.tokens.masks, file, start, self.width, want.ignore, len(self._sizes) == 1)
         if pair is None:
             return None
-        columns: Columns = {"__key__": list(map(str, numbers.tolist())), INPUTS: pair[0], TARGETS: pair[1]}
+        columns: Columns = {INPUTS: pair[0], TARGETS: pair[1]}
         if self.positions:
             row, place = self._index_resets(numbers)
             columns["positions"] = positions_from((row, place), (len(numbers), self.width))
@@ -360,7 +360,7 @@ class WindowDataset(Dataset):
 
     def _in_one_piece(self, file: Int64s, start: Int64s) -> bool:
         """Return whether each window is a range of tokens of one file."""
-        return bool((start + self.width <= self._sizes[file]).all())
+        return not (self.across or self.tail == "pad") or bool((start + self.width <= self._sizes[file]).all())
 
     def read_raw(self, indices: Indices) -> list[Sample]:
         numbers = np.asarray(indices, np.int64)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats.base import Dataset, TokenReader
-from feedmill.formats.batches import Columns, Want
+from feedmill.formats.batches import Columns, Shifted, Want
 from feedmill.formats.extents import Extents
 from feedmill.formats.tokens.base import TokenDataset
 from feedmill.jobs.buffers import empty
@@ -26,6 +26,7 @@ from feedmill.planning.packing import best_fit, windows
 from feedmill.planning.packing.choices import Last, Long, Method
 from feedmill.planning.packing.documents import Documents, IntArray
 from feedmill.planning.packing.segments import FOLDER
+from feedmill.planning.packing.shifted import shifted_rows
 from feedmill.planning.packing.spans import LocatedSpans, Placements, Spans, offsets
 from feedmill.planning.permutation import derive
 from feedmill.planning.plan import Plan
@@ -257,7 +258,8 @@ class PackedPlan(Plan):
         return self.documents.node.locate(spans.position[spans.row_offsets[:-1]])
 
     def extents(self, positions: npt.ArrayLike, located: Located | None = None) -> list[Extents]:  # noqa: ARG002
-        spans, placed = self.locate_spans(positions)
+        rows_at = self.locate_spans(positions)
+        spans, placed = rows_at.spans, rows_at.located
         row = np.repeat(np.arange(len(spans)), np.diff(spans.row_offsets))
         found: list[Extents] = []
         for number in np.unique(placed.source).tolist():
@@ -283,6 +285,13 @@ class PackedPlan(Plan):
     def locate_ahead(self, positions: npt.ArrayLike) -> None:
         """Return None: rows are read by their spans."""
 
+    def locate_batches(self, positions: npt.ArrayLike) -> LocatedSpans | None:
+        """Return the spans of the rows of several batches at once, for `read_batch`; None if that would read documents.
+
+        Locating a batch has the fixed cost of locating thousands of documents.
+        """
+        return None if self.stream.counted_on_read else self.locate_spans(positions)
+
     def locate_to_read(self, positions: npt.ArrayLike) -> LocatedSpans:
         """Return the locations that `read` needs for these rows, so that a caller can share them."""
         return self.locate_spans(positions)
@@ -292,6 +301,10 @@ class PackedPlan(Plan):
         if want == "fields" or self._shorter:
             return None
         rows_at = located if isinstance(located, LocatedSpans) else self.locate_spans(positions)
+        if isinstance(want, Shifted) and want.key == "input_ids":
+            found = shifted_rows(self.sources, rows_at, self.width, self.packing.pad, want)
+            if found is not None:
+                return found
         return self._columns(rows_at)
 
     def read(self, positions: npt.ArrayLike, located: Located | LocatedSpans | None = None) -> list[Any]:
@@ -428,7 +441,7 @@ class PackedPlan(Plan):
 
     def _fill(self, rows_at: LocatedSpans, to: IntArray, tokens: IntArray, masks: npt.NDArray[np.bool_] | None) -> None:
         """Copy tokens and masks of all spans to the flattened rows, with one bulk read per source in stored order."""
-        spans, located = rows_at
+        spans, located = rows_at.spans, rows_at.located
         order = np.lexsort((spans.start, located.index, located.source))
         groups = np.split(order, np.flatnonzero(np.diff(located.source[order])) + 1)
         for group in groups if len(order) else ():
