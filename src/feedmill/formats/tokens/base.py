@@ -45,12 +45,15 @@ class Form:
         token_size: bytes per token.
         tokenizer: a tokenizer's name, for formats that keep one.
         loss: whether there is a loss mask.
+        sentences: whether a document has a sequence for each sentence: `TokenWriter.add` gets marks of their first
+            tokens instead of a loss mask. Only Megatron-LM's format can store them.
     """
 
     format: str
     token_size: int
     tokenizer: str | None = None
     loss: bool = False
+    sentences: bool = False
 
 
 class VocabularySizes(NamedTuple):
