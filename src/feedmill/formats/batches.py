@@ -13,8 +13,9 @@ if TYPE_CHECKING:
 class Shifted(NamedTuple):
     """A wish for inputs and targets of rows of tokens, made in the pass that reads the tokens.
 
-    A dataset that fulfils it returns `Columns` with `INPUTS` and `TARGETS`, int64[n, width - 1], instead of the tokens
-    and the loss mask. Any dataset can return plain `Columns` instead.
+    A dataset that fulfils it returns `Columns` with `INPUTS` and `TARGETS`, int64[n, width - 1], instead of the tokens,
+    the loss mask and the keys. Offsets of documents and numbers of tokens are then those of the inputs. Any dataset can
+    return plain `Columns` instead.
 
     Attributes:
         key: the field of the tokens.

@@ -32,7 +32,7 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill import __version__
-from feedmill.kernels import codecache
+from feedmill.kernels import addresses, codecache
 
 Array = npt.NDArray[Any]
 PATIENCE = 60.0
@@ -125,11 +125,12 @@ def _dispatcher(function: Callable[..., Any]) -> Any:
 def _kind(arg: Any) -> Any:
     """Return a cheap key for the type of an argument."""
     if type(arg) is np.ndarray:
-        flags = arg.flags
-        return arg.dtype.str, arg.ndim, flags.c_contiguous, flags.writeable, flags.aligned
+        return arg.dtype, arg.ndim, arg.flags.num & _FLAGS
     return type(arg)
 
 
+_CONTIGUOUS, _ALIGNED, _WRITABLE = 0x1, 0x100, 0x400  # as in numpy's C interface
+_FLAGS = _CONTIGUOUS | _ALIGNED | _WRITABLE
 _HALF = 1 << 63
 _NUMBERS: dict[type, str] = {
     int: "int64", bool: "int64", float: "float64", np.bool_: "int64",
@@ -149,9 +150,10 @@ class _Type(NamedTuple):
 
 def _type(kind: Any) -> _Type:
     if isinstance(kind, tuple):
-        if not (dtype := np.dtype(kind[0])).isnative:
+        dtype, dimensions, flags = kind
+        if not dtype.isnative:
             raise TypeError(f"kernels take arrays in native byte order, not {dtype}")
-        return _Type(dtype.name, *kind[1:])
+        return _Type(dtype.name, dimensions, *(bool(flags & flag) for flag in (_CONTIGUOUS, _WRITABLE, _ALIGNED)))
     if kind not in _NUMBERS:
         raise TypeError(f"kernels take arrays and numbers, not {kind}")
     return _Type(_NUMBERS[kind])
@@ -162,8 +164,7 @@ def _flat(args: tuple[Any, ...]) -> list[Any]:
     found: list[Any] = []
     for arg in args:
         if type(arg) is np.ndarray:
-            address = arg.__array_interface__["data"][0]
-            found += [None, None, arg.size, arg.itemsize, address, *arg.shape, *arg.strides]
+            found += (None, None, arg.size, arg.itemsize, addresses.of(arg), *arg.shape, *arg.strides)
         elif type(arg) is int and not -_HALF <= arg < _HALF:
             raise OverflowError(f"kernels take numbers of 64 bits, not {arg}")  # ctypes would truncate it
         else:

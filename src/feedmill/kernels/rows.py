@@ -141,6 +141,96 @@ def shift_rows(
     compiled(source, _NO_LOSS if loss is None else loss, starts, rows, ignore, inputs, targets)
 
 
+class ShiftedLayout(NamedTuple):
+    """Rows of spans as inputs, of which the tokens are still to be filled by `shift_spans`.
+
+    Attributes:
+        positions: int32[rows, width], from 0 in each span and in the padding.
+        ends: int32[rows, k], where each span begins, and the end, ascending; shorter rows repeat their end.
+        rows, columns: int64[spans], the place of the first token of each span.
+        real: int64[rows], inputs of each row before its padding.
+    """
+
+    positions: npt.NDArray[np.int32]
+    ends: npt.NDArray[np.int32]
+    rows: Int64s
+    columns: Int64s
+    real: Int64s
+
+
+def lay_out_shifted(
+    row_offsets: Int64s,
+    lengths: Int64s,
+    pad: int,
+    ignore: int,
+    inputs: npt.NDArray[np.int64],
+    targets: npt.NDArray[np.int64],
+    positions: npt.NDArray[np.int32],
+) -> ShiftedLayout:
+    """Return the layout of rows of ``width + 1`` tokens as inputs, and fill the padding of inputs and targets.
+
+    Args:
+        row_offsets: int64[rows + 1], the first span of each row, then the number of spans.
+        lengths: int64[spans], tokens of each span, at least one; those of a row must fit into ``width + 1``.
+        pad, ignore: the padding of inputs and of targets.
+        inputs, targets: int64[rows, width].
+        positions: int32[rows, width] to fill.
+
+    >>> inputs, targets, positions = np.zeros((1, 5), np.int64), np.zeros((1, 5), np.int64), np.zeros((1, 5), np.int32)
+    >>> found = lay_out_shifted(np.array([0, 2]), np.array([2, 2]), 9, -1, inputs, targets, positions)
+    >>> inputs.tolist(), targets.tolist(), positions.tolist(), found.ends.tolist()
+    ([[0, 0, 0, 0, 9]], [[0, 0, 0, -1, -1]], [[0, 1, 0, 1, 0]], [[0, 2, 4, 5]])
+    """
+    from feedmill.kernels.rows_compiled import lay_out_shifted as compiled
+
+    most = int(np.diff(row_offsets).max(initial=0)) + 2
+    ends, places = np.empty((len(inputs), most), np.int32), np.empty((2, len(lengths)), np.int64)
+    real = np.empty(len(inputs), np.int64)
+    used = compiled(row_offsets, lengths, pad, ignore, inputs, targets, positions, ends, places[0], places[1], real)
+    return ShiftedLayout(positions, np.ascontiguousarray(ends[:, :used]), places[0], places[1], real)
+
+
+def shift_spans(
+    source: npt.NDArray[Any],
+    loss: npt.NDArray[Any] | None,
+    bounds: Int64s,
+    spans: tuple[Int64s, Int64s, Int64s],
+    places: tuple[Int64s, Int64s],
+    ignore: int,
+    borders: bool,
+    inputs: npt.NDArray[np.int64],
+    targets: npt.NDArray[np.int64],
+) -> int:
+    """Copy spans of documents to rows of inputs, and the tokens after each of them to rows of targets.
+
+    Args:
+        source: flat tokens in native byte order.
+        loss: uint8[tokens], which tokens contribute to the loss; None for all.
+        bounds: int64[documents + 1], where each document begins in them, and the end.
+        spans: document, first token in it, and tokens of each span, int64[n] each.
+        places: row and column of each span, int64[n] both. A row has one token more than inputs.
+        ignore: value of targets that do not contribute.
+        borders: whether the first token of a span, as the target of the one before it, does not contribute.
+        inputs, targets: int64[rows, width] to fill.
+
+    Returns:
+        The number of the first span outside of its document or of the tokens; -1 if there is none.
+
+    >>> inputs, targets = np.zeros((1, 3), np.int64), np.zeros((1, 3), np.int64)
+    >>> spans, places = np.array([[1, 0], [0, 1], [2, 2]]), np.array([[0, 0], [0, 2]])
+    >>> tokens, bounds = np.array([5, 6, 7, 8, 9]), np.array([0, 3, 5])
+    >>> shift_spans(tokens, None, bounds, tuple(spans), tuple(places), -1, True, inputs, targets)
+    -1
+    >>> inputs.tolist(), targets.tolist()
+    ([[8, 9, 6]], [[9, -1, 7]])
+    """
+    from feedmill.kernels.rows_compiled import shift_spans as compiled
+
+    mask = _NO_LOSS if loss is None else loss
+    found = compiled(source, mask, bounds, *spans, *places, ignore, int(borders), inputs, targets)
+    return int(found)
+
+
 def count_up(rows: Int64s, places: Int64s, out: npt.NDArray[np.int64]) -> None:
     """Fill rows with positions that begin at 0, and again at each of the given places.
 

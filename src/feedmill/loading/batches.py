@@ -17,6 +17,7 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from feedmill.errors import ConfigError, FeedmillError
 from feedmill.formats.batches import Batch, Fields, Parts, Want
@@ -40,6 +41,7 @@ from feedmill.loading.watchdog import Activity, Watchdog
 from feedmill.planning.dealing.grid import Step
 from feedmill.storage.fetching.fetch import waited
 
+IntArray = npt.NDArray[np.int64]
 _STAGES = ("read", "transform", "collate")
 MASK = "__mask__"
 now = threading.local()
@@ -187,25 +189,27 @@ class BatchMaker:
     def _fill(self, made: Made, activity: Activity) -> None:
         clock, before = [time.perf_counter()], waited()
         located = made.step.located if self._label is None else self._label.located(made.step)
-        self._fill_at(made, activity, made.step.positions.tolist(), located, clock)
+        self._fill_at(made, activity, made.step.positions, located, clock)
         if "read" in made.seconds:
             made.seconds["fetch"] = min(waited() - before, made.seconds["read"])
             made.seconds["read"] -= made.seconds["fetch"]
         if self._label is not None:
             made.labels = self._label(made.step, located, made.substitutes)
 
-    def _fill_at(self, made: Made, activity: Activity, positions: list[int], located: Any, clock: list[float]) -> None:
+    def _fill_at(self, made: Made, activity: Activity, wanted: IntArray, located: Any, clock: list[float]) -> None:
         now.step = made.step.number
+        positions: list[int] = []
         try:
-            if self._try_bulk(made, activity, positions, located, clock):
+            if self._try_bulk(made, activity, wanted, located, clock):
                 return
+            positions = wanted.tolist()
             samples = self._read(positions, located)
             clock.append(time.perf_counter())
             if self._transform is not None:
                 activity.stage = "transform"
                 samples = [self._unless_skipped(s, at, activity) for s, at in zip(samples, positions, strict=True)]
         except Exception as error:
-            made.batch = self._one_by_one(positions, made, error)
+            made.batch = self._one_by_one(wanted.tolist(), made, error)
         else:
             for row in [row for row, sample in enumerate(samples) if sample is _SKIPPED]:
                 samples[row] = self._usable(positions[row], made)
@@ -217,13 +221,13 @@ class BatchMaker:
             except Exception as error:
                 made.batch = self._one_by_one(positions, made, error)
         clock.append(time.perf_counter())
-        made.seconds = dict(zip(_STAGES, np.diff(clock).tolist(), strict=False))
+        made.seconds = _durations(clock)
 
-    def _try_bulk(self, made: Made, activity: Activity, positions: list[int], located: Any, clock: list[float]) -> bool:
+    def _try_bulk(self, made: Made, activity: Activity, positions: IntArray, located: Any, clock: list[float]) -> bool:
         """Make the batch without building samples if the plan supports it; return whether the batch was made."""
         if self._want is None:
             return False
-        read = self._plan.read_batch(np.asarray(positions, np.int64), self._want, located)
+        read = self._plan.read_batch(positions, self._want, located)
         if read is None:
             return False
         read_at = time.perf_counter()
@@ -233,15 +237,15 @@ class BatchMaker:
             return False
         made.batch = batch
         clock += [read_at] * 2
-        made.seconds = dict(zip(_STAGES, np.diff([*clock, time.perf_counter()]).tolist(), strict=False))
+        made.seconds = _durations([*clock, time.perf_counter()])
         return True
 
-    def _batch_of(self, read: Batch, positions: list[int]) -> Any:
+    def _batch_of(self, read: Batch, positions: IntArray) -> Any:
         if isinstance(read, Parts):
             return collate_parts(read)
         if isinstance(read, Fields):
             assert self._of_fields is not None
-            return self._of_fields(read.type, read.values, positions)
+            return self._of_fields(read.type, read.values, positions.tolist())
         return read if self._of_columns is None else self._of_columns(read)
 
     def _add_mask(self, made: Made) -> None:
@@ -385,6 +389,11 @@ class BatchMaker:
         number, index, epoch = int(located.source[0]), int(located.index[0]), int(located.epoch[0])
         source = repr(self._plan.names[number]) if self._plan.names else number
         return f"position {position} (source {source}, sample {index}, epoch {epoch})"
+
+
+def _durations(clock: Sequence[float]) -> dict[str, float]:
+    """Return the seconds of each stage from the times at which they begin and end."""
+    return {stage: end - begin for stage, begin, end in zip(_STAGES, clock, clock[1:], strict=False)}
 
 
 def _raised(error: Exception) -> Exception:

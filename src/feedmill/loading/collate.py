@@ -20,10 +20,13 @@ from feedmill.formats.pth.tensors import SPECIAL
 from feedmill.formats.sample import Sample
 from feedmill.formats.tokens.window import Window
 from feedmill.jobs.buffers import empty
+from feedmill.kernels import addresses
 from feedmill.samples.fields import named_fields, parts_together
 from feedmill.samples.offsets import ENDS, ends_together
 
 _PLAIN = frozenset([str, bytes, int, float, bool, type(None)])
+_SHARED = frozenset(map(np.dtype, ("?", "i1", "i2", "i4", "i8", "u1", "f2", "f4", "f8")))
+"""Types in native byte order that torch takes as they are."""
 _NUMBERS = (bool, int, float, complex, np.number, np.bool_)
 
 
@@ -129,9 +132,9 @@ def _rows(values: list[Any]) -> Any:
     base = getattr(values[0], "base", None)
     if not isinstance(base, np.ndarray) or base.shape != (len(values), *values[0].shape) or not base.flags.c_contiguous:
         return column(values)
-    first, step = base.__array_interface__["data"][0], base.strides[0]
+    first, step = addresses.of(base), base.strides[0]
     for i, value in enumerate(values):
-        if value.base is not base or value.__array_interface__["data"][0] != first + i * step:
+        if value.base is not base or addresses.of(value) != first + i * step:
             return column(values)
     return base
 
@@ -152,6 +155,8 @@ def to_torch(batch: Any) -> Any:
 
     def convert(value: Any) -> Any:
         if isinstance(value, np.ndarray):
+            if value.dtype in _SHARED and value.flags.forc and value.flags.writeable:  # most arrays of most batches
+                return torch.from_numpy(value)
             # bfloat16 and similar types, which torch does not accept as NumPy arrays; asking for the name takes longer
             # than the rest of this function, so numpy's own types are not asked.
             if value.dtype.isbuiltin != 1 and value.dtype.name in SPECIAL:

@@ -286,7 +286,8 @@ def note_row(error: FeedmillError, plan: PlanLike, position: int) -> None:
     if not hasattr(plan, "locate_spans"):
         return
     packed = cast("PackedPlan", plan)
-    spans, located = packed.locate_spans([position])
+    rows_at = packed.locate_spans([position])
+    spans, located = rows_at.spans, rows_at.located
     rows: list[str] = []
     at = 0
     for number in range(min(len(spans.length), _LINES)):

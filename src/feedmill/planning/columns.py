@@ -19,7 +19,7 @@ def read_batch(sources: Sequence[Dataset], located: Located, want: Want) -> Batc
     Samples of several sources can only be read as columns. Return None if one of the sources has no column reader, or
     if the columns of two sources do not match. Raises as `Dataset.read` does.
     """
-    numbers = np.flatnonzero(np.bincount(located.source, minlength=1)).tolist() or [0]
+    numbers = [0] if len(sources) == 1 else np.flatnonzero(np.bincount(located.source, minlength=1)).tolist() or [0]
     if len(numbers) == 1:
         return sources[numbers[0]].read_batch(located.index, want)
     if want == "fields" or any(sources[number].read_batch(located.index[:0], "columns") is None for number in numbers):

@@ -157,7 +157,11 @@ class Targets:
         """Return the batch of inputs and targets that were made while the tokens were read."""
         self._check_located("positions" in columns)
         out = {self.inputs: columns[INPUTS], self.targets: columns[TARGETS]}
-        return out | {name: columns[name][:, :-1] for name in columns if name not in (INPUTS, TARGETS, "__key__")}
+        width = columns[INPUTS].shape[1]
+        for name, values in columns.items():
+            if name not in (INPUTS, TARGETS, "__key__"):
+                out[name] = values if name == "tokens" or name in ENDS else values[:, :width]
+        return out
 
     def _check_located(self, located: bool) -> None:
         if self.across_documents is False and not located:

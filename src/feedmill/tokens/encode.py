@@ -15,6 +15,7 @@ from feedmill.formats.tokens.base import Int64s
 from feedmill.kernels.bos_eos import add_bos_eos
 from feedmill.tokens.engines import Encoded
 from feedmill.tokens.segments import joined, paragraphs
+from feedmill.tokens.sentences import Sentences, split_sentences
 from feedmill.tokens.tokenizer import Tokenizer
 
 
@@ -33,6 +34,7 @@ class Encoding:
             text. See `feedmill.tokens.segments`.
         keep_empty: whether a text without tokens is stored as an empty document; otherwise it is an invalid document.
         chat: whether the first field of a text are the ranges of characters that contribute to the loss (None for all).
+        sentences: how texts are split into sentences, each of which is encoded by itself, or None.
         loss: whether to make a loss mask; `cut`: whether to use datatrove's rule, which truncates some documents.
     """
 
@@ -49,6 +51,12 @@ class Encoding:
     prefix: bool = False
     keep_empty: bool = False
     chat: bool = False
+    sentences: Sentences | None = None
+
+    @property
+    def marks(self) -> bool:
+        """Return whether there is a mark for each token: of the loss, or of the first token of a sentence."""
+        return self.loss or self.sentences is not None
 
 
 @dataclass(slots=True)
@@ -58,7 +66,7 @@ class Encodings:
     Attributes:
         data: tokens of all documents as bytes, in the encoding's dtype.
         lengths: int64[n], tokens per document.
-        loss: bool[tokens] or None.
+        loss: bool[tokens], the loss mask, or the first tokens of sentences if texts are split; or None.
         kept: ascending numbers of their texts in the batch; None for all.
     """
 
@@ -72,7 +80,10 @@ def encode_batch(tokenizer: Tokenizer, how: Encoding, batch: Batch) -> Encodings
     """Encode the texts of a batch. Texts that cannot be stored are added to ``batch.bad``."""
     failed: dict[int, str] = {}
     masked: dict[int, tuple[Any, Any]] = {}
-    if how.chat:
+    sentences: tuple[Int64s, Int64s] | None = None
+    if how.sentences is not None and batch.texts:
+        ids, lengths, sentences = _encode_sentences(tokenizer, how.sentences, batch.texts, failed)
+    elif how.chat:
         ids, lengths = _encode_chats(tokenizer, batch, masked)
     elif how.segment and batch.texts:
         ids, lengths = _encode_segments(tokenizer, how, batch.texts, failed)
@@ -98,6 +109,8 @@ def encode_batch(tokenizer: Tokenizer, how: Encoding, batch: Batch) -> Encodings
     loss = None
     if how.loss:
         tokens, stored, loss = _with_loss(tokens, stored, before, masked)
+    elif how.sentences is not None:
+        loss = _begins(sentences, stored, kept)
     return Encodings(tokens.view(np.uint8).data, stored[kept] if failed else stored, loss, which)
 
 
@@ -109,6 +122,32 @@ def _encode_segments(tokenizer: Tokenizer, how: Encoding, texts: list[str], fail
     for piece, reason in wrong.items():
         failed.setdefault(int(np.searchsorted(ends, piece, side="right")), reason)
     return Encoded(ids, lengths)
+
+
+def _encode_sentences(
+    tokenizer: Tokenizer, how: Sentences, texts: list[str], failed: dict[int, str]
+) -> tuple[npt.NDArray[Any], Int64s, tuple[Int64s, Int64s]]:
+    """Return the ids of texts and their number, and the text and the first token in it of each sentence with tokens."""
+    pieces, counts = split_sentences(texts, how)
+    owner = np.repeat(np.arange(len(texts)), counts)
+    wrong: dict[int, str] = {}
+    ids, lengths = _encode(tokenizer, pieces, wrong)
+    for piece, reason in wrong.items():
+        failed.setdefault(int(owner[piece]), reason)
+    totals = np.bincount(owner, lengths, len(texts)).astype(np.int64)
+    first = np.cumsum(lengths) - lengths - (np.cumsum(totals) - totals)[owner]
+    real = np.flatnonzero(lengths)
+    return ids, totals, (owner[real], first[real])
+
+
+def _begins(sentences: tuple[Int64s, Int64s] | None, lengths: Int64s, kept: npt.NDArray[np.bool_]) -> Any:
+    """Return the marks of the first tokens of sentences, bool[tokens], in the stored tokens of the kept texts."""
+    marks = np.zeros(int(lengths.sum()), np.bool_)
+    if sentences is not None:
+        owner, first = sentences
+        mine = kept[owner]
+        marks[(np.cumsum(lengths) - lengths)[owner[mine]] + first[mine]] = True
+    return marks
 
 
 def _encode_chats(tokenizer: Tokenizer, batch: Batch, masked: dict[int, tuple[Any, Any]]) -> Encoded:

@@ -285,7 +285,7 @@ def _in_order(
             )
         counts.documents += facts.documents
         counts.tokens += facts.tokens
-        if facts.loss:
+        if facts.loss and task.spec.how.loss:  # otherwise they are marks of sentences
             counts.tokens_in_loss = (counts.tokens_in_loss or 0) + facts.learned
         counts.bytes += facts.bytes
         counts.blank += facts.blank

@@ -68,15 +68,16 @@ class Output:
         store, hashes = hashed_store(self.store)
         return replace(self, store=store), hashes
 
-    def form(self, tokenizer_name: str, loss: bool) -> Form:
+    def form(self, tokenizer_name: str, loss: bool, sentences: bool = False) -> Form:
         """Return how documents are stored."""
-        return Form(self.format, self.dtype.itemsize, tokenizer_name, loss and "loss" in targets()[self.format].keeps)
+        kept = loss and "loss" in targets()[self.format].keeps
+        return Form(self.format, self.dtype.itemsize, tokenizer_name, kept, sentences)
 
-    def open(self, tokenizer_name: str, loss: bool) -> AbstractContextManager[TokenWriter]:
+    def open(self, tokenizer_name: str, loss: bool, sentences: bool = False) -> AbstractContextManager[TokenWriter]:
         """Return the format's writer."""
         if targets()[self.format].form == "sequences":
             return write_vla_text(self.store, self.stem, self.sequence, self.shard)
-        return write_documents(self.store, self.path, self.form(tokenizer_name, loss))
+        return write_documents(self.store, self.path, self.form(tokenizer_name, loss, sentences))
 
 
 def write_documents(store: Store, path: str, form: Form) -> AbstractContextManager[TokenWriter]:

@@ -2,7 +2,7 @@
 
     tokens    u16 or u32 each
     lengths   u32 for each document
-    loss      the loss mask, one bit per token, if any
+    loss      the loss mask, one bit per token, if any; or marks of the first tokens of sentences
     origins   JSON: [id, line] of each document, if kept
     facts     JSON: `PieceFacts`
     trailer   u64 bytes of facts, 16 bytes xxh3-128 of everything before it, "FMPIECE1"

@@ -143,12 +143,14 @@ class TokenFiles:
     def opened(self, job: EncodeJob, work: Work) -> Iterator[Callable[[EncodedUnit, int], None]]:
         """See `JobOutput`."""
         del work
-        loss = job.spec.how.loss
+        loss, sentences = job.spec.how.loss, job.spec.how.sentences is not None
         origins, inputs = Origins("tokenize"), {str(facts["path"]): facts for facts in job.inputs}
         lengths: list[npt.NDArray[np.int64]] = []  # of documents that are cut into sequences
         with ExitStack() as stack:
             written = [out.hashed() for out in self.outputs]
-            writers = [(out, stack.enter_context(out.open(self._tokenizer_name, loss))) for out, _ in written]
+            writers = [
+                (out, stack.enter_context(out.open(self._tokenizer_name, loss, sentences))) for out, _ in written
+            ]
 
             pieces: list[Piece] = []
 
@@ -168,7 +170,7 @@ class TokenFiles:
             for piece, documents, first in dealt(pieces, self.options.deal):
                 piece.origins(origins, inputs, first, piece.documents, self.options.deal)
                 for _, writer in writers:
-                    writer.add(documents.tokens, documents.lengths)
+                    writer.add(documents.tokens, documents.lengths, documents.loss)
             self.report.left_over = sum(getattr(writer, "left_over", 0) for _, writer in writers)
             for out in self.outputs:
                 write_manifest(out.store, out.path, self._manifest(job, out))
@@ -201,6 +203,8 @@ class TokenFiles:
             options["tokenizer_settings"] = tokenizer.loaded_with()
         if out.sequence:
             options |= {"sequence": out.sequence, "shard_sequences": out.shard, "left_over": report.left_over}
+        if given.sentences is not None:
+            options["sentences"] = {"punkt": given.sentences.identity, "keep_newlines": given.sentences.keep_newlines}
         if given.loss:
             options["loss"] = given.loss_rule
         if job.spec.chat is not None:
@@ -226,12 +230,14 @@ def dealt(pieces: Sequence[Piece], parts: int) -> Iterator[tuple[Piece, Document
             for documents in read_piece(piece.path):
                 count = len(documents.lengths)
                 mine = (np.arange(number, number + count) % parts == 0) & (np.arange(number, number + count) >= 0)
-                tokens = documents.tokens[np.repeat(mine, documents.lengths)]
-                chosen.append(Documents(tokens, documents.lengths[mine], None, None))
+                inside = np.repeat(mine, documents.lengths)
+                marks = None if documents.loss is None else documents.loss[inside]
+                chosen.append(Documents(documents.tokens[inside], documents.lengths[mine], marks, None))
                 number += count
             if first < piece.documents:
-                tokens = np.concatenate([each.tokens for each in chosen])
-                yield piece, Documents(tokens, np.concatenate([each.lengths for each in chosen]), None, None), first
+                tokens, lengths = (np.concatenate(part) for part in zip(*(one[:2] for one in chosen), strict=True))
+                masks = [each.loss for each in chosen if each.loss is not None]
+                yield piece, Documents(tokens, lengths, np.concatenate(masks) if masks else None, None), first
 
 
 def write_lineage(

@@ -23,6 +23,7 @@ from feedmill.tokens.encode import Encoding
 from feedmill.tokens.job import Counts, EncodeJob, JobOptions
 from feedmill.tokens.numbered_files import NumberedFiles, numbered, refuse_part
 from feedmill.tokens.outputs import Output, plan_outputs
+from feedmill.tokens.sentences import Sentences
 from feedmill.tokens.targets import warn_of_one_file
 from feedmill.tokens.template import TemplateSource
 from feedmill.tokens.token_files import TokenFiles
@@ -47,6 +48,7 @@ class TokenizeOptions(JobOptions):
 
     Attributes:
         keep_empty: whether a text without tokens is an empty document; otherwise it is an invalid one.
+        sentences: how documents are split into sentences, one sequence each, or None. Only for ``megatron``.
         deal: write documents 0, n, 2n ... first, then 1, n + 1, ..., as a tool does that deals lines to n parts.
     """
 
@@ -71,6 +73,7 @@ class TokenizeOptions(JobOptions):
     chat: ChatSpec | None = None
     keep_empty: bool = False
     deal: int = 1
+    sentences: Sentences | None = None
 
 
 @dataclass
@@ -323,6 +326,7 @@ def _spec(
         dtype="<u2" if tokenizer.size <= 1 << 16 else "<u4",
         loss=options.loss,
         keep_empty=options.keep_empty,
+        sentences=options.sentences,
         cut=options.loss_rule == "datatrove",
         chat=options.chat is not None,
     )
@@ -367,5 +371,11 @@ def _check(options: TokenizeOptions) -> None:
             raise ConfigError(f"unknown value {value!r}", fix=f"Use {' or '.join(known)}.")
     if options.loss and not any("loss" in targets()[name].keeps for name in options.formats if name in targets()):
         raise ConfigError("'vla-text' cannot store a loss mask", kind="no-loss-mask", fix="Write another format too.")
+    if options.sentences is not None and (options.loss or options.formats != ("megatron",)):
+        raise ConfigError(
+            "only Megatron-LM's files store sentences, without a loss mask",
+            kind="bad-option",
+            fix="Write the format megatron alone.",
+        )
     if len(set(options.formats)) < len(options.formats):
         raise ConfigError("a format was passed twice", fix="Pass each format once.")

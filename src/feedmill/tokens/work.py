@@ -99,6 +99,10 @@ class EncodeSpec:
         facts.pop("pattern")
         if self.chat is None:
             facts.pop("chat")  # pieces and outputs of earlier releases have no such word
+        if self.how.sentences is None:
+            facts["how"].pop("sentences")
+        else:
+            facts["how"]["sentences"].pop("folder")
         return xxhash.xxh3_64_hexdigest(msgspec.json.encode([_LAYOUT, sorted(facts.items())]))
 
 
@@ -146,7 +150,7 @@ def encode_unit(task: EncodeTask) -> EncodedUnit:
         return EncodedUnit(task, found, reused=True)
     spec = task.spec
     tokenizer, how = tokenizer_of(spec), spec.how
-    facts = PieceFacts(bytes=task.bytes, dtype=how.dtype, loss=how.loss, origins=spec.origins, synced=is_shared())
+    facts = PieceFacts(bytes=task.bytes, dtype=how.dtype, loss=how.marks, origins=spec.origins, synced=is_shared())
     batches = _batches(task.units, spec.reader(), facts)
     try:
         with (

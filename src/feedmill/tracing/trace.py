@@ -20,6 +20,7 @@ from feedmill.errors import ConfigError, FeedmillError
 from feedmill.loading.state import read_state
 from feedmill.notebooks import Showable
 from feedmill.planning import ledger
+from feedmill.planning.nodes.base import Located
 from feedmill.planning.overview import bound_plan
 from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.recipe import Recipe
@@ -247,7 +248,8 @@ def _samples_of_step(
     else:
         traced = ledger.batch(plan, step, global_batch, rank=rank, world_size=world, **begins)
         owner = {}
-    entries = ledger.entries(plan, traced.positions, traced.located)
+    located = traced.located if isinstance(traced.located, Located) else None  # packed rows are located by spans
+    entries = ledger.entries(plan, traced.positions, located)
     rows = [entry.as_dict() | ({"rank": owner[entry.position]} if owner else {}) for entry in entries]
     shown = _contents(plan, [(entry.source, entry.index, entry.span) for entry in entries]) if show else []
     for row, content in zip(rows, shown, strict=False):

@@ -85,15 +85,14 @@ def test_the_report_and_the_second_run(folder: Path) -> None:
 
 
 def test_arguments_without_effect_are_named() -> None:
-    result = preprocess(*HF, "--log-interval", 7, "--lang", "german")
+    result = preprocess(*HF, "--log-interval", 7, "--vocab-extra-ids", 3)
     assert result.exit_code == 0
-    assert "--log-interval has no effect" in result.output and "--lang has no effect" in result.output
+    assert "--log-interval has no effect" in result.output and "--vocab-extra-ids has no effect" in result.output
 
 
 @pytest.mark.parametrize(
     ("arguments", "status", "words"),
     [
-        ([*HF, "--split-sentences"], 1, "--split-sentences is unsupported"),
         ([*HF, "--find-optimal-num-workers"], 1, "--find-optimal-num-workers is unsupported"),
         ([*HF, "--no-such-thing"], 2, "unrecognized arguments: --no-such-thing"),
         ([*HF, "--partitions", "0"], 1, "--partitions 0 is invalid"),

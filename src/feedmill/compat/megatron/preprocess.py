@@ -1,7 +1,8 @@
 """Implement ``preprocess_data``: run Feedmill's tokenizing job with the arguments of Megatron-LM's tool.
 
 Each key of the documents becomes one pair of files, ``PREFIX_KEY_document.bin`` and ``.idx``, equal to the original's
-byte for byte. A text without tokens is a document without a sequence.
+byte for byte. A text without tokens is a document without a sequence. With ``--split-sentences`` the files are
+``PREFIX_KEY_sentence.bin`` and ``.idx``, and a document has a sequence for each sentence with tokens.
 """
 
 from __future__ import annotations
@@ -28,12 +29,11 @@ HUGGING_FACE = "HuggingFaceTokenizer"
 SENTENCEPIECE = ("SentencePieceTokenizer", "GPTSentencePieceTokenizer", "Llama2Tokenizer")
 VOCABULARIES = ("GPT2BPETokenizer", "BertWordPieceLowerCase", "BertWordPieceCase")
 TIKTOKEN = "TikTokenizer"
+ENGLISH = "english"
 KINDS = (HUGGING_FACE, *SENTENCEPIECE, *VOCABULARIES, TIKTOKEN)
 
 _UNUSED = {
     "--log-interval": "a progress bar shows the rate",
-    "--keep-newlines": "documents are not split into sentences",
-    "--lang": "documents are not split into sentences",
     "--workers-to-check": "all cores are used",
     "--max-documents": "all cores are used",
     "--vocab-size": "the size of the vocabulary is the tokenizer's own",
@@ -43,10 +43,6 @@ _UNUSED = {
     "--tokenizer-hf-no-use-fast": "fast and slow tokenizers give the same ids",
 }
 _UNSUPPORTED = {
-    "--split-sentences": (
-        "the original splits with a model of NLTK that is unpickled, and data never runs code here",
-        "Split the documents with the original, or omit it: GPT models do not need it.",
-    ),
     "--find-optimal-num-workers": ("it only measures the original", "Omit it: all cores are used by default."),
     "--tokenizer-special-tokens": (
         "tokens that the tokenizer's files do not have would change its ids",
@@ -79,6 +75,10 @@ def _parser(fail: Callable[[str], NoReturn]) -> Arguments:
     add("--input", required=True, help="a file of JSON lines; with --partitions above 1 also a pattern of files")
     add("--json-keys", nargs="+", default=["text"], metavar="KEY", help="keys of the texts (text)")
     add("--output-prefix", required=True, metavar="PREFIX", help="the files are PREFIX_KEY_document.bin and .idx")
+    add("--split-sentences", action="store_true", help="a sequence for each sentence, by Punkt of NLTK")
+    add("--keep-newlines", action="store_true", help="white space after a sentence belongs to it")
+    add("--lang", default=ENGLISH, metavar="LANGUAGE", help="language of the sentences (english)")
+    add("--punkt", metavar="FOLDER", help="parameters punkt_tab; default: in the folders of NLTK_DATA (new)")
     add("--append-eod", action="store_true", help="append the end-of-document token to each document")
     add("--partitions", type=int, default=1, metavar="N", help="deal lines to N parts, which are joined (1)")
     add("--keep-sequential-samples", action="store_true", help="keep the order of lines with several partitions")
@@ -93,7 +93,7 @@ def _parser(fail: Callable[[str], NoReturn]) -> Arguments:
     add("--json", action="store_true", help="print a JSON report (new)")
     for name in (*_UNUSED, *_UNSUPPORTED):
         help = f"accepted, without effect: {_UNUSED[name]}" if name in _UNUSED else "unsupported"
-        flag = name in ("--keep-newlines", "--trust-remote-code", "--tokenizer-hf-no-use-fast") or (
+        flag = name in ("--trust-remote-code", "--tokenizer-hf-no-use-fast") or (
             name in _UNSUPPORTED and name not in ("--tokenizer-special-tokens", "--tiktoken-pattern")
         )
         add(name, help=help, **({"action": "store_true"} if flag else {"nargs": "*"}))  # type: ignore[arg-type]
@@ -125,6 +125,11 @@ def preprocess_data(
     twice = len(set(given.json_keys)) < len(given.json_keys)
     if twice:
         raise ConfigError("a key was passed twice", kind="bad-option", fix="Pass each key of --json-keys once.")
+    sentences = None
+    if given.split_sentences:
+        from feedmill.tokens.sentences import find_sentences
+
+        sentences = find_sentences(given.lang, given.punkt, keep_newlines=given.keep_newlines)
     tokenizer = _tokenizer(given)
     inputs = _inputs(given)
     deal = 1 if given.keep_sequential_samples else given.partitions
@@ -152,13 +157,21 @@ def preprocess_data(
             tokenizer_name=None,
             keep_empty=True,
             deal=deal,
+            sentences=sentences,
             workers=given.workers,
             overwrite=given.overwrite,
             progress=progress,
         )
-        output = f"{given.output_prefix}_{key}_document"
+        output = f"{given.output_prefix}_{key}_{'document' if sentences is None else 'sentence'}"
         reports[key] = tokenize_as(inputs, {"megatron": output}, tokenizer, options)
-    return Preprocessed(reports, arguments.unused(_UNUSED, given)), given
+    return Preprocessed(reports, [*arguments.unused(_UNUSED, given), *_without_sentences(given)]), given
+
+
+def _without_sentences(given: Namespace) -> list[str]:
+    """Return notes on arguments about sentences that have no effect, because documents are not split."""
+    passed = {"--lang": given.lang != ENGLISH, "--keep-newlines": given.keep_newlines, "--punkt": bool(given.punkt)}
+    why = "documents are not split into sentences without --split-sentences"
+    return [f"{name} has no effect: {why}" for name in passed if passed[name] and not given.split_sentences]
 
 
 def _expression(key: str) -> str:

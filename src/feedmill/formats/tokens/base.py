@@ -33,6 +33,7 @@ from feedmill.storage import Store
 if TYPE_CHECKING:
     from feedmill.formats.tokens.gather import Gather
     from feedmill.formats.tokens.masks import Masks
+    from feedmill.formats.tokens.shifted import FlatSpans
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +45,15 @@ class Form:
         token_size: bytes per token.
         tokenizer: a tokenizer's name, for formats that keep one.
         loss: whether there is a loss mask.
+        sentences: whether a document has a sequence for each sentence: `TokenWriter.add` gets marks of their first
+            tokens instead of a loss mask. Only Megatron-LM's format can store them.
     """
 
     format: str
     token_size: int
     tokenizer: str | None = None
     loss: bool = False
+    sentences: bool = False
 
 
 class VocabularySizes(NamedTuple):
@@ -340,6 +344,12 @@ class TokenDataset(Dataset):
                 continue
             for place, count in zip(to[rows].tolist(), (stop - first).tolist(), strict=True):
                 loss[place : place + count] = True
+
+    def flat_spans(self, indices: Int64s) -> list[FlatSpans] | None:
+        """Return the mapped files of documents; see `feedmill.formats.tokens.shifted.flat_spans`."""
+        from feedmill.formats.tokens.shifted import flat_spans
+
+        return flat_spans(self, self._gather, indices)
 
     @cached_property
     def _gather(self) -> Gather:

@@ -5,6 +5,7 @@ Ranges are copied directly from the map by numpy's loops, at memory speed and wi
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -37,7 +38,7 @@ class Gather:
     def __init__(self, store: Store, shards: Sequence[TokenShard]) -> None:
         self._store, self._shards = store, shards
         self._paths = [shard.path for shard in shards]
-        self._maps: dict[int, npt.NDArray[Any]] = {}
+        self._maps: dict[int, _Map] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_maps": {}}
@@ -100,6 +101,9 @@ class Gather:
 
         Each call checks the size of the file, because reading a map beyond the end of its file kills the process.
         """
+        kept = self._maps.get(shard)
+        if kept is not None and _size(kept.path) >= kept.end:
+            return kept.tokens
         table = self._shards[shard]
         end = table.offset + table.tokens * table.dtype.itemsize
         found = self._store.stat(table.path).size
@@ -110,12 +114,29 @@ class Gather:
                 kind="truncated",
                 fix="The file changed after it was opened: copy it or write it again.",
             )
-        if shard not in self._maps:
+        if kept is None:
             raise_file_limit()
             with self._store.local_copy(table.path) as local:
                 # A plain array, because slicing a memmap object costs more than copying a window.
-                self._maps[shard] = np.asarray(np.memmap(local, table.dtype, "r", table.offset, (table.tokens,)))
-        return self._maps[shard]
+                tokens = np.asarray(np.memmap(local, table.dtype, "r", table.offset, (table.tokens,)))
+            kept = self._maps[shard] = _Map(tokens, str(local), end)
+        return kept.tokens
+
+
+class _Map(NamedTuple):
+    """The mapped tokens of a file, its path, and the byte at which they end."""
+
+    tokens: npt.NDArray[Any]
+    path: str
+    end: int
+
+
+def _size(path: str) -> int:
+    """Return the size of a file, asked as cheaply as each batch needs it; -1 if it cannot be asked."""
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return -1
 
 
 def _copy(tokens: npt.NDArray[Any], starts: Int64s, out: npt.NDArray[Any], rows: Int64s | None) -> None:

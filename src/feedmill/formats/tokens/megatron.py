@@ -212,7 +212,13 @@ def code_of(dtype: np.dtype[Any]) -> int:
 
 @contextlib.contextmanager
 def write_megatron(
-    store: Store, prefix: str, dtype: np.dtype[Any] | str, *, loss: bool = False, empty_sequences: bool = True
+    store: Store,
+    prefix: str,
+    dtype: np.dtype[Any] | str,
+    *,
+    loss: bool = False,
+    empty_sequences: bool = True,
+    sentences: bool = False,
 ) -> Iterator[MegatronWriter]:
     """Write ``<prefix>.bin`` and ``<prefix>.idx``, byte for byte as Megatron-LM does, with one sequence per document.
 
@@ -222,6 +228,8 @@ def write_megatron(
         dtype: type of a token; see `megatron_dtype`.
         loss: whether to write a loss mask beside ``<prefix>.bin``, see `masks`.
         empty_sequences: whether a document without tokens has a sequence; Megatron-LM's tools write none.
+        sentences: write a sequence for each sentence: `MegatronWriter.add` gets marks of their first tokens instead of
+            a loss mask.
 
     Raises:
         ConfigError: the format does not support the type.
@@ -238,7 +246,8 @@ def write_megatron(
         )
     with store.write(prefix + IDX) as index:  # the outermost one is published last
         with store.write(prefix + BIN) as file, write_mask(store, prefix + BIN, loss, prefix + IDX) as mask:
-            writer = MegatronWriter(FlatFile(file, kind, store.locate(prefix + BIN)), mask, empty_sequences)
+            flat = FlatFile(file, kind, store.locate(prefix + BIN))
+            writer = (SentenceWriter if sentences else MegatronWriter)(flat, mask, empty_sequences)
             yield writer
             store.delete(prefix + IDX)  # readers must not see an older index with the new tokens
         writer.write_index(index, code)
@@ -269,13 +278,17 @@ class MegatronWriter(FlatWriter):
         self._flat.add(tokens, lengths)
         self._lengths.append(lengths.astype(np.int32))
 
-    def write_index(self, index: BinaryIO, code: int) -> None:
-        """Write the ``.idx`` file."""
+    def _sequences(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[Any]]:
+        """Return the tokens of each sequence, int32[sequences], and the sequences of each document."""
         documents = np.concatenate([np.zeros(0, np.int32), *self._lengths])
         real = documents >= self._least
-        lengths = documents[real]
+        return documents[real], real
+
+    def write_index(self, index: BinaryIO, code: int) -> None:
+        """Write the ``.idx`` file."""
+        lengths, counts = self._sequences()
         count = len(lengths)
-        index.write(HEADER.pack(MAGIC, VERSION, code, count, len(documents) + 1))
+        index.write(HEADER.pack(MAGIC, VERSION, code, count, len(counts) + 1))
         index.write(lengths.astype("<i4").data)
         begin = 0
         for low in range(0, count, _PER_WRITE):
@@ -284,10 +297,36 @@ class MegatronWriter(FlatWriter):
             begin = int(ends[-1])
         index.write(bytes(8))
         before = 0
-        for low in range(0, len(documents), _PER_WRITE):
-            firsts = before + np.cumsum(real[low : low + _PER_WRITE], dtype=np.int64)
+        for low in range(0, len(counts), _PER_WRITE):
+            firsts = before + np.cumsum(counts[low : low + _PER_WRITE], dtype=np.int64)
             index.write(firsts.astype("<i8").data)
             before = int(firsts[-1])
+
+
+class SentenceWriter(MegatronWriter):
+    """`MegatronWriter` with a sequence for each sentence. Uses 4 bytes of memory per sentence and document."""
+
+    def __init__(self, flat: FlatFile, mask: MaskWriter, empty_sequences: bool) -> None:
+        super().__init__(flat, mask, empty_sequences)
+        self._counts: list[npt.NDArray[np.int32]] = []
+
+    def add(self, tokens: Tokens, lengths: Int64s, loss: npt.NDArray[np.bool_] | None = None) -> None:
+        """Append documents; `loss` marks the first token of each sentence. Raises as `MegatronWriter.add`."""
+        lengths = np.asarray(lengths, np.int64)
+        if loss is None or len(loss) != len(tokens):
+            raise ValueError("sentences need a mark for each token")
+        begins = np.cumsum(lengths) - lengths
+        if not loss[begins[lengths > 0]].all():
+            raise ValueError("a document does not begin with a sentence")
+        super().add(tokens, lengths)
+        places = np.flatnonzero(loss)
+        self._lengths[-1] = np.diff(np.append(places, len(tokens))).astype(np.int32)
+        ends = np.searchsorted(places, begins + lengths)
+        self._counts.append((ends - np.searchsorted(places, begins)).astype(np.int32))
+
+    def _sequences(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[Any]]:
+        none = np.zeros(0, np.int32)
+        return np.concatenate([none, *self._lengths]), np.concatenate([none, *self._counts])
 
 
 def _load_bounds(store: Store, path: str, index: MegatronIndex, unit: str) -> Int64s:
@@ -370,7 +409,7 @@ class Megatron(TokenFormat):
     def open(self, store: Store, path: str, form: Form) -> AbstractContextManager[TokenWriter]:
         """See `TokenFormat`."""
         kind = "<u2" if form.token_size == 2 else "<i4"
-        return write_megatron(store, path[:-4], kind, loss=form.loss, empty_sequences=False)
+        return write_megatron(store, path[:-4], kind, loss=form.loss, empty_sequences=False, sentences=form.sentences)
 
 
 WRITER = Megatron()

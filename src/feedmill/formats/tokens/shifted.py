@@ -8,7 +8,7 @@ Both are contiguous, because an embedding and a loss take them flat and would co
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,10 +19,15 @@ from feedmill.formats.tokens.masks import Masks
 from feedmill.jobs.buffers import empty
 from feedmill.kernels.rows import shift_rows
 
+if TYPE_CHECKING:
+    from feedmill.formats.tokens.base import TokenDataset
+
 Pair = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
 
 
-def shifted(gather: Any, masks: Masks | None, file: Int64s, start: Int64s, width: int, ignore: int) -> Pair | None:
+def shifted(
+    gather: Any, masks: Masks | None, file: Int64s, start: Int64s, width: int, ignore: int, single: bool = False
+) -> Pair | None:
     """Return inputs and targets of windows, int64[n, width - 1] both.
 
     Args:
@@ -31,6 +36,7 @@ def shifted(gather: Any, masks: Masks | None, file: Int64s, start: Int64s, width
         file, start: int64[n], the file of each window, which must contain it, and its first token in it.
         width: tokens of a window.
         ignore: value of targets that do not contribute.
+        single: whether there is one file.
 
     Returns:
         None if tokens or masks are remote, or of a kind that compiled code does not read.
@@ -38,7 +44,8 @@ def shifted(gather: Any, masks: Masks | None, file: Int64s, start: Int64s, width
     Raises:
         DataError: a file has become shorter since it was opened.
     """
-    sources = _sources(gather, masks, np.flatnonzero(np.bincount(file)).tolist())
+    files = [0] if single else np.flatnonzero(np.bincount(file)).tolist()
+    sources = _sources(gather, masks, files)
     if sources is None:
         return None
     shape = (len(file), width - 1)
@@ -48,6 +55,50 @@ def shifted(gather: Any, masks: Masks | None, file: Int64s, start: Int64s, width
         starts = start if len(sources) == 1 else start[rows]
         shift_rows(tokens, loss, starts, rows, ignore, inputs, targets)
     return inputs, targets
+
+
+class FlatSpans(NamedTuple):
+    """Spans of documents in a mapped file.
+
+    Attributes:
+        tokens: the tokens of the file, in native byte order.
+        loss: uint8[tokens], its mask, empty if all tokens contribute to the loss; None if there is no mask.
+        bounds: int64[documents + 1], where each document begins in them, and the end.
+        rows: int64[n], which of the spans are in the file; None for all.
+        documents: int64[n], their documents in the file; None for the numbers as given.
+    """
+
+    tokens: npt.NDArray[Any]
+    loss: npt.NDArray[Any] | None
+    bounds: Int64s
+    rows: Int64s | None = None
+    documents: Int64s | None = None
+
+
+def flat_spans(dataset: TokenDataset, gather: Any, indices: Int64s) -> list[FlatSpans] | None:
+    """Return the files of documents, which are not checked to exist if there is one file.
+
+    Returns:
+        None if tokens or masks are remote, or of a kind that compiled code does not read.
+
+    Raises:
+        DataError: a file has become shorter since it was opened.
+        IndexError: there is no such document.
+    """
+    single = len(dataset.shards) == 1
+    shard, local = (None, indices) if single else dataset.places(indices)
+    sources = _sources(gather, dataset.masks, [0] if shard is None else np.flatnonzero(np.bincount(shard)).tolist())
+    if sources is None:
+        return None
+    found = []
+    for number, tokens, loss in sources:
+        bounds = dataset.shards[number].bounds
+        if bounds.dtype != np.int64 or not bounds.dtype.isnative:
+            return None
+        rows = None if shard is None or len(sources) == 1 else np.flatnonzero(shard == number)
+        documents = None if shard is None else local if rows is None else local[rows]
+        found.append(FlatSpans(tokens, loss, bounds, rows, documents))
+    return found
 
 
 def _sources(

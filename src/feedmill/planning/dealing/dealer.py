@@ -37,6 +37,8 @@ KINDS = ("shuffled", "contiguous")
 AHEAD, MOST_AHEAD = 1024, 16_384
 """Positions that are located per call, at the start and later: a call has the fixed cost of thousands of positions, and
 the first batch waits for the first call."""
+ROWS_AHEAD = 256, 1024
+"""The same for packed rows, each of which has many documents, and may need that more of them are planned."""
 _PER_SOURCE, _MOST_OF_MANY = 128, 131_072
 """With many sources, a call has the fixed cost of thousands of positions for each source."""
 _RANKS = 1
@@ -182,7 +184,9 @@ class Dealer:
         self._key = derive(plan.seed, "deal")
         self._slices = deals_slices(plan, grid)  # deal whole slices, so that each rank's batch has one source
         self._locate = getattr(plan, "locate_ahead", None)
-        self._ahead = max(MOST_AHEAD, min(_PER_SOURCE * len(getattr(plan, "sources", ())), _MOST_OF_MANY))
+        self._locate_batches = getattr(plan, "locate_batches", None)
+        most = max(MOST_AHEAD, min(_PER_SOURCE * len(getattr(plan, "sources", ())), _MOST_OF_MANY))
+        self._ahead = (AHEAD, most) if self._locate_batches is None else ROWS_AHEAD
         balance = dealing.balance
         self._costs = None if balance is None else costs_of(plan, balance.by, balance.linear, "'balance'")
 
@@ -211,12 +215,12 @@ class Dealer:
         grid, remaining = self.grid, iter(numbers)
         most = (LONGEST - grid.start) // grid.global_batch  # batches beyond are made one at a time
         each = grid.batch_size if self._costs is None else grid.global_batch
-        ahead = AHEAD
+        ahead, most_ahead = self._ahead
         first = next(remaining, None)
         while first is not None:
             size = max(1, min(ahead // each, most - first))
             yield from self.steps([first, *islice(remaining, size - 1)])
-            ahead = min(2 * ahead, self._ahead)
+            ahead = min(2 * ahead, most_ahead)
             first = next(remaining, None)
 
     def ranks(self, number: int) -> list[IntArray]:
@@ -274,10 +278,11 @@ class Dealer:
         return permute(offsets // size, self.grid.world_size, keys) * size + offsets % size
 
     def _located(self, steps: list[Step]) -> list[Step]:
-        if self._locate is None or not steps:
+        locate = self._locate_batches or self._locate
+        if locate is None or not steps:
             return steps
         positions = [step.positions for step in steps]
-        located: Located | None = self._locate(np.concatenate(positions))
+        located = locate(np.concatenate(positions))
         if located is None:
             return steps
         ends = np.cumsum([len(each) for each in positions]).tolist()

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.planning.nodes.base import Located
+from feedmill.planning.packing.spans import LocatedSpans
 
 Remainder = Literal["drop", "pad", "uneven", "ragged"]
 REMAINDERS: tuple[str, ...] = get_args(Remainder)
@@ -43,7 +44,7 @@ class Step(NamedTuple):
     number: int = 0
     length: int | None = None
     dealt: npt.NDArray[np.int64] | None = None
-    located: Located | None = None
+    located: Located | LocatedSpans | None = None
     spread: float | None = None
     budget_share: float | None = None
 

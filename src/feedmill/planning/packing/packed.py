@@ -13,20 +13,20 @@ from typing import Any, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
-from feedmill.errors import ConfigError, DataError
-from feedmill.formats.base import Dataset, TokenReader
-from feedmill.formats.batches import Columns, Want
+from feedmill.errors import ConfigError
+from feedmill.formats.batches import Columns, Shifted, Want
 from feedmill.formats.extents import Extents
 from feedmill.formats.tokens.base import TokenDataset
 from feedmill.jobs.buffers import empty
-from feedmill.kernels.bounds import bounds_of
 from feedmill.kernels.rows import lay_out
 from feedmill.planning.nodes import Located
 from feedmill.planning.nodes.base import LONGEST
 from feedmill.planning.packing import best_fit, windows
 from feedmill.planning.packing.documents import Documents, IntArray
 from feedmill.planning.packing.options import Packing
+from feedmill.planning.packing.rows import Row, continued, fill_spans
 from feedmill.planning.packing.segments import FOLDER
+from feedmill.planning.packing.shifted import shifted_rows
 from feedmill.planning.packing.spans import LocatedSpans, Placements, Spans
 from feedmill.planning.permutation import derive
 from feedmill.planning.plan import Plan
@@ -34,23 +34,6 @@ from feedmill.planning.report import PackedReport
 from feedmill.planning.skip_ranges import Gaps
 from feedmill.planning.tree import render
 from feedmill.storage.folders import cache_folder
-
-
-class Row(dict[str, Any]):
-    """A row of a `PackedPlan`: its fields, and access to the earlier tokens of documents that continue in it."""
-
-    def __init__(self, fields: dict[str, Any], pieces: dict[int, tuple[Dataset, int, int]]) -> None:
-        super().__init__(fields)
-        self._pieces = pieces
-
-    def before(self, place: int, most: int) -> npt.NDArray[Any]:
-        """Return the last `most` tokens of the document at this place of the row that precede the row."""
-        if place not in self._pieces:
-            return np.zeros(0, np.int64)
-        dataset, index, start = self._pieces[place]
-        low = max(start - most, 0)
-        (tokens,) = _read_tokens(dataset, np.array([index]), np.array([low]), np.array([start - low]))
-        return tokens
 
 
 class PackedPlan(Plan):
@@ -202,7 +185,8 @@ class PackedPlan(Plan):
         return self.documents.node.locate(spans.position[spans.row_offsets[:-1]])
 
     def extents(self, positions: npt.ArrayLike, located: Located | None = None) -> list[Extents]:  # noqa: ARG002
-        spans, placed = self.locate_spans(positions)
+        rows_at = self.locate_spans(positions)
+        spans, placed = rows_at.spans, rows_at.located
         row = np.repeat(np.arange(len(spans)), np.diff(spans.row_offsets))
         found: list[Extents] = []
         for number in np.unique(placed.source).tolist():
@@ -228,6 +212,13 @@ class PackedPlan(Plan):
     def locate_ahead(self, positions: npt.ArrayLike) -> None:
         """Return None: rows are read by their spans."""
 
+    def locate_batches(self, positions: npt.ArrayLike) -> LocatedSpans | None:
+        """Return the spans of the rows of several batches at once, for `read_batch`; None if that would read documents.
+
+        Locating a batch has the fixed cost of locating thousands of documents.
+        """
+        return None if self.stream.counted_on_read else self.locate_spans(positions)
+
     def locate_to_read(self, positions: npt.ArrayLike) -> LocatedSpans:
         """Return the locations that `read` needs for these rows, so that a caller can share them."""
         return self.locate_spans(positions)
@@ -237,6 +228,10 @@ class PackedPlan(Plan):
         if want == "fields" or self._shorter:
             return None
         rows_at = located if isinstance(located, LocatedSpans) else self.locate_spans(positions)
+        if isinstance(want, Shifted) and want.key == "input_ids":
+            found = shifted_rows(self.sources, rows_at, self.width, self.packing.pad, want)
+            if found is not None:
+                return found
         return self._columns(rows_at)
 
     def read(self, positions: npt.ArrayLike, located: Located | LocatedSpans | None = None) -> list[Any]:
@@ -252,7 +247,7 @@ class PackedPlan(Plan):
             DataError: a dataset returned a different number of tokens than its index says.
         """
         rows_at = located if isinstance(located, LocatedSpans) else self.locate_spans(positions)
-        columns, pieces = self._columns(rows_at), self._continued(rows_at)
+        columns, pieces = self._columns(rows_at), continued(self.sources, rows_at)
         columns["cu_seqlens"] = rows_at.spans.cu_seqlens(self.width)
         rows = []
         for row, tokens in enumerate(columns["tokens"].tolist()):
@@ -277,7 +272,7 @@ class PackedPlan(Plan):
         tokens = empty(shape, np.int64)
         layout = lay_out(spans.row_offsets, spans.length, tokens, self.packing.pad, empty(shape, np.int32))
         masks = np.zeros(shape, np.bool_) if self._masked else None
-        self._fill(rows_at, layout.to, tokens.reshape(-1), None if masks is None else masks.reshape(-1))
+        fill_spans(self.sources, rows_at, layout.to, tokens.reshape(-1), None if masks is None else masks.reshape(-1))
         lengths = spans.row_lengths
         columns = {"input_ids": tokens, "positions": layout.positions, "cu_seqlens": layout.ends, "tokens": lengths}
         return columns if masks is None else {**columns, "loss_mask": masks}
@@ -286,22 +281,6 @@ class PackedPlan(Plan):
     def _masked(self) -> bool:
         """Whether a source has loss masks."""
         return any(getattr(dataset, "masks", None) is not None for dataset in self.sources)
-
-    def _continued(self, rows_at: LocatedSpans) -> dict[int, dict[int, tuple[Dataset, int, int]]]:
-        """Return for each row the spans that do not begin their document: place -> dataset, sample, first token."""
-        out: dict[int, dict[int, tuple[Dataset, int, int]]] = {}
-        spans = rows_at.spans
-        numbers = np.flatnonzero(spans.start)
-        if not len(numbers):
-            return out
-        located = rows_at.located[numbers]
-        rows = np.searchsorted(spans.row_offsets, numbers, side="right") - 1
-        begins = bounds_of(spans.length)
-        at = begins[numbers] - begins[spans.row_offsets[rows]]
-        columns = (rows, at, located.source, located.index, spans.start[numbers])
-        for row, place, source, index, start in zip(*(column.tolist() for column in columns), strict=True):
-            out.setdefault(row, {})[place] = self.sources[source], index, start
-        return out
 
     @property
     def fingerprints(self) -> dict[str, str]:
@@ -371,24 +350,6 @@ class PackedPlan(Plan):
         text = json.dumps([self.stream.fingerprints, self.stream.length, how], sort_keys=True, ensure_ascii=False)
         return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
-    def _fill(self, rows_at: LocatedSpans, to: IntArray, tokens: IntArray, masks: npt.NDArray[np.bool_] | None) -> None:
-        """Copy tokens and masks of all spans to the flattened rows, with one bulk read per source in stored order."""
-        spans, located = rows_at
-        order = np.lexsort((spans.start, located.index, located.source))
-        groups = np.split(order, np.flatnonzero(np.diff(located.source[order])) + 1)
-        for group in groups if len(order) else ():
-            dataset = self.sources[int(located.source[group[0]])]
-            asked = located.index[group], spans.start[group], spans.length[group]
-            if isinstance(dataset, TokenDataset):
-                dataset.fill(*asked, to[group], tokens, masks)
-                continue
-            for span, found in zip(group.tolist(), _read_tokens(dataset, *asked), strict=True):
-                if len(found) != spans.length[span]:
-                    raise _wrong_length(dataset, located, spans, span, len(found))
-                tokens[to[span] : to[span] + len(found)] = found
-                if masks is not None:
-                    masks[to[span] : to[span] + len(found)] = True
-
 
 def _at_landmark(
     make: Callable[..., PackedPlan], arguments: tuple[Any, ...], landmark: Mapping[str, Any]
@@ -396,27 +357,3 @@ def _at_landmark(
     plan = make(*arguments)
     plan.use_landmark(landmark)
     return plan
-
-
-def _read_tokens(
-    dataset: Dataset, indices: IntArray, starts: IntArray, lengths: IntArray
-) -> Sequence[npt.NDArray[np.integer[Any]]]:
-    if not isinstance(dataset, TokenReader):
-        raise ConfigError(
-            "this dataset has lengths in tokens, but no tokens",
-            file=dataset.url,
-            kind="no-tokens",
-            fix="Tokenize it, and use the token files in the recipe.",
-        )
-    return dataset.read_tokens(indices, starts, lengths)
-
-
-def _wrong_length(dataset: Dataset, located: Located, spans: Spans, span: int, found: int) -> DataError:
-    start, length = int(spans.start[span]), int(spans.length[span])
-    return DataError(
-        f"tokens {start} to {start + length} were requested, {found} were read",
-        file=dataset.url,
-        record=str(int(located.index[span])),
-        kind="bad-lengths",
-        fix="The index does not match the tokens: rebuild it.",
-    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -69,8 +68,9 @@ class Spans:
         return np.arange(width, dtype=np.int32) - origin[:, :width]
 
 
-class LocatedSpans(NamedTuple):
-    """The spans of rows, with the samples of their documents.
+@dataclass(frozen=True, slots=True)
+class LocatedSpans:
+    """The spans of rows, with the samples of their documents. A slice has the spans of these rows.
 
     Attributes:
         spans: the spans of the rows.
@@ -79,6 +79,15 @@ class LocatedSpans(NamedTuple):
 
     spans: Spans
     located: Located
+
+    def __getitem__(self, rows: slice) -> LocatedSpans:
+        """Return some consecutive rows."""
+        first, stop, _ = rows.indices(len(self.spans))
+        bounds = self.spans.row_offsets[first : stop + 1]
+        of_them = slice(int(bounds[0]), int(bounds[-1]))
+        spans = self.spans
+        cut = Spans(bounds - bounds[0], spans.position[of_them], spans.start[of_them], spans.length[of_them])
+        return LocatedSpans(cut, self.located[of_them])
 
 
 @dataclass(frozen=True, slots=True)
