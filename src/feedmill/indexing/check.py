@@ -57,8 +57,8 @@ class CheckReport(VerbReport):
     samples: int = 0
     shards: int = 0
     bytes: int = 0
-    findings: list[FeedmillError] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    findings: list[FeedmillError] = field(default_factory=list)
 
 
 @renamed_parameters(samples="read_samples")

@@ -17,7 +17,6 @@ which is part of every plan's fingerprint.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 from math import isqrt
 from typing import overload
 
@@ -107,20 +106,19 @@ def permute(positions: npt.NDArray[np.int64], n: int, key: Keys) -> npt.NDArray[
     Raises:
         ValueError: a position is outside the range.
     """
-    return _walk(positions, n, key, _forward)
+    return _walk(positions, n, key, back=False)
 
 
 def unpermute(images: npt.NDArray[np.int64], n: int, key: Keys) -> npt.NDArray[np.int64]:
     """Return the inverse of `permute`; shapes are the same."""
-    return _walk(images, n, key, _backward)
+    return _walk(images, n, key, back=True)
 
 
 _FEW = 8
 """Values up to which `_walk` does without arrays."""
-_Network = Callable[[npt.NDArray[np.uint64], int, int, Keys, range], npt.NDArray[np.uint64]]
 
 
-def _walk(values: npt.NDArray[np.int64], n: int, key: Keys, network: _Network) -> npt.NDArray[np.int64]:
+def _walk(values: npt.NDArray[np.int64], n: int, key: Keys, *, back: bool) -> npt.NDArray[np.int64]:
     """Apply the network chunk by chunk, and again to whatever lands outside ``[0, n)``."""
     source = np.ascontiguousarray(values).view(_U64)
     # As unsigned numbers, negative ones are out of range; cycle walking would not terminate for them.
@@ -135,19 +133,18 @@ def _walk(values: npt.NDArray[np.int64], n: int, key: Keys, network: _Network) -
     if len(values) <= _FEW:
         several = [key] * len(values) if isinstance(key, int) else key.tolist()
         pairs = zip(source.tolist(), several, strict=True)
-        back = network is _backward
         return np.array([_walk_one(x, n, a, b, one, rounds, back=back) for x, one in pairs], _U64).view(np.int64)
     limit = _U64(n)
     out = np.empty(len(values), _U64)
     for start in range(0, len(values), _CHUNK):
         part = slice(start, start + _CHUNK)
         keys = key if isinstance(key, int) else key[part]
-        result = network(source[part], a, b, keys, rounds)
+        result = _network(source[part], a, b, keys, rounds, back)
         if a * b > n:
             outside = np.flatnonzero(result >= limit)
             while len(outside):
                 again = keys if isinstance(keys, int) else keys[outside]
-                moved = network(result[outside], a, b, again, rounds)
+                moved = _network(result[outside], a, b, again, rounds, back)
                 result[outside] = moved
                 outside = outside[moved >= limit]
         out[part] = result
@@ -171,33 +168,22 @@ def _walk_one(x: int, n: int, a: int, b: int, key: int, rounds: range, *, back: 
             return x
 
 
-def _forward(x: npt.NDArray[np.uint64], a: int, b: int, key: Keys, rounds: range) -> npt.NDArray[np.uint64]:
+def _network(x: npt.NDArray[np.uint64], a: int, b: int, key: Keys, rounds: range, back: bool) -> npt.NDArray[np.uint64]:
+    """Return the images of numbers in ``[0, a * b)``, or with `back` the numbers of images, uint64[n]."""
     radix_a, radix_b = _U64(a), _U64(b)
     left = x // radix_b
     right = x - left * radix_b
     noise, spare = np.empty_like(left), np.empty_like(left)
-    for number in rounds:
+    for number in reversed(rounds) if back else rounds:
         digit, other, radix = (left, right, radix_a) if number % 2 == 0 else (right, left, radix_b)
         _hash(other, _round_key(key, number), radix, noise, spare)
-        digit += noise
-        # Unsigned subtraction wraps around below zero, so the smaller value is the one in range.
-        np.subtract(digit, radix, out=spare)
-        np.minimum(digit, spare, out=digit)
-    left *= radix_b
-    left += right
-    return left
-
-
-def _backward(x: npt.NDArray[np.uint64], a: int, b: int, key: Keys, rounds: range) -> npt.NDArray[np.uint64]:
-    radix_a, radix_b = _U64(a), _U64(b)
-    left = x // radix_b
-    right = x - left * radix_b
-    noise, spare = np.empty_like(left), np.empty_like(left)
-    for number in reversed(rounds):
-        digit, other, radix = (left, right, radix_a) if number % 2 == 0 else (right, left, radix_b)
-        _hash(other, _round_key(key, number), radix, noise, spare)
-        digit -= noise
-        np.add(digit, radix, out=spare)
+        # Unsigned numbers wrap around below zero, so the smaller value is the one in range.
+        if back:
+            digit -= noise
+            np.add(digit, radix, out=spare)
+        else:
+            digit += noise
+            np.subtract(digit, radix, out=spare)
         np.minimum(digit, spare, out=digit)
     left *= radix_b
     left += right

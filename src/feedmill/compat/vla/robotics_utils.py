@@ -31,9 +31,7 @@ def any_to_actual_key(field: str) -> str | None:
 
 def normalize(x: npt.ArrayLike, eps: float = 1e-12) -> Floats:
     """Return vectors ``[..., C]`` scaled to length 1; shorter ones than `eps` are divided by `eps`."""
-    vectors = np.asarray(x)
-    scaled: Floats = vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), eps)
-    return scaled
+    return poses.unit(x, eps)
 
 
 def load_action_field_config(config_path: str) -> dict[str, list[Any]]:

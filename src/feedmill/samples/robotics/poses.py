@@ -24,9 +24,9 @@ def rotation_matrix(six: npt.ArrayLike) -> Floats:
     Two parallel rows, or a row of zeros, are no rotation: the result then has rows of zeros.
     """
     rows = np.asarray(six, np.float64)
-    first = _unit(rows[..., :3])
+    first = unit(rows[..., :3])
     second = rows[..., 3:] - (first * rows[..., 3:]).sum(-1, keepdims=True) * first
-    second = _unit(second)
+    second = unit(second)
     return np.stack((first, second, np.cross(first, second)), axis=-2)
 
 
@@ -81,6 +81,8 @@ def wrapped(angles: npt.ArrayLike) -> Floats:
     return (np.asarray(angles, np.float64) + np.pi) % (2 * np.pi) - np.pi
 
 
-def _unit(vectors: Floats) -> Floats:
-    scaled: Floats = vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), _TINY)
+def unit(vectors: npt.ArrayLike, shortest: float = _TINY) -> Floats:
+    """Return vectors ``[..., C]`` scaled to length 1; shorter ones than `shortest` are divided by `shortest`."""
+    given = np.asarray(vectors)
+    scaled: Floats = given / np.maximum(np.linalg.norm(given, axis=-1, keepdims=True), shortest)
     return scaled
