@@ -107,7 +107,7 @@ def test_an_option_takes_the_same_kind_of_value_in_every_verb() -> None:
 def test_a_function_has_the_defaults_of_its_command(verb: str) -> None:
     face = getattr(fm, {"import": "import_data"}.get(verb, function_of(verb)), None)
     made = getattr(import_module(VERBS[verb].module), function_of(verb), None)
-    if face is None or made is None:
+    if not callable(face) or made is None:
         assert verb in {"demo", "cache"}, verb
         return
     empty = inspect.Parameter.empty

@@ -40,7 +40,7 @@ def test_figures_fit_together(recipe: Path) -> None:
     none, two = report.rates
     assert min(none.transform, two.transform) >= 8 and none.samples_per_second < 500
     assert min(report.stored_samples_per_second, report.undecoded_samples_per_second) > 0 and said == [
-        "0 threads",
+        "no workers",
         "2 threads",
         "without decoding",
     ]
@@ -69,7 +69,7 @@ def test_the_verb(recipe: Path, tmp_path: Path) -> None:
     data = json.loads(done.stdout)
     assert done.exit_code == 0 and [rate["workers"] for rate in data["rates"]] == [0, 1] and data["batch_size"] == 8
     shown = CliRunner().invoke(app, arguments)
-    assert shown.exit_code == 0 and "in stored order" in shown.stdout and "1 threads" in shown.stdout
+    assert shown.exit_code == 0 and "in stored order" in shown.stdout and "1 thread" in shown.stdout
     ranks = CliRunner().invoke(app, ["bench", str(recipe), "--workers", "0", "--seconds", "0.1", "--world", "3"])
     assert "batches of 32 samples for the first of 3 ranks" in ranks.stdout and "costliest" not in ranks.stdout
     for nonsense in (["--workers", "x"], ["--workers", "²"], ["--workers", "9" * 5000], ["--seconds", "nan"]):

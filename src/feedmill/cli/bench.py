@@ -77,7 +77,7 @@ def _numbers(text: str) -> list[int]:
 
 
 def _print(report: object) -> None:
-    from feedmill.loading.bench import BenchReport
+    from feedmill.loading.bench import BenchReport, named
 
     assert isinstance(report, BenchReport)
     columns = [
@@ -92,7 +92,7 @@ def _print(report: object) -> None:
     ]
     rows = [
         [
-            f"{rate.workers} {'processes' if rate.processes else 'threads'}" if rate.workers else "none",
+            named(rate.workers, processes=rate.processes) if rate.workers else "none",
             round(rate.samples_per_second),
             round(rate.first_batch_seconds, 3),
             round(rate.fetch, 3),

@@ -7,6 +7,7 @@ import logging
 import re
 from collections.abc import Iterator
 from decimal import Decimal
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from typer.core import TyperCommand, TyperOption
@@ -51,6 +52,7 @@ OLD: dict[str, dict[str, str]] = {
 """Verb -> deprecated option of release 0.1 -> current option."""
 _STYLES: dict[str, Style] = {"bar": "bar", "plain": "plain", "none": "none"}
 _NUMBER = re.compile(r"([+-]?\d[\d_,]*(?:\.\d+)?(?:e\+?\d{1,2})?)\s*([kmbgt]?)", re.I)
+_NARROW = 70
 _TIMES = {"": 0, "k": 3, "m": 6, "b": 9, "g": 9, "t": 12}
 
 
@@ -60,6 +62,12 @@ class VerbCommand(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments. Raises `ConfigError` if an option is given under both names."""
         return super().parse_args(ctx, list(translated(self.name or "", args)))
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the options. In a narrow terminal, long ones get a line of their own, so that texts have room."""
+        if formatter.width < _NARROW:
+            formatter.write_dl = partial(formatter.write_dl, col_max=16)
+        super().format_options(ctx, formatter)
 
 
 def finish(command: Any, verb: Verb) -> None:

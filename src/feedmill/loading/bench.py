@@ -58,6 +58,18 @@ class Rate:
         return self.fetch + self.read + self.transform + self.collate + self.transfer
 
 
+def named(workers: int, *, processes: bool) -> str:
+    """Return a number of workers as text.
+
+    >>> named(0, processes=True), named(1, processes=False), named(2, processes=True)
+    ('no workers', '1 thread', '2 processes')
+    """
+    if not workers:
+        return "no workers"
+    kind = ("process" if workers == 1 else "processes") if processes else ("thread" if workers == 1 else "threads")
+    return f"{workers} {kind}"
+
+
 @dataclass(slots=True)
 class BenchReport(VerbReport):
     """Measurements of `bench`, with advice.
@@ -137,7 +149,7 @@ def bench(
     report = BenchReport(plan.fingerprint, batch_size, world, cores, recipe=path)
     position = start
     for count in workers if workers is not None else counts:
-        log(f"{count} {'processes' if processes and count else 'threads'}")
+        log(named(count, processes=processes))
         how = Workers(count, processes=processes and count > 0)
         loader = Loader(plan, batch_size, rank=0, world_size=world, workers=how, stall=None, **options)
         rate, position = _measured(loader, how, position, seconds)
