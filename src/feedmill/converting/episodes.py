@@ -68,12 +68,13 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class _Shard:
-    """The anchors of one shard, for the processes that write it: frames of the dataset, ascending."""
+    """The anchors `first` to `stop` of the dataset, for the process that writes their shard."""
 
     url: str
     split: str | None
     cut: Cut
-    anchors: tuple[int, ...]
+    first: int
+    stop: int
 
 
 @dataclass(frozen=True)
@@ -132,14 +133,18 @@ def write_windows(
         DataError: a frame cannot be read, or has no value of a field.
     """
     began = time.perf_counter()
+    for remembered in (_opened, _anchors):  # the dataset may have changed since an earlier call
+        remembered.cache_clear()
     dataset = _opened(url, split)
     if shard_samples < 1:
         raise ConfigError(f"shards cannot have {shard_samples} samples", kind="bad-windows", fix="Use at least 1.")
+    if not len(dataset):
+        raise ConfigError("the dataset has no frames", file=url, kind="empty-source", fix="Choose another split.")
     fields, cameras = _features(dataset)
-    anchors = [int(one) for start, stop in _episodes(dataset) for one in range(start, stop, cut.stride)]
+    samples = len(_anchors(url, split, cut.stride))
     shards = [
-        _Shard(url, split, cut, tuple(anchors[first : first + shard_samples]))
-        for first in range(0, len(anchors), shard_samples)
+        _Shard(url, split, cut, first, min(first + shard_samples, samples))
+        for first in range(0, samples, shard_samples)
     ]
     store = open_store(output)
     config = _config(dataset, cut, cameras, shard_samples)
@@ -158,13 +163,13 @@ def write_windows(
         store.write_bytes(CONFIG, config)
     if not store.exists(MANIFEST):
         compute_statistics(output, f"{output.rstrip('/')}/{STATISTICS}", progress=progress)
-        rows = [Row(PATTERN % number, len(shard.anchors)) for number, shard in enumerate(shards)]
+        rows = [Row(PATTERN % number, shard.stop - shard.first) for number, shard in enumerate(shards)]
         store.write_bytes(MANIFEST, manifest_text(rows))  # last: with it, the dataset is complete
     have = {*fields, *cameras}
     return WindowsReport(
         output,
         len(_episodes(dataset)),
-        len(anchors),
+        samples,
         len(shards),
         fields,
         cameras,
@@ -178,8 +183,9 @@ def windows_of(shard: _Shard) -> Iterator[dict[str, Any]]:
     dataset = _opened(shard.url, shard.split)
     fields, cameras = _features(dataset)
     bounds = np.asarray(_episodes(dataset), np.int64)
-    for first in range(0, len(shard.anchors), _AT_ONCE):
-        anchors = np.asarray(shard.anchors[first : first + _AT_ONCE], np.int64)
+    own = _anchors(shard.url, shard.split, shard.cut.stride)[shard.first : shard.stop]
+    for first in range(0, len(own), _AT_ONCE):
+        anchors = own[first : first + _AT_ONCE]
         episode = np.searchsorted(bounds[:, 1], anchors, side="right")
         steps = anchors[:, None] + np.arange(-shard.cut.past, shard.cut.future + 1)
         pictured = anchors[:, None] + np.asarray(shard.cut.images, np.int64)
@@ -264,6 +270,12 @@ def _opened(url: str, split: str | None) -> LeRobotDataset:
             fix="Give the folder with meta/info.json.",
         )
     return dataset
+
+
+@cache
+def _anchors(url: str, split: str | None, stride: int) -> npt.NDArray[np.int64]:
+    """Return the frames that are anchors, int64[samples], ascending."""
+    return np.concatenate([np.arange(*bounds, stride, dtype=np.int64) for bounds in _episodes(_opened(url, split))])
 
 
 def _episodes(dataset: LeRobotDataset) -> list[tuple[int, int]]:
