@@ -205,7 +205,7 @@ DESCRIBED_IN = {
     ("energon", "lint"): "migration/energon.md",
     ("energon", "preview"): "migration/energon.md",
     ("energon", "mount"): "migration/energon.md",
-    **{("vla", name): "vla.md" for name in ("manifest", "stats", "merge-stats", "plan")},
+    **{("vla", name): "vla.md" for name in ("manifest", "stats", "windows", "merge-stats", "plan")},
 }
 
 

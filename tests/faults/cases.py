@@ -208,6 +208,8 @@ def vla_and_energon() -> list[Case]:
         Case("vla manifest", ("vla", "manifest", "r", "--name", "m.jsonl", *ONE), data.robotics,
              see(looks.files, "r/m.jsonl"), 5),
         Case("vla stats", ("vla", "stats", "r", "--output", "s.json"), data.robotics, see(looks.files, "s.json"), 5),
+        Case("vla windows", ("vla", "windows", "robot", "--output", "w", "--shard-samples", "4", *ONE), data.robot,
+             see(looks.files, "w/manifest.jsonl", "w/stats.json", "w/preprocessing_config.yaml"), each=True),
         Case("vla merge-stats", ("vla", "merge-stats", "r/stats.json", "r/stats.json", "--output", "s.json"),
              data.robotics, see(looks.files, "s.json"), 5),
         Case("energon prepare", ("energon", "prepare", "d", "--split-ratio", "2,1,0", "--sample-type",

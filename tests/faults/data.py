@@ -12,6 +12,8 @@ from typing import Any
 
 import yaml
 
+from helpers import foreign_datasets
+
 TESTS = Path(__file__).parents[1]
 GOLDEN = TESTS / "golden"
 TOKENIZER = GOLDEN / "modalities/tok256/tokenizer.json"
@@ -162,6 +164,11 @@ def attributes(folder: Path) -> None:
 def robotics(folder: Path) -> None:
     """VLA Foundry's data of a robot."""
     shutil.copytree(GOLDEN / "vla/robotics", folder / "r", ignore=shutil.ignore_patterns("expected.json"))
+
+
+def robot(folder: Path) -> None:
+    """A LeRobot dataset without videos."""
+    foreign_datasets.lerobot_v3(folder / "robot", [6, 4])
 
 
 def packing(folder: Path) -> None:

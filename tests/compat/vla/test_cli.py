@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from feedmill.cli.app import app
+from helpers import foreign_datasets
 from helpers.vla_golden import ROOT
 
 
@@ -33,6 +34,21 @@ def test_a_manifest_is_written_in_both_forms(robotics: Path) -> None:
     found = json.loads(run("vla", "manifest", robotics, "--overwrite", "--json"))
     assert (found["shards"], found["samples"], found["notes"]) == (2, 11, [])
     assert "invalid form 'both'" in run("vla", "manifest", robotics, "--form", "both", status=1)
+
+
+def test_windows_of_lerobot_episodes(tmp_path: Path) -> None:
+    pytest.importorskip("av")
+    robot = foreign_datasets.lerobot_v3(tmp_path / "robot", [6, 4], "observation.images.top")
+    shown = run(
+        "vla", "windows", robot, "--output", tmp_path / "w", "--past", 1, "--future", 2, "--image", -1, "--image", 0
+    )
+    assert "10 samples of 2 episodes" in shown and "observation.images.top" in shown
+    assert "11" not in run("vla", "manifest", tmp_path / "w", "--form", "documented")  # the same manifest
+    assert "exist" in run("vla", "windows", robot, "--output", tmp_path / "w", "--past", 2, status=1)
+    options = ("--overwrite", "--stride", 2, "--workers", 1, "--json")
+    found = json.loads(run("vla", "windows", robot, "--output", tmp_path / "w", *options))
+    assert (found["samples"], found["episodes"], found["shards"]) == (5, 2, 1)
+    assert "feedmill vla windows" in run("vla", "stats", robot, "--output", tmp_path / "s.json", status=1)
 
 
 def test_statistics_are_written_and_merged(robotics: Path, tmp_path: Path) -> None:

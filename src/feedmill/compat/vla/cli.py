@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from feedmill.cli.app import new_app
-from feedmill.cli.options import Json, Threads
+from feedmill.cli.options import Json, Processes, Threads
 from feedmill.cli.output import counted, emit, facts, table
 
 if TYPE_CHECKING:
@@ -85,6 +85,51 @@ def stats(
         typer.echo(f"statistics: {where}")
 
     emit(data, json, show)
+
+
+@app.command()
+def windows(
+    path: Annotated[str, typer.Argument(metavar="LEROBOT", help="A LeRobot dataset; a path or a URL.")],
+    output: Annotated[str, typer.Option("--output", "-o", metavar="FOLDER", help="Output folder.")],
+    past: Annotated[int, typer.Option("--past", metavar="N", help="Steps before the anchor.")] = 1,
+    future: Annotated[int, typer.Option("--future", metavar="N", help="Steps after the anchor.")] = 15,
+    stride: Annotated[int, typer.Option("--stride", metavar="N", help="Frames from one anchor to the next.")] = 1,
+    image: Annotated[
+        list[int] | None,
+        typer.Option("--image", metavar="STEP", help="Step of the images, from the anchor; repeatable; default 0."),
+    ] = None,
+    quality: Annotated[int, typer.Option("--jpeg-quality", metavar="N", help="From 1 to 95.")] = 95,
+    shard_samples: Annotated[int, typer.Option("--shard-samples", metavar="N", help="Samples per shard.")] = 1000,
+    split: Annotated[str | None, typer.Option("--split", metavar="NAME", help="Only this split.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing dataset.")] = False,
+    workers: Processes = None,
+    json: Json = False,
+) -> None:
+    """Cut the episodes of a LeRobot dataset into windows, with manifest, configuration and statistics."""
+    from feedmill.converting.episodes import Cut, write_windows
+
+    report = write_windows(
+        path,
+        output,
+        Cut(past, future, stride, tuple(image or (0,)), quality),
+        split=split,
+        shard_samples=shard_samples,
+        workers=workers,
+        overwrite=overwrite,
+        progress=not json,
+    )
+
+    def show() -> None:
+        rows = [
+            ("windows", f"{counted(report.samples, 'sample')} of {counted(report.episodes, 'episode')}"),
+            ("written", f"{counted(report.shards, 'shard')}, manifest.jsonl, preprocessing_config.yaml, stats.json"),
+            ("fields", ", ".join(report.fields)),
+            ("cameras", ", ".join(report.cameras) or "none"),
+            ("skipped", ", ".join(report.skipped) or "none"),
+        ]
+        facts(rows)
+
+    emit(report.as_dict(), json, show)
 
 
 @app.command("merge-stats")

@@ -100,6 +100,11 @@ class LeRobotDataset(TableDataset):
         self._fingerprinted: str | None = None
         self._grids = _grids(info["features"], self.names)
 
+    @property
+    def episode_starts(self) -> Int64s:
+        """Return the number of each episode's first frame in this dataset, int64[episodes]."""
+        return self._episode_starts
+
     def _counted(self) -> Int64s:
         return np.asarray(self._sample_counts, np.int64)
 

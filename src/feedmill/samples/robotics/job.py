@@ -59,7 +59,7 @@ def compute_statistics(
             + (": this is a LeRobot dataset" if found_there.kind == "lerobot" else ""),
             file=url,
             kind="no-lowdim",
-            fix="Use a dataset of VLA Foundry's robotics windows, which its preprocessing makes from episodes.",
+            fix="Make windows of a LeRobot dataset with 'feedmill vla windows', or with VLA Foundry's preprocessing.",
         )
     with Progress("statistics", len(dataset), "samples", enabled=progress) as bar:
         try:

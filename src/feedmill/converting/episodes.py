@@ -1,0 +1,317 @@
+"""Cut the episodes of a LeRobot dataset into the windows that VLA Foundry's robotics training reads.
+
+Each sample has the low-dimensional fields of `past` steps before a frame, the frame (the anchor), and `future` steps
+after it; the images at the anchor, or at other steps around it; and the text of the task. Steps beyond the episode are
+copies of its first or last frame, and the masks are false there.
+"""
+
+from __future__ import annotations
+
+import io
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+import yaml
+
+from feedmill.errors import ConfigError, DataError
+from feedmill.formats.energon.prepared import INFO
+from feedmill.formats.lerobot.dataset import LeRobotDataset
+from feedmill.formats.vla.manifest import MANIFEST, Row, manifest_text
+from feedmill.samples.open import open as open_dataset
+from feedmill.samples.robotics.job import compute_statistics
+from feedmill.samples.robotics.view import LOWDIM
+from feedmill.samples.robotics.windows import FUTURE_MASK, PAST_MASK
+from feedmill.storage import open_store
+from feedmill.writing.write import write
+
+CONFIG, STATISTICS = "preprocessing_config.yaml", "stats.json"
+PATTERN = "shard_%06d.tar"
+_COUNTERS = ("timestamp", "frame_index", "episode_index", "index", "task_index")
+_AT_ONCE = 64  # anchors whose frames are in memory at once
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """How episodes are cut into windows.
+
+    Attributes:
+        past, future: steps before and after the anchor.
+        stride: frames from one anchor of an episode to the next.
+        images: steps of the images, relative to the anchor.
+        quality: of the JPEG files, from 1 to 95.
+
+    Raises:
+        ConfigError: a value is out of range.
+    """
+
+    past: int = 1
+    future: int = 15
+    stride: int = 1
+    images: tuple[int, ...] = (0,)
+    quality: int = 95
+
+    def __post_init__(self) -> None:
+        if self.past < 0 or self.future < 0 or self.stride < 1 or not self.images or not 1 <= self.quality <= 95:
+            raise ConfigError(
+                f"windows of {self.past} past and {self.future} future steps, stride {self.stride}, images at"
+                f" {list(self.images)} and JPEG quality {self.quality} are impossible",
+                kind="bad-windows",
+                fix="Steps must be at least 0, the stride at least 1, the quality from 1 to 95, with one image step.",
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class _Shard:
+    """The anchors `first` to `stop` of the dataset, for the process that writes their shard."""
+
+    url: str
+    split: str | None
+    cut: Cut
+    first: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class WindowsReport:
+    """The result of `write_windows`.
+
+    Attributes:
+        path: the new dataset; `episodes`, `samples`, `shards`: its size.
+        fields, cameras: names of the fields in `lowdim.npz`, and of the cameras.
+        skipped: features that no window has: text, counters, and those of several axes.
+        seconds: wall time.
+    """
+
+    path: str
+    episodes: int
+    samples: int
+    shards: int
+    fields: list[str]
+    cameras: list[str]
+    skipped: list[str]
+    seconds: float
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain data for ``--json``."""
+        return asdict(self)
+
+
+def write_windows(
+    url: str,
+    output: str,
+    cut: Cut,
+    *,
+    split: str | None = None,
+    shard_samples: int = 1000,
+    workers: int | None = None,
+    overwrite: bool = False,
+    progress: bool = True,
+) -> WindowsReport:
+    """Write windows of all episodes, with the manifest, the configuration and the statistics that training needs.
+
+    The output does not depend on `workers`. After a kill, the same call finishes the job. Then it has no effect.
+
+    Args:
+        url: a LeRobot dataset, version 2.x or 3.0.
+        output: the folder to write, also readable as a prepared dataset.
+        cut: the windows.
+        split: a split of the dataset; None for all episodes.
+        shard_samples: samples per shard.
+        workers: processes; by default one per core.
+        overwrite: replace an existing dataset.
+        progress: show progress bars.
+
+    Raises:
+        ConfigError: the dataset is not a LeRobot dataset, it has no numeric field, or the output is
+            another dataset.
+        DataError: a frame cannot be read, or has no value of a field.
+    """
+    began = time.perf_counter()
+    for remembered in (_opened, _anchors):  # the dataset may have changed since an earlier call
+        remembered.cache_clear()
+    dataset = _opened(url, split)
+    if shard_samples < 1:
+        raise ConfigError(f"shards cannot have {shard_samples} samples", kind="bad-windows", fix="Use at least 1.")
+    if not len(dataset):
+        raise ConfigError("the dataset has no frames", file=url, kind="empty-source", fix="Choose another split.")
+    fields, cameras = _features(dataset)
+    samples = len(_anchors(url, split, cut.stride))
+    shards = [
+        _Shard(url, split, cut, first, min(first + shard_samples, samples))
+        for first in range(0, samples, shard_samples)
+    ]
+    store = open_store(output)
+    config = _config(dataset, cut, cameras, shard_samples)
+    written = store.exists(INFO)
+    ours = store.exists(CONFIG) and store.read(CONFIG) == config
+    if overwrite or not (written and ours):  # else the shards are complete
+        if overwrite:  # a run that is killed now must not take the old shards for its own
+            for name in (MANIFEST, CONFIG):
+                if store.exists(name):
+                    store.delete(name)
+        elif not written:
+            store.write_bytes(CONFIG, config)
+        write(
+            output, shards, produce=windows_of, pattern=PATTERN, overwrite=overwrite, workers=workers, progress=progress
+        )
+        store.write_bytes(CONFIG, config)
+    if not store.exists(MANIFEST):
+        compute_statistics(output, f"{output.rstrip('/')}/{STATISTICS}", progress=progress)
+        rows = [Row(PATTERN % number, shard.stop - shard.first) for number, shard in enumerate(shards)]
+        store.write_bytes(MANIFEST, manifest_text(rows))  # last: with it, the dataset is complete
+    have = {*fields, *cameras}
+    return WindowsReport(
+        output,
+        len(_episodes(dataset)),
+        samples,
+        len(shards),
+        fields,
+        cameras,
+        sorted(name for name in dataset.info["features"] if name not in have),
+        round(time.perf_counter() - began, 3),
+    )
+
+
+def windows_of(shard: _Shard) -> Iterator[dict[str, Any]]:
+    """Yield the samples of a shard as parts."""
+    dataset = _opened(shard.url, shard.split)
+    fields, cameras = _features(dataset)
+    bounds = np.asarray(_episodes(dataset), np.int64)
+    own = _anchors(shard.url, shard.split, shard.cut.stride)[shard.first : shard.stop]
+    for first in range(0, len(own), _AT_ONCE):
+        anchors = own[first : first + _AT_ONCE]
+        episode = np.searchsorted(bounds[:, 1], anchors, side="right")
+        steps = anchors[:, None] + np.arange(-shard.cut.past, shard.cut.future + 1)
+        pictured = anchors[:, None] + np.asarray(shard.cut.images, np.int64)
+        low, high = bounds[episode, :1], bounds[episode, 1:] - 1
+        real = (steps >= low) & (steps <= high)
+        steps, pictured = steps.clip(low, high), pictured.clip(low, high)
+        numbers = np.unique(np.concatenate([steps.ravel(), pictured.ravel()]))
+        frames = dict(zip(numbers.tolist(), dataset.read(numbers), strict=True))
+        for row, anchor in enumerate(anchors.tolist()):
+            columns = {name: _column(frames, steps[row], name, dataset) for name in fields}
+            yield _sample(frames[anchor], columns, real[row], shard.cut, cameras, frames, pictured[row].tolist())
+
+
+def _sample(
+    frame: Any,
+    columns: Mapping[str, npt.NDArray[Any]],
+    real: npt.NDArray[np.bool_],
+    cut: Cut,
+    cameras: Sequence[str],
+    frames: Mapping[int, Any],
+    pictured: Sequence[int],
+) -> dict[str, Any]:
+    past = np.arange(len(real)) < cut.past
+    lowdim = io.BytesIO()
+    np.savez(lowdim, **columns, **{PAST_MASK: real & past, FUTURE_MASK: real & ~past})  # type: ignore[arg-type]
+    episode, number = frame.key.split("/")
+    sample: dict[str, Any] = {"__key__": f"{episode}-{number}", LOWDIM: lowdim.getvalue()}
+    sizes = {}
+    for camera in cameras:
+        for step, place in zip(cut.images, pictured, strict=True):
+            pixels = frames[place][camera]
+            sizes[camera] = [pixels.shape[1], pixels.shape[0]]
+            sample[f"{camera.replace('.', '_')}_t{step}.jpg"] = _jpeg(pixels, cut.quality)
+    about = {
+        "camera_names": [camera.replace(".", "_") for camera in cameras],
+        "anchor_relative_idx": cut.past,
+        "episode_index": int(episode),
+        "frame_index": int(number),
+        "original_image_sizes": {camera.replace(".", "_"): size for camera, size in sizes.items()},
+    }
+    sample["metadata.json"] = orjson.dumps(about)
+    task = frame.get("task")
+    if task is not None:
+        sample["language_instructions.json"] = orjson.dumps({"original": [task]})
+    return sample
+
+
+def _jpeg(pixels: npt.NDArray[np.uint8], quality: int) -> bytes:
+    from PIL import Image
+
+    out = io.BytesIO()
+    Image.fromarray(pixels).convert("RGB").save(out, "JPEG", quality=quality)
+    return out.getvalue()
+
+
+def _column(
+    frames: Mapping[int, Any], steps: npt.NDArray[np.int64], name: str, dataset: LeRobotDataset
+) -> npt.NDArray[Any]:
+    """Return the values of a field over the steps, [T, D]. Raises `DataError` for a frame without a value."""
+    values = [frames[step][name] for step in steps.tolist()]
+    missing = next((step for step, value in zip(steps.tolist(), values, strict=True) if value is None), None)
+    if missing is not None:
+        raise DataError(
+            f"the frame has no value of {name!r}",
+            file=dataset.url,
+            record=frames[missing].key,
+            kind="missing-field",
+            fix="Fix the episode, or remove the feature from meta/info.json.",
+        )
+    return np.stack([np.atleast_1d(np.asarray(value)) for value in values])
+
+
+@cache
+def _opened(url: str, split: str | None) -> LeRobotDataset:
+    """Open the dataset, once per process."""
+    dataset = open_dataset(url, split=split)
+    if not isinstance(dataset, LeRobotDataset):
+        raise ConfigError(
+            f"this is not a LeRobot dataset but {dataset.format}",
+            file=url,
+            kind="bad-source",
+            fix="Give the folder with meta/info.json.",
+        )
+    return dataset
+
+
+@cache
+def _anchors(url: str, split: str | None, stride: int) -> npt.NDArray[np.int64]:
+    """Return the frames that are anchors, int64[samples], ascending."""
+    return np.concatenate([np.arange(*bounds, stride, dtype=np.int64) for bounds in _episodes(_opened(url, split))])
+
+
+def _episodes(dataset: LeRobotDataset) -> list[tuple[int, int]]:
+    """Return the first frame and the end of each episode that has frames."""
+    ends = [*dataset.episode_starts[1:].tolist(), len(dataset)]
+    return [(start, end) for start, end in zip(dataset.episode_starts.tolist(), ends, strict=True) if end > start]
+
+
+def _features(dataset: LeRobotDataset) -> tuple[list[str], list[str]]:
+    """Return the names of the numeric fields of one axis, and of the cameras. Raises `ConfigError` without fields."""
+    fields, cameras = [], []
+    for name, feature in dataset.info["features"].items():
+        kind, shape = str(feature.get("dtype")), feature.get("shape") or [1]
+        if kind in ("video", "image"):
+            cameras.append(name)
+        elif kind.startswith(("float", "int", "uint", "bool")) and len(shape) == 1 and name not in _COUNTERS:
+            fields.append(name)
+    if not fields:
+        raise ConfigError("the dataset has no numeric field of one axis", file=dataset.url, kind="no-lowdim")
+    return fields, cameras
+
+
+def _config(dataset: LeRobotDataset, cut: Cut, cameras: Sequence[str], shard_samples: int) -> bytes:
+    settings = {
+        "type": "lerobot",
+        "camera_names": [camera.replace(".", "_") for camera in cameras],
+        "past_lowdim_steps": cut.past,
+        "future_lowdim_steps": cut.future,
+        "image_indices": list(cut.images),
+        "stride": cut.stride,
+        "padding_strategy": "copy",
+        "jpeg_quality": cut.quality,
+        "samples_per_shard": shard_samples,
+        "fps": dataset.info["fps"],
+        "robot_type": dataset.info.get("robot_type"),
+        "source_episodes": [dataset.url],
+        "source_fingerprint": dataset.fingerprint(),
+    }
+    return yaml.safe_dump(settings).encode()
