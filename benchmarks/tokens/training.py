@@ -44,7 +44,10 @@ def tokens() -> Path:
 
 
 def training(repeat: int) -> list[Row]:
-    """Measure windows and packed rows as inputs and targets, in tensors, in the process of the loop."""
+    """Measure windows and packed rows as inputs and targets, in tensors, in the process of the loop.
+
+    The ratios are of processor time: everything happens in one thread, and other programs disturb wall time more.
+    """
     folder = tokens()
 
     def side(name: str, *words: object) -> dict[str, float]:
@@ -59,11 +62,9 @@ def training(repeat: int) -> list[Row]:
             lambda kind=kind: side("feedmill", folder / "m.pbin", kind),
             lambda kind=kind: side("feedmill", folder / "a.pbin", kind),
         )
-        what = f"{NAMES[kind]} of 2,048 with masks, batches of 64, into a torch loop, M tokens"
+        what = f"{NAMES[kind]} of 2,048 with masks, batches of 64, into a torch loop, M tokens (cpu)"
         note = "beside: without masks"
-        rows.append(
-            Row("token-training", what, "/s", masked["rate"], plain["rate"], wanted=LEAST_OF_UNMASKED, note=note)
-        )
+        rows.append(Row("token-training", what, "/s", masked["cpu"], plain["cpu"], wanted=LEAST_OF_UNMASKED, note=note))
     for name, data in (("modalities", folder / "a.pbin"), ("datatrove", folder / "ds")):
         for kind in ("windows", "packed"):
             ours, theirs = alternate(
@@ -71,8 +72,8 @@ def training(repeat: int) -> list[Row]:
                 lambda kind=kind: side("feedmill", folder / "m.pbin", kind),
                 lambda name=name, data=data: side(name, data),
             )
-            what = f"{NAMES[kind]} with masks, M tokens; beside: {name}'s windows without, in torch's DataLoader"
-            rows.append(Row("token-training", what, "/s", ours["rate"], theirs["rate"], wanted=TIMES_PEERS))
+            what = f"{NAMES[kind]} with masks, M tokens (cpu); beside: {name}'s windows without, in torch's DataLoader"
+            rows.append(Row("token-training", what, "/s", ours["cpu"], theirs["cpu"], wanted=TIMES_PEERS))
     return rows
 
 
