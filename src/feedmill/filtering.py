@@ -77,7 +77,7 @@ def filter(
         output: the file to write.
         min_length, max_length, keep, drop, predicate, token_size, mixed_tokenizers, drop_loss, overwrite: for token
             files and JSONL files, see `feedmill.tokens.filter.filter`.
-        dry_run: write nothing; the report has what would be written, or for documents the result of trying the rules.
+        dry_run: write nothing; the report has what would be written, and for documents the result of trying the rules.
         allow_stale, id, workers: for documents, see `feedmill.curation.mix.job.mix`.
         allow_empty: accept a result without documents.
 
