@@ -13,6 +13,8 @@ import pytest
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats.energon import join as energon_join
 from feedmill.formats.energon.join import Part, compute, energon_name, joined_samples, own_name, read_join_index
+from feedmill.indexing.prepare_joins import prepare_joins
+from feedmill.jobs.dry_run import dry_run
 from feedmill.samples.open import open as open_dataset
 from feedmill.storage import open_store
 from helpers.digests import GOLDEN, expected
@@ -140,3 +142,43 @@ def test_what_cannot_be_joined(tmp_path: Path) -> None:
     shutil.copy(META / "joinL" / "a.tar", tmp_path / "a.tar")
     with pytest.raises(ConfigError, match="no index of its keys"):
         Part.of(open_dataset(tmp_path, raw=True))
+
+
+def test_a_join_that_was_changed_after_preparing(tmp_path: Path) -> None:
+    for name in ("joinL", "joinR", "joinS"):
+        shutil.copytree(META / name, tmp_path / name)
+    file, cache = tmp_path / "both.yaml", tmp_path / "both.yaml.cache"
+
+    def write(right: str, nonmatch: str) -> None:
+        file.write_text(
+            "__module__: megatron.energon\n__class__: MetadatasetV2\nsplits:\n  train:\n    join:\n"
+            f"      a: {{path: joinL}}\n      b: {{path: {right}, nonmatch: {nonmatch}}}\n"
+            "    joiner: {__module__: builtins, __function__: dict}\n"
+        )
+
+    def files() -> set[str]:
+        return {path.relative_to(cache).as_posix() for path in cache.rglob("*.bin")}
+
+    def opened() -> int:
+        return len(joined_samples([part(tmp_path / "joinL"), part(tmp_path / right, nonmatch)], open_store(cache)))
+
+    right, nonmatch = "joinR", "skip"
+    write(right, nonmatch)
+    assert opened(), "nothing was prepared: it is computed"
+    prepare_joins(str(file))
+    before, count = files(), opened()
+    assert len(before) == 2 and sum("/" not in name for name in before) == 1, "Energon's file, and ours in a folder"
+    (cache / "notes.bin").write_bytes(b"of a user")
+
+    right, nonmatch = "joinS", "none"
+    write(right, nonmatch)
+    with pytest.raises(DataError, match="other joins are prepared there, but not this one") as error:
+        opened()
+    assert error.value.kind == "stale-join" and "feedmill prepare" in str(error.value.fix)
+    with dry_run() as dry:
+        prepare_joins(str(file))
+    assert {Path(path).relative_to(cache).as_posix() for path in dry.deletes} == before
+    assert files() == before | {"notes.bin"}
+    prepare_joins(str(file))
+    assert len(files()) == 3 and not files() & before, "the joins of the earlier state are gone, other files are not"
+    assert opened() >= count

@@ -3,6 +3,7 @@
 Each join is written twice: under Feedmill's name, which is unique, and under Energon's, so that Energon can read it.
 Energon's name is ambiguous for two joins that differ only in the split, and for joins with several excludes, whose
 order Energon does not define. Both cases cause a warning. If two joins share a name, neither is written under it.
+Joins of an earlier state of the file are deleted.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from functools import partial
 import numpy as np
 
 from feedmill.errors import ConfigError
-from feedmill.formats.energon.join import energon_name, prepare_join, write_join_index
+from feedmill.formats.energon.join import energon_name, join_files, own_name, prepare_join, write_join_index
 from feedmill.formats.offsets import Int64s
 from feedmill.jobs.dry_run import active
 from feedmill.planning import dialects
@@ -22,7 +23,7 @@ from feedmill.planning.recipes import read
 from feedmill.planning.recipes.compile import joins
 from feedmill.planning.recipes.recipe import Recipe
 from feedmill.samples.open import open as open_dataset
-from feedmill.storage import open_store, split_url
+from feedmill.storage import Store, open_store, split_url
 
 
 def prepare_joins(url: str) -> tuple[dict[str, int], int, list[str]]:
@@ -39,7 +40,10 @@ def prepare_joins(url: str) -> tuple[dict[str, int], int, list[str]]:
     theirs: dict[tuple[str, str], Int64s] = {}
     ambiguous: set[tuple[str, str]] = set()
     warnings: list[str] = []
+    kept: dict[str, set[str]] = {}
+    mine: set[str] = set()  # caches of nested files also have joins of splits that are not read here
     for label, recipe in _recipes(url):
+        mine.add(f"{recipe.file}.cache")
         for where, folder, parts in joins(recipe, partial(open_dataset, raw=True)):
             assert folder is not None  # the recipe was read from a file
             try:
@@ -48,6 +52,7 @@ def prepare_joins(url: str) -> tuple[dict[str, int], int, list[str]]:
                 error.file = error.file or where
                 raise
             rows[f"{label}{where}"] = len(join)
+            kept.setdefault(folder, set()).add(own_name(parts))
             name = (folder, energon_name(parts))
             if name in theirs and not np.array_equal(theirs[name], join):
                 ambiguous.add(name)
@@ -56,16 +61,26 @@ def prepare_joins(url: str) -> tuple[dict[str, int], int, list[str]]:
             if any(len(part.table.excludes) > 1 for part in parts):
                 warnings.append(f"{where}: Energon finds a join with several excludes only under some hash seeds")
     for (place, file), join in theirs.items():
-        cache = open_store(place)
         if (place, file) not in ambiguous:
-            write_join_index(cache, file, join)
-        elif (dry := active()) is not None:
-            dry.deletes_all(cache, [file])
-        elif cache.exists(file):
-            cache.delete(file)
+            write_join_index(open_store(place), file, join)
+            kept[place].add(file)
+    for folder in mine | set(kept):
+        others = (
+            join_files(open_store(folder)) if folder in mine else [file for place, file in ambiguous if place == folder]
+        )
+        _delete(open_store(folder), [path for path in others if path not in kept.get(folder, ())])
     if (dry := active()) is not None:
         dry.counts |= {"joins": len(rows), "rows": sum(rows.values())}
     return rows, sum(rows.values()), warnings
+
+
+def _delete(cache: Store, paths: list[str]) -> None:
+    """Delete files that exist, or add them to the current dry run."""
+    if (dry := active()) is not None:
+        dry.deletes_all(cache, paths)
+        return
+    for path in filter(cache.exists, paths):
+        cache.delete(path)
 
 
 def _recipes(url: str) -> Iterator[tuple[str, Recipe]]:

@@ -8,13 +8,15 @@ follow the first dataset's split and, within a shard, the samples.
 Energon names the file by a hash of each dataset's uuid, excludes and `nonmatch`. Two joins that differ only in the
 split get the same name, and with two excludes the name depends on Python's hash seed, so a file of that name may hold
 the rows of another join. `own_name` also hashes the split's shard list and the sorted excludes, so each name stands for
-the same rows in every process. A file under Energon's name is read only if its rows are provably correct (`_proven`);
-otherwise the rows are computed from the SQLite indices.
+the same rows in every process; those files are in the folder ``feedmill`` of the cache. A file under Energon's name is
+read only if its rows are provably correct (`_proven`); otherwise the rows are computed from the SQLite indices. A cache
+that has other joins and not this one is out of date.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
@@ -37,6 +39,9 @@ from feedmill.storage.cache.copies import cached_copy
 
 MAGIC = b"JIDX0001"
 MISSING = -1
+OWN = "feedmill/"
+"""Folder of a cache with Feedmill's files."""
+_FILE = re.compile(rf"(?:{OWN})?join_index_[0-9a-f]{{64}}\.bin")
 
 ERROR, SKIP, NONE = "error", "skip", "none"
 """Handling of a missing partner: raise an error, skip the row, or leave a gap in the row."""
@@ -118,7 +123,7 @@ def own_name(parts: Sequence[Part]) -> str:
     """Return Feedmill's file name, which is unique for these rows."""
     shards = (f"\0shards={len(part.table.listed)}\0" + "\0".join(part.table.listed) for part in parts)
     listed = "".join(shards).encode("utf-8", "surrogateescape")
-    return _file_name(b"feedmill" + b"".join(_identity(part) for part in parts) + listed)
+    return OWN + _file_name(b"feedmill" + b"".join(_identity(part) for part in parts) + listed)
 
 
 def _identity(part: Part) -> bytes:
@@ -141,7 +146,7 @@ def joined_samples(parts: Sequence[Part], cache: Store | None = None) -> Int64s:
 
     Raises:
         ConfigError: no key is in all datasets, or a required key is missing.
-        DataError: a prepared file is corrupt.
+        DataError: a prepared file is corrupt, or other joins are prepared, but not this one.
     """
     if cache is not None:
         own, theirs = own_name(parts), energon_name(parts)
@@ -151,7 +156,17 @@ def joined_samples(parts: Sequence[Part], cache: Store | None = None) -> Int64s:
             found = _proven(parts, read_join_index(cache, theirs), cache.locate(theirs))
             if found is not None:
                 return found
+        elif all(len(part.table.excludes) < 2 for part in parts) and join_files(cache):
+            raise _stale(cache.url, "other joins are prepared there, but not this one")
     return compute(parts).samples
+
+
+def join_files(cache: Store) -> list[str]:
+    """Return the paths of the prepared joins of a cache. Raises `StorageError`."""
+    try:
+        return [entry.path for entry in cache.files(suffixes=(".bin",)) if _FILE.fullmatch(entry.path)]
+    except NotFound:
+        return []
 
 
 def prepare_join(parts: Sequence[Part], cache: Store) -> Join:
