@@ -1,8 +1,8 @@
 """Make the notebooks from pages of the documentation: ``python docs/notebooks/make.py``.
 
 A page is the source: its prose, its programs (``python`` blocks), its commands (``console`` blocks, as ``!feedmill
-...``) and its files (``yaml`` blocks that begin with their names) become cells, without outputs. The tests run the
-cells, and compare the notebooks with what this makes (tests/docs/test_notebooks.py).
+...``) and its files (``yaml`` blocks that begin with their names) become cells, without outputs; ``text`` stays text. The
+tests run the cells, and compare the notebooks with what this makes (tests/docs/test_notebooks.py).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 HERE = Path(__file__).parent
 PAGES = ("tutorials/text_to_gpt", "tutorials/images_and_captions", "concepts/order")
 DATA = "feedmill demo --data ."
-_FENCE = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```\n", re.M | re.S)
+_FENCE = re.compile(r"^```(?!text\b)(\w+)[^\n]*\n(.*?)^```\n", re.M | re.S)
 
 
 def cells(page: Path) -> list[dict[str, Any]]:
