@@ -1,8 +1,8 @@
 """Make the notebooks from pages of the documentation: ``python docs/notebooks/make.py``.
 
 A page is the source: its prose, its programs (``python`` blocks), its commands (``console`` blocks, as ``!feedmill
-...``) and its files (``yaml`` blocks that begin with their names) become cells, without outputs; ``text`` stays text. The
-tests run the cells, and compare the notebooks with what this makes (tests/docs/test_notebooks.py).
+...``) and its files (``yaml`` blocks that begin with their names) become cells, without outputs. Blocks of ``text``
+stay text. The tests run the cells, and compare the notebooks with what this makes (tests/docs/test_notebooks.py).
 """
 
 from __future__ import annotations

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import subprocess
 import sys
 from collections import defaultdict
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +13,9 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
-import feedmill as fm
 from feedmill.cli.app import app
 from feedmill.cli.command import OLD, parse_count, translated
-from feedmill.cli.verbs import GROUPS, VERBS, function_of
+from feedmill.cli.verbs import GROUPS, VERBS
 
 OURS = [name for name in VERBS if name not in GROUPS["Commands of other tools"]]
 ROOT = Path(__file__).parents[2]
@@ -66,14 +63,6 @@ WRITING = {"convert", "reshard", "tokenize", "merge", "shuffle", "split", "filte
 """Verbs that may find their output there."""
 
 
-OTHER_DEFAULTS = {
-    ("extract", "mime"): "None stands for the list that the function shows",
-    ("extract", "status"): "None stands for the list that the function shows",
-    ("tokenize", "bos"): "'none' is how a command says None",
-}
-"""Verb and option -> why a default that is written differently in command and function is the same one."""
-
-
 def command(verb: str) -> Any:
     return get_command(app).get_command(None, verb)  # type: ignore[attr-defined]
 
@@ -101,24 +90,6 @@ def test_an_option_takes_the_same_kind_of_value_in_every_verb() -> None:
             kinds[name]["int" if kind.startswith("int") else {"path": "str"}.get(kind, kind)][:0] = [verb]
     differing = {name: dict(found) for name, found in kinds.items() if len(found) > 1 and name.startswith("--")}
     assert set(differing) <= {"--workers"}, differing
-
-
-@pytest.mark.parametrize("verb", OURS)
-def test_a_function_has_the_defaults_of_its_command(verb: str) -> None:
-    face = getattr(fm, {"import": "import_data"}.get(verb, function_of(verb)), None)
-    made = getattr(import_module(VERBS[verb].module), function_of(verb), None)
-    if not callable(face) or made is None:
-        assert verb in {"demo", "cache"}, verb
-        return
-    empty = inspect.Parameter.empty
-    here = {name.rstrip("_"): one.default for name, one in inspect.signature(made).parameters.items()}
-    there = {name: one.default for name, one in inspect.signature(face).parameters.items()}
-    differing = {
-        name: (here[name], there[name])
-        for name in set(here) & set(there)
-        if there[name] is not empty and here[name] is not empty and (here[name] or None) != (there[name] or None)
-    }
-    assert set(differing) == {name for other, name in OTHER_DEFAULTS if other == verb}, differing
 
 
 @pytest.mark.parametrize("verb", sorted(WRITING))

@@ -91,7 +91,7 @@ def run(*words: str) -> Any:
 
 
 PARAMETERS: dict[str, tuple[Any, dict[str, Any]]] = {
-    "workers": (None, {"Loader": 0, "tag": 1}),  # a loader without, and taggers of a script, need no other processes
+    "workers": (None, {"Loader": 0}),  # a loader needs no other processes
     "overwrite": (False, {}),
     "on_error": ("raise", {}),
     "dry_run": (False, dict.fromkeys(("ImportReport", "PrepareReport", "RepairReport"))),  # their fields
@@ -155,7 +155,7 @@ def test_an_option_has_the_default_of_the_parameter(verb: str) -> None:
         and not {named[name], there[name].default} <= none
         and name not in IN_WORDS.get(verb, ())
     }
-    assert differing == {"tag": {"workers": (None, 1)}}.get(verb, {})
+    assert not differing
 
 
 def make_texts(root: Path) -> list[str]:

@@ -7,6 +7,7 @@ import os
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -41,12 +42,19 @@ def shown_bar(sizes: list[int]) -> Progress:
     return bar
 
 
-def left_over() -> list[str]:
-    return glob.glob(f"{tempfile.gettempdir()}/feedmill-progress-*")
+@pytest.fixture
+def left_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
+    """The files of progress that are there; in a folder of this test, as others run at the same time."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "mkstemp", partial(tempfile.mkstemp, dir=str(folder)))
+    return lambda: glob.glob(f"{folder}/feedmill-progress-*")
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_half_a_file_is_shown_while_it_is_read(workers: int, tmp_path: Path) -> None:
+def test_half_a_file_is_shown_while_it_is_read(
+    workers: int, tmp_path: Path, left_over: Callable[[], list[str]]
+) -> None:
     sizes, gate = [1000, 600, 20], str(tmp_path / "gate")
     bar, seen = shown_bar(sizes), []
 
@@ -54,11 +62,10 @@ def test_half_a_file_is_shown_while_it_is_read(workers: int, tmp_path: Path) -> 
         expected, limit = (800 if workers == 2 else 500), time.monotonic() + 60
         while bar.shown < expected and time.monotonic() < limit:
             time.sleep(0.01)
-        seen.append((bar.shown, bar.done))
+        seen.append((bar.shown, bar.done, bool(left_over())))
         Path(gate).touch()
 
     watcher = threading.Thread(target=watch)
-    before = left_over()
     results = run(partial(halves, gate), sizes, workers=workers, progress=bar)
     watcher.start()
     found = []
@@ -67,9 +74,9 @@ def test_half_a_file_is_shown_while_it_is_read(workers: int, tmp_path: Path) -> 
         assert sum(found[:-1]) <= bar.shown <= sum(sizes)
     watcher.join()
     assert found == sizes
-    assert seen == [(800 if workers == 2 else 500, 0)]
+    assert seen == [(800 if workers == 2 else 500, 0, workers == 2)]
     assert bar.shown == bar.done == sum(sizes)
-    assert left_over() == before
+    assert not left_over()
 
 
 def test_what_is_shown_never_goes_back_and_never_passes_the_total() -> None:
@@ -86,11 +93,10 @@ def test_what_is_shown_never_goes_back_and_never_passes_the_total() -> None:
     assert bar.shown == 150 and bar.done == 100
 
 
-def test_a_failure_leaves_no_file() -> None:
-    before = left_over()
+def test_a_failure_leaves_no_file(left_over: Callable[[], list[str]]) -> None:
     with pytest.raises(FeedmillError, match="no"):
         list(run(fails, [10, 20, 30], workers=2, progress=shown_bar([10, 20, 30])))
-    assert left_over() == before
+    assert not left_over()
 
 
 def test_other_units_than_bytes_are_not_mixed_with_bytes() -> None:

@@ -54,7 +54,7 @@ def test_a_loader_asks_for_nothing_else(tokens: Path, tmp_path: Path, packed: bo
     next(iter(loader))
     loader.close()
     # Dealing is planning's own: it looks whether the plan has nodes, and locates many positions at once.
-    dealing = {"dealing", "node", "documents", "locate_ahead", "sources"}
+    dealing = {"dealing", "node", "documents", "locate_ahead", "locate_batches", "sources"}
     known = declared(PlanLike) | declared(PlannedByReading) | {*declared(ReadableAhead), *ReadableAhead.__annotations__}
     targets = {"transform", "collate"}  # of plans of recipes with `targets`
     assert asked - dealing - targets <= known

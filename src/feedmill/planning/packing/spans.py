@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -79,6 +81,10 @@ class LocatedSpans:
 
     spans: Spans
     located: Located
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield the spans and their documents, so that ``spans, located = ...`` gives both."""
+        return iter((self.spans, self.located))
 
     def __getitem__(self, rows: slice) -> LocatedSpans:
         """Return some consecutive rows."""
