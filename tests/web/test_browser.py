@@ -176,10 +176,13 @@ def test_sliders_of_the_filter_bench(browser: Any, site: Site) -> None:
             page.keyboard.press("ArrowRight")
         page.wait_for_url(re.compile(r"filters\?min\.q__char_length_v1__length=\d+$"))
         field = page.get_by_role("textbox", name="length, at least").first
-        address = page.url.replace("filters?", "filters.json?")
         page.wait_for_selector("#bench-result pre")
-        kept = visit.context.request.get(address).json()["kept"]
-        assert 0 < kept < 120 and f"Keeps {kept} of 120 documents" in page.inner_text("#bench-result pre")
+        for _ in range(100):  # on a busy machine, the page may show the place of an earlier key
+            kept = visit.context.request.get(page.url.replace("filters?", "filters.json?")).json()["kept"]
+            if shown := f"Keeps {kept} of 120 documents" in page.inner_text("#bench-result pre"):
+                break
+            page.wait_for_timeout(100)
+        assert 0 < kept < 120 and shown
         field.fill("")
         page.wait_for_url(re.compile(r"/documents/filters$"))
         page.get_by_role("checkbox").first.check()
