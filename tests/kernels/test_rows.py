@@ -92,3 +92,10 @@ def test_count_up(places: list[list[int]]) -> None:
     count_up(np.array([row for row, _ in flat], np.int64), np.array([place for _, place in flat], np.int64), out)
     for found, line in zip(places, out.tolist(), strict=True):
         assert line == [place - max([0, *(begin for begin in found if begin <= place)]) for place in range(10)]
+
+
+def test_rows_longer_than_their_width_are_refused() -> None:
+    tokens = np.zeros((2, 4), np.int64)
+    with pytest.raises(ValueError, match="a row has 5 tokens, more than 4"):
+        lay_out(np.array([0, 1, 3]), np.array([4, 2, 3]), tokens, -1)
+    assert not tokens.any()

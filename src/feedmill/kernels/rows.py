@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from feedmill.kernels.bounds import bounds_of
+
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 _NO_ROWS = np.zeros((0, 0), np.uint8)
@@ -45,6 +47,9 @@ def lay_out(
         pad: the padding token.
         positions: int32[rows, width] to fill; default: a new array.
 
+    Raises:
+        ValueError: the spans of a row are longer than its width; compiled code would write beyond the arrays.
+
     >>> tokens = np.zeros((1, 6), np.int64)
     >>> found = lay_out(np.array([0, 2]), np.array([2, 3]), tokens, 9)
     >>> found.positions.tolist(), found.ends.tolist(), tokens.tolist()
@@ -53,6 +58,9 @@ def lay_out(
     from feedmill.kernels.rows_compiled import lay_out as compiled
 
     most = int(np.diff(row_offsets).max(initial=0)) + 2
+    filled = int(np.diff(bounds_of(lengths)[row_offsets]).max(initial=0))
+    if filled > tokens.shape[1]:
+        raise ValueError(f"a row has {filled} tokens, more than {tokens.shape[1]}")
     positions = np.empty(tokens.shape, np.int32) if positions is None else positions
     ends, to = np.empty((len(tokens), most), np.int32), np.empty(len(lengths), np.int64)
     used = compiled(row_offsets, np.ascontiguousarray(lengths), pad, tokens, positions, ends, to)
