@@ -393,3 +393,17 @@ def test_what_cannot_be_built_is_refused() -> None:
     ):
         with pytest.raises(ConfigError):
             build()
+
+
+def test_few_shards_of_different_sizes_have_another_order_in_each_epoch() -> None:
+    """All of them are read side by side, so that only their turns can differ; the stored order of each shard stays."""
+    sizes = [1, 5, 17, 2]
+    node = ShardShuffle(Leaf(0, sum(sizes)), derive(7, "shards"), sizes)
+    epochs = [node.inward(np.arange(node.length), epoch)[0] for epoch in range(8)]
+    assert all(sorted(order.tolist()) == list(range(node.length)) for order in epochs)
+    assert len({tuple(order.tolist()) for order in epochs}) >= 6
+    for order in epochs:
+        place = np.argsort(order)
+        for end, size in zip(np.cumsum(sizes).tolist(), sizes, strict=True):
+            assert (np.diff(place[end - size : end]) > 0).all()
+        assert (np.sort(place[np.cumsum(sizes) - sizes]) == np.arange(4)).all(), "first samples come first"

@@ -28,6 +28,7 @@ class _Windows(NamedTuple):
     Attributes:
         starts: int64[w], first position of each window.
         shards: int64[w, k], number of each shard; the first ones of the last row may be missing, with size 0.
+        ranks: int64[w, k], the order in which the shards of a row take turns, which differs from epoch to epoch.
         sizes: int64[w, k], samples of each shard, after a column of zeros: int64[w, k + 1].
         ends: int64[w, k + 1], positions of the window until each shard is exhausted, after a column of zeros.
         places: int64[shards], place of each shard in the flat table.
@@ -35,6 +36,7 @@ class _Windows(NamedTuple):
 
     starts: IntArray
     shards: IntArray
+    ranks: IntArray
     sizes: IntArray
     ends: IntArray
     places: IntArray
@@ -44,8 +46,8 @@ class ShardShuffle(Shuffle):
     """A shuffle that keeps the stored order within each shard.
 
     Each epoch permutes the shards. Windows of `parallel` consecutive shards are read side by side: a sample of each
-    shard that is not yet exhausted, in turn. Position and sample follow from each other without a stored order: one
-    epoch takes memory for its shards, not for its samples.
+    shard that is not yet exhausted, in the order of the permutation. Position and sample follow from each other
+    without a stored order: one epoch takes memory for its shards, not for its samples.
 
     Args:
         child: a finite node.
@@ -85,7 +87,11 @@ class ShardShuffle(Shuffle):
         # Number of shards of the window that are exhausted here; the first column is 0 and always counts.
         gone: IntArray = (windows.ends[row] <= offset[:, None]).sum(axis=1) - 1
         rounds, turn = np.divmod(offset - windows.ends[row, gone], windows.shards.shape[1] - gone)
-        first: IntArray = self._starts[windows.shards[row, gone + turn]]
+        width = windows.shards.shape[1]
+        pairs, number = np.unique(row * width + gone, return_inverse=True)
+        exhausted = np.arange(width) < (pairs % width)[:, None]
+        turns = np.argsort(np.where(exhausted, width, windows.ranks[pairs // width]), axis=1)
+        first: IntArray = self._starts[windows.shards[row, turns[number, turn]]]
         return first + windows.sizes[row, gone] + rounds
 
     def _own_positions(self, windows: _Windows, positions: IntArray) -> IntArray:
@@ -95,7 +101,10 @@ class ShardShuffle(Shuffle):
         gone: IntArray = (windows.sizes[row] <= local[:, None]).sum(axis=1) - 1
         begin: IntArray = windows.starts[row] + windows.ends[row, gone]
         rounds: IntArray = (local - windows.sizes[row, gone]) * (windows.shards.shape[1] - gone)
-        return begin + rounds + place - gone
+        before = windows.ranks[row] < windows.ranks[row, place][:, None]
+        before &= np.arange(windows.shards.shape[1]) >= gone[:, None]
+        taken: IntArray = before.sum(axis=1)
+        return begin + rounds + taken
 
     def _by_epoch(
         self, function: Callable[[_Windows, IntArray], IntArray], positions: IntArray, epochs: Epochs
@@ -133,7 +142,7 @@ class ShardShuffle(Shuffle):
         totals = sizes.sum(axis=1)
         sizes = np.pad(sizes, ((0, 0), (1, 0)))
         ends = np.cumsum(np.diff(sizes, axis=1) * np.arange(width, 0, -1), axis=1)
-        return _Windows(np.cumsum(totals) - totals, table, sizes, np.pad(ends, ((0, 0), (1, 0))), places)
+        return _Windows(np.cumsum(totals) - totals, table, by_size, sizes, np.pad(ends, ((0, 0), (1, 0))), places)
 
     def describe(self) -> str:
         return f"shuffle shards x {self.parallel}"
