@@ -182,7 +182,7 @@ def test_folders_that_others_make_and_remove_meanwhile(tmp_path: Path) -> None:
     store, done = LocalStore(tmp_path), threading.Event()
 
     def tidy() -> None:
-        while not done.is_set():
+        while not done.wait(0.001):
             with contextlib.suppress(OSError):
                 os.rmdir(tmp_path / "x" / "y")
             with contextlib.suppress(OSError):

@@ -36,6 +36,7 @@ from feedmill.storage.staging import (
     sweep,
     sweep_again,
     sync,
+    tries,
 )
 from feedmill.storage.writeback import WriteBehind
 
@@ -43,8 +44,6 @@ _MAX_OPENED = 4096
 """With more opened paths than this, a store forgets those whose descriptors are closed."""
 _PATIENCE = 3.0
 """Seconds to wait for a lock whose holder may be about to exit."""
-_TRIES = 100
-"""How often to create a folder that other processes remove."""
 
 
 class _Written(WriteBehind):
@@ -278,12 +277,12 @@ class LocalStore(Store):
     def _in_place(self, path: str, flags: int) -> int:
         """Open a file that is not staged, and create its folder. Raises `StorageError`."""
         full = self.writable(path)
-        for tries_left in reversed(range(_TRIES)):
+        for last in tries():
+            self.make_folder(os.path.dirname(path))
             try:
-                make_folder(os.path.dirname(full))
                 return open_in_place(full, flags)
             except OSError as error:
-                if not (isinstance(error, FileNotFoundError) and tries_left):
+                if last or not isinstance(error, FileNotFoundError):
                     raise storage_error(error, full) from None
                 # else another process that has ended its work removed the folder meanwhile
         raise AssertionError("unreachable")

@@ -17,8 +17,10 @@ import contextlib
 import errno
 import fcntl
 import os
+import random
 import secrets
 import stat
+import time
 from collections.abc import Iterator
 
 from feedmill.errors import StorageError
@@ -27,6 +29,8 @@ from feedmill.storage.os_errors import storage_error
 
 TEMPORARY_SUFFIX = ".feedmill-tmp"
 _TRIES = 100
+_CALM_TRIES = 20
+"""Tries before the first wait: a folder that others remove again and again is met between two of their turns."""
 _PLAIN = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # O_NONBLOCK: opening a pipe would wait for its other end
 _BY_EFFECTIVE_IDS = os.access in os.supports_effective_ids  # those that writing is checked with
 _swept: set[str] = set()
@@ -78,14 +82,24 @@ def open_in_place(path: str, flags: int) -> int:
 
 def make_folder(path: str) -> None:
     """Create a folder and its parents, durably. Raises `OSError`."""
-    for tries_left in reversed(range(_TRIES)):
+    for last in tries():
         try:
             return _make_missing(path)
         except (FileExistsError, FileNotFoundError) as error:
-            if not tries_left or (isinstance(error, FileExistsError) and _is_no_folder(error.filename)):
+            if last or (isinstance(error, FileExistsError) and _is_no_folder(error.filename)):
                 raise
             # else another process created or removed the same folder meanwhile
-    raise AssertionError("unreachable")
+
+
+def tries() -> Iterator[bool]:
+    """Yield whether this is the last try, for what fails while others create and remove the same folders.
+
+    The last try must raise. Later tries come after random waits, half a second in all.
+    """
+    for number in range(_TRIES):
+        if number >= _CALM_TRIES:
+            time.sleep(random.uniform(0, 0.012))
+        yield number == _TRIES - 1
 
 
 def refuse_unwritable(folder: str) -> None:
@@ -102,8 +116,12 @@ def refuse_unwritable(folder: str) -> None:
 
 
 def _is_no_folder(path: str) -> bool:
-    """Return whether a path exists, but is not a folder."""
-    return os.path.lexists(path) and not os.path.isdir(path)
+    """Return whether a path exists, but is not a folder (nor a link to one)."""
+    try:
+        mode = os.lstat(path).st_mode  # one look only: between two, others may create the folder or remove it
+    except OSError:
+        return False
+    return not (stat.S_ISDIR(mode) or (stat.S_ISLNK(mode) and os.path.isdir(path)))
 
 
 def _make_missing(path: str) -> None:
@@ -111,6 +129,7 @@ def _make_missing(path: str) -> None:
     while not os.path.isdir(path):
         missing.append(path)
         path = os.path.dirname(path)
+    made = []
     for folder in reversed(missing):
         try:
             os.mkdir(folder)
@@ -118,7 +137,9 @@ def _make_missing(path: str) -> None:
             if not os.path.isdir(folder):
                 raise
         else:
-            sync(os.path.dirname(folder))
+            made.append(folder)
+    for folder in made:  # after all of them: an empty folder that waits for the disk is one that others may remove
+        sync(os.path.dirname(folder))
 
 
 def sync(path: str) -> None:
