@@ -164,7 +164,7 @@ def _options(
 
 def _identity(files: Files, **options: Any) -> dict[str, Any]:
     """Return what determines the output, besides the limits of shards."""
-    words = [f"{file.root} {file.version} {file.path}" for file in files.files]
+    words = [f"{root} {version} {path}" for root, path, _, version in files.files]
     return {"verb": "import", "files": hash_words([*map(canonical_location, files.roots), *words]), **options}
 
 

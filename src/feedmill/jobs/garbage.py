@@ -13,13 +13,18 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def uncollected() -> Iterator[None]:
-    """Pause the collection of cycles in a block that makes many objects and no cycles to speak of."""
+    """Pause the collection of cycles in a block that makes many objects and no cycles to speak of.
+
+    What the block made counts as old afterwards: else the next allocation would walk through all of it.
+    """
     enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         if enabled:
+            with frozen():
+                pass  # objects that are no longer frozen are of the oldest generation
             gc.enable()
 
 

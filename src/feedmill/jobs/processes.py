@@ -348,9 +348,13 @@ def _can_fork() -> bool:
     return not (stores is not None and stores.has_requested()) and _single()
 
 
+_lasting: set[int] = set()
+"""Processes of this program whose native threads were waited for once, and did not end."""
+
+
 def _single() -> bool:
     """Return whether this process has only the calling thread, counting native ones; False if unknown."""
-    for _ in range(25):
+    for _ in range(1 if os.getpid() in _lasting else 25):
         try:
             if len(os.listdir("/proc/self/task")) == 1:
                 return True
@@ -359,6 +363,7 @@ def _single() -> bool:
         if threading.active_count() > 1:
             return False
         time.sleep(0.002)  # the system may still list a thread that was just joined
+    _lasting.add(os.getpid())
     return False
 
 
