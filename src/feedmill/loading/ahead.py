@@ -344,6 +344,8 @@ def walk(steps: Iterator[Step], plan: Any, world_size: int, *, processes: bool =
 
 
 def _warm(plan: Any) -> None:
+    import numpy.random  # noqa: F401 - each batch has a generator, and numpy loads them when they are first used
+
     for source in getattr(plan, "sources", ()):
         source.warm()
 
