@@ -1,7 +1,7 @@
 """Measure datatrove.
 
 positions FOLDER SEQ_LEN
-train FOLDER SEQ_LEN            inputs and targets in a torch loop
+train FOLDER SEQ_LEN [located]  inputs and targets in a torch loop, with the positions in the documents if wanted
 rewrite merger IN OUT RUNS
 tokenize TOKENIZER FILE OUT
 """
@@ -32,13 +32,20 @@ def positions(folder: str, seq_len: str) -> dict[str, float]:
     return singles(dataset, numbers(len(dataset)), int(seq_len) + 1)
 
 
-def train(folder: str, seq_len: str) -> dict[str, float]:
+def train(folder: str, seq_len: str, kind: str = "") -> dict[str, float]:
     """Measure windows in torch's DataLoader, in the process of the loop."""
     from datatrove.utils.dataset import DatatroveFolderDataset
     from torch.utils.data import DataLoader
 
+    located = kind == "located"
     dataset = DatatroveFolderDataset(
-        folder, int(seq_len), filename_pattern="*.ds", recursive=False, token_size=2, shuffle=True
+        folder,
+        int(seq_len),
+        filename_pattern="*.ds",
+        recursive=False,
+        token_size=2,
+        shuffle=True,
+        return_positions=located,
     )
     loader = DataLoader(dataset, BATCH, shuffle=True, drop_last=True)
     pairs = ((batch["input_ids"][:, :-1], batch["input_ids"][:, 1:]) for batch in loader)

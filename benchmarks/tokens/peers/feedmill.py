@@ -3,7 +3,7 @@
 open FILE                   fm.open of a .pbin
 windows FILE SEQ_LEN        random windows in batches of 64, in one array
 positions FOLDER SEQ_LEN    the same of .ds files, with the position of each token in its document
-train FILE KIND SEQ_LEN     inputs and targets of windows or packed rows in a torch loop
+train FILE SEQ_LEN KIND     inputs and targets of windows or packed rows in a torch loop
 index FILE INDEX            the raw index of a JSONL file, one worker
 rewrite shuffle|chunk|merge|merger INPUT OUTPUT RUNS
 """
@@ -56,7 +56,7 @@ def positions(folder: str, seq_len: str) -> dict[str, float]:
     return batches(read, numbers(len(windows)), windows.width)
 
 
-def train(path: str, kind: str, seq_len: str) -> dict[str, float]:
+def train(path: str, seq_len: str, kind: str) -> dict[str, float]:
     """Measure a loader of windows (``windows``, or ``located`` with positions) or ``packed`` rows into a torch loop."""
     import feedmill as fm
 

@@ -2,7 +2,8 @@
 
 index FILE INDEX
 windows FILE SEQ_LEN
-train FILE SEQ_LEN                          inputs and targets in a torch loop
+train FILE SEQ_LEN [BEGIN END]              inputs and targets in a torch loop; with two token ids, it masks the targets
+                                            that are not between them
 rewrite shuffle|chunk|merge IN OUT RUNS
 """
 
@@ -33,14 +34,29 @@ def windows(path: str, seq_len: str) -> dict[str, float]:
     return singles(dataset, numbers(len(dataset)), int(seq_len) + 1)
 
 
-def train(path: str, seq_len: str) -> dict[str, float]:
+class _Markers:
+    """Tokenizer of the two markers, all that its masking asks for."""
+
+    def get_token_id(self, token: str) -> int:
+        """Return the id that is the token's text."""
+        return int(token)
+
+
+def train(path: str, seq_len: str, begin: str = "", end: str = "") -> dict[str, float]:
     """Measure windows with its collator in torch's DataLoader, in the process of the loop."""
+    from modalities.dataloader.collate_fns.collator_fn_wrapper_for_loss_masking import (
+        LossMaskingCollateFnWrapper,
+        LossMaskingTokenConfig,
+    )
     from modalities.dataloader.dataset_factory import DatasetFactory
     from modalities.models.gpt2.collator import GPT2LLMCollateFn
     from torch.utils.data import DataLoader
 
     dataset = DatasetFactory.get_packed_mem_map_dataset_continuous(Path(path), int(seq_len), "input_ids", True)
     collate = GPT2LLMCollateFn(sample_key="input_ids", target_key="target_ids")
+    if begin:
+        markers = LossMaskingTokenConfig(b_include_to_loss_token=begin, e_include_to_loss_token=end)
+        collate = LossMaskingCollateFnWrapper(collate, ["target_ids"], -100, markers, _Markers())
     loader = DataLoader(dataset, BATCH, shuffle=True, collate_fn=collate, drop_last=True)
     pairs = ((batch.samples["input_ids"], batch.targets["target_ids"]) for batch in loader)
     return loop(pairs, BATCH * int(seq_len))
