@@ -97,7 +97,7 @@ def test_the_batches_are_those_of_a_local_folder(server, folder, workers, shuffl
 
 def test_blocks_that_lie_across_windows_are_requested_once(server, folder, monkeypatch):
     # An epoch has 2,251 samples, and 512 positions are requested together: later windows end inside of blocks.
-    monkeypatch.setattr("feedmill.loading.ahead.WINDOW", 512)
+    monkeypatch.setattr("feedmill.planning.remote_reads.WINDOW", 512)
     monkeypatch.setenv("FEEDMILL_READ_AHEAD", "4000000")
 
     def loader(store):
@@ -177,6 +177,23 @@ def test_a_small_budget_bounds_what_is_held(server, folder, monkeypatch, budget)
         most = max(most, store.held.size)
     assert found == expected
     assert 0 < most <= int(budget[:-1]) * 1024 * 1.5
+
+
+def test_the_default_budget_grows_for_windows_that_are_larger_than_half_of_it(server, folder, monkeypatch, caplog):
+    usual = remote(server)
+    expected = content(fm.Loader(usual, 16))
+    few = len(data_requests(server))
+    monkeypatch.setattr("feedmill.storage.fetching.read_ahead.BUDGET", 200_000)
+    for memory, warned in ((1 << 40, False), (16 * 400_000, True)):
+        monkeypatch.setattr("feedmill.storage.fetching.read_ahead.available_memory", lambda memory=memory: memory)
+        server.asked.clear()
+        server.keys.clear()
+        caplog.clear()
+        assert content(fm.Loader(remote(server), 16)) == expected
+        asked = len(data_requests(server))
+        assert (asked > few + 16 + 2) is warned, (asked, few)  # the first batch is requested alone
+        said = [record.getMessage() for record in caplog.records if "a window of the shuffle takes" in record.message]
+        assert len(said) == warned and all("FEEDMILL_READ_AHEAD=11M" in line for line in said), said
 
 
 def test_reading_ahead_can_be_turned_off_and_a_wrong_budget_is_an_error(server, folder, monkeypatch):

@@ -43,6 +43,19 @@ def test_the_estimate_is_near_what_a_loader_requests(server, folder, shuffle):
     assert reads["seconds"] > 0
 
 
+@pytest.mark.parametrize("budget", ["1M", "4M"])
+def test_windows_that_the_memory_does_not_hold_are_counted_in_parts(server, folder, monkeypatch, budget):
+    plan = remote(server)
+    whole = remote_reads(plan, len(plan))
+    monkeypatch.setenv("FEEDMILL_READ_AHEAD", budget)
+    reads = remote_reads(plan, len(plan))
+    assert reads is not None and whole is not None and reads["requests"] > 3 * whole["requests"]
+    server.asked.clear()
+    server.keys.clear()
+    content(fm.Loader(plan, 8))
+    assert 0.7 * reads["requests"] <= len(data_requests(server)) <= 1.3 * reads["requests"]
+
+
 def test_scattered_small_samples_get_advice(server, tmp_path):
     plan = remote(server, shuffle="global")
     reads = remote_reads(plan, 300)

@@ -27,20 +27,20 @@ from feedmill.formats.extents import Extents
 from feedmill.loading.step_reader import joined, settings_of
 from feedmill.planning.dealing.grid import Step
 from feedmill.planning.nodes.base import Located
-from feedmill.planning.nodes.shuffle import DEFAULT_BLOCK, DEFAULT_WINDOW
+from feedmill.planning.remote_reads import window_of
+from feedmill.samples.text import human_size
 from feedmill.storage.cache.page_map import FAR
 from feedmill.storage.fetching.fetch import check_stop, ending, fetcher
 from feedmill.storage.fetching.lanes import SMALL
-from feedmill.storage.fetching.read_ahead import ReadAhead, budget_from_environment
+from feedmill.storage.fetching.read_ahead import ReadAhead, budget_from_environment, most_from_environment, parts
 from feedmill.storage.remote.range_store import RangeStore
 
 logger = logging.getLogger("feedmill")
 
-WINDOW = DEFAULT_BLOCK * DEFAULT_WINDOW
-"""Positions per window for each source that is read from a remote store."""
-_MOST_SOURCES = 16
 _SHARED = 0.75
 """Part of the budget that a part of a window takes at most, with the ranges of later steps in its requests."""
+_SCATTERED = 1 << 20
+"""Bytes per request below which a split window is worth a warning; a request of a whole one has 4 MiB."""
 _RECHECK_SECONDS = 0.1
 """Time after which a wait checks whether the loader was closed."""
 _MOST_ON_DISK = 1 << 30
@@ -67,7 +67,7 @@ class Walk(Iterator[Step]):
         self._lock = threading.Condition()
         self._starving = threading.Event()
         self._done = 0
-        self._closed = False
+        self._closed = self._warned = False
         self.waited = 0.0
         # Not a daemon thread: one that runs C++ code while the interpreter exits aborts the process.
         self._thread = threading.Thread(target=copy_context().run, args=(self._walk,), name="feedmill-walk")
@@ -246,14 +246,29 @@ class Walk(Iterator[Step]):
         sizes = np.zeros(count + (len(following.steps) if following else 0), np.int64)
         for each, need, _ in [*window.extents, *(following.extents if following else ())]:
             np.add.at(sizes, need - window.first, each.ends - each.begins)
+        self._reader.widen(int(max(sizes[:count].sum(), sizes[count:].sum())))
         ends, budget = np.cumsum(sizes), self._reader.budget
-        low = 0
-        while low < count:
+        found = list(parts(sizes[:count], budget))
+        for low, high in found:
             used = int(ends[low - 1]) if low else 0
-            high = min(count, max(low + 1, int(np.searchsorted(ends, used + budget // 2, side="right"))))
-            if ends[high - 1] - used <= budget // 2:
-                yield low, high, max(high, int(np.searchsorted(ends, used + _SHARED * budget, side="right")))
-            low = high
+            yield low, high, max(high, int(np.searchsorted(ends, used + _SHARED * budget, side="right")))
+        if len(found) > 1:
+            self._warn(int(ends[count - 1]))
+
+    def _warn(self, window: int) -> None:
+        """Log, once, that the blocks of a window do not fit into the budget together, so that samples are scattered."""
+        reader = self._reader
+        if self._warned or reader.bytes > _SCATTERED * reader.requests:
+            return
+        self._warned = True
+        logger.warning(
+            "a window of the shuffle takes %s, and reading ahead may take %s: it needs a request for each %s. Set"
+            " FEEDMILL_READ_AHEAD=%dM, or give the recipe a 'cache' on disk.",
+            human_size(window),
+            human_size(reader.budget),
+            human_size(reader.bytes // max(1, reader.requests)),
+            -(-2 * window // (1 << 20)),
+        )
 
 
 class _Window(NamedTuple):
@@ -328,6 +343,7 @@ def walk(steps: Iterator[Step], plan: Any, world_size: int, *, processes: bool =
     budget = memory = budget_from_environment()
     if not budget:
         return None
+    most = most_from_environment()
     paging = settings_of(plan).paging()
     if paging is None and processes:
         logger.warning(
@@ -337,10 +353,9 @@ def walk(steps: Iterator[Step], plan: Any, world_size: int, *, processes: bool =
         return None
     if paging is not None:
         budget = max(budget, min(paging.cache.size // 4, _MOST_ON_DISK))
-    remote = sum(source.is_remote for source in getattr(plan, "sources", ()))
-    positions = WINDOW * max(1, min(remote, _MOST_SOURCES)) * world_size
+    positions = window_of(plan) * world_size
     fetcher().run(0, _warm, plan)  # runs during the first requests
-    return Walk(steps, plan, positions, ReadAhead(budget, paging, memory))
+    return Walk(steps, plan, positions, ReadAhead(budget, paging, memory, most))
 
 
 def _warm(plan: Any) -> None:

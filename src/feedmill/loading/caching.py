@@ -18,10 +18,10 @@ import numpy as np
 from feedmill.errors import ConfigError
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.reports import VerbReport
-from feedmill.loading.ahead import WINDOW
 from feedmill.planning.overview import bound_plan
 from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.recipe import Recipe
+from feedmill.planning.remote_reads import WINDOW
 from feedmill.storage.cache.files import SIZE, FileCache, file_cache
 from feedmill.storage.cache.items import Cached
 from feedmill.storage.cache.paged import Paging

@@ -9,12 +9,14 @@ import numpy as np
 from feedmill.planning.nodes.shuffle import DEFAULT_BLOCK, DEFAULT_WINDOW
 from feedmill.storage.fetching.lanes import SMALL
 from feedmill.storage.fetching.ranges import OFFSET_BITS, requests_for
+from feedmill.storage.fetching.read_ahead import budget_from_environment, most_from_environment, parts, widened
 
 if TYPE_CHECKING:
     from feedmill.formats.extents import Extents
     from feedmill.planning.plan import Plan
 
-_WINDOW = DEFAULT_BLOCK * DEFAULT_WINDOW
+WINDOW, _MOST_SOURCES = DEFAULT_BLOCK * DEFAULT_WINDOW, 16
+"""Positions of a window for each source that is read from a remote store, and the number of sources that add some."""
 _LATENCY, _RATE = 0.02, 200e6
 """Assumptions about a server: seconds of latency, and bytes per second."""
 _AT_ONCE = 64
@@ -22,25 +24,39 @@ _SCATTERED = 4
 """Samples per request below which latency takes longer than transfer."""
 
 
+def window_of(plan: Any) -> int:
+    """Return the number of positions that a loader of one rank requests together: a window of each remote source."""
+    remote = sum(bool(source.is_remote) for source in getattr(plan, "sources", ()))
+    return WINDOW * max(1, min(remote, _MOST_SOURCES))
+
+
 def remote_reads(plan: Plan, samples: int | None) -> dict[str, Any] | None:
     """Return how a loader of one rank reads samples from remote stores; None if the plan has no remote data.
 
-    The ranges of one window in the middle are merged as the loader merges them, and counted for all samples.
+    The ranges of one window in the middle are merged as the loader merges them, and counted for all samples. A window
+    that is too large for the memory of reading ahead is requested in parts.
 
     Args:
         samples: number of samples; None for an endless plan, whose figures are those of a window.
 
     Returns:
         ``samples`` (the number of samples read), ``requests``, ``bytes`` fetched, ``seconds`` at 20 ms of latency and
-        200
-            MB/s, and ``advice``, a sentence or None.
+        200 MB/s, and ``advice``, a sentence or None.
     """
     if not plan.is_remote or samples == 0:
         return None
-    count = min(_WINDOW, samples or _WINDOW)
-    middle = 0 if samples is None else (samples - count) // 2 // _WINDOW * _WINDOW
+    window = window_of(plan)
+    count = min(window, samples or window)
+    middle = 0 if samples is None else (samples - count) // 2 // window * window
     found = plan.extents(np.arange(middle, middle + count, dtype=np.int64))
-    per = [_merged(extents) for extents in found]
+    sizes = np.zeros(count, np.int64)
+    for extents in found:
+        np.add.at(sizes, extents.sample, extents.ends - extents.begins)
+    budget = widened(budget_from_environment(), most_from_environment(), int(sizes.sum()))
+    cached = plan.cache is not None and plan.cache.size > 0
+    whole = cached or not budget
+    pieces, most = ([(0, count)], int(sizes.sum()) * 2) if whole else (list(parts(sizes, budget)), budget // 2)
+    per = [_merged(extents, low, high, most) for extents in found for low, high in pieces]
     scale = (samples or count) / count
     requests, fetched, wanted = (round(sum(column) * scale) for column in zip(*per, strict=True)) if per else (0, 0, 0)
     seconds = max(fetched / _RATE, requests * _LATENCY / _AT_ONCE)
@@ -49,28 +65,33 @@ def remote_reads(plan: Plan, samples: int | None) -> dict[str, Any] | None:
         "requests": requests,
         "bytes": fetched,
         "seconds": round(seconds, 1),
-        "advice": _advice(plan, samples or count, requests, fetched, wanted),
+        "advice": _advice(cached, samples or count, requests, fetched, wanted),
     }
 
 
-def _merged(extents: Extents) -> tuple[int, int, int]:
-    """Return the number of requests, the bytes that they fetch, and the bytes of the ranges."""
-    filled = extents.ends > extents.begins
+def _merged(extents: Extents, low: int, high: int, most: int) -> tuple[int, int, int]:
+    """Return the number of requests for the samples low to high, the bytes that they fetch, and those of the ranges.
+
+    As in `ReadAhead`, gaps are not bridged if that takes more than `most` bytes.
+    """
+    filled = (extents.ends > extents.begins) & (extents.sample >= low) & (extents.sample < high)
     if not filled.any():
         return 0, 0, 0
     begins, ends = extents.begins[filled], extents.ends[filled]
     _, file = np.unique(extents.file[filled], return_inverse=True)
     base = file.astype(np.int64) << OFFSET_BITS
     order = np.argsort(base + begins, kind="stable")
-    requests = requests_for((base + begins)[order], (base + ends)[order], SMALL)
+    ranges = (base + begins)[order], (base + ends)[order]
+    requests = requests_for(*ranges, SMALL)
+    if requests.size > most:
+        requests = requests_for(*ranges, 0)
     return len(requests.begins), requests.size, int((ends - begins).sum())
 
 
-def _advice(plan: Plan, samples: int, requests: int, fetched: int, wanted: int) -> str | None:
+def _advice(cached: bool, samples: int, requests: int, fetched: int, wanted: int) -> str | None:
     small = wanted / max(samples, 1) < SMALL
     if not small or (requests * _SCATTERED < samples and fetched < 2 * wanted):
         return None
-    cached = plan.cache is not None and plan.cache.size > 0
     if cached:
         return "the samples are small and scattered: the cache fetches whole shards if it has room for all of them"
     return (

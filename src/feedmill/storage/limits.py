@@ -1,4 +1,4 @@
-"""Limits on untrusted data: the unpacked size of a record, and the nesting of configurations.
+"""Limits on untrusted data: the unpacked size of a record, and the nesting of configurations; and sizes.
 
 Every reader that unpacks data checks the same limit while it unpacks, so a small file cannot exhaust the memory. A
 record (a line, a part, a member of an archive, an MDS shard, the rows beside a token file) may unpack to 64 MiB, or to
@@ -8,6 +8,7 @@ compression ratios do not reach the limit. The environment variable `VARIABLE` r
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from typing import Any
@@ -91,3 +92,16 @@ def check_nesting(value: Any, where: str) -> None:
         if not level:
             return
     raise ConfigError(TOO_DEEP, file=where, kind="too-deep", fix="Check the brackets.")
+
+
+def available_memory() -> int | None:
+    """Return the bytes of memory that this process could take now, without swapping; None if unknown.
+
+    That is what the system calls available, and at most the limit of its container (cgroup v2 ``memory.max``).
+    """
+    found: list[int] = []
+    with contextlib.suppress(OSError, ValueError), open("/proc/meminfo") as f:
+        found += [int(line.split()[1]) << 10 for line in f if line.startswith("MemAvailable:")]
+    with contextlib.suppress(OSError, ValueError), open("/sys/fs/cgroup/memory.max") as f:
+        found.append(int(f.read()))
+    return min(found, default=None)

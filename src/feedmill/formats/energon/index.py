@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import DataError, StorageError
+from feedmill.storage.limits import available_memory
 from feedmill.storage.os_errors import storage_error
 
 if TYPE_CHECKING:
@@ -261,12 +262,9 @@ def _write_compiled(path: Path, rows: IndexRows) -> bool:
 
 
 def _fits_memory(rows: IndexRows) -> bool:
-    """Return whether a copy of the columns with text and orders fits into a quarter of the machine's memory."""
-    try:
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, OSError, ValueError):
-        return True
-    return 128 * (len(rows.keys) + len(rows.part_names)) < memory // 4
+    """Return whether a copy of the columns with text and orders fits into a quarter of the available memory."""
+    memory = available_memory()
+    return memory is None or 128 * (len(rows.keys) + len(rows.part_names)) < memory // 4
 
 
 def _columns(ints: Sequence[Int64s], names: list[str]) -> Columns | None:

@@ -13,7 +13,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +27,7 @@ from feedmill.storage.fetching.fetch import ending, fetcher
 from feedmill.storage.fetching.needed import Chunk, Needed, chunks, needed, objects
 from feedmill.storage.fetching.ranges import OFFSET_BITS, requests_for
 from feedmill.storage.fetching.segments import Segment
-from feedmill.storage.limits import parse_size
+from feedmill.storage.limits import available_memory, parse_size
 
 if TYPE_CHECKING:
     from feedmill.storage.remote.range_store import RangeStore
@@ -36,6 +36,8 @@ Int64s = npt.NDArray[np.int64]
 
 BUDGET = 256 << 20
 """Default memory in bytes for segments that are requested or kept."""
+_MOST, _SHARE = 2 << 30, 16
+"""What the default may grow to: a number of bytes, and the available memory divided by a number."""
 _MAX_AT_ONCE = 64
 """Maximum number of requests of one reader in flight."""
 _SOON_SECONDS = 0.2
@@ -46,8 +48,47 @@ _RECHECK_SECONDS = 0.1
 
 def budget_from_environment() -> int:
     """Return ``$FEEDMILL_READ_AHEAD`` in bytes, or `BUDGET`; 0 turns reading ahead off. Raises `ConfigError`."""
-    budget = parse_size(os.environ.get("FEEDMILL_READ_AHEAD") or None, "FEEDMILL_READ_AHEAD")
+    budget = _from_environment()
     return BUDGET if budget is None else budget
+
+
+def most_from_environment() -> int:
+    """Return what a budget may grow to for large windows: ``$FEEDMILL_READ_AHEAD``, or a share of the memory.
+
+    Raises as `budget_from_environment`.
+    """
+    budget = _from_environment()
+    if budget is not None:
+        return budget
+    memory = available_memory()
+    return BUDGET if memory is None else max(BUDGET, min(_MOST, memory // _SHARE))
+
+
+def _from_environment() -> int | None:
+    return parse_size(os.environ.get("FEEDMILL_READ_AHEAD") or None, "FEEDMILL_READ_AHEAD")
+
+
+def widened(budget: int, most: int, window: int) -> int:
+    """Return a budget, up to `most`, of which a window of bytes takes half: the next one is fetched beside it.
+
+    A smaller budget splits windows: the blocks of a shuffle are then requested sample by sample.
+    """
+    return max(budget, min(most, 2 * window))
+
+
+def parts(sizes: npt.NDArray[np.int64], budget: int) -> Iterator[tuple[int, int]]:
+    """Yield the parts of a window that take at most half of the budget: begin and end, as numbers of steps.
+
+    Args:
+        sizes: int64[n], bytes of each step. A step that takes more than half is in no part.
+    """
+    ends, low = np.cumsum(sizes), 0
+    while low < len(sizes):
+        used = int(ends[low - 1]) if low else 0
+        high = max(low + 1, int(np.searchsorted(ends, used + budget // 2, side="right")))
+        if ends[high - 1] - used <= budget // 2:
+            yield low, high
+        low = high
 
 
 class ReadAhead:
@@ -57,10 +98,17 @@ class ReadAhead:
         budget: maximum number of bytes that are requested or kept at once.
         paging: page cache that keeps them; None to keep them in memory.
         memory: memory in bytes, of which half may be in flight; by default the budget.
+        most: what `widen` may raise the budget to; by default the budget.
+
+    Attributes:
+        requests, bytes: number of requests so far, and their bytes.
     """
 
-    def __init__(self, budget: int, paging: Paging | None = None, memory: int | None = None) -> None:
-        self.budget, self._paging = budget, paging
+    def __init__(
+        self, budget: int, paging: Paging | None = None, memory: int | None = None, most: int | None = None
+    ) -> None:
+        self.budget, self._paging, self._most = budget, paging, budget if most is None else most
+        self.requests = self.bytes = 0
         # More than the cache holds would evict pages before they are read.
         self._limit = budget if paging is None else min(budget, 3 * paging.cache.size // 4)
         self._in_flight = (budget if memory is None else memory) // 2
@@ -72,6 +120,14 @@ class ReadAhead:
         self._held = self._flying = self._flying_bytes = 0
         self._awaited: int | None = None
         self._done, self._closed = -1, False
+
+    def widen(self, window: int) -> None:
+        """Raise the budget for windows of that many bytes, as far as it may; see `widened`."""
+        budget = widened(self.budget, self._most, window)
+        if self._paging is None and budget > self.budget:
+            with self._freed:
+                self.budget = self._limit = budget
+                self._freed.notify_all()
 
     @property
     def cached(self) -> bool:
@@ -283,6 +339,7 @@ class ReadAhead:
                 self._queue.append(segment)
                 self._by_last.setdefault(step, []).append(segment)
                 self._held += size
+            self.requests, self.bytes = self.requests + len(begins), self.bytes + requests.size
         self._pump()
 
     def _pump(self) -> None:
