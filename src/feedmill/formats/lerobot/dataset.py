@@ -28,7 +28,7 @@ import math
 import re
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -174,6 +174,21 @@ class LeRobotDataset(TableDataset):
             if not self.store.exists(path):
                 found.append(gone(self.store, path))
         return found
+
+    @cached_property
+    def last_starts(self) -> dict[str, dict[str, float]]:
+        """Return camera -> video file -> time at which the last episode in it begins, in seconds."""
+        found: dict[str, dict[str, float]] = {}
+        for camera, places in self.episodes.videos.items():
+            of = found.setdefault(camera, {})
+            for path, begins in places:
+                of[path] = max(begins, of.get(path, begins))
+        return found
+
+    @property
+    def split_ranges(self) -> Mapping[str, range]:
+        """Return split -> range of its episodes in the whole dataset."""
+        return self._splits
 
     @property
     def splits(self) -> Mapping[str, int]:
