@@ -123,8 +123,9 @@ def test_frames_that_depend_on_each_other_are_cut_at_key_frames(tmp_path: Path) 
 
 
 def test_bad_episodes_are_left_out_with_the_reason(tmp_path: Path) -> None:
-    root = sourcedata.lerobot_v2(tmp_path / "r", [6] * 9, CAMERA)
+    root = sourcedata.lerobot_v2(tmp_path / "r", [6] * 10, CAMERA)
     videos, data = root / f"videos/chunk-000/{CAMERA}", root / "data/chunk-000"
+    (data / "episode_000000.parquet").write_bytes(b"PAR1")  # also the first file is not needed to open the dataset
     (videos / "episode_000001.mp4").unlink()
     sourcedata.write_video(videos / "episode_000002.mp4", range(4))
     sourcedata.write_video(videos / "episode_000003.mp4", range(8))
@@ -135,11 +136,12 @@ def test_bad_episodes_are_left_out_with_the_reason(tmp_path: Path) -> None:
     table = pq.read_table(data / "episode_000006.parquet")
     pq.write_table(table.slice(0, 5), data / "episode_000006.parquet")
     shutil.copy(data / "episode_000006.parquet", data / "episode_000099.parquet")
-    shutil.copy(data / "episode_000000.parquet", data / "episode_000007.parquet")
+    shutil.copy(data / "episode_000009.parquet", data / "episode_000007.parquet")
     (root / "notes.pdf").write_bytes(b"%PDF")
     report = run(root, tmp_path / "out")
     left = reasons(report)
-    assert report.samples == 2 and [s.key for s in fm.open(tmp_path / "out")] == ["000000", "000008"]
+    assert report.samples == 2 and [s.key for s in fm.open(tmp_path / "out")] == ["000008", "000009"]
+    assert left["000000"].startswith("cannot be read: ")
     assert left[f"000001 (videos/chunk-000/{CAMERA}/episode_000001.mp4)"] == "an episode whose file is missing"
     assert left["000002"] == f"the video of {CAMERA}: it has fewer frames than the table"
     assert left["000003"] == f"the video of {CAMERA}: it has more frames than the table"
@@ -190,10 +192,24 @@ def test_damaged_descriptions_are_errors(tmp_path: Path) -> None:
     (root / "meta/tasks.jsonl").write_text("{")
     with pytest.raises(DataError, match=r"tasks\.jsonl: line 1 is not JSON"):
         run(root, tmp_path / "out")
+    change(root, features={"n": {"dtype": "int64", "shape": ["a"]}})
+    with pytest.raises(DataError, match=r"the feature 'n' has no valid 'shape'"):
+        run(root, tmp_path / "out")
     change(root, codebase_version="v4.0")
     with pytest.raises(ConfigError, match=r"unsupported version 'v4\.0': expected v2 or v3"):
         run(root, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_claims_of_many_frames_use_no_memory(tmp_path: Path) -> None:
+    root = sourcedata.lerobot_v2(tmp_path / "r", [3, 4])
+    lines = [json.loads(line) for line in (root / "meta/episodes.jsonl").read_text().splitlines()]
+    lines[0]["length"] = 1 << 40
+    (root / "meta/episodes.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    change(root, total_frames=(1 << 40) + 4)
+    left = reasons(run(root, tmp_path / "out"))
+    assert left["000000"] == f"cannot be read: the file has 3 frames, but its episodes have {1 << 40}"
+    assert [sample.key for sample in fm.open(tmp_path / "out")] == ["000001"]
 
 
 def test_version_1_is_not_read(tmp_path: Path) -> None:

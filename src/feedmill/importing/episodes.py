@@ -6,6 +6,7 @@ numeric column, ``FEATURE.json`` for text, ``CAMERA.mp4`` for videos, and ``CAME
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -28,7 +29,7 @@ from feedmill.jobs.left_out import LeftOut
 from feedmill.samples.imageheader import image_header
 from feedmill.storage import Store, join_url, open_store
 
-_HEADER = 2048
+_HEADER = 1200
 """Bytes that a part may take beside its content: headers of NumPy and of the tar, and padding."""
 _READ = ("meta/info.json", "meta/episodes.jsonl", "meta/tasks.jsonl", "meta/tasks.parquet")
 ABOUT = "a description beside LeRobot's episodes, such as statistics (samples have fps, tasks and features)"
@@ -70,6 +71,11 @@ class _Plan:
         }
         self._cameras = self._chosen_cameras()
         episodes = self._dataset.episodes
+        features = self._dataset.info["features"]
+        items = [_item(feature) for feature in features.values()]
+        self._per_frame = sum(item for item in items if item)
+        self._has_others = any(item is None for item in items)
+        self._base = _HEADER * (len(items) + 1) + len(orjson.dumps(features)) + _HEADER
         self._frames: dict[str, int] = {}  # of all episodes in a file
         for paths in (self._data(), *(self._videos(camera) for camera in self._cameras)):
             for path, length in zip(paths, episodes.length.tolist(), strict=True):
@@ -122,13 +128,9 @@ class _Plan:
     def _planned(self, key: str, place: int, paths: Mapping[str, str]) -> Planned:
         length = int(self._dataset.episodes.length[place])
         parts = [Part(name, *self._share(path, length)) for name, path in paths.items()]
-        size = sum(part.size for part in parts) + _HEADER * (len(parts) + 1)
-        for feature in self._dataset.info["features"].values():
-            try:
-                item = np.dtype(str(feature.get("dtype"))).itemsize
-            except TypeError:  # text, images, videos: their share of the files is counted
-                item = 0
-            size += _HEADER + item * length * int(np.prod(feature.get("shape") or [1]))
+        size = self._base + length * self._per_frame + sum(part.size for part in parts[1:])
+        if self._has_others:
+            size += parts[0].size + length * _HEADER  # images are a part each
         return Planned(key, tuple(parts), size)
 
     def _share(self, path: str, length: int) -> tuple[int, int, str]:
@@ -280,13 +282,24 @@ def _plain(part: str) -> str:
     return part.replace("/", "_").replace("\0", "_")
 
 
+def _item(feature: Mapping[str, Any]) -> int | None:
+    """Return the bytes of a numeric feature in one frame, 0 for videos; None for text and images in columns."""
+    if feature.get("dtype") == "video":
+        return 0
+    try:
+        item = np.dtype(str(feature.get("dtype"))).itemsize
+    except TypeError:
+        return None
+    return int(item * math.prod(feature.get("shape") or [1]))
+
+
 def _suffix(path: str) -> str:
     return path.rpartition(".")[2].lower()
 
 
 @cache
 def _opened(url: str) -> LeRobotDataset:
-    return open_lerobot(open_store(url), url)
+    return open_lerobot(open_store(url), url, lenient=True)
 
 
 def forget() -> None:

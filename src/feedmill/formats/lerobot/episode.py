@@ -45,6 +45,7 @@ def read_episode(dataset: LeRobotDataset, place: int) -> Episode:
         NotFound: the data file is missing.
     """
     number, length = int(dataset.episodes.number[place]), int(dataset.episodes.length[place])
+    dataset.check_file(place)  # before memory is used for as many frames as `meta` claims
     first = int(dataset.episode_starts[place])
     table = dataset.arrow_rows(np.arange(first, first + length))
     found = Episode(number, {}, {}, {})
