@@ -172,13 +172,20 @@ def test_pictures_that_do_not_decode_are_found_with_decode(tmp_path: Path) -> No
 def test_values_that_are_missing_or_of_other_shapes(tmp_path: Path) -> None:
     import pyarrow as pa
 
-    root = sourcedata.lerobot_v2(tmp_path / "r", [3, 3, 3])
+    root = sourcedata.lerobot_v2(tmp_path / "r", [3, 3, 3, 3])
     for number, cells in ((1, [[1.0, 2.0], None, [3.0, 4.0]]), (2, [[1.0, 2.0, 3.0]] * 3)):
         path = root / f"data/chunk-000/episode_{number:06d}.parquet"
         table = pq.read_table(path)
         place = table.schema.names.index("observation.state")
         pq.write_table(table.set_column(place, "observation.state", pa.array(cells, pa.list_(pa.float32()))), path)
+    path = root / "data/chunk-000/episode_000000.parquet"
+    table = pq.read_table(path)
+    text = pa.Array.from_buffers(
+        pa.string(), 3, [*pa.array(["ab", "cd", "ef"]).buffers()[:2], pa.py_buffer(b"ab\xf8def")]
+    )
+    pq.write_table(table.set_column(table.schema.names.index("text"), "text", text), path)
     left = reasons(run(root, tmp_path / "out"))
+    assert left["000000"].startswith("cannot be read: the file cannot be read ('utf-8' codec can't decode byte 0xf8")
     start = "cannot be read: column 'observation.state': "
     assert left["000001"] == start + "1 of its 3 values are missing"
     assert left["000002"] == start + "its values are not of the shape [2] of the feature"

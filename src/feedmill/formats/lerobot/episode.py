@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import DataError
-from feedmill.formats.columns import is_media, load_pyarrow, values
+from feedmill.formats.columns import damaged, is_media, load_pyarrow, values
 from feedmill.formats.lerobot.dataset import LeRobotDataset
 from feedmill.formats.lerobot.meta import AGAIN
 from feedmill.formats.rows import Lazy
@@ -51,21 +51,28 @@ def read_episode(dataset: LeRobotDataset, place: int) -> Episode:
     found = Episode(number, {}, {}, {})
     where = dataset.store.locate(dataset.episodes.files[int(dataset.episodes.file[place])])
     for name in table.schema.names:
-        column, feature = table.column(name), dataset.info["features"].get(name) or {}
-        if column.null_count:
-            raise _bad(where, name, f"{column.null_count} of its {length} values are missing")
-        if is_media(load_pyarrow(), column.type):
-            found.files[name] = [one.make() if isinstance(one, Lazy) else one for one in values(column)]
-            if None in found.files[name]:
-                raise _bad(where, name, "an image is missing")
-        elif (array := _array(column, feature)) is not None:
-            found.arrays[name] = array
-        elif _is_numeric(feature):
-            raise _bad(where, name, f"its values are not of the shape {feature.get('shape')} of the feature")
-        else:
-            found.others[name] = column.to_pylist()
+        try:
+            _add(found, name, table.column(name), dataset.info["features"].get(name) or {}, where)
+        except (ValueError, OverflowError) as error:  # text that is not UTF-8, a time before the year 1
+            raise damaged(where, error, record=f"column {name!r}") from None
     _check_numbers(found, where, length)
     return found
+
+
+def _add(found: Episode, name: str, column: Any, feature: Mapping[str, Any], where: str) -> None:
+    """Add a column to an episode."""
+    if column.null_count:
+        raise _bad(where, name, f"{column.null_count} of its {len(column)} values are missing")
+    if is_media(load_pyarrow(), column.type):
+        found.files[name] = [one.make() if isinstance(one, Lazy) else one for one in values(column)]
+        if None in found.files[name]:
+            raise _bad(where, name, "an image is missing")
+    elif (array := _array(column, feature)) is not None:
+        found.arrays[name] = array
+    elif _is_numeric(feature):
+        raise _bad(where, name, f"its values are not of the shape {feature.get('shape')} of the feature")
+    else:
+        found.others[name] = column.to_pylist()
 
 
 def read_video(dataset: LeRobotDataset, place: int, camera: str) -> bytes:
