@@ -167,6 +167,16 @@ def test_finished_windows_of_other_settings_or_data_are_named(tmp_path: Path) ->
         write_windows(str(root), str(target), Cut(1, 2), progress=False)
 
 
+def test_claims_of_many_frames_are_an_error(tmp_path: Path) -> None:
+    root = sourcedata.lerobot_v2(tmp_path / "r", [3, 4])
+    path = root / "meta/episodes.jsonl"
+    path.write_text(path.read_text().replace('"length": 4', f'"length": {1 << 40}'))
+    info = json.loads((root / "meta/info.json").read_text())
+    (root / "meta/info.json").write_text(json.dumps(info | {"total_frames": (1 << 40) + 3}))
+    with pytest.raises(DataError, match=r"episode_000001\.parquet: the file has 4 frames, but its episodes have 10995"):
+        write_windows(str(root), str(tmp_path / "w"), Cut(), progress=False)
+
+
 def test_the_source_is_not_the_output(robot: Path) -> None:
     before = contents(robot)
     for output in (robot, f"{robot}/", robot / "meta/.."):

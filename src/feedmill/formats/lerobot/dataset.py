@@ -57,6 +57,8 @@ from feedmill.formats.sample import no_such_key
 from feedmill.formats.tables.dataset import TableDataset
 from feedmill.storage import Store
 
+LONG = 1_000_000
+"""Frames of an episode from which on its data file is opened with the dataset."""
 MOST_OPEN = 4096
 """Maximum number of data files kept open."""
 
@@ -105,6 +107,9 @@ class LeRobotDataset(TableDataset):
         self._frames = Frames(store, 0.5 / float(info["fps"]))
         self._splits = splits_of(store, info, len(length))
         self._fingerprinted: str | None = None
+        if not lenient:
+            for place in self._chosen[length[self._chosen] > LONG].tolist():
+                self.check_file(place)  # readers need memory for as many frames as `meta` claims
         self._grids = _grids(info["features"], self.names)
 
     @property
