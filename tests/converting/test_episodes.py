@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,12 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from feedmill.converting.episodes import Cut, write_windows
-from feedmill.errors import ConfigError, DataError
+from feedmill.converting.episodes import write_windows
+from feedmill.converting.windows import Cut
+from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.samples.open import open as open_dataset
 from helpers import foreign_datasets as sourcedata
+from helpers.kills import contents, finish, run_until_killed
 
 COUNTS = [14, 9, 11, 3]
 CAMERA = "observation.images.top"
@@ -115,6 +118,86 @@ def test_an_unfinished_dataset_is_finished_and_a_finished_one_is_not_replaced(ro
         write_windows(str(robot), str(target), Cut(1, 3), progress=False)
     write_windows(str(robot), str(target), Cut(0, 0), overwrite=True, progress=False)
     assert all(len(lowdim["n"]) == 1 for lowdim, _, _ in read(target).values())
+
+
+def windows(root: Path, *more: str) -> list[str]:
+    return ["vla", "windows", str(root), "-o", "w", "--shard-samples", "5", "--workers", "1", *more]
+
+
+def test_a_killed_run_is_finished(robot: Path, tmp_path: Path) -> None:
+    (tmp_path / "calm").mkdir()
+    finish(windows(robot), tmp_path / "calm")
+    killed = 0
+    for moment in (0, 2, 4, 7, 10, 13):
+        root = tmp_path / f"at{moment}"
+        root.mkdir()
+        killed += run_until_killed(moment, windows(robot), root)
+        finish(windows(robot), root)
+        assert contents(root / "w") == contents(tmp_path / "calm/w"), moment
+    assert killed > 3
+
+
+def test_a_source_that_was_changed_after_a_kill_starts_again(tmp_path: Path) -> None:
+    root = sourcedata.lerobot_v2(tmp_path / "r", [6, 6], CAMERA)
+    assert run_until_killed(4, windows(root), tmp_path) and (tmp_path / "w/shard_000000.tar").exists()
+    path = root / "data/chunk-000/episode_000000.parquet"
+    table = pq.read_table(path)
+    place = table.column_names.index("n")
+    pq.write_table(table.set_column(place, "n", [[70, 71, 72, 73, 74, 75]]), path)
+    finish(windows(root), tmp_path)
+    assert read(tmp_path / "w")[0, 0][0]["n"][:, 0].tolist() == [70, 70, *range(71, 76), *[75] * 10]
+    shutil.rmtree(tmp_path / "w")
+    assert run_until_killed(4, windows(root), tmp_path) and (tmp_path / "w/shard_000000.tar").exists()
+    sourcedata.write_video(root / f"videos/chunk-000/{CAMERA}/episode_000000.mp4", range(30, 36))
+    finish(windows(root), tmp_path)
+    greys = read(tmp_path / "w")[0, 0][2]
+    assert abs(greys["observation_images_top_t0.jpg"] - sourcedata.grey(30)) < 3
+
+
+def test_finished_windows_of_other_settings_or_data_are_named(tmp_path: Path) -> None:
+    root = sourcedata.lerobot_v2(tmp_path / "r", [6, 6], CAMERA)
+    target = tmp_path / "w"
+    write_windows(str(root), str(target), Cut(1, 2), progress=False)
+    with pytest.raises(
+        ConfigError, match=r"windows with future_lowdim_steps 2, not 3, stride 1, not 2 exist here already"
+    ):
+        write_windows(str(root), str(target), Cut(1, 3, 2), progress=False)
+    sourcedata.write_video(root / f"videos/chunk-000/{CAMERA}/episode_000000.mp4", range(30, 36))
+    with pytest.raises(ConfigError, match="windows of other data exist here already"):
+        write_windows(str(root), str(target), Cut(1, 2), progress=False)
+
+
+def test_claims_of_many_frames_are_an_error(tmp_path: Path) -> None:
+    root = sourcedata.lerobot_v2(tmp_path / "r", [3, 4])
+    path = root / "meta/episodes.jsonl"
+    path.write_text(path.read_text().replace('"length": 4', f'"length": {1 << 40}'))
+    info = json.loads((root / "meta/info.json").read_text())
+    (root / "meta/info.json").write_text(json.dumps(info | {"total_frames": (1 << 40) + 3}))
+    with pytest.raises(DataError, match=r"episode_000001\.parquet: the file has 4 frames, but its episodes have 10995"):
+        write_windows(str(root), str(tmp_path / "w"), Cut(), progress=False)
+
+
+def test_the_source_is_not_the_output(robot: Path) -> None:
+    before = contents(robot)
+    for output in (robot, f"{robot}/", robot / "meta/.."):
+        with pytest.raises(ConfigError, match="the output is the LeRobot dataset itself"):
+            write_windows(str(robot), str(output), Cut(), overwrite=True, progress=False)
+    assert contents(robot) == before
+
+
+def test_a_video_that_is_cut_off_or_missing_names_the_file(tmp_path: Path) -> None:
+    root = sourcedata.lerobot_v2(tmp_path / "r", [6, 6], CAMERA)
+    path = root / f"videos/chunk-000/{CAMERA}/episode_000001.mp4"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-300])
+    with pytest.raises(DataError, match=r"episode_000001\.mp4: the video cannot be decoded") as error:
+        write_windows(str(root), str(tmp_path / "w"), Cut(), workers=1, progress=False)
+    assert "Copy it again" in str(error.value)
+    path.unlink()
+    with pytest.raises(NotFound, match=r"episode_000001\.mp4: there is no such file"):
+        write_windows(str(root), str(tmp_path / "w"), Cut(), workers=1, progress=False)
+    path.write_bytes(whole)
+    assert write_windows(str(root), str(tmp_path / "w"), Cut(), workers=1, progress=False).samples == 12
 
 
 def test_invalid_input_is_an_error(robot: Path, tmp_path: Path) -> None:

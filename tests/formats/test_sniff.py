@@ -171,3 +171,13 @@ def test_robot_data_that_is_not_read_names_a_way(tmp_path: Path, name: str) -> N
     for place in (tmp_path, tmp_path / name):
         with pytest.raises(NotFound, match=r"is not supported\. Convert it to a LeRobot dataset"):
             sniff(str(place))
+
+
+def test_the_first_version_of_lerobot_is_named(tmp_path: Path) -> None:
+    for name in ("meta_data/info.json", "train/data-00000-of-00001.arrow", "videos/0.mp4"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_bytes(b"{}")
+    with pytest.raises(
+        NotFound, match=r"version 1 of LeRobot is not supported\. Convert it to a LeRobot dataset of version"
+    ):
+        sniff(str(tmp_path))

@@ -178,7 +178,7 @@ def lerobot_v3(root: Path, counts: Sequence[int], camera: str | None = None) -> 
     if camera:
         episodes[f"videos/{camera}/chunk_index"] = episodes[f"videos/{camera}/file_index"] = [0] * len(counts)
         episodes[f"videos/{camera}/from_timestamp"] = [start / FPS for start in starts]
-        write_video(root / f"videos/{camera}/chunk-000/file-000.mp4", range(sum(counts)))
+        write_video(root / f"videos/{camera}/chunk-000/file-000.mp4", range(sum(counts)), keys=starts)
     pq.write_table(pa.table(episodes), root / "meta/episodes/chunk-000/file-000.parquet")
     tables = [_frames(low, high, episode) for episode, (low, high) in enumerate(spans(counts))]
     for file in range(0, len(tables), 2):
@@ -186,16 +186,19 @@ def lerobot_v3(root: Path, counts: Sequence[int], camera: str | None = None) -> 
     return root
 
 
-def write_video(path: Path, numbers: Sequence[int]) -> Path:
-    """Frames of 48 x 64 of one grey each, 5 times their number; a key frame every 6."""
+def write_video(
+    path: Path, numbers: Sequence[int], *, keys: Sequence[int] = (), codec: str = "mpeg4", **options: str
+) -> Path:
+    """Frames of 48 x 64 of one grey each, 5 times their number; a key frame every 6, and at `keys`."""
     import av
 
     path.parent.mkdir(parents=True, exist_ok=True)
     with av.open(str(path), "w") as out:
-        stream = out.add_stream("mpeg4", rate=FPS, options={"qmin": "1", "qmax": "1"})
-        stream.width, stream.height, stream.pix_fmt, stream.gop_size = 64, 48, "yuv420p", 6
-        for number in numbers:
+        stream = out.add_stream(codec, rate=FPS, options=options or {"qmin": "1", "qmax": "1"})
+        stream.width, stream.height, stream.pix_fmt, stream.gop_size = 64, 48, "yuv420p", 6 if not options else 100
+        for place, number in enumerate(numbers):
             frame = av.VideoFrame.from_ndarray(np.full((48, 64, 3), grey(number), np.uint8), "rgb24")
+            frame.pict_type = av.video.frame.PictureType.I if place in keys else av.video.frame.PictureType.NONE
             out.mux(stream.encode(frame))
         out.mux(stream.encode(None))
     return path

@@ -11,6 +11,7 @@ import feedmill as fm
 from feedmill.demo.sample_data import write_sample_data
 from feedmill.errors import ConfigError, NotFound
 from feedmill.storage import LocalStore, open_store
+from helpers import foreign_datasets as sourcedata
 
 
 def test_a_bucket_gives_what_a_disk_gives(s3_bucket: str, tmp_path: Path) -> None:
@@ -35,3 +36,16 @@ def test_one_object_as_a_source(s3_bucket: str, tmp_path: Path) -> None:
     assert [json.loads(line)["id"] for line in lines] == ["a.csv:1"]
     with pytest.raises(NotFound, match="no such file"):
         fm.import_data(f"{s3_bucket}/none", tmp_path / "no", progress=False, workers=1)
+
+
+def test_episodes_in_a_bucket_are_those_of_a_disk(s3_bucket: str, tmp_path: Path) -> None:
+    root = sourcedata.lerobot_v3(tmp_path / "robot", [5, 4, 3], "observation.images.top")
+    there = open_store(f"{s3_bucket}/robot")
+    for entry in LocalStore(root).files():
+        there.write_bytes(entry.path, LocalStore(root).read(entry.path))
+    fm.import_data(root, tmp_path / "out", progress=False, workers=1)
+    report = fm.import_data(f"{s3_bucket}/robot", f"{s3_bucket}/out", progress=False, workers=1)
+    assert report.samples == 3 and not report.left_out
+    here, made = LocalStore(tmp_path / "out"), open_store(f"{s3_bucket}/out")
+    shards = [entry.path for entry in here.files() if entry.path.endswith(".tar")]
+    assert len(shards) == 2 and [here.read(path) for path in shards] == [made.read(path) for path in shards]

@@ -31,8 +31,8 @@ Type = Annotated[
     typer.Option(
         "--type",
         metavar="TYPE",
-        help="auto, documents, captioning, classification, media (no captions or classes) or parts (files with"
-        " the same name are one sample).",
+        help="auto, documents, captioning, classification, media (no captions or classes), episodes (of LeRobot"
+        " datasets) or parts (files with the same name are one sample).",
     ),
 ]
 Include = Annotated[
@@ -77,9 +77,10 @@ def import_(
     workers: Processes = None,
     json: Json = False,
 ) -> None:
-    """Make documents from texts and tables, or a prepared dataset from images, audio and video.
+    """Make documents from texts and tables, or a prepared dataset from images, audio, video and robot episodes.
 
-    Recognizes captions beside media, metadata.jsonl and .csv, class folders, and folders named train, val and test.
+    Recognizes captions beside media, metadata.jsonl and .csv, class folders, folders named train, val and test, and
+    LeRobot datasets.
     What it leaves out is reported with the reason. After a kill, the same command resumes.
     """
     from feedmill.importing.import_data import import_data

@@ -76,9 +76,7 @@ def _about(wanted: TargetFormat, facts: Facts, options: Options) -> list[Loss]:
         )
         if "companions" in wanted.keeps:
             out.append(
-                Loss(
-                    "VLA Foundry's robotics: a sample is one frame, its windows (lowdim.npz) are made by its own tools"
-                )
+                Loss("VLA Foundry's robotics: a sample is one frame (use 'feedmill vla windows' for lowdim.npz)")
             )
     return out
 

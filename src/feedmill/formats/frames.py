@@ -23,7 +23,7 @@ from feedmill.storage.cache.files import HeldFile
 OPEN_VIDEOS = 8
 """Number of decoders that a thread keeps open."""
 _AHEAD = 2.0  # seconds: a frame at most this far ahead is reached without seeking
-_CONTAINERS = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,mpegts"
+CONTAINERS = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,mpegts"
 """Allowed containers. Excludes playlists, for which FFmpeg would open other files."""
 
 Pixels = npt.NDArray[np.uint8]
@@ -47,7 +47,7 @@ class Frames:
             DataError: there is no frame within the tolerance, or the file cannot be decoded.
             MissingExtra: PyAV is not installed.
         """
-        av = _load_av()
+        av = load_av()
         try:
             return self._video(path).at(time, self.tolerance)
         except FeedmillError:
@@ -81,9 +81,9 @@ class Frames:
 
 class _Video:
     def __init__(self, file: HeldFile, where: str) -> None:
-        av = _load_av()
+        av = load_av()
         self._file = file
-        self._container = av.open(str(file.path), options={"format_whitelist": _CONTAINERS})
+        self._container = av.open(str(file.path), options={"format_whitelist": CONTAINERS})
         self._where = where
         if not self._container.streams.video:
             raise DataError("the file contains no video", file=where, kind="bad-video", fix="Copy it again.")
@@ -144,7 +144,7 @@ def as_png(pixels: Pixels) -> bytes:
     return out.getvalue()
 
 
-def _load_av() -> Any:
+def load_av() -> Any:
     try:
         import av
     except ImportError:

@@ -20,7 +20,13 @@ from feedmill.storage import Store, is_local_file, is_local_folder, open_store, 
 
 _PACKED_LINES = tuple(end for end in LINE_SUFFIXES if end.count(".") == 2)
 _VERBS_OF_LINES = "convert, tokenize, tag, dedupe, neardedupe, filter, stat"
-_ROBOTS = {".hdf5": "HDF5", ".h5": "HDF5", ".tfrecord": "TFRecord (RLDS)", ".zarr": "Zarr"}
+_ROBOTS = {
+    "meta_data/info.json": "version 1 of LeRobot",
+    ".hdf5": "HDF5",
+    ".h5": "HDF5",
+    ".tfrecord": "TFRecord (RLDS)",
+    ".zarr": "Zarr",
+}
 _FILES = tuple(ends("files"))
 _RAW = (
     *(".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".avif"),
@@ -142,7 +148,9 @@ def _way(paths: Sequence[str]) -> str:
     """Return a fix for robot data in unsupported formats, and for files as they are; empty for other files."""
     for mark, name in _ROBOTS.items():
         if any(mark in path.lower() for path in paths):
-            return f"{name} is not supported. Convert it to a LeRobot dataset with LeRobot's converters."
+            return (
+                f"{name} is not supported. Convert it to a LeRobot dataset of version 2 or 3 with LeRobot's converters."
+            )
     return import_way(paths)
 
 

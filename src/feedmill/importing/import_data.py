@@ -17,11 +17,12 @@ from feedmill.formats.offsets import hash_words
 from feedmill.importing import documents
 from feedmill.importing import samples as media
 from feedmill.importing.documents import empty, write_documents
+from feedmill.importing.episodes import EpisodeReader, forget, plan_episodes
 from feedmill.importing.layouts import Samples, by_ratio, plan_samples
-from feedmill.importing.recognition import DOCUMENTS, PARTS, TYPES, Recognized, Type, recognize
+from feedmill.importing.recognition import DOCUMENTS, EPISODES, PARTS, TYPES, Recognized, Type, recognize
 from feedmill.importing.report import ImportReport
 from feedmill.importing.rows import Reading
-from feedmill.importing.samples import Reader, refuse_documents, write_samples
+from feedmill.importing.samples import Reader, Reads, refuse_documents, write_samples
 from feedmill.importing.scanning import Files, scan
 from feedmill.indexing.splitting import empty_splits, ratio_of, sizes_by_ratio
 from feedmill.jobs.dry_run import active, can_run_dry
@@ -66,7 +67,8 @@ def import_data(
         sources: paths or URLs of folders and files.
         out: folder, as path or URL.
         type: ``auto``, or what to import the files as: ``documents``, ``captioning``, ``classification``, ``media``
-            (without captions and classes), or ``parts`` (all files with the same name become one sample).
+            (without captions and classes), ``episodes`` (of LeRobot datasets), or ``parts`` (all files with the same
+            name become one sample).
         include, exclude: patterns of the paths of files below a source, such as ``"*.jpg"``.
         text: column of the text in tables; by default ``text``, ``content``, ``body``, ... or the only one with text.
         id: column of the ids; by default ``id``, and ``FILE:ROW`` for rows without one.
@@ -96,7 +98,7 @@ def import_data(
         on_many = start if workers != 1 and active() is None else None
         files = scan(given, target, report.left_out, include=include, exclude=exclude, on_many=on_many)
         found = recognize(files, type, report.left_out, named=bool(include))
-        samples = None if found.type == DOCUMENTS else plan_samples(files, found, encoding, report.left_out)
+        samples = _planned(files, found, encoding, report, splits=ratio is None)
         if samples is not None:
             samples = samples if ratio is None else _divided(samples, ratio, report)
         _describe(report, files, found, samples)
@@ -125,7 +127,9 @@ def import_data(
             write_documents(target, chosen, job, report, reading=reading, suffix=suffix, **shared)
     else:
         refuse_documents(target)
-        reader = Reader(tuple(files.roots), encoding, found.type != PARTS, decode)
+        reader: Reads = Reader(tuple(files.roots), encoding, found.type != PARTS, decode)
+        if found.type == EPISODES:
+            reader = EpisodeReader(tuple(files.roots), tuple(files.prefixes), decode)
         job = {**identity, "decode": decode}
         if active() is None:
             report.splits = {}
@@ -160,6 +164,16 @@ def _options(
     if type not in TYPES:
         recognize(Files([], [], []), type, ImportReport(out, type).left_out)  # raises
     return most
+
+
+def _planned(files: Files, found: Recognized, encoding: str, report: ImportReport, *, splits: bool) -> Samples | None:
+    """Return the samples of media or episodes; None for documents."""
+    if found.type == DOCUMENTS:
+        return None
+    if found.type == EPISODES:
+        forget()
+        return plan_episodes(files, found, report.left_out, splits=splits)
+    return plan_samples(files, found, encoding, report.left_out)
 
 
 def _identity(files: Files, **options: Any) -> dict[str, Any]:

@@ -5,6 +5,7 @@
     captions         media with a caption of the same name beside them: `x.jpg` and `x.txt`
     classes          media in one folder for each class: `cat/1.jpg`, or `train/cat/1.jpg`
     plain            other media
+    episodes         a LeRobot dataset: a folder with `meta/info.json`
 
 An import makes one dataset. Where files of two kinds are about as frequent, the user chooses.
 """
@@ -21,12 +22,13 @@ from feedmill.errors import ConfigError, did_you_mean
 from feedmill.formats.leftovers import is_about
 from feedmill.importing import kinds
 from feedmill.importing.kinds import Name, divide, unsupported
+from feedmill.importing.robots import leave_out_others, lerobot_folders
 from feedmill.importing.scanning import File, Files
 from feedmill.jobs.left_out import LeftOut
 
-Type = Literal["auto", "documents", "captioning", "classification", "media", "parts"]
+Type = Literal["auto", "documents", "captioning", "classification", "media", "episodes", "parts"]
 TYPES: tuple[Type, ...] = get_args(Type)
-AUTO, DOCUMENTS, CAPTIONING, CLASSIFICATION, MEDIA, PARTS = TYPES
+AUTO, DOCUMENTS, CAPTIONING, CLASSIFICATION, MEDIA, EPISODES, PARTS = TYPES
 CAPTION_SUFFIXES = ("txt", "caption", "text")
 _BESIDE = frozenset((*CAPTION_SUFFIXES, "json", "cls"))
 _TABLES = ("jsonl", "csv", "parquet")
@@ -34,7 +36,7 @@ _METADATA = tuple(f"metadata.{end}" for end in _TABLES)
 _NONE: list[tuple[str, File]] = []
 _FEW = 10
 """Files of another kind are left out if there are at least this many times more of the main kind."""
-_SPLITS = {word: {"validation": "val"}.get(split, split) for split, words in WORDS.items() for word in words}
+SPLITS = {word: {"validation": "val"}.get(split, split) for split, words in WORDS.items() for word in words}
 
 
 @dataclass(slots=True)
@@ -48,6 +50,7 @@ class Recognized:
         media: media files of the modality.
         beside: path with prefix, without suffix -> files that may belong to the media of that name.
         metadata: metadata files.
+        datasets: root and folder of each LeRobot dataset.
         splits: whether the first folder is the split.
         notes: what was recognized, for the report.
     """
@@ -58,6 +61,7 @@ class Recognized:
     media: list[tuple[File, Name]] = field(default_factory=list)
     beside: dict[str, list[tuple[str, File]]] = field(default_factory=dict)
     metadata: list[File] = field(default_factory=list)
+    datasets: list[tuple[int, str]] = field(default_factory=list)
     splits: bool = False
     notes: list[str] = field(default_factory=list)
 
@@ -79,6 +83,16 @@ def recognize(files: Files, wanted: str, left: LeftOut, *, named: bool = False) 
         )
     if wanted == PARTS:
         return Recognized(PARTS, documents=list(files.files), splits=_are_splits(files, files.files))
+    if wanted in (AUTO, EPISODES) and (datasets := lerobot_folders(files)):
+        leave_out_others(files, datasets, left, refuse=wanted == AUTO)
+        return Recognized(EPISODES, datasets=datasets)
+    if wanted == EPISODES:
+        raise ConfigError(
+            "there is no LeRobot dataset for the type 'episodes'",
+            file=files.roots[0] if files.roots else None,
+            kind="no-media",
+            fix="Give the folder that has meta/info.json, or a folder above it.",
+        )
     divided = [(file, divide(files.prefixes[file.root] + file.path)) for file in files.files]
     counts = Counter(name.kind for _, name in divided)
     media = {kind: counts[kind] for kind in kinds.MODALITIES if counts[kind]}
@@ -232,7 +246,7 @@ def captions(others: Sequence[tuple[str, File]]) -> list[File]:
 def split_of(files: Files, file: File) -> str | None:
     """Return the split that the first folder of a file names: train, val or test; None if it names none."""
     first, slash, _ = files.name(file).partition("/")
-    return _SPLITS.get(first.lower()) if slash else None
+    return SPLITS.get(first.lower()) if slash else None
 
 
 def class_of(files: Files, file: File, splits: bool) -> str | None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 import orjson
 
@@ -44,8 +44,19 @@ from feedmill.writing.write import write_shards
 
 MODULES = ("feedmill.writing.write", __name__)
 """What workers import."""
-_REQUESTS = 32
-"""Files of a remote source that are requested at once."""
+
+
+class Reads(Protocol):
+    """How the parts of samples are read; see `Reader`, and `feedmill.importing.episodes.EpisodeReader`."""
+
+    requests: ClassVar[int]
+
+    @property
+    def roots(self) -> tuple[str, ...]: ...
+
+    def name(self, files: Files, planned: Planned) -> str: ...
+
+    def sample(self, stores: Sequence[Store], planned: Planned) -> list[tuple[str, Any]] | str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +70,35 @@ class Reader:
         decode: whether images, audio and video are decoded in full.
     """
 
+    requests: ClassVar[int] = 32
+    """Files of a remote source that are requested at once."""
+
     roots: tuple[str, ...]
     encoding: str
     check: bool
     decode: bool
+
+    def name(self, files: Files, planned: Planned) -> str:
+        """Return the name of a sample for reports: the path of its media."""
+        first = planned.parts[0]
+        return files.prefixes[first.root] + first.path
+
+    def sample(self, stores: Sequence[Store], planned: Planned) -> list[tuple[str, Any]] | str:
+        """Return the names and contents of a sample's parts, or the reason why it cannot be used."""
+        parts: list[tuple[str, bytes]] = []
+        check = self.check
+        try:
+            for part in planned.parts:
+                name, size, root, path, content = part
+                data = read_file(stores[root], path, size) if content is None else content
+                parts.append((name, _checked(self, part, data) if check else data))
+        except Unusable as error:
+            return str(error)
+        except MissingExtra:
+            raise
+        except FeedmillError as error:
+            return f"cannot be read: {error.what}"
+        return parts
 
 
 class Unusable(Exception):
@@ -75,7 +111,7 @@ def write_samples(
     samples: Samples,
     identity: Mapping[str, Any],
     report: ImportReport,
-    reader: Reader,
+    reader: Reads,
     *,
     max_shard_samples: int,
     most: int,
@@ -115,8 +151,7 @@ def write_samples(
                 names[split].append(shard.path)
             for planned in group if len(keys) < len(group) else ():
                 if planned.key not in keys:
-                    first = planned.parts[0]
-                    report.left_out.add(_reason(reader, stores, planned), files.prefixes[first.root] + first.path)
+                    report.left_out.add(_reason(reader, stores, planned), reader.name(files, planned))
                     dropped.append(planned)
         name_others(report.left_out, files, samples, {planned.key for planned in dropped})
         if not shards:
@@ -140,41 +175,23 @@ def write_samples(
     report.samples, report.outputs, report.bytes = done.samples, done.shards, done.bytes
 
 
-def read_shard(reader: Reader, samples: Sequence[Planned]) -> Iterator[Encoded]:
+def read_shard(reader: Reads, samples: Sequence[Planned]) -> Iterator[Encoded]:
     """Yield the samples of a shard, ready to be written, without those that cannot be used."""
     stores = [open_store(root) for root in reader.roots]
-    read = partial(_sample, reader, stores)
+    read = partial(reader.sample, stores)
     encoding = Encoding(Encoder(), Taker())
     remote = not all(isinstance(store, LocalStore) for store in stores)
-    workers = _REQUESTS if remote else 0
-    with uncollected(), closing(ordered_map(read, samples, workers=workers, in_flight=2 * _REQUESTS)) as results:
+    workers = reader.requests if remote else 0
+    with uncollected(), closing(ordered_map(read, samples, workers=workers, in_flight=2 * reader.requests)) as results:
         for planned, parts in zip(samples, results, strict=True):
             if not isinstance(parts, str):
                 yield encoding.of(planned.key, parts)
 
 
-def _reason(reader: Reader, stores: Sequence[Store], planned: Planned) -> str:
+def _reason(reader: Reads, stores: Sequence[Store], planned: Planned) -> str:
     """Return why a sample was left out."""
-    found = _sample(reader, stores, planned)
+    found = reader.sample(stores, planned)
     return found if isinstance(found, str) else "it could not be read, but can be now (import again)"
-
-
-def _sample(reader: Reader, stores: Sequence[Store], planned: Planned) -> list[tuple[str, bytes]] | str:
-    """Return the names and contents of a sample's parts, or the reason why it cannot be used."""
-    parts: list[tuple[str, bytes]] = []
-    check = reader.check
-    try:
-        for part in planned.parts:
-            name, size, root, path, content = part
-            data = read_file(stores[root], path, size) if content is None else content
-            parts.append((name, _checked(reader, part, data) if check else data))
-    except Unusable as error:
-        return str(error)
-    except MissingExtra:
-        raise
-    except FeedmillError as error:
-        return f"cannot be read: {error.what}"
-    return parts
 
 
 def _checked(reader: Reader, part: Part, data: bytes) -> bytes:

@@ -106,7 +106,8 @@ def windows(
     json: Json = False,
 ) -> None:
     """Cut the episodes of a LeRobot dataset into windows, with manifest, configuration and statistics."""
-    from feedmill.converting.episodes import Cut, write_windows
+    from feedmill.converting.episodes import write_windows
+    from feedmill.converting.windows import Cut
 
     report = write_windows(
         path,

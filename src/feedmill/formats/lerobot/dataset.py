@@ -28,13 +28,13 @@ import math
 import re
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
 import numpy as np
 import orjson
 
-from feedmill.errors import DataError, FeedmillError, NotFound
+from feedmill.errors import DataError, FeedmillError, MissingExtra, NotFound
 from feedmill.formats.columns import ColumnFile, ParquetFile
 from feedmill.formats.content import content_of_files
 from feedmill.formats.format import Wanted
@@ -57,12 +57,19 @@ from feedmill.formats.sample import no_such_key
 from feedmill.formats.tables.dataset import TableDataset
 from feedmill.storage import Store
 
+LONG = 1_000_000
+"""Frames of an episode from which on its data file is opened with the dataset."""
 MOST_OPEN = 4096
 """Maximum number of data files kept open."""
 
 
 class LeRobotDataset(TableDataset):
-    """The frames of episodes."""
+    """The frames of episodes.
+
+    Args:
+        lenient: whether the dataset is opened although its first data files are damaged or missing; reading from them
+            raises the error.
+    """
 
     format: ClassVar[str] = "lerobot"
 
@@ -76,7 +83,9 @@ class LeRobotDataset(TableDataset):
         tasks: Mapping[int, str],
         split: str | None,
         chosen: range,
+        lenient: bool = False,
     ) -> None:
+        self._lenient = lenient
         self.info, self.episodes, self.tasks = info, episodes, tasks
         length = episodes.length
         rows = np.bincount(episodes.file, length, len(episodes.files)).astype(np.int64)  # per complete file
@@ -87,7 +96,7 @@ class LeRobotDataset(TableDataset):
         starts = np.cumsum(length) - length
         self._episode_starts = starts[wanted] - (starts[wanted][0] if wanted.any() else 0)
         self._chosen = np.flatnonzero(wanted)
-        kept = np.flatnonzero(counts)
+        self._kept = kept = np.flatnonzero(counts)
         first = int(starts[wanted][0]) if wanted.any() else 0
         self._skipped = np.maximum(first - file_starts[kept], 0)  # rows of the first file before the split
         self._sample_counts = counts[kept]
@@ -98,6 +107,9 @@ class LeRobotDataset(TableDataset):
         self._frames = Frames(store, 0.5 / float(info["fps"]))
         self._splits = splits_of(store, info, len(length))
         self._fingerprinted: str | None = None
+        if not lenient:
+            for place in self._chosen[length[self._chosen] > LONG].tolist():
+                self.check_file(place)  # readers need memory for as many frames as `meta` claims
         self._grids = _grids(info["features"], self.names)
 
     @property
@@ -105,11 +117,27 @@ class LeRobotDataset(TableDataset):
         """Return the number of each episode's first frame in this dataset, int64[episodes]."""
         return self._episode_starts
 
+    def _first_schema(self) -> Any:
+        if not self._lenient:
+            return super()._first_schema()
+        for number in range(len(self._columns)):
+            try:
+                return self._columns[number].schema
+            except MissingExtra:
+                raise
+            except FeedmillError:
+                continue
+        return None
+
     def _counted(self) -> Int64s:
         return np.asarray(self._sample_counts, np.int64)
 
     def _stored(self, file: int, local: Int64s) -> Int64s:
         return np.asarray(local + self._skipped[file], np.int64)
+
+    def check_file(self, place: int) -> None:
+        """Open the data file of an episode. Raises `NotFound`, and `DataError` if it has not the frames of ``meta``."""
+        _ = self._columns[int(np.searchsorted(self._kept, self.episodes.file[place]))]
 
     def _episode(self, index: int) -> tuple[int, int]:
         """Return the position of a sample's episode in the dataset, and the frame's number in it."""
@@ -174,6 +202,21 @@ class LeRobotDataset(TableDataset):
             if not self.store.exists(path):
                 found.append(gone(self.store, path))
         return found
+
+    @cached_property
+    def last_starts(self) -> dict[str, dict[str, float]]:
+        """Return camera -> video file -> time at which the last episode in it begins, in seconds."""
+        found: dict[str, dict[str, float]] = {}
+        for camera, places in self.episodes.videos.items():
+            of = found.setdefault(camera, {})
+            for path, begins in places:
+                of[path] = max(begins, of.get(path, begins))
+        return found
+
+    @property
+    def split_ranges(self) -> Mapping[str, range]:
+        """Return split -> range of its episodes in the whole dataset."""
+        return self._splits
 
     @property
     def splits(self) -> Mapping[str, int]:
@@ -269,10 +312,10 @@ def is_lerobot(store: Store) -> bool:
     return store.exists(INFO) and b'"codebase_version"' in store.read(INFO)
 
 
-def open_lerobot(store: Store, url: str, split: str | None = None) -> LeRobotDataset:
-    """Open a LeRobot dataset. Raises `NotFound`, `DataError`, `ConfigError`, `MissingExtra`."""
+def open_lerobot(store: Store, url: str, split: str | None = None, *, lenient: bool = False) -> LeRobotDataset:
+    """Open a LeRobot dataset. See `LeRobotDataset`. Raises `NotFound`, `DataError`, `ConfigError`, `MissingExtra`."""
     try:
-        return _opened(store, url, split)
+        return _opened(store, url, split, lenient)
     except (AttributeError, KeyError, MemoryError, OverflowError, TypeError, ValueError) as error:
         raise DataError(
             f"the metadata of the dataset is malformed ({type(error).__name__}: {error})",
@@ -282,7 +325,7 @@ def open_lerobot(store: Store, url: str, split: str | None = None) -> LeRobotDat
         ) from None
 
 
-def _opened(store: Store, url: str, split: str | None) -> LeRobotDataset:
+def _opened(store: Store, url: str, split: str | None, lenient: bool) -> LeRobotDataset:
     info = read_info(store)
     new = str(info["codebase_version"]).startswith("v3")
     episodes = episodes_v3(store, info) if new else episodes_v2(store, info)
@@ -301,7 +344,8 @@ def _opened(store: Store, url: str, split: str | None) -> LeRobotDataset:
         raise NotFound(f"there is no split {split!r}", file=url, kind="no-such-split", fix=f"Splits are: {have}.")
     chosen = range(len(episodes.length)) if split is None else splits[split]
     tasks = tasks_v3(store) if new else tasks_v2(store)
-    return LeRobotDataset(store, name=url, info=info, episodes=episodes, tasks=tasks, split=split, chosen=chosen)
+    facts: dict[str, Any] = {"name": url, "info": info, "episodes": episodes, "tasks": tasks}
+    return LeRobotDataset(store, split=split, chosen=chosen, lenient=lenient, **facts)
 
 
 def open_found(wanted: Wanted) -> LeRobotDataset:

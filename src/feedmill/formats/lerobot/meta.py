@@ -63,6 +63,15 @@ def read_info(store: Store) -> dict[str, Any]:
             kind="unsupported",
             fix="Convert it with LeRobot's own scripts.",
         )
+    for name, feature in info["features"].items():
+        shape = feature.get("shape") if isinstance(feature, dict) else 0
+        if shape is not None and not (isinstance(shape, list) and all(type(n) is int and n >= 0 for n in shape)):
+            raise DataError(
+                f"the feature {name!r} has no valid 'shape', expected a list of numbers such as [7]",
+                file=where,
+                kind="bad-info",
+                fix=AGAIN,
+            )
     return info
 
 

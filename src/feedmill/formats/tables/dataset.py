@@ -68,7 +68,7 @@ class TableDataset(RowsDataset):
     ) -> None:
         self._columns = open_columns(store, files, ParquetFile) if columns is None else columns
         super().__init__(store, name=name, files=files, counts=self._counted(), split=split, base=base)
-        self.schema = self._columns[0].schema if self._columns else None
+        self.schema = self._first_schema()
         self.names: list[str] = list(self.schema.names) if self.schema is not None else []
         self.suffixes = suffixes_of(self.schema) if self.schema is not None else {}
         self.key_column = key_column or (KEY if KEY in self.names else None)
@@ -76,6 +76,10 @@ class TableDataset(RowsDataset):
         self._located: set[int] = set()  # files whose block extents were read
         self._keys: list[list[str]] | None = None
         self._numbers: dict[str, int] | None = None
+
+    def _first_schema(self) -> Any:
+        """Return the `pyarrow.Schema` of the files; None without files."""
+        return self._columns[0].schema if self._columns else None
 
     def _counted(self) -> Int64s:
         return np.asarray([len(file) for file in self._columns], np.int64)

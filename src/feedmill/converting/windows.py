@@ -1,0 +1,199 @@
+"""The windows of a LeRobot dataset: which frames are anchors, and the samples around them.
+
+Each sample has the low-dimensional fields of `past` steps before a frame, the frame (the anchor), and `future` steps
+after it; the images at the anchor, or at other steps around it; and the text of the task. Steps beyond the episode are
+copies of its first or last frame, and the masks are false there.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+
+from feedmill.errors import ConfigError, DataError
+from feedmill.formats.lerobot.dataset import LeRobotDataset
+from feedmill.samples.open import open as open_dataset
+from feedmill.samples.robotics.view import LOWDIM
+from feedmill.samples.robotics.windows import FUTURE_MASK, PAST_MASK
+
+_COUNTERS = ("timestamp", "frame_index", "episode_index", "index", "task_index")
+_AT_ONCE = 64  # anchors whose frames are in memory at once
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """How episodes are cut into windows.
+
+    Attributes:
+        past, future: steps before and after the anchor.
+        stride: frames from one anchor of an episode to the next.
+        images: steps of the images, relative to the anchor.
+        quality: of the JPEG files, from 1 to 95.
+
+    Raises:
+        ConfigError: a value is out of range.
+    """
+
+    past: int = 1
+    future: int = 15
+    stride: int = 1
+    images: tuple[int, ...] = (0,)
+    quality: int = 95
+
+    def __post_init__(self) -> None:
+        if self.past < 0 or self.future < 0 or self.stride < 1 or not self.images or not 1 <= self.quality <= 95:
+            raise ConfigError(
+                f"windows of {self.past} past and {self.future} future steps, stride {self.stride}, images at"
+                f" {list(self.images)} and JPEG quality {self.quality} are impossible",
+                kind="bad-windows",
+                fix="Steps must be at least 0, the stride at least 1, the quality from 1 to 95, with one image step.",
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class ShardOfWindows:
+    """The anchors `first` to `stop` of the dataset, for the process that writes their shard.
+
+    Attributes:
+        source: fingerprint of the dataset: shards of other data are not kept after a kill.
+    """
+
+    url: str
+    source: str
+    split: str | None
+    cut: Cut
+    first: int
+    stop: int
+
+
+def windows_of(shard: ShardOfWindows) -> Iterator[dict[str, Any]]:
+    """Yield the samples of a shard as parts."""
+    dataset = opened(shard.url, shard.split)
+    fields, cameras = features_of(dataset)
+    bounds = np.asarray(episodes_of(dataset), np.int64)
+    own = anchors_of(shard.url, shard.split, shard.cut.stride)[shard.first : shard.stop]
+    for first in range(0, len(own), _AT_ONCE):
+        anchors = own[first : first + _AT_ONCE]
+        episode = np.searchsorted(bounds[:, 1], anchors, side="right")
+        steps = anchors[:, None] + np.arange(-shard.cut.past, shard.cut.future + 1)
+        pictured = anchors[:, None] + np.asarray(shard.cut.images, np.int64)
+        low, high = bounds[episode, :1], bounds[episode, 1:] - 1
+        real = (steps >= low) & (steps <= high)
+        steps, pictured = steps.clip(low, high), pictured.clip(low, high)
+        numbers = np.unique(np.concatenate([steps.ravel(), pictured.ravel()]))
+        frames = dict(zip(numbers.tolist(), dataset.read(numbers), strict=True))
+        for row, anchor in enumerate(anchors.tolist()):
+            columns = {name: _column(frames, steps[row], name, dataset) for name in fields}
+            yield _sample(frames[anchor], columns, real[row], shard.cut, cameras, frames, pictured[row].tolist())
+
+
+def _sample(
+    frame: Any,
+    columns: Mapping[str, npt.NDArray[Any]],
+    real: npt.NDArray[np.bool_],
+    cut: Cut,
+    cameras: Sequence[str],
+    frames: Mapping[int, Any],
+    pictured: Sequence[int],
+) -> dict[str, Any]:
+    past = np.arange(len(real)) < cut.past
+    lowdim = io.BytesIO()
+    np.savez(lowdim, **columns, **{PAST_MASK: real & past, FUTURE_MASK: real & ~past})  # type: ignore[arg-type]
+    episode, number = frame.key.split("/")
+    sample: dict[str, Any] = {"__key__": f"{episode}-{number}", LOWDIM: lowdim.getvalue()}
+    sizes = {}
+    for camera in cameras:
+        for step, place in zip(cut.images, pictured, strict=True):
+            pixels = frames[place][camera]
+            sizes[camera] = [pixels.shape[1], pixels.shape[0]]
+            sample[f"{camera.replace('.', '_')}_t{step}.jpg"] = _jpeg(pixels, cut.quality)
+    about = {
+        "camera_names": [camera.replace(".", "_") for camera in cameras],
+        "anchor_relative_idx": cut.past,
+        "episode_index": int(episode),
+        "frame_index": int(number),
+        "original_image_sizes": {camera.replace(".", "_"): size for camera, size in sizes.items()},
+    }
+    sample["metadata.json"] = orjson.dumps(about)
+    task = frame.get("task")
+    if task is not None:
+        sample["language_instructions.json"] = orjson.dumps({"original": [task]})
+    return sample
+
+
+def _jpeg(pixels: npt.NDArray[np.uint8], quality: int) -> bytes:
+    from PIL import Image
+
+    out = io.BytesIO()
+    Image.fromarray(pixels).convert("RGB").save(out, "JPEG", quality=quality)
+    return out.getvalue()
+
+
+def _column(
+    frames: Mapping[int, Any], steps: npt.NDArray[np.int64], name: str, dataset: LeRobotDataset
+) -> npt.NDArray[Any]:
+    """Return the values of a field over the steps, [T, D]. Raises `DataError` for a frame without a value."""
+    values = [frames[step][name] for step in steps.tolist()]
+    missing = next((step for step, value in zip(steps.tolist(), values, strict=True) if value is None), None)
+    if missing is not None:
+        raise DataError(
+            f"the frame has no value of {name!r}",
+            file=dataset.url,
+            record=frames[missing].key,
+            kind="missing-field",
+            fix="Fix the episode, or remove the feature from meta/info.json.",
+        )
+    return np.stack([np.atleast_1d(np.asarray(value)) for value in values])
+
+
+@cache
+def opened(url: str, split: str | None) -> LeRobotDataset:
+    """Open the dataset, once per process."""
+    dataset = open_dataset(url, split=split)
+    if not isinstance(dataset, LeRobotDataset):
+        raise ConfigError(
+            f"this is not a LeRobot dataset but {dataset.format}",
+            file=url,
+            kind="bad-source",
+            fix="Give the folder with meta/info.json.",
+        )
+    return dataset
+
+
+def forget() -> None:
+    """Forget datasets that an earlier call in this process opened: they may have changed."""
+    for remembered in (opened, anchors_of):
+        remembered.cache_clear()
+
+
+@cache
+def anchors_of(url: str, split: str | None, stride: int) -> npt.NDArray[np.int64]:
+    """Return the frames that are anchors, int64[samples], ascending."""
+    return np.concatenate([np.arange(*bounds, stride, dtype=np.int64) for bounds in episodes_of(opened(url, split))])
+
+
+def episodes_of(dataset: LeRobotDataset) -> list[tuple[int, int]]:
+    """Return the first frame and the end of each episode that has frames."""
+    ends = [*dataset.episode_starts[1:].tolist(), len(dataset)]
+    return [(start, end) for start, end in zip(dataset.episode_starts.tolist(), ends, strict=True) if end > start]
+
+
+def features_of(dataset: LeRobotDataset) -> tuple[list[str], list[str]]:
+    """Return the names of the numeric fields of one axis, and of the cameras. Raises `ConfigError` without fields."""
+    fields, cameras = [], []
+    for name, feature in dataset.info["features"].items():
+        kind, shape = str(feature.get("dtype")), feature.get("shape") or [1]
+        if kind in ("video", "image"):
+            cameras.append(name)
+        elif kind.startswith(("float", "int", "uint", "bool")) and len(shape) == 1 and name not in _COUNTERS:
+            fields.append(name)
+    if not fields:
+        raise ConfigError("the dataset has no numeric field of one axis", file=dataset.url, kind="no-lowdim")
+    return fields, cameras

@@ -1,0 +1,115 @@
+"""Read whole episodes of a LeRobot dataset: the columns of all frames as arrays, and the video of each camera."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from feedmill.errors import DataError
+from feedmill.formats.columns import damaged, is_media, load_pyarrow, values
+from feedmill.formats.lerobot.dataset import LeRobotDataset
+from feedmill.formats.lerobot.meta import AGAIN
+from feedmill.formats.rows import Lazy
+from feedmill.formats.videocut import cut_video
+
+
+@dataclass(slots=True)
+class Episode:
+    """The columns of an episode of T frames.
+
+    Attributes:
+        number: of the episode.
+        arrays: numeric columns, [T] or [T, ...] in the dtype and with the axes of their feature.
+        files: columns of images, the bytes of T files.
+        others: other columns, such as text: T values.
+    """
+
+    number: int
+    arrays: dict[str, npt.NDArray[Any]]
+    files: dict[str, list[bytes]]
+    others: dict[str, list[Any]]
+
+
+def read_episode(dataset: LeRobotDataset, place: int) -> Episode:
+    """Return the columns of an episode.
+
+    Args:
+        place: of the episode in the dataset, which was opened without a split.
+
+    Raises:
+        DataError: the data file is damaged, has rows of another episode, or values are missing or have other shapes.
+        NotFound: the data file is missing.
+    """
+    number, length = int(dataset.episodes.number[place]), int(dataset.episodes.length[place])
+    dataset.check_file(place)  # before memory is used for as many frames as `meta` claims
+    first = int(dataset.episode_starts[place])
+    table = dataset.arrow_rows(np.arange(first, first + length))
+    found = Episode(number, {}, {}, {})
+    where = dataset.store.locate(dataset.episodes.files[int(dataset.episodes.file[place])])
+    for name in table.schema.names:
+        try:
+            _add(found, name, table.column(name), dataset.info["features"].get(name) or {}, where)
+        except (ValueError, OverflowError) as error:  # text that is not UTF-8, a time before the year 1
+            raise damaged(where, error, record=f"column {name!r}") from None
+    _check_numbers(found, where, length)
+    return found
+
+
+def _add(found: Episode, name: str, column: Any, feature: Mapping[str, Any], where: str) -> None:
+    """Add a column to an episode."""
+    if column.null_count:
+        raise _bad(where, name, f"{column.null_count} of its {len(column)} values are missing")
+    if is_media(load_pyarrow(), column.type):
+        found.files[name] = [one.make() if isinstance(one, Lazy) else one for one in values(column)]
+        if None in found.files[name]:
+            raise _bad(where, name, "an image is missing")
+    elif (array := _array(column, feature)) is not None:
+        found.arrays[name] = array
+    elif _is_numeric(feature):
+        raise _bad(where, name, f"its values are not of the shape {feature.get('shape')} of the feature")
+    else:
+        found.others[name] = column.to_pylist()
+
+
+def read_video(dataset: LeRobotDataset, place: int, camera: str) -> bytes:
+    """Return a file with the frames of an episode. Raises as `cut_video`."""
+    path, begin = dataset.episodes.videos[camera][place]
+    last = dataset.last_starts[camera][path] <= begin
+    frames = int(dataset.episodes.length[place])
+    return cut_video(dataset.store, path, begin, frames, float(dataset.info["fps"]), last=last)
+
+
+def _is_numeric(feature: Mapping[str, Any]) -> bool:
+    return str(feature.get("dtype")).startswith(("float", "int", "uint", "bool"))
+
+
+def _array(column: Any, feature: Mapping[str, Any]) -> npt.NDArray[Any] | None:
+    """Return a numeric column as an array; None if it is none, or has other shapes than its feature."""
+    try:
+        found = np.asarray(values(column))
+        if _is_numeric(feature):
+            found = found.astype(str(feature["dtype"]), copy=False)
+    except (OverflowError, TypeError, ValueError):  # lists of different lengths, an unknown type
+        return None
+    if found.dtype.kind not in "biuf":
+        return None
+    shape = tuple(feature.get("shape") or found.shape[1:])
+    return found if found.shape[1:] == shape or (found.ndim == 1 and shape == (1,)) else None
+
+
+def _check_numbers(episode: Episode, where: str, length: int) -> None:
+    """Raise `DataError` if the rows are not the frames of the episode in their order."""
+    numbers = episode.arrays.get("episode_index")
+    frames = episode.arrays.get("frame_index")
+    if numbers is not None and (numbers != episode.number).any():
+        raise _bad(where, "episode_index", "there are rows of another episode")
+    if frames is not None and (frames.ravel() != np.arange(length)).any():
+        raise _bad(where, "frame_index", f"the frames are not 0 to {length - 1} in order")
+
+
+def _bad(where: str, column: str, why: str) -> DataError:
+    return DataError(f"column {column!r}: {why}", file=where, kind="bad-episode", fix=AGAIN)
