@@ -36,6 +36,7 @@ class VerbGroup(TyperGroup):
     """Command group over `VERBS` that imports a verb only when it runs."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
+        """Return the verbs that the help lists, in the order in which people meet them."""
         return [name for name, verb in VERBS.items() if not verb.hidden]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002

@@ -84,22 +84,27 @@ class Dataset(Showable, ABC):
 
     @property
     def view(self) -> View | None:
+        """What converts raw samples; None returns them unchanged."""
         return self._opened.view
 
     @property
     def decode(self) -> Decode | None:
+        """What decodes parts; None leaves them as bytes."""
         return self._opened.decode
 
     @property
     def subflavors(self) -> Mapping[str, Any] | None:
+        """Data attached to every sample, or None."""
         return self._opened.subflavors
 
     @property
     def about(self) -> Mapping[str, Any]:
+        """Facts from the dataset's description, for `describe`."""
         return self._opened.about
 
     @property
     def aux(self) -> Mapping[str, str]:
+        """Name -> URL of data that samples refer to."""
         return self._opened.aux
 
     def opened_as(self, **changes: Any) -> Self:

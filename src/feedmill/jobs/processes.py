@@ -298,6 +298,7 @@ class Served(_Started, ForkServerContext):
         self.set_forkserver_preload([__name__, *preload])
 
     def Process(self, *args: Any, **kwargs: Any) -> _ServedProcess:  # type: ignore[override]
+        """Start a process by the fork server, and remember it in `started`."""
         process = _ServedProcess(*args, **kwargs)
         self.started.append(process)
         return process
@@ -309,6 +310,7 @@ class Forked(_Started, ForkContext):
     main = None
 
     def Process(self, *args: Any, **kwargs: Any) -> _ForkedProcess:  # type: ignore[override]
+        """Start a process as a copy of this one, and remember it in `started`."""
         process = _ForkedProcess(*args, **kwargs)
         self.started.append(process)
         return process

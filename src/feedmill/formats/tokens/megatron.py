@@ -82,18 +82,22 @@ class MegatronIndex(NamedTuple):
 
     @property
     def lengths_at(self) -> int:
+        """Offset in bytes of the lengths, int32[sequences]."""
         return HEADER.size
 
     @property
     def offsets_at(self) -> int:
+        """Offset in bytes of where sequences begin in the ``.bin``, int64[sequences]."""
         return HEADER.size + 4 * self.sequences
 
     @property
     def documents_at(self) -> int:
+        """Offset in bytes of the sequences at which documents begin, int64[documents + 1]."""
         return HEADER.size + 12 * self.sequences
 
     @property
     def modes_at(self) -> int:
+        """Offset in bytes of the modes, int8[sequences]; they exist only if it is `multimodal`."""
         return self.documents_at + 8 * (self.documents + 1)
 
 

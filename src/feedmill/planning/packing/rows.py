@@ -79,6 +79,11 @@ def continued(sources: Sequence[Dataset], rows_at: LocatedSpans) -> dict[int, di
 def read_tokens(
     dataset: Dataset, indices: IntArray, starts: IntArray, lengths: IntArray
 ) -> Sequence[npt.NDArray[np.integer[Any]]]:
+    """Return tokens ``[start, start + length)`` of each document of a token dataset, int64[n] all three.
+
+    Raises:
+        ConfigError: the dataset has no tokens to read.
+    """
     if not isinstance(dataset, TokenReader):
         raise ConfigError(
             "this dataset has lengths in tokens, but no tokens",

@@ -88,6 +88,8 @@ def all_pairs(value: Any) -> bool:
 
 
 class Strict(BaseModel):
+    """Model that rejects unknown keys and cannot be changed."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
