@@ -23,6 +23,7 @@ from feedmill.errors import DataError, FeedmillError
 from feedmill.formats.batches import Batch, Fields, Want
 from feedmill.formats.costs import checked_costs
 from feedmill.formats.extents import Extents
+from feedmill.formats.inside import numbers_inside
 from feedmill.formats.sample import Decode, Sample, Source, split_name
 from feedmill.notebooks import Showable
 
@@ -403,11 +404,7 @@ class Dataset(Showable, ABC):
 
     def _inside(self, indices: Indices) -> npt.NDArray[np.int64]:
         """Return numbers of samples, int64[n]. Raises `IndexError` for one that is negative or too large."""
-        wanted = np.asarray(indices, np.int64)
-        if len(wanted) and (wanted.min() < 0 or wanted.max() >= len(self)):
-            bad = int(wanted[(wanted < 0) | (wanted >= len(self))][0])
-            raise IndexError(f"{self.url}: sample {bad} of {len(self)}")
-        return wanted
+        return numbers_inside(indices, len(self), self.url)
 
     def _checked(self, index: int) -> int:
         count = len(self)

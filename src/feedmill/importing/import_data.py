@@ -97,39 +97,29 @@ def import_data(
         files = scan(given, target, report.left_out, include=include, exclude=exclude, on_many=on_many)
         found = recognize(files, type, report.left_out, named=bool(include))
         samples = None if found.type == DOCUMENTS else plan_samples(files, found, encoding, report.left_out)
-        if samples is not None:
-            samples = samples if ratio is None else _divided(samples, ratio, report)
+        if samples is not None and ratio is not None:
+            samples = _divided(samples, ratio, report)
         _describe(report, files, found, samples)
-    if samples is None and ratio is not None:
-        raise ConfigError(
-            "--split-ratio divides samples, and these files are documents",
-            kind="bad-option",
-            fix="Remove it. Documents are divided after tokenizing, with 'feedmill split'.",
-        )
-    if not (found.documents if samples is None else samples.total):
-        raise empty(report)
-    if (dry := active()) is not None:
-        dry.files, dry.bytes = report.files, report.input_bytes
+    _check_found(report, found, samples, ratio)
     identity = _identity(
         files, type=type, text=text, id=id, encoding=encoding, compression=compression, ratio=str(ratio)
     )
     shared: dict[str, Any] = {"most": most, "overwrite": overwrite, "workers": workers, "progress": progress}
     if samples is None:
-        reading = Reading(text, id, encoding)
-        suffix = ".jsonl" + (f".{COMPRESSIONS[compression]}" if COMPRESSIONS[compression] else "")
-        if active() is None:
-            report.files = 0
         chosen = files._replace(files=found.documents)
         job = {**identity, "most": most}
+        reading, suffix = Reading(text, id, encoding), _suffix(compression)
+        if active() is None:
+            report.files = 0  # counted again as documents are written
         with frozen():
             write_documents(target, chosen, job, report, reading=reading, suffix=suffix, **shared)
     else:
         refuse_documents(target)
-        reader = Reader(tuple(files.roots), encoding, found.type != PARTS, decode)
         job = {**identity, "decode": decode}
-        if active() is None:
-            report.splits = {}
+        reader = Reader(tuple(files.roots), encoding, found.type != PARTS, decode)
         shared["max_shard_samples"] = max_shard_samples
+        if active() is None:
+            report.splits = {}  # counted again as samples are written
         with frozen():
             write_samples(target, files, samples, job, report, reader, **shared)
     report.seconds = round(time.perf_counter() - began, 3)
@@ -160,6 +150,27 @@ def _options(
     if type not in TYPES:
         recognize(Files([], [], []), type, ImportReport(out, type).left_out)  # raises
     return most
+
+
+def _suffix(compression: Compression) -> str:
+    """Return the suffix of files of documents."""
+    return ".jsonl" + (f".{COMPRESSIONS[compression]}" if COMPRESSIONS[compression] else "")
+
+
+def _check_found(
+    report: ImportReport, found: Recognized, samples: Samples | None, ratio: list[Fraction] | None
+) -> None:
+    """Raise if there is nothing to import, or documents with a split ratio; a dry run counts what would be read."""
+    if samples is None and ratio is not None:
+        raise ConfigError(
+            "--split-ratio divides samples, and these files are documents",
+            kind="bad-option",
+            fix="Remove it. Documents are divided after tokenizing, with 'feedmill split'.",
+        )
+    if not (found.documents if samples is None else samples.total):
+        raise empty(report)
+    if (dry := active()) is not None:
+        dry.files, dry.bytes = report.files, report.input_bytes
 
 
 def _identity(files: Files, **options: Any) -> dict[str, Any]:

@@ -5,7 +5,7 @@
 - `batches.py` and `collate.py` make one batch from its positions. `encoder.py`, `typed.py`, `tensors.py` and
   `cooking.py` do it with the hooks of a task encoder. `groups.py` makes packs and groups from windows of samples;
   `cursors.py` has which of them were yielded.
-- `workers.py`, `portable.py` and `pace.py` prefetch batches in threads or processes. `pipeline.py`, `transfer.py` and
+- `workers.py` and `pace.py` prefetch batches in threads or processes. `pipeline.py`, `transfer.py` and
   `iteration.py` copy them to a device and yield them to the training loop.
 - `progress.py`, `state.py`, `checkpoint.py` and `gathered.py` save the position of a loader and resume from it.
 - `failures.py` replaces samples that fail, `labels.py` reports where samples come from, `metrics.py` measures the time

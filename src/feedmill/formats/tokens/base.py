@@ -21,6 +21,7 @@ import numpy.typing as npt
 from feedmill.errors import DataError, FeedmillError, NotFound
 from feedmill.formats.base import Dataset, Indices, Opened
 from feedmill.formats.extents import Extents
+from feedmill.formats.inside import numbers_inside
 from feedmill.formats.offsets import hash_words, read_records
 from feedmill.formats.sample import Sample, Source, no_such_key, number_of
 from feedmill.formats.tokens.shard import COUNTED as COUNTED
@@ -199,10 +200,7 @@ class TokenDataset(Dataset):
 
     def places(self, indices: Indices) -> tuple[Int64s, Int64s]:
         """Return shard number and document number in it, int64[n] both. Raises IndexError."""
-        wanted = np.asarray(indices, np.int64)
-        if len(wanted) and (wanted.min() < 0 or wanted.max() >= len(self)):
-            bad = int(wanted[(wanted < 0) | (wanted >= len(self))][0])
-            raise IndexError(f"{self.url}: document {bad} of {len(self)}")
+        wanted = numbers_inside(indices, len(self), self.url, "document")
         shard = np.searchsorted(self._ends, wanted, side="right").astype(np.int64)
         return shard, wanted - (self._starts[shard] if len(wanted) else 0)
 
