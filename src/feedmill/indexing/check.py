@@ -17,6 +17,7 @@ import numpy as np
 from feedmill.errors import DataError, FeedmillError, MissingExtra, TrustError
 from feedmill.formats.energon import ENERGON, database
 from feedmill.formats.energon import prepared as energon
+from feedmill.formats.energon.splits import read_splits
 from feedmill.formats.format import TOKENS, Found
 from feedmill.formats.jsonl import dataset as jsonl
 from feedmill.formats.offsets import load_offsets
@@ -237,7 +238,7 @@ def _declared(store: Store) -> tuple[dict[str, str], set[str]]:
     Both are empty if a file cannot be read; `_check_description` reports that.
     """
     with suppress(FeedmillError):
-        splits = energon.read_splits(store)
+        splits = read_splits(store)
         return declared_map(store), {key for _, key in splits.samples_out} if splits else set()
     return {}, set()
 
@@ -276,7 +277,7 @@ def _check_description(
     trust: bool,
 ) -> None:
     try:
-        splits = energon.read_splits(index.store, split_config)
+        splits = read_splits(index.store, split_config)
         if splits:
             info = energon.read_info(index.store)
             named = sorted({*splits.shards_out, *(shard for shard, _ in splits.samples_out)} - set(info))

@@ -346,8 +346,8 @@ def start_server(preload: Sequence[str]) -> None:
 
 def _can_fork() -> bool:
     """Return whether workers may be forked: no thread is lost, and no connection of a store is shared."""
-    stores = sys.modules.get("feedmill.storage.remote.range_store")  # not imported here: numpy starts threads
-    return not (stores is not None and stores.has_requested()) and _single()
+    forking = sys.modules.get("feedmill.storage.remote.forking")  # not imported here: numpy starts threads
+    return not (forking is not None and forking.has_requested()) and _single()
 
 
 def _single() -> bool:
