@@ -97,8 +97,8 @@ def import_data(
         files = scan(given, target, report.left_out, include=include, exclude=exclude, on_many=on_many)
         found = recognize(files, type, report.left_out, named=bool(include))
         samples = None if found.type == DOCUMENTS else plan_samples(files, found, encoding, report.left_out)
-        if samples is not None and ratio is not None:
-            samples = _divided(samples, ratio, report)
+        if samples is not None:
+            samples = samples if ratio is None else _divided(samples, ratio, report)
         _describe(report, files, found, samples)
     _check_found(report, found, samples, ratio)
     identity = _identity(
@@ -106,20 +106,20 @@ def import_data(
     )
     shared: dict[str, Any] = {"most": most, "overwrite": overwrite, "workers": workers, "progress": progress}
     if samples is None:
-        chosen = files._replace(files=found.documents)
-        job = {**identity, "most": most}
         reading, suffix = Reading(text, id, encoding), _suffix(compression)
         if active() is None:
             report.files = 0  # counted again as documents are written
+        chosen = files._replace(files=found.documents)
+        job = {**identity, "most": most}
         with frozen():
             write_documents(target, chosen, job, report, reading=reading, suffix=suffix, **shared)
     else:
         refuse_documents(target)
-        job = {**identity, "decode": decode}
         reader = Reader(tuple(files.roots), encoding, found.type != PARTS, decode)
-        shared["max_shard_samples"] = max_shard_samples
+        job = {**identity, "decode": decode}
         if active() is None:
             report.splits = {}  # counted again as samples are written
+        shared["max_shard_samples"] = max_shard_samples
         with frozen():
             write_samples(target, files, samples, job, report, reader, **shared)
     report.seconds = round(time.perf_counter() - began, 3)
@@ -152,6 +152,21 @@ def _options(
     return most
 
 
+def _identity(files: Files, **options: Any) -> dict[str, Any]:
+    """Return what determines the output, besides the limits of shards."""
+    words = [f"{file.root} {file.version} {file.path}" for file in files.files]
+    return {"verb": "import", "files": hash_words([*map(canonical_location, files.roots), *words]), **options}
+
+
+def _divided(samples: Samples, ratio: list[Fraction], report: ImportReport) -> Samples:
+    """Return the samples divided at random, by the hashes of their keys."""
+    keys = [planned.key for group in samples.splits.values() for planned in group]
+    sizes = sizes_by_ratio(len(keys), ratio)
+    order = sorted(range(len(keys)), key=lambda number: (xxhash.xxh3_64_intdigest(keys[number].encode()), number))
+    report.recognized += [f"warning: {line}" for line in empty_splits(sizes, ratio, "samples")]
+    return by_ratio(samples, sizes, order)
+
+
 def _suffix(compression: Compression) -> str:
     """Return the suffix of files of documents."""
     return ".jsonl" + (f".{COMPRESSIONS[compression]}" if COMPRESSIONS[compression] else "")
@@ -171,21 +186,6 @@ def _check_found(
         raise empty(report)
     if (dry := active()) is not None:
         dry.files, dry.bytes = report.files, report.input_bytes
-
-
-def _identity(files: Files, **options: Any) -> dict[str, Any]:
-    """Return what determines the output, besides the limits of shards."""
-    words = [f"{file.root} {file.version} {file.path}" for file in files.files]
-    return {"verb": "import", "files": hash_words([*map(canonical_location, files.roots), *words]), **options}
-
-
-def _divided(samples: Samples, ratio: list[Fraction], report: ImportReport) -> Samples:
-    """Return the samples divided at random, by the hashes of their keys."""
-    keys = [planned.key for group in samples.splits.values() for planned in group]
-    sizes = sizes_by_ratio(len(keys), ratio)
-    order = sorted(range(len(keys)), key=lambda number: (xxhash.xxh3_64_intdigest(keys[number].encode()), number))
-    report.recognized += [f"warning: {line}" for line in empty_splits(sizes, ratio, "samples")]
-    return by_ratio(samples, sizes, order)
 
 
 def _describe(report: ImportReport, files: Files, found: Recognized, samples: Samples | None) -> None:

@@ -24,7 +24,7 @@ from feedmill.tokens.job import Counts, EncodeJob, JobOptions
 from feedmill.tokens.numbered_files import NumberedFiles, numbered, refuse_part
 from feedmill.tokens.outputs import Output, plan_outputs
 from feedmill.tokens.sentences import Sentences
-from feedmill.tokens.targets import warn_of_one_file
+from feedmill.tokens.targets import warn_of_large_files
 from feedmill.tokens.template import TemplateSource
 from feedmill.tokens.token_files import TokenFiles
 from feedmill.tokens.tokenizer import Backend, Tokenizer, load_tokenizer
@@ -38,8 +38,6 @@ LossRule = Literal["mask", "datatrove"]
 ChatForm = Literal["auto", "messages", "sharegpt", "prompt", "preference"]
 ChatMask = Literal["auto", "generation", "turns", "last", "none"]
 AUTO = "auto"
-_BYTES_PER_TOKEN = 4
-"""Of text, about; for a warning."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,7 +264,7 @@ def tokenize_as(
     found = _find(inputs, options.kind)
     report.skipped_files, report.skipped_files_examples = len(found.skipped), found.skipped[:EXAMPLES]
     if options.max_file_size is None:
-        _warn_of_large_files(outputs, found.files)
+        warn_of_large_files(outputs, sum(file.size for file in found.files))
     kind = TokenFiles if options.max_file_size is None else NumberedFiles
     EncodeJob(kind(outputs, found.files, tokenizer, options, report), spec, tokenizer, options).run()
     report.seconds = time.perf_counter() - begin
@@ -320,14 +318,6 @@ def _report_of(tokenizer: Tokenizer, options: TokenizeOptions, outputs: Sequence
         switched_off=tokenizer.switched_off,
         token_bytes={out.format: out.dtype.itemsize for out in outputs if not out.sequence},
     )
-
-
-def _warn_of_large_files(outputs: Sequence[Output], files: Sequence[DocumentFile]) -> None:
-    """Warn of outputs that would be one large file, as far as the size of the inputs tells."""
-    text = sum(file.size for file in files)
-    for out in outputs:
-        if not out.sequence:
-            warn_of_one_file(out.url, text // _BYTES_PER_TOKEN * out.dtype.itemsize)
 
 
 def _spec(

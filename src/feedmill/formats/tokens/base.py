@@ -16,10 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import DataError, FeedmillError, NotFound
-from feedmill.formats.base import Dataset, Indices, Opened
+from feedmill.formats.base import Dataset, Indices
 from feedmill.formats.extents import Extents
 from feedmill.formats.inside import numbers_inside
 from feedmill.formats.offsets import hash_words, read_records
+from feedmill.formats.opened import Opened
 from feedmill.formats.sample import Sample, Source, no_such_key, number_of
 from feedmill.formats.tokens.shard import COUNTED as COUNTED
 from feedmill.formats.tokens.shard import Int64s as Int64s
