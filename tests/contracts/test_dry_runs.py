@@ -8,7 +8,6 @@ from __future__ import annotations
 import inspect
 import json
 import os
-import shutil
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -18,7 +17,7 @@ import pytest
 
 import feedmill as fm
 from feedmill.cli.verbs import GROUPS, VERBS, function_of
-from helpers.dry_runs import BAD, GOOD, data, error_of, is_companion, names, run, state
+from helpers.dry_runs import BAD, GOOD, error_of, is_companion, names, run, state
 
 READING = {
     *("info", "preview", "serve", "check", "stat", "mount", "decode", "numbers", "plan", "trace", "forget", "bench"),
@@ -29,21 +28,6 @@ READING = {
 
 def commands(table: dict[str, list[str]]) -> list[Any]:
     return [pytest.param(verb, command, id=command) for verb, listed in table.items() for command in listed]
-
-
-@pytest.fixture(scope="session")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("dry-runs")
-    data(root)
-    return root
-
-
-@pytest.fixture
-def root(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    shutil.copytree(template, tmp_path / "data")  # keeps times, which indices know
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.chdir(tmp_path / "data")
-    return tmp_path / "data"
 
 
 def test_every_verb_that_writes_is_here() -> None:

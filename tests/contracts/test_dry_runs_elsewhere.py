@@ -6,7 +6,6 @@ import contextlib
 import ctypes
 import json
 import os
-import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 import pytest
 
 from feedmill.storage import open_store
-from helpers.dry_runs import GOOD, data, error_of, is_companion, names, run, state
+from helpers.dry_runs import GOOD, error_of, is_companion, names, run, state
 
 IN_BUCKETS = {
     "import": ["import texts {b}/imported", "import {b}/photos {b}/imported"],
@@ -46,22 +45,6 @@ IN_BUCKETS = {
 """Verb -> commands; ``{b}`` is the URL of a bucket with the same files."""
 REFUSED = {"add-parts", "delete"}
 """Verbs that do not rewrite datasets in buckets."""
-
-
-@pytest.fixture(scope="session")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("dry-runs")
-    data(root)
-    return root
-
-
-@pytest.fixture
-def root(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    shutil.copytree(template, tmp_path / "data")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path / "cache/feedmill"))
-    monkeypatch.chdir(tmp_path / "data")
-    return tmp_path / "data"
 
 
 @contextlib.contextmanager

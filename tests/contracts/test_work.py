@@ -112,7 +112,7 @@ def test_units_are_not_trusted_after_a_restart_of_the_machine(target: Target, mo
         work.units.add("one", b"")
     with Work(*target) as work:
         assert work.begin(JOB_A, durable=False)
-    monkeypatch.setattr("feedmill.jobs.work.boot", lambda: "another start")
+    monkeypatch.setattr("feedmill.jobs.work.boot_id", lambda: "another start")
     with Work(*target) as work:
         assert not work.begin(JOB_A, durable=False, keep_staged=True) and work.units.read() == {}
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from feedmill.storage.local import TEMPORARY_SUFFIX
+from feedmill.storage.staging import TEMPORARY_SUFFIX
 from helpers.document_datasets import SENTENCE, document, write_documents
 
 TAGGERS = ["char_length_with_paragraphs_v1", "c4_v2", "gopher_v2", "uniseg_length_v1"]

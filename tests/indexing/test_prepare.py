@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound, StorageError
-from feedmill.formats.energon.prepared import read_info, read_splits, sidecar
+from feedmill.formats.energon.prepared import read_info, sidecar
+from feedmill.formats.energon.splits import read_splits
 from feedmill.indexing import scanning
 from feedmill.indexing.check import check
 from feedmill.indexing.prepare import prepare

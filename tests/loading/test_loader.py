@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from feedmill.errors import ConfigError, DataError, FeedmillError
 from feedmill.jobs.threads import THREAD_NAME
-from feedmill.loading.batches import generator, takes_rng
+from feedmill.loading.generators import generator, takes_rng
 from feedmill.loading.loader import Loader
 from helpers.fakes import FakePlan
 

@@ -15,7 +15,7 @@ import pytest
 
 from feedmill.formats.tokens.pbin import write_pbin
 from feedmill.storage import LocalStore
-from feedmill.storage.local import TEMPORARY_SUFFIX
+from feedmill.storage.staging import TEMPORARY_SUFFIX
 
 JOBS = {
     "merge": "merge a.pbin b.pbin a.pbin out/m.ds",

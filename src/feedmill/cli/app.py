@@ -9,7 +9,6 @@ from __future__ import annotations
 import atexit
 import codecs
 import contextlib
-import ctypes
 import gc
 import os
 import sys
@@ -22,6 +21,7 @@ import typer
 from typer.core import TyperGroup
 
 from feedmill import __version__
+from feedmill.allocator import keep_freed_memory
 from feedmill.cli.command import VerbCommand, finish
 from feedmill.cli.output import fail, json_wanted
 from feedmill.cli.verbs import GROUPS, VERBS, function_of
@@ -29,13 +29,14 @@ from feedmill.errors import FeedmillError, defect_of
 
 DEBUG = "FEEDMILL_DEBUG"
 _INTERRUPTED = 130
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
+_KEPT_MEMORY = 64 << 20  # blocks of about a megabyte are allocated and freed often
 
 
 class VerbGroup(TyperGroup):
     """Command group over `VERBS` that imports a verb only when it runs."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
+        """Return the verbs that the help lists, in the order in which people meet them."""
         return [name for name, verb in VERBS.items() if not verb.hidden]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
@@ -161,7 +162,7 @@ def main() -> None:
     gc.set_threshold(100_000, 50, 50)
     # No verb multiplies matrices. Without OpenBLAS threads, workers can be forked (see `feedmill.jobs.processes`).
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    _keep_freed_memory()
+    keep_freed_memory(_KEPT_MEMORY)
     if isinstance(sys.stdout, TextIOWrapper):  # data may hold characters that this terminal cannot encode
         codecs.register_error("feedmill", _shown)
         sys.stdout.reconfigure(errors="feedmill")
@@ -190,15 +191,3 @@ def _shown(error: UnicodeError) -> tuple[str | bytes, int]:
         return codecs.lookup_error("surrogateescape")(error)
     except UnicodeError:
         return codecs.lookup_error("backslashreplace")(error)
-
-
-def _keep_freed_memory() -> None:
-    """Make glibc keep up to 64 MiB of freed memory, in this process and those it forks.
-
-    Blocks of about a megabyte are allocated and freed often, and page faults on fresh pages are costly. Does nothing
-    with other allocators.
-    """
-    with contextlib.suppress(OSError, AttributeError, TypeError):
-        mallopt = ctypes.CDLL(None).mallopt
-        mallopt(_MMAP_THRESHOLD, 32 << 20)
-        mallopt(_TRIM_THRESHOLD, 64 << 20)

@@ -23,7 +23,8 @@ class Report(Protocol):
 
     dry_run: DryRun | None
 
-    def as_dict(self) -> dict[str, Any]: ...
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain data, for ``--json``."""
 
 
 __all__ = [

@@ -83,18 +83,22 @@ class Batch:
 
     @cached_property
     def texts(self) -> list[str]:
+        """The texts of all documents, n."""
         return [row.text for row in self.rows]
 
     @cached_property
     def encoded(self) -> tuple[npt.NDArray[np.uint32], Table]:
+        """`codes` and `offsets`, computed at the first use."""
         return encode(self.texts)
 
     @property
     def codes(self) -> npt.NDArray[np.uint32]:
+        """Code points of all texts, uint32[characters]."""
         return self.encoded[0]
 
     @property
     def offsets(self) -> Table:
+        """Where each text begins in `codes`, and the end of the last, int64[n + 1]."""
         return self.encoded[1]
 
     @cached_property

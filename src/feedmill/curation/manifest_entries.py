@@ -47,15 +47,24 @@ class Marked(Protocol):
     """Result of one file: `xxh3` is the hash of its attributes as stored, `read` that of its documents."""
 
     @property
-    def rows(self) -> int: ...
+    def rows(self) -> int:
+        """Number of rows of the file."""
+
     @property
-    def ids(self) -> str: ...
+    def ids(self) -> str:
+        """Hash of the ids of all rows, in order."""
+
     @property
-    def size(self) -> int: ...
+    def size(self) -> int:
+        """Bytes of the attributes as stored."""
+
     @property
-    def xxh3(self) -> str: ...
+    def xxh3(self) -> str:
+        """Hash of the attributes as stored."""
+
     @property
-    def read(self) -> str: ...
+    def read(self) -> str:
+        """Hash of the documents that were read."""
 
 
 def entry(done: Marked, flagged: int, units: int) -> dict[str, Any]:

@@ -65,6 +65,7 @@ class Column:
 
     @property
     def lengths(self) -> Floats:
+        """Characters that each span covers, float64[spans]."""
         return self.spans[:, 1] - self.spans[:, 0]
 
 

@@ -153,4 +153,5 @@ class TextSlice:
 
     @property
     def text(self) -> str:
+        """The characters of the slice."""
         return self.doc[self.start : self.end]

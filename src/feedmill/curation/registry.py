@@ -26,7 +26,7 @@ class Tagger(Protocol):
         ...
 
 
-class FunctionTagger:
+class FunctionTagger(Tagger):
     """Tagger that calls a function from batches to spans."""
 
     def __init__(self, function: Callable[[Batch], Spans], metadata: bool) -> None:

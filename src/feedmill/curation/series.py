@@ -82,6 +82,7 @@ class Series:
 
     @property
     def mean(self) -> float:
+        """The mean of all numbers; 0.0 without any."""
         return self.total / self.count if self.count else 0.0
 
     @property

@@ -61,6 +61,7 @@ class AttributeStats:
 
     @property
     def spans(self) -> int:
+        """Number of spans of all rows."""
         return self.length.count
 
     def add(self, column: Column) -> None:
@@ -113,6 +114,7 @@ class Stats:
 
     @property
     def documents(self) -> int:
+        """Number of rows with a text."""
         return self.characters.count
 
     def add(self, found: Measured) -> None:

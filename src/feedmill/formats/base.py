@@ -11,49 +11,27 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
-from typing import Any, ClassVar, Protocol, Self, SupportsIndex, runtime_checkable
+from typing import Any, ClassVar, Self, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
 
-from feedmill.errors import DataError, FeedmillError
+from feedmill.errors import FeedmillError
 from feedmill.formats.batches import Batch, Fields, Want
 from feedmill.formats.costs import checked_costs
 from feedmill.formats.extents import Extents
+from feedmill.formats.inside import numbers_inside
+from feedmill.formats.opened import Opened, View, changed, reopened
 from feedmill.formats.sample import Decode, Sample, Source, split_name
 from feedmill.notebooks import Showable
-
-View = Callable[[list["Sample"]], list[Any]]
-"""Raw samples -> what the user gets, one for one and in order."""
 
 Indices = npt.NDArray[np.int64] | Sequence[int]
 
 _VIEWS, _FRAMES, _TORCH = "feedmill.samples.views", "feedmill.samples.frames", "feedmill.loading.adapters.mapped"
 """Named, not imported: they lie in rooms above this one, and need packages that most datasets do not."""
-
-
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """The settings with which a dataset was opened, except its location.
-
-    Attributes:
-        view: converts raw samples; None returns them unchanged.
-        decode: decodes parts; None leaves them as bytes.
-        subflavors: data attached to every sample, by the dataset's description or by a recipe.
-        about: facts from the dataset's description, for `describe`.
-        aux: name -> URL of data that samples refer to, as a metadataset gives them.
-        reopen: opens the dataset again, so that another process gets its own instance instead of a copy.
-    """
-
-    view: View | None = None
-    decode: Decode | None = None
-    subflavors: Mapping[str, Any] | None = None
-    about: Mapping[str, Any] = field(default_factory=dict)
-    aux: Mapping[str, str] = field(default_factory=dict)
-    reopen: Callable[[], Dataset] | None = None
 
 
 class Dataset(Showable, ABC):
@@ -84,22 +62,27 @@ class Dataset(Showable, ABC):
 
     @property
     def view(self) -> View | None:
+        """What converts raw samples; None returns them unchanged."""
         return self._opened.view
 
     @property
     def decode(self) -> Decode | None:
+        """What decodes parts; None leaves them as bytes."""
         return self._opened.decode
 
     @property
     def subflavors(self) -> Mapping[str, Any] | None:
+        """Data attached to every sample, or None."""
         return self._opened.subflavors
 
     @property
     def about(self) -> Mapping[str, Any]:
+        """Facts from the dataset's description, for `describe`."""
         return self._opened.about
 
     @property
     def aux(self) -> Mapping[str, str]:
+        """Name -> URL of data that samples refer to."""
         return self._opened.aux
 
     def opened_as(self, **changes: Any) -> Self:
@@ -110,7 +93,7 @@ class Dataset(Showable, ABC):
         """
         reopen = self._opened.reopen
         if reopen is not None:
-            changes = {"reopen": partial(_changed, reopen, changes), **changes}
+            changes = {"reopen": partial(changed, reopen, changes), **changes}
         other = object.__new__(type(self))  # copy.copy would pickle, which opens the data again
         other.__dict__.update(self.__dict__)
         other._opened = replace(self._opened, **changes)
@@ -118,7 +101,7 @@ class Dataset(Showable, ABC):
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         reopen = self._opened.reopen
-        return super().__reduce_ex__(protocol) if reopen is None else (_reopened, (reopen, self.fingerprint()))
+        return super().__reduce_ex__(protocol) if reopen is None else (reopened, (reopen, self.fingerprint()))
 
     def __getstate__(self) -> dict[str, Any]:
         # Another process computes costs itself if it needs them.
@@ -398,48 +381,10 @@ class Dataset(Showable, ABC):
 
     def _inside(self, indices: Indices) -> npt.NDArray[np.int64]:
         """Return numbers of samples, int64[n]. Raises `IndexError` for one that is negative or too large."""
-        wanted = np.asarray(indices, np.int64)
-        if len(wanted) and (wanted.min() < 0 or wanted.max() >= len(self)):
-            bad = int(wanted[(wanted < 0) | (wanted >= len(self))][0])
-            raise IndexError(f"{self.url}: sample {bad} of {len(self)}")
-        return wanted
+        return numbers_inside(indices, len(self), self.url)
 
     def _checked(self, index: int) -> int:
         count = len(self)
         if not -count <= index < count:
             raise IndexError(f"{self.url}: sample {index} of {count}")
         return index % count if count else index
-
-
-def _changed(reopen: Callable[[], Dataset], changes: Mapping[str, Any]) -> Dataset:
-    return reopen().opened_as(**changes)
-
-
-def _reopened(reopen: Callable[[], Dataset], fingerprint: str) -> Dataset:
-    dataset = reopen()
-    if dataset.fingerprint() != fingerprint:
-        raise DataError(
-            "the dataset has changed since it was opened in the main process",
-            file=dataset.url,
-            kind="changed",
-            fix="Open the dataset again in a new run.",
-        )
-    return dataset
-
-
-@runtime_checkable
-class TokenReader(Protocol):
-    """The methods of a token dataset beyond the `Dataset` contract: reading spans of documents in bulk."""
-
-    def read_tokens(
-        self, indices: npt.NDArray[np.int64], starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
-    ) -> Sequence[npt.NDArray[np.integer[Any]]]:
-        """Return tokens ``[start, start + length)`` of each document, in the given order; int64[n] all three."""
-
-
-@runtime_checkable
-class CountedOnRead(Protocol):
-    """The method of a dataset that knows how many tokens a sample has only when it reads it; its `lengths` are None."""
-
-    def lengths_of(self, indices: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return the tokens of samples, int64[n]. They depend on nothing but the fingerprint."""

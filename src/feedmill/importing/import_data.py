@@ -102,25 +102,15 @@ def import_data(
         if samples is not None:
             samples = samples if ratio is None else _divided(samples, ratio, report)
         _describe(report, files, found, samples)
-    if samples is None and ratio is not None:
-        raise ConfigError(
-            "--split-ratio divides samples, and these files are documents",
-            kind="bad-option",
-            fix="Remove it. Documents are divided after tokenizing, with 'feedmill split'.",
-        )
-    if not (found.documents if samples is None else samples.total):
-        raise empty(report)
-    if (dry := active()) is not None:
-        dry.files, dry.bytes = report.files, report.input_bytes
+    _check_found(report, found, samples, ratio)
     identity = _identity(
         files, type=type, text=text, id=id, encoding=encoding, compression=compression, ratio=str(ratio)
     )
     shared: dict[str, Any] = {"most": most, "overwrite": overwrite, "workers": workers, "progress": progress}
     if samples is None:
-        reading = Reading(text, id, encoding)
-        suffix = ".jsonl" + (f".{COMPRESSIONS[compression]}" if COMPRESSIONS[compression] else "")
+        reading, suffix = Reading(text, id, encoding), _suffix(compression)
         if active() is None:
-            report.files = 0
+            report.files = 0  # counted again as documents are written
         chosen = files._replace(files=found.documents)
         job = {**identity, "most": most}
         with frozen():
@@ -132,7 +122,7 @@ def import_data(
             reader = EpisodeReader(tuple(files.roots), tuple(files.prefixes), decode)
         job = {**identity, "decode": decode}
         if active() is None:
-            report.splits = {}
+            report.splits = {}  # counted again as samples are written
         shared["max_shard_samples"] = max_shard_samples
         with frozen():
             write_samples(target, files, samples, job, report, reader, **shared)
@@ -189,6 +179,27 @@ def _divided(samples: Samples, ratio: list[Fraction], report: ImportReport) -> S
     order = sorted(range(len(keys)), key=lambda number: (xxhash.xxh3_64_intdigest(keys[number].encode()), number))
     report.recognized += [f"warning: {line}" for line in empty_splits(sizes, ratio, "samples")]
     return by_ratio(samples, sizes, order)
+
+
+def _suffix(compression: Compression) -> str:
+    """Return the suffix of files of documents."""
+    return ".jsonl" + (f".{COMPRESSIONS[compression]}" if COMPRESSIONS[compression] else "")
+
+
+def _check_found(
+    report: ImportReport, found: Recognized, samples: Samples | None, ratio: list[Fraction] | None
+) -> None:
+    """Raise if there is nothing to import, or documents with a split ratio; a dry run counts what would be read."""
+    if samples is None and ratio is not None:
+        raise ConfigError(
+            "--split-ratio divides samples, and these files are documents",
+            kind="bad-option",
+            fix="Remove it. Documents are divided after tokenizing, with 'feedmill split'.",
+        )
+    if not (found.documents if samples is None else samples.total):
+        raise empty(report)
+    if (dry := active()) is not None:
+        dry.files, dry.bytes = report.files, report.input_bytes
 
 
 def _describe(report: ImportReport, files: Files, found: Recognized, samples: Samples | None) -> None:

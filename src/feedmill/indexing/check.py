@@ -17,13 +17,14 @@ import numpy as np
 from feedmill.errors import DataError, FeedmillError, MissingExtra, TrustError
 from feedmill.formats.energon import ENERGON, database
 from feedmill.formats.energon import prepared as energon
+from feedmill.formats.energon.splits import read_splits
 from feedmill.formats.format import TOKENS, Found
 from feedmill.formats.jsonl import dataset as jsonl
 from feedmill.formats.offsets import load_offsets
 from feedmill.formats.sniff import sniff
 from feedmill.formats.tar import TAR, WEBDATASET, WIDS
 from feedmill.formats.tar.dataset import TarDataset
-from feedmill.formats.tokens import MEGATRON, megatron
+from feedmill.formats.tokens import MEGATRON, megatron_index
 from feedmill.formats.tokens.bounds import SUFFIX as BOUNDS
 from feedmill.formats.tokens.manifest import SUFFIX as MANIFEST
 from feedmill.formats.tokens.manifest import manifest_path, read_manifest, wrong_files
@@ -154,7 +155,7 @@ def _check_token_files(found: Found, report: CheckReport, progress: bool) -> Non
     """Compare token files with the sizes and hashes in their manifests; that of a folder also lists missing files."""
     store = found.store
     if found.name:
-        one = megatron.strip(found.name) + megatron.IDX if found.format is MEGATRON else found.name
+        one = megatron_index.strip(found.name) + megatron_index.IDX if found.format is MEGATRON else found.name
         described = [one] if store.exists(manifest_path(one)) else []
     else:
         described = [entry.path.removesuffix(MANIFEST) for entry in store.files(suffixes=(MANIFEST,))]
@@ -237,7 +238,7 @@ def _declared(store: Store) -> tuple[dict[str, str], set[str]]:
     Both are empty if a file cannot be read; `_check_description` reports that.
     """
     with suppress(FeedmillError):
-        splits = energon.read_splits(store)
+        splits = read_splits(store)
         return declared_map(store), {key for _, key in splits.samples_out} if splits else set()
     return {}, set()
 
@@ -276,7 +277,7 @@ def _check_description(
     trust: bool,
 ) -> None:
     try:
-        splits = energon.read_splits(index.store, split_config)
+        splits = read_splits(index.store, split_config)
         if splits:
             info = energon.read_info(index.store)
             named = sorted({*splits.shards_out, *(shard for shard, _ in splits.samples_out)} - set(info))

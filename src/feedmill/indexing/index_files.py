@@ -12,6 +12,7 @@ from feedmill.formats.energon import members as energon_members
 from feedmill.formats.energon import prepared as energon
 from feedmill.formats.energon import write as energon_write
 from feedmill.formats.energon.media import write_tables
+from feedmill.formats.energon.splits import read_splits
 from feedmill.indexing.media import Gathered
 from feedmill.indexing.report import PrepareReport
 from feedmill.indexing.scanning import Scanned, check_names
@@ -93,7 +94,7 @@ def write_all(
     all_offsets.write_all(store, [found.scan.starts for found in scanned], uuid)
     sidecar.write(store, {found.shard: found.record for found in scanned})
     if splits is not None:
-        present = energon.read_splits(store)
+        present = read_splits(store)
         exclude = [*sorted(present.shards_out), *(f"{s}/{k}" for s, k in present.samples_out)] if present else []
         energon_write.write_splits(store, splits, exclude)
 

@@ -18,6 +18,7 @@ from feedmill.formats.braces import expand
 from feedmill.formats.energon import database
 from feedmill.formats.energon import prepared as energon
 from feedmill.formats.energon import write as energon_write
+from feedmill.formats.energon.splits import Splits, read_splits
 from feedmill.formats.sniff import import_way
 from feedmill.formats.tar.finished import SHARDS
 from feedmill.indexing import splitting
@@ -85,7 +86,7 @@ def prepare_tars(
             kept = [found.shard for found in scanned]
             splits = None if tar_index_only else dividing(kept)
             if splits is not None and split_ratio is None and not split_parts:
-                report.warnings += splitting.leaving((energon.read_splits(store) or energon.Splits()).parts, kept)
+                report.warnings += splitting.leaving((read_splits(store) or Splits()).parts, kept)
             if splits is not None and split_ratio is not None and not split_parts:
                 sizes = {name: len(names) for name, names in splits.items()}
                 numbers = splitting.ratio_of(split_ratio)
@@ -106,7 +107,7 @@ def prepare_tars(
             notes.units.close()
         shard_units.clear()
         notes.units.clear()
-        present = splits if splits is not None else (energon.read_splits(store) or energon.Splits()).parts
+        present = splits if splits is not None else (read_splits(store) or Splits()).parts
         report.splits = {name: len(names) for name, names in present.items()}
         if dry is not None:
             dry.counts["shards per split"] = ", ".join(f"{name} {count}" for name, count in report.splits.items())
@@ -289,7 +290,7 @@ def _splits(
         if shuffle:
             Random(42).shuffle(listed)
         return splitting.by_ratio(listed, numbers, cumulative=exact)
-    present = energon.read_splits(store)
+    present = read_splits(store)
     if present is None:
         return {"train": list(shards)}
     listed_shards = {shard for names in present.parts.values() for shard in names}

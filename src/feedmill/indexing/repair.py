@@ -19,7 +19,8 @@ import orjson
 
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound
 from feedmill.formats.energon import ENERGON, database
-from feedmill.formats.energon.prepared import PreparedShards, idx_name, read_info, read_splits
+from feedmill.formats.energon.prepared import PreparedShards, idx_name, read_info
+from feedmill.formats.energon.splits import read_splits
 from feedmill.formats.energon.write import write_splits
 from feedmill.formats.format import Found
 from feedmill.formats.jsonl import dataset as jsonl

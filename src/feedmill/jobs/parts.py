@@ -59,6 +59,7 @@ class PartEngine(Engine):
 
     @property
     def alone(self) -> bool:  # type: ignore[override]
+        """Whether this process publishes the output: only with ``--finish``."""
         return self.finish
 
     @classmethod

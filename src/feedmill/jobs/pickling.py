@@ -1,11 +1,13 @@
-"""Pickle the work of units for processes, and find out whether these need the main program."""
+"""Pickle work and results for other processes, and find out whether these need the main program."""
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import pickle
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 from feedmill.errors import ConfigError
@@ -32,15 +34,31 @@ def pickled(item: Any) -> bytes:
     return out.getvalue()
 
 
-def _dump(pickler: pickle.Pickler, item: Any) -> None:
+def portable(*sent: Any) -> bool:
+    """Return whether the objects can be pickled, and nothing in them is defined in the main program.
+
+    To import a definition from the main program, a worker would run its file again. A script without the guard
+    ``if __name__ == "__main__"`` would then start its training again in the worker.
+    """
     try:
-        pickler.dump(item)
+        return b"__main__" not in pickle.dumps(sent)
+    except Exception:  # user objects may raise any error when pickled
+        return False
+
+
+@contextlib.contextmanager
+def portable_or(message: str, fix: str) -> Iterator[None]:
+    """Raise `ConfigError` with this message and fix if an object that the block pickles cannot be pickled."""
+    try:
+        yield
     except (pickle.PicklingError, AttributeError, TypeError) as error:
-        raise ConfigError(
-            f"the work cannot be sent to other processes ({error})",
-            kind="not-portable",
-            fix="Use functions at the top level of a module, or no processes.",
-        ) from None
+        raise ConfigError(f"{message} ({error})", kind="not-portable", fix=fix) from None
+
+
+def _dump(pickler: pickle.Pickler, item: Any) -> None:
+    fix = "Use functions at the top level of a module, or no processes."
+    with portable_or("the work cannot be sent to other processes", fix):
+        pickler.dump(item)
 
 
 class _Pickler(pickle.Pickler):

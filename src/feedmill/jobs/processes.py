@@ -298,6 +298,7 @@ class Served(_Started, ForkServerContext):
         self.set_forkserver_preload([__name__, *preload])
 
     def Process(self, *args: Any, **kwargs: Any) -> _ServedProcess:  # type: ignore[override]
+        """Start a process by the fork server, and remember it in `started`."""
         process = _ServedProcess(*args, **kwargs)
         self.started.append(process)
         return process
@@ -309,6 +310,7 @@ class Forked(_Started, ForkContext):
     main = None
 
     def Process(self, *args: Any, **kwargs: Any) -> _ForkedProcess:  # type: ignore[override]
+        """Start a process as a copy of this one, and remember it in `started`."""
         process = _ForkedProcess(*args, **kwargs)
         self.started.append(process)
         return process
@@ -344,8 +346,8 @@ def start_server(preload: Sequence[str]) -> None:
 
 def _can_fork() -> bool:
     """Return whether workers may be forked: no thread is lost, and no connection of a store is shared."""
-    stores = sys.modules.get("feedmill.storage.remote.range_store")  # not imported here: numpy starts threads
-    return not (stores is not None and stores.has_requested()) and _single()
+    forking = sys.modules.get("feedmill.storage.remote.forking")  # not imported here: numpy starts threads
+    return not (forking is not None and forking.has_requested()) and _single()
 
 
 _lasting: set[int] = set()

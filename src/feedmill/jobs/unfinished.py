@@ -127,15 +127,6 @@ def damaged(place: Store, found: str) -> DataError:
     )
 
 
-def boot() -> str:
-    """Return an id of this boot of the machine; empty if the system has none."""
-    try:
-        with open("/proc/sys/kernel/random/boot_id") as f:
-            return f.read().strip()
-    except OSError:
-        return ""
-
-
 def read_job(place: Store) -> dict[str, Any] | None:
     """Return the stored job; None if there is none. Raises `DataError` if it is corrupt."""
     try:

@@ -42,7 +42,6 @@ from feedmill.jobs.threads import ordered_map
 from feedmill.jobs.unfinished import (
     JOB,
     VERSION,
-    boot,
     interrupted,
     local_scratch_of,
     place_of,
@@ -55,6 +54,7 @@ from feedmill.jobs.unfinished import (
 )
 from feedmill.jobs.units import Units
 from feedmill.storage import LocalStore, Store
+from feedmill.storage.boot import boot_id
 from feedmill.storage.remote.claims import beginning
 
 BEGIN, UNITS = "begin", "units"
@@ -147,7 +147,7 @@ class Work:
         self, identity: Mapping[str, Any], overwrite: bool, durable: bool, keep_staged: bool, facts: Mapping[str, Any]
     ) -> bool:
         durable = durable or is_shared()
-        trusted = self.job is not None and self.job.get("boot", boot()) == boot()
+        trusted = self.job is not None and self.job.get("boot", boot_id()) == boot_id()
         self.resumed = trusted and self.is_of(identity)
         if active() is not None:
             if not self.resumed:
@@ -156,14 +156,14 @@ class Work:
             return self.resumed
         if self.resumed:
             if not durable and "boot" not in self.noted:
-                self.note(boot=boot())  # from now on some of the work is not synced
+                self.note(boot=boot_id())  # from now on some of the work is not synced
             return True
         self.refuse_other(identity, overwrite=overwrite)
         self.roll_forward()
         if not (trusted and keep_staged):
             self.clear()  # an earlier job may have been killed while its work folder was removed
         self.job = {"version": VERSION, "identity": self._plain(identity)}
-        self.note(**facts, **({} if durable else {"boot": boot()}))
+        self.note(**facts, **({} if durable else {"boot": boot_id()}))
         self._begun = True
         return False
 

@@ -1,11 +1,13 @@
 """Load the batches of a plan on one rank, and save and resume the position.
 
-- `loader.py` has `Loader`, the entry point. `layout.py` and `ranks.py` determine which batches of the plan belong to
-  this rank. `epochs.py` iterates a loader in epochs. `plan.py` has the protocols of the plans that a loader accepts.
-- `batches.py` and `collate.py` make one batch from its positions. `encoder.py`, `typed.py`, `tensors.py` and
-  `cooking.py` do it with the hooks of a task encoder. `groups.py` makes packs and groups from windows of samples;
-  `cursors.py` has which of them were yielded.
-- `workers.py`, `portable.py` and `pace.py` prefetch batches in threads or processes. `pipeline.py`, `transfer.py` and
+- `loader.py` has `Loader`, the entry point, and `checks.py` the checks of its options. `layout.py` and `ranks.py`
+  determine which batches of the plan belong to this rank. `epochs.py` iterates a loader in epochs. `plan.py` has the
+  protocols of the plans that a loader accepts.
+- `batches.py` and `collate.py` make one batch from its positions, with the random generators of `generators.py`.
+  `encoder.py`, `typed.py`, `fitted.py`, `tensors.py` and `cooking.py` do it with the hooks of a task encoder.
+  `groups.py` makes packs and groups from windows of samples; `cursors.py` has which of them were yielded, and
+  `restore_keys.py` what makes one of them again.
+- `workers.py` and `pace.py` prefetch batches in threads or processes. `pipeline.py`, `transfer.py` and
   `iteration.py` copy them to a device and yield them to the training loop.
 - `progress.py`, `state.py`, `checkpoint.py` and `gathered.py` save the position of a loader and resume from it.
 - `failures.py` replaces samples that fail, `labels.py` reports where samples come from, `metrics.py` measures the time

@@ -7,7 +7,6 @@ caused them, and it replaces failed samples if the loader's `on_error` allows it
 from __future__ import annotations
 
 import contextlib
-import inspect
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -32,8 +31,10 @@ from feedmill.loading.failures import (
     as_error,
     candidates,
     note_row,
+    raised,
     source_of,
 )
+from feedmill.loading.generators import generator, named_rng, takes_rng
 from feedmill.loading.labels import Labeler, Labels
 from feedmill.loading.plan import PlanLike
 from feedmill.loading.step_reader import StepReader
@@ -52,7 +53,6 @@ a batch is collated. `item` is the number of the pack in its window while it is 
 that does not take one as an argument, or None.
 """
 _SKIPPED = object()
-_OF_USERS = ("cooker-failed", "sample-loader-failed", "factory-failed")
 
 
 @dataclass(slots=True)
@@ -380,7 +380,7 @@ class BatchMaker:
             kind=known.kind,
             error=known.what,
             substitute=substitute,
-            exception=_raised(error),
+            exception=raised(error),
             sample=unusable.sample,
         )
 
@@ -394,40 +394,3 @@ class BatchMaker:
 def _durations(clock: Sequence[float]) -> dict[str, float]:
     """Return the seconds of each stage from the times at which they begin and end."""
     return {stage: end - begin for stage, begin, end in zip(_STAGES, clock, clock[1:], strict=False)}
-
-
-def _raised(error: Exception) -> Exception:
-    """Return the exception that a function of the user raised, also if an error that names the sample wraps it."""
-    cause = error.__cause__
-    wrapped = isinstance(error, FeedmillError) and error.kind in _OF_USERS and isinstance(cause, Exception)
-    return cause if wrapped else error  # type: ignore[return-value]
-
-
-def generator(seed: int, position: int, stage: int = 0) -> np.random.Generator:
-    """Return the random generator of a position: Philox with the key (seed, position). Creating one takes about 6 us.
-
-    The stages of a position draw from parts of its stream that are 2^192 apart.
-
-    Counter-based generators with different keys are independent streams (Salmon et al., "Parallel random numbers: as
-    easy as 1, 2, 3", 2011), so the draws of a transform depend only on the position of its sample.
-    """
-    return np.random.Generator(np.random.Philox(key=(seed % (1 << 64) << 64) | position, counter=stage << 192))
-
-
-def takes_rng(transform: Callable[..., Any]) -> bool:
-    """Return whether the transform takes a generator: a parameter ``rng``, or a second one without a default."""
-    try:
-        parameters = list(inspect.signature(transform).parameters.values())
-    except (TypeError, ValueError):  # built-in functions may have no signature
-        return False
-    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    return len(positional) > 1 and (positional[1].name == "rng" or positional[1].default is inspect.Parameter.empty)
-
-
-def named_rng(transform: Callable[..., Any]) -> bool:
-    """Return whether the transform takes a generator only as the keyword ``rng``."""
-    try:
-        parameter = inspect.signature(transform).parameters.get("rng")
-    except (TypeError, ValueError):
-        return False
-    return parameter is not None and parameter.kind is parameter.KEYWORD_ONLY

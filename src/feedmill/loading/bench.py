@@ -15,7 +15,8 @@ import numpy as np
 
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.reports import VerbReport
-from feedmill.loading.loader import Loader, Output
+from feedmill.loading.checks import Output
+from feedmill.loading.loader import Loader
 from feedmill.loading.metrics import STAGES
 from feedmill.loading.workers import Workers
 from feedmill.planning.dealing.grid import Grid

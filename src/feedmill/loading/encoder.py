@@ -24,10 +24,11 @@ from typing import Any, TypeVar
 import numpy as np
 
 from feedmill.errors import ConfigError
-from feedmill.loading.batches import named_rng, now, takes_rng
+from feedmill.loading.batches import now
 from feedmill.loading.cachepool import CachePool, NoCachePool
 from feedmill.loading.collate import collate
 from feedmill.loading.cooking import INNER, Cooker, Kitchen
+from feedmill.loading.generators import named_rng, takes_rng
 from feedmill.samples.vla.columns import filled
 
 __all__ = ["Cooker", "Prepared", "TaskEncoder", "drawn", "padded", "stateless", "with_rng"]

@@ -21,13 +21,16 @@ class Resumable(Protocol):
 
     def __len__(self) -> int: ...
 
-    def state_dict(self) -> dict[str, Any]: ...
+    def state_dict(self) -> dict[str, Any]:
+        """Return the position as JSON data; see `Loader.state_dict`."""
 
     def load_state_dict(
         self, state: Any, *, allow_append: bool = False, allow_skip: bool = False, allow_change: bool = False
-    ) -> None: ...
+    ) -> None:
+        """Resume from a state; see `Loader.load_state_dict`."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """End workers and release files. Closing twice is allowed."""
 
 
 class EpochLoader:

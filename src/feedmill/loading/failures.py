@@ -48,6 +48,9 @@ MISTAKES = (
 )
 """Errors of the program, not of a sample."""
 
+_OF_USERS = ("cooker-failed", "sample-loader-failed", "factory-failed")
+"""Kinds of errors that wrap one of a function of the user."""
+
 
 class SkipSample(Exception):
     """Raised by a transform to skip a sample. A substitute replaces it; this is counted, but is no failure."""
@@ -310,3 +313,10 @@ def source_of(sample: Any) -> Source | None:
     """Return the source of a sample, if it has one."""
     source = getattr(sample, "source", None)
     return source if isinstance(source, Source) else None
+
+
+def raised(error: Exception) -> Exception:
+    """Return the exception that a function of the user raised, also if an error that names the sample wraps it."""
+    cause = error.__cause__
+    wrapped = isinstance(error, FeedmillError) and error.kind in _OF_USERS and isinstance(cause, Exception)
+    return cause if wrapped else error  # type: ignore[return-value]

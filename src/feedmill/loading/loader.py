@@ -12,16 +12,16 @@ ranks and workers, even if these numbers or the batch size change at a resume.
 from __future__ import annotations
 
 import logging
-import sys
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from feedmill.errors import ConfigError
 from feedmill.jobs.main_program import check_not_importing
 from feedmill.jobs.policy import suggesting
 from feedmill.loading.batches import BatchMaker
+from feedmill.loading.checks import Output, check_hooks, check_not_torch_worker, check_numbers, check_output
 from feedmill.loading.collate import to_torch
 from feedmill.loading.encoder import Prepared, TaskEncoder
 from feedmill.loading.failures import Substitute, Tally, policy_for
@@ -48,9 +48,6 @@ if TYPE_CHECKING:
     from feedmill.planning.given import Given
 
 logger = logging.getLogger("feedmill")
-
-Output = Literal["numpy", "torch", "samples"]
-OUTPUTS = get_args(Output)
 
 
 class Loader(Displayed):
@@ -168,7 +165,7 @@ class Loader(Displayed):
             plan = plan_of(plan)
         plan = cast(PlainPlan, plan)
         prefetch = whole("prefetch", prefetch)
-        _check_numbers(prefetch, stall)
+        check_numbers(prefetch, stall)
         ranks = given_or_found(rank, world_size)
         layout = layout_of(
             plan,
@@ -182,14 +179,10 @@ class Loader(Displayed):
             buffer=buffer,
         )
         hooks = collate is not None or task_encoder is not None
-        _check_output(output, device, pin_memory, hooks=hooks, pads=remainder == "pad" and plan.length is not None)
+        check_output(output, device, pin_memory, hooks=hooks, pads=remainder == "pad" and plan.length is not None)
         if transform is None and collate is None and task_encoder is None and output != "samples":
             transform, collate = getattr(plan, "transform", None), getattr(plan, "collate", None)
-        if task_encoder is not None and (transform is not None or collate is not None):
-            raise ConfigError(
-                "task_encoder cannot be combined with transform or collate, which it replaces",
-                fix="Give either the task encoder, or transform and collate.",
-            )
+        check_hooks(transform, collate, task_encoder)
         self.plan, self.ranks, self.layout = plan, ranks, layout
         self.prefetch = prefetch
         self.seed = whole("seed", plan.seed if seed is None else seed)
@@ -246,7 +239,7 @@ class Loader(Displayed):
         Raises:
             ConfigError: this is a worker of a torch `DataLoader`, or no batch can be made at the position.
         """
-        _check_not_torch_worker()
+        check_not_torch_worker()
         if self._rewind and not self._loaded:
             self._move(self._progress.restarted())
         self._loaded = False
@@ -421,43 +414,3 @@ class Loader(Displayed):
         self._running = None
         if iteration is not None:
             iteration.close()
-
-
-def _check_not_torch_worker() -> None:
-    data = sys.modules.get("torch.utils.data")
-    info = None if data is None else data.get_worker_info()
-    if info is not None:
-        raise ConfigError(
-            f"a Loader cannot be iterated in a worker of a torch DataLoader (worker {info.id} of {info.num_workers}):"
-            " each worker would yield every batch",
-            kind="in-torch-worker",
-            fix="Pass loader.as_iterable_dataset() to the DataLoader, or iterate the Loader itself, with"
-            " Loader(..., workers=N).",
-        )
-
-
-def _check_output(output: str, device: Any, pin_memory: bool | None, *, hooks: bool, pads: bool) -> None:
-    """Raise ConfigError for an unknown output, or for options that cannot be combined with it."""
-    if output not in OUTPUTS:
-        raise ConfigError(f"output={output!r} is unknown", fix=f"Use one of: {', '.join(OUTPUTS)}.")
-    if output == "samples" and hooks:
-        raise ConfigError(
-            'output="samples" cannot be combined with collate or task_encoder: its lists are not collated',
-            fix="Omit output, or collate and task_encoder.",
-        )
-    if output == "samples" and pads:
-        raise ConfigError(
-            "remainder='pad' requires batches that are dicts: the mask is their field '__mask__', and"
-            " output='samples' yields lists",
-            fix="Omit output='samples', or use remainder='drop' or 'uneven'.",
-        )
-    if output == "torch":
-        to_torch([])  # raise now if torch is missing, not at the first batch
-    elif device is not None or pin_memory:
-        raise ConfigError("device and pin_memory require tensors", fix="Add output='torch'.")
-
-
-def _check_numbers(prefetch: int, stall: float | None) -> None:
-    for name, value, least in (("prefetch", prefetch, 1), ("stall", 1 if stall is None else stall, 1e-3)):
-        if value < least:
-            raise ConfigError(f"{name}={value} is invalid", fix=f"Give at least {least}.")

@@ -26,13 +26,16 @@ class LocatedLike(Protocol):
     """The samples of positions: int32[n] source numbers, int64[n] sample numbers in the source, int64[n] epochs."""
 
     @property
-    def source(self) -> npt.NDArray[np.int32]: ...
+    def source(self) -> npt.NDArray[np.int32]:
+        """Number of the source of each position, int32[n]."""
 
     @property
-    def index(self) -> npt.NDArray[np.int64]: ...
+    def index(self) -> npt.NDArray[np.int64]:
+        """Number of the sample within its source, int64[n]."""
 
     @property
-    def epoch(self) -> npt.NDArray[np.int64]: ...
+    def epoch(self) -> npt.NDArray[np.int64]:
+        """Epoch of the source in which the sample is read, int64[n]."""
 
 
 class PlainPlan(Protocol):
@@ -46,16 +49,20 @@ class PlainPlan(Protocol):
     """
 
     @property
-    def length(self) -> int | None: ...
+    def length(self) -> int | None:
+        """Number of samples; None if the plan never ends."""
 
     @property
-    def seed(self) -> int: ...
+    def seed(self) -> int:
+        """The recipe's seed."""
 
     @property
-    def fingerprint(self) -> str: ...
+    def fingerprint(self) -> str:
+        """Hash of the whole plan."""
 
     @property
-    def fingerprints(self) -> Mapping[str, str]: ...
+    def fingerprints(self) -> Mapping[str, str]:
+        """Hash of each component that may change, by name."""
 
     def locate(self, positions: Positions) -> LocatedLike:
         """Return source, sample number and epoch of each position, int64[n]."""
@@ -75,7 +82,8 @@ class PlanLike(PlainPlan, Protocol):
     """
 
     @property
-    def names(self) -> Sequence[str]: ...
+    def names(self) -> Sequence[str]:
+        """Names of the sources; empty if they have none."""
 
     def locate_to_read(self, positions: Positions) -> LocatedLike | LocatedSpans | None:
         """Return the lookup of positions that `read` and the labels share; None if `read` does its own lookup."""

@@ -16,6 +16,7 @@ from typing import cast
 
 from feedmill.errors import ConfigError
 from feedmill.jobs.cores import available_cores
+from feedmill.jobs.pickling import portable_or
 from feedmill.jobs.processes import START_TIMEOUT
 from feedmill.jobs.run import Policy, run
 from feedmill.jobs.shared_memory import Parcel, Shelf, address, pack
@@ -189,11 +190,6 @@ def _make_parcel(make: Make, task: tuple[Step | None, str | None]) -> Parcel | N
     if step is None:
         return None
     made = make(step)
-    try:
+    fix = "Return plain data and arrays from the transform and collate, or use threads."
+    with portable_or("a batch cannot be sent from a worker process", fix):
         return pack(made, file)
-    except (pickle.PicklingError, AttributeError, TypeError) as error:
-        raise ConfigError(
-            f"a batch cannot be sent from a worker process ({error})",
-            kind="not-portable",
-            fix="Return plain data and arrays from the transform and collate, or use threads.",
-        ) from None

@@ -11,18 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from feedmill.errors import ConfigError, FeedmillError, NotFound
-from feedmill.planning.dealing.cuts import BudgetGrid, Cut, Cuts
-from feedmill.planning.dealing.dealer import BudgetDealer, Dealer, Dealing, dealing_of
-from feedmill.planning.dealing.grid import Grid, Remainder, Step
-from feedmill.planning.nodes.base import LONGEST
+from feedmill.errors import FeedmillError, NotFound
+from feedmill.planning.dealing.cuts import Cuts
+from feedmill.planning.dealing.dealer import Dealer, Dealing, dealing_of
+from feedmill.planning.dealing.grid import Remainder, Step
 from feedmill.planning.plan import Plan
+from feedmill.planning.step_grids import budget_grid, check_run, cut_of, grid_of
 
 if TYPE_CHECKING:
     from feedmill.formats.base import Dataset
@@ -127,11 +126,11 @@ def batch(
         NotFound: the plan ends before this step.
     """
     if global_batch is None:
-        dealer, cut = _cut(plan, number, rank, world_size, start, first_step, remainder, dealing)
+        dealer, cut = cut_of(plan, number, rank, world_size, start, first_step, remainder, dealing)
         end = cut.first + len(cut.costs)
         step = Step(cut.first, end, end, number, plan.length)
         return step if rank is None else step._replace(dealt=cut.first + dealer.deal(cut)[rank])
-    grid, own = _grid(plan, number, global_batch, rank, world_size, start, first_step, remainder)
+    grid, own = grid_of(plan, number, global_batch, rank, world_size, start, first_step, remainder)
     return Dealer(plan, grid, dealing or dealing_of(plan, batch=global_batch)).steps([own])[0]
 
 
@@ -148,107 +147,10 @@ def ranks_of(
 ) -> list[npt.NDArray[np.int64]]:
     """Return the positions of one step, int64[n] for each rank. Arguments and errors are those of `batch`."""
     if global_batch is None:
-        dealer, cut = _cut(plan, number, None, world_size, start, first_step, remainder, dealing)
+        dealer, cut = cut_of(plan, number, None, world_size, start, first_step, remainder, dealing)
         return [cut.first + part for part in dealer.deal(cut)]
-    grid, own = _grid(plan, number, global_batch, 0, world_size, start, first_step, remainder)
+    grid, own = grid_of(plan, number, global_batch, 0, world_size, start, first_step, remainder)
     return Dealer(plan, grid, dealing or dealing_of(plan, batch=global_batch)).ranks(own)
-
-
-def _cut(
-    plan: Plan,
-    number: int,
-    rank: int | None,
-    world_size: int | None,
-    start: int,
-    first_step: int,
-    remainder: Remainder,
-    dealing: Dealing | None,
-) -> tuple[BudgetDealer, Cut]:
-    """Return a global batch by budget, and its dealer."""
-    _check_rank(rank or 0, world_size)
-    _check_run(plan, start)
-    grid = _budget_grid(plan, rank or 0, world_size, start, remainder, dealing)
-    dealer = BudgetDealer(plan, grid)
-    cut = next(islice(dealer.cuts.after(start), max(number - first_step, 0), None), None)
-    if cut is None or number < first_step:
-        raise NotFound(
-            f"there is no step {number:,}: with {grid.budget} for each of {grid.world_size:,} ranks the run has steps"
-            f" from {first_step:,}, and ends before this one",
-            kind="no-such-step",
-        )
-    return dealer, cut
-
-
-def _budget_grid(
-    plan: Plan,
-    rank: int,
-    world_size: int | None,
-    start: int,
-    remainder: Remainder,
-    dealing: Dealing | None,
-) -> BudgetGrid:
-    budget = (dealing or dealing_of(plan)).budget
-    if budget is None or world_size is None:
-        raise ConfigError(
-            "steps need the samples per step, or a recipe with a budget ('batch') and the number of ranks",
-            kind="no-batch-size",
-            fix="Give the global batch, or the number of ranks if the recipe has a budget.",
-        )
-    # 'ragged' also allows a last batch with fewer samples than ranks.
-    return BudgetGrid(start, plan.length, budget, rank, world_size, "ragged" if remainder == "uneven" else remainder)
-
-
-def _check_rank(rank: int, world_size: int | None) -> None:
-    if not 0 <= rank < (world_size or 1):
-        raise ConfigError(
-            f"rank {rank} of {world_size} ranks is invalid", fix="Give both; ranks count from 0 to one less."
-        )
-
-
-def _check_run(plan: Plan, start: int) -> None:
-    if start < 0 or (plan.length is not None and start > plan.length):
-        size = "is endless" if plan.length is None else f"has {plan.length:,} positions"
-        raise ConfigError(
-            f"a run cannot begin at position {start:,}: the plan {size}",
-            kind="bad-start",
-            fix="Give the position of the state from which the run resumed.",
-        )
-
-
-def _grid(
-    plan: Plan,
-    number: int,
-    global_batch: int,
-    rank: int | None,
-    world_size: int | None,
-    start: int,
-    first_step: int,
-    remainder: Remainder,
-) -> tuple[Grid, int]:
-    """Return a rank's grid of batches, and the number of the step in it."""
-    _check_rank(rank or 0, world_size)
-    if (rank is None) != (world_size is None):
-        raise ConfigError(
-            f"rank {rank} of {world_size} ranks is invalid", fix="Give both; ranks count from 0 to one less."
-        )
-    if global_batch < 1 or global_batch % (world_size or 1):
-        raise ConfigError(
-            f"a global batch of {global_batch} is not divisible by {world_size or 1} ranks",
-            fix="The global batch is the batch size per rank times the number of ranks.",
-        )
-    _check_run(plan, start)
-    ranks = world_size or 1
-    grid = Grid(start, plan.length, global_batch // ranks, rank or 0, ranks, remainder)
-    own = number - first_step
-    end = LONGEST + 1 - global_batch if grid.end is None else grid.end
-    if own < 0 or start + own * global_batch >= end:
-        every = Grid(start, plan.length, global_batch, 0, 1, remainder)
-        last = "" if every.steps is None else f" to {first_step + every.steps - 1:,}" if every.steps else " to none"
-        raise NotFound(
-            f"there is no step {number:,}: with {global_batch:,} samples a step the run has steps {first_step:,}{last}",
-            kind="no-such-step",
-        )
-    return grid, own
 
 
 def entries(plan: Plan, positions: npt.ArrayLike, located: Located | None = None) -> list[Entry]:
@@ -418,8 +320,8 @@ def _steps_of(
         return [None if position < start else first_step + (position - start) // global_batch for position in positions]
     if world_size is None or not positions:
         return [None] * len(positions)
-    _check_run(plan, start)
-    cuts = Cuts(plan, _budget_grid(plan, 0, world_size, start, "ragged", None))
+    check_run(plan, start)
+    cuts = Cuts(plan, budget_grid(plan, 0, world_size, start, "ragged", None))
     ends = cuts.ends(start, max(positions))
     steps = np.searchsorted(ends, np.array(positions, np.int64), side="right").tolist()
     return [None if position < start else first_step + step for position, step in zip(positions, steps, strict=True)]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
@@ -16,15 +16,18 @@ from feedmill.notebooks import Showable
 from feedmill.planning import bounds
 from feedmill.planning.columns import read_batch
 from feedmill.planning.inverse import positions_of
-from feedmill.planning.nodes import Blend, Concat, Leaf, Located, Node, Repeat, Skip, shuffled
-from feedmill.planning.nodes.base import LONGEST, Junction
-from feedmill.planning.permutation import ORDER_VERSION, derive
+from feedmill.planning.nodes import Located, Node, Skip
+from feedmill.planning.nodes.base import LONGEST
+from feedmill.planning.nodes.tree import leaves_of, tree_of
+from feedmill.planning.over import ShuffleKind, tree_over
+from feedmill.planning.permutation import ORDER_VERSION
+from feedmill.planning.positions import budget, inside, position_of
 from feedmill.planning.report import Report, draws, report
 from feedmill.planning.resuming.changes import explain, fingerprint_of, ways
 from feedmill.planning.resuming.resume import Allowed, bookmark, reopened
 from feedmill.planning.skip_ranges import Gaps
 from feedmill.planning.tokens import Tokens
-from feedmill.planning.tree import Tree, render
+from feedmill.planning.tree import render
 
 if TYPE_CHECKING:
     import feedmill
@@ -67,7 +70,7 @@ class Plan(Showable):
                 kind="bad-plan",
                 fix="Give each source one leaf and a unique name.",
             )
-        for leaf in _leaves(node):
+        for leaf in leaves_of(node):
             if leaf.length != len(sources[leaf.number]):
                 raise ConfigError(
                     f"the plan expects {leaf.length:,} samples, the dataset has {len(sources[leaf.number]):,}",
@@ -107,7 +110,7 @@ class Plan(Showable):
         datasets: Dataset | str | os.PathLike[str] | Sequence[Dataset | str | os.PathLike[str]],
         weights: Sequence[Any] | None = None,
         *,
-        shuffle: Literal["none", "global", "block", "shards"] = "block",
+        shuffle: ShuffleKind = "block",
         seed: int = 0,
         epochs: int | float | str | None = None,
     ) -> Plan:
@@ -124,27 +127,7 @@ class Plan(Showable):
         Raises:
             ConfigError: the datasets are empty, weights are invalid, or both `epochs` and `weights` are given.
         """
-        from feedmill.samples.open import open as open_dataset
-
-        given = list(datasets) if isinstance(datasets, Sequence) and not isinstance(datasets, str) else [datasets]
-        several = [open_dataset(one) if isinstance(one, str | os.PathLike) else one for one in given]
-        names = unique_names([dataset.url.rstrip("/").rpartition("/")[2] for dataset in several])
-        leaves = [_leaf(number, dataset) for number, dataset in enumerate(several)]
-        if weights is None:
-            together = leaves[0] if len(leaves) == 1 else Concat(leaves)
-            order = shuffled(together, shuffle, derive(seed, "shuffle", *names), sources=several)
-            return cls(Repeat(order, epochs), several, names, seed)
-        if epochs is not None:
-            raise ConfigError(
-                "a blend has no epochs: its sources end at different times",
-                kind="bad-epochs",
-                fix="Omit 'epochs', and stop after the number of samples you need.",
-            )
-        streams = [
-            Repeat(shuffled(leaf, shuffle, derive(seed, "shuffle", name), sources=several))
-            for leaf, name in zip(leaves, names, strict=True)
-        ]
-        return cls(Blend(streams, weights), several, names, seed)
+        return cls(*tree_over(datasets, weights, shuffle, seed, epochs), seed)
 
     def locate(self, positions: npt.ArrayLike) -> Located:
         """Return source, sample number and epoch of each position: int32[n], int64[n], int64[n].
@@ -314,15 +297,7 @@ class Plan(Showable):
         Raises:
             NotFound: it lies outside the plan. The end, one after the last position, is allowed.
         """
-        skipped = 0 if self.skip is None else self.skip.skipped(unskipped)
-        end = None if self.length is None else self.length + (0 if self.skip is None else self.skip.count)
-        if unskipped < 0 or (end is not None and unskipped > end):
-            raise NotFound(
-                f"there is no unskipped position {unskipped:,}: the plan has {'no end' if end is None else f'{end:,}'}",
-                kind="no-such-position",
-                fix="Give a position that 'feedmill trace' shows under 'unskipped'.",
-            )
-        return unskipped - skipped
+        return position_of(unskipped, self.skip, self.length)
 
     def skipping(self, ranges: Iterable[tuple[int, int]], text: str = "") -> Plan:
         """Return this plan without the given ranges ``(first, stop)`` of positions; later positions move up.
@@ -377,53 +352,18 @@ class Plan(Showable):
 
     def __str__(self) -> str:
         size = "endless" if self.length is None else f"{self.length:,} samples"
-        return render((f"plan, {size}, seed {self.seed}", [self._tree(self.node)]))
+        return render((f"plan, {size}, seed {self.seed}", [tree_of(self.node, self.names)]))
 
     def __repr__(self) -> str:
         size = "endless" if self.length is None else self.length
         return f"<Plan: {size}, {len(self.sources)} sources, {self.fingerprint}>"
 
-    def _tree(self, node: Node) -> Tree:
-        """Return one line per source or junction, which includes the nodes that rearrange it."""
-        words = []
-        while not isinstance(node, Leaf | Junction):
-            words.append(node.describe())
-            node = node.children[0]
-        if isinstance(node, Leaf):
-            return ", ".join([f"{self.names[node.number]}: {node.describe()}", *reversed(words)]), []
-        return ", ".join([node.describe(), *reversed(words)]), [self._tree(child) for child in node.children]
-
     def _checked(self, positions: npt.ArrayLike) -> IntArray:
-        given = np.asarray(positions)
-        if given.size and (given.dtype.kind not in "iu" or given.ndim != 1):
-            raise ConfigError(
-                f"positions must be a 1-D integer array, not {given.dtype} of shape {given.shape}", kind="bad-position"
-            )
-        row = given.astype(np.int64).reshape(-1)
-        if len(row):
-            low, high = int(given.min()), int(given.max())
-            end = self.length
-            if end is None:
-                end = LONGEST - (self.skip.count if self.skip else 0)
-            if low < 0 or high >= end:
-                raise NotFound(
-                    f"there is no position {low if low < 0 else high} (the plan has {end:,})",
-                    kind="no-such-position",
-                    fix="Positions count from 0; 'samples' or 'epochs' in the recipe set where they end.",
-                )
-        return row
+        end = self.length
+        return inside(positions, LONGEST - (self.skip.count if self.skip else 0) if end is None else end)
 
     def _budget(self, samples: int | None) -> int | None:
-        if samples is None:
-            return self.length
-        most = LONGEST if self.length is None else self.length
-        if not 0 <= samples <= most:
-            raise ConfigError(
-                f"{samples:,} samples are requested, the plan has {most:,}",
-                kind="bad-budget",
-                fix="Request fewer, or raise 'samples', 'epochs' or 'max_repeats' in the recipe.",
-            )
-        return samples
+        return budget(samples, self.length)
 
     def source(self, source: int | str) -> Dataset:
         """Return a source's dataset by number or name.
@@ -453,37 +393,6 @@ def _planned_again(again: Callable[[], Plan], fingerprint: str) -> Plan:
     return plan
 
 
-def unique_names(wanted: Sequence[str]) -> list[str]:
-    """Return the names, with ``-2``, ``-3``, ... appended to duplicates.
-
-    >>> unique_names(["docs", "code", "docs"])
-    ['docs', 'code', 'docs-2']
-    """
-    taken: dict[str, int] = {}  # name -> the last suffix that was tried
-    names = []
-    for name in wanted:
-        name = free = name or "source"
-        while free in taken:
-            taken[name] += 1
-            free = f"{name}-{taken[name]}"
-        taken[free] = 1
-        names.append(free)
-    return names
-
-
 def _runs(order: IntArray, source: npt.NDArray[np.int32]) -> list[IntArray]:
     """Return the rows grouped by source."""
     return np.split(order, np.flatnonzero(np.diff(source[order])) + 1) if len(order) else []
-
-
-def _leaf(number: int, dataset: Dataset) -> Leaf:
-    if not len(dataset):
-        raise ConfigError("the dataset has no samples", file=dataset.url, kind="empty-source", fix="Remove it.")
-    return Leaf(number, len(dataset))
-
-
-def _leaves(node: Node) -> Iterator[Leaf]:
-    if isinstance(node, Leaf):
-        yield node
-    for child in node.children:
-        yield from _leaves(child)

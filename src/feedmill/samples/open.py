@@ -13,7 +13,7 @@ from feedmill.formats import yamls
 from feedmill.formats.base import Dataset
 from feedmill.formats.energon import ENERGON
 from feedmill.formats.energon.database import META
-from feedmill.formats.energon.prepared import meta_file
+from feedmill.formats.energon.splits import meta_file
 from feedmill.formats.format import Found
 from feedmill.formats.sample import Decode
 from feedmill.formats.sniff import open_found, open_together, sniff

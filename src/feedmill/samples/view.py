@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from feedmill.errors import ConfigError, DataError, did_you_mean
-from feedmill.formats.base import View
 from feedmill.formats.batches import Fields
+from feedmill.formats.opened import View
 from feedmill.formats.sample import Decode, Sample, Source, locate, reraise, split_name, with_names
 from feedmill.formats.yamls import Document
 from feedmill.samples.fieldmap import FieldMap

@@ -20,15 +20,15 @@ import time
 import weakref
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from feedmill.errors import FeedmillError, NotFound, StorageError
 from feedmill.storage.base import Entry, Store, bad_range, changed, refuse_nul, too_short
 from feedmill.storage.descriptors import OpenFile, State, forget, open_regular, opened, refuse_special
+from feedmill.storage.local_listing import entry_of, walk
 from feedmill.storage.locks import FileLock
 from feedmill.storage.os_errors import is_about, is_disk_error, storage_error
 from feedmill.storage.staging import (
-    TEMPORARY_SUFFIX,
     make_folder,
     open_in_place,
     refuse_links,
@@ -38,27 +38,12 @@ from feedmill.storage.staging import (
     sync,
     tries,
 )
-from feedmill.storage.writeback import WriteBehind
+from feedmill.storage.writeback import NamedWriteBehind
 
 _MAX_OPENED = 4096
 """With more opened paths than this, a store forgets those whose descriptors are closed."""
 _PATIENCE = 3.0
 """Seconds to wait for a lock whose holder may be about to exit."""
-
-
-class _Written(WriteBehind):
-    """A raw file for writing, whose errors have the final name instead of the temporary one."""
-
-    def __init__(self, temporary: Path, final: str) -> None:
-        super().__init__(temporary, "w")
-        self._final = final
-
-    def write(self, data: Any) -> int:
-        """Write bytes. Raises `StorageError`."""
-        try:
-            return super().write(data)
-        except OSError as error:
-            raise storage_error(error, self._final) from None
 
 
 class LocalStore(Store):
@@ -126,7 +111,7 @@ class LocalStore(Store):
             what = "this is a file, a folder was expected" if os.path.exists(top) else "there is no such folder"
             raise NotFound(what, file=top, fix="Check the path.")
         try:
-            entries = list(_walk(top, folder + "/" if folder else "", tuple(suffixes), hidden))
+            entries = list(walk(top, folder + "/" if folder else "", tuple(suffixes), hidden))
         except OSError as error:
             raise storage_error(error, error.filename or top) from None
         entries.sort(key=lambda entry: entry.path)
@@ -150,7 +135,7 @@ class LocalStore(Store):
             raise storage_error(error, full) from None
         if self._pins is not None:
             self._pins.setdefault(path, State.of(status))
-        return _entry(path, status)
+        return entry_of(path, status)
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
         if length is not None:
@@ -320,7 +305,7 @@ class LocalStore(Store):
     @contextlib.contextmanager
     def write(self, path: str) -> Iterator[BinaryIO]:
         full = self._full(path)
-        with self.build(path) as temporary, io.BufferedWriter(_Written(temporary, full)) as f:
+        with self.build(path) as temporary, io.BufferedWriter(NamedWriteBehind(temporary, full)) as f:
             yield f
 
     def rename(self, source: LocalStore, path: str, target: str) -> None:
@@ -409,56 +394,3 @@ def replace(temporary: str, final: str) -> None:
         os.replace(temporary, final)
     finally:
         forget(final)
-
-
-def _walk(top: str, relative: str, suffixes: tuple[str, ...], hidden: bool) -> Iterator[Entry]:
-    """Yield every file below `top`, those of hidden folders only on request.
-
-    Links to folders are followed, unless they lead to a folder above them.
-    """
-    status = os.stat(top)
-    todo = [(top, relative, frozenset([(status.st_dev, status.st_ino)]))]
-    while todo:
-        folder, relative, parents = todo.pop()
-        with os.scandir(folder) as items:
-            for item in items:
-                name = item.name
-                if _is_folder(item):
-                    status = item.stat()
-                    identity = (status.st_dev, status.st_ino)
-                    if (hidden or not name.startswith(".")) and identity not in parents:
-                        todo.append((item.path, f"{relative}{name}/", parents | {identity}))
-                elif not name.endswith(TEMPORARY_SUFFIX) and (not suffixes or name.endswith(suffixes)):
-                    entry = _listed(item, relative + name)
-                    if entry is not None:
-                        yield entry
-
-
-def _is_folder(item: os.DirEntry[str]) -> bool:
-    try:
-        return item.is_dir()
-    except OSError as error:  # a link to itself is no folder; `_listed` reports it if its suffix is listed
-        if error.errno != errno.ELOOP:
-            raise
-        return False
-
-
-def _listed(item: os.DirEntry[str], path: str) -> Entry | None:
-    """Return the entry of a regular file; None for sockets, pipes, and files deleted since the folder was read."""
-    try:
-        if item.is_file():
-            return _entry(path, item.stat())
-    except FileNotFoundError:
-        return None
-    if item.is_symlink() and not os.path.exists(item.path):
-        raise NotFound(
-            f"the target of this link does not exist ({os.readlink(item.path)})",
-            file=item.path,
-            kind="dangling-link",
-            fix="Restore its target, or remove the link.",
-        )
-    return None
-
-
-def _entry(path: str, status: os.stat_result) -> Entry:
-    return Entry(path, status.st_size, f"{status.st_mtime_ns:x}-{status.st_size:x}")

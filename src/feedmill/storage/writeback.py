@@ -11,7 +11,10 @@ import ctypes
 import io
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from typing import Any
+
+from feedmill.storage.os_errors import storage_error
 
 STEP = 32 << 20
 """Number of bytes after which write-back is started."""
@@ -31,6 +34,21 @@ class WriteBehind(io.FileIO):
             _start(self.fileno(), self._begun, self._waiting)
             self._begun, self._waiting = self._begun + self._waiting, 0
         return count
+
+
+class NamedWriteBehind(WriteBehind):
+    """A raw file for writing, whose errors have the final name instead of the temporary one."""
+
+    def __init__(self, temporary: Path, final: str) -> None:
+        super().__init__(temporary, "w")
+        self._final = final
+
+    def write(self, data: Any) -> int:
+        """Write bytes. Raises `StorageError`."""
+        try:
+            return super().write(data)
+        except OSError as error:
+            raise storage_error(error, self._final) from None
 
 
 def _start(descriptor: int, offset: int, size: int) -> None:

@@ -41,14 +41,17 @@ class DealtReport:
 
     @property
     def documents(self) -> int:
+        """Number of documents of all tasks."""
         return sum(task.documents for task in self.tasks)
 
     @property
     def tokens(self) -> int:
+        """Number of tokens of all tasks."""
         return sum(task.tokens for task in self.tasks)
 
     @property
     def skipped(self) -> int:
+        """Number of skipped documents of all tasks."""
         return sum(task.skipped for task in self.tasks)
 
     def as_dict(self) -> dict[str, Any]:

@@ -137,7 +137,7 @@ def _declared(folder: Path, kind: str, ids: dict[str, int]) -> str | None:
     return None
 
 
-class Fastokens:
+class Fastokens(TokenizerEngine):
     """Engine `fastokens`, limited to one thread; see `feedmill.tokens.preload`."""
 
     def __init__(self, path: Path, text: bytes | None = None) -> None:
@@ -161,7 +161,7 @@ class Fastokens:
         return text
 
 
-class HuggingFace:
+class HuggingFace(TokenizerEngine):
     """Engine Hugging Face `tokenizers`, the reference."""
 
     def __init__(self, path: Path, text: bytes | None = None) -> None:
@@ -237,7 +237,7 @@ def _reaches(chars: tuple[int, int] | None, start: int, stop: int) -> bool:
     return chars is not None and chars[0] < stop and chars[1] > start
 
 
-class SentencePiece:
+class SentencePiece(TokenizerEngine):
     """Engine for SentencePiece models. They have no template, and control symbols in a text are plain text."""
 
     def __init__(self, path: Path) -> None:

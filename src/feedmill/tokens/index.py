@@ -72,21 +72,9 @@ def index(
     path = os.fspath(path)
     output = None if output is None else os.fspath(output)
     skip_bad = skips(on_error_policy(on_error))
-    folder, name = split_url(path)
-    store = open_store(folder)
+    _, name = split_url(path)
     if name.endswith(".pbin"):
-        from feedmill.formats.tokens.bounds import bounds_path
-        from feedmill.formats.tokens.pbin import documents_of, write_bounds
-
-        if output is not None:
-            raise ConfigError("bounds are always written next to their file", file=output, fix="Omit --output.")
-        bounds = bounds_path(name)
-        if active() is not None:
-            return _planned(store, name, bounds, "bounds", documents_of(store, name))
-        with alone(store, bounds) as work:
-            where = Where("indexing", key_of(store.locate(name), store.stat(name).version), work)
-            (entries,) = run(partial(write_bounds, store), [name], where=where)
-        return IndexReport(path, store.locate(bounds), "bounds", entries)
+        return _index_pbin(path, output)
     if eos is not None or name.endswith((".bin", ".npy")):
         return _index_flat(path, output, eos, token_size, vocab_size, overwrite)
     if not name.endswith(".jsonl") and output is None:
@@ -97,9 +85,36 @@ def index(
             fix="For lines of JSON in a file of another name, say where the index goes (--output); for tar shards and"
             " Energon's .jsonl.idx there is 'feedmill prepare'.",
         )
+    return _index_lines(path, output, skip_bad=skip_bad, workers=workers, overwrite=overwrite, progress=progress)
+
+
+def _index_pbin(path: str, output: str | None) -> IndexReport:
+    """Write the bounds of documents of a ``.pbin``; always, as they are the same at any time."""
+    from feedmill.formats.tokens.bounds import bounds_path
+    from feedmill.formats.tokens.pbin import documents_of, write_bounds
+
+    folder, name = split_url(path)
+    store = open_store(folder)
+    if output is not None:
+        raise ConfigError("bounds are always written next to their file", file=output, fix="Omit --output.")
+    bounds = bounds_path(name)
+    if active() is not None:
+        return _planned(store, name, bounds, "bounds", documents_of(store, name))
+    with alone(store, bounds) as work:
+        where = Where("indexing", key_of(store.locate(name), store.stat(name).version), work)
+        (entries,) = run(partial(write_bounds, store), [name], where=where)
+    return IndexReport(path, store.locate(bounds), "bounds", entries)
+
+
+def _index_lines(
+    path: str, output: str | None, *, skip_bad: bool, workers: int | None, overwrite: bool, progress: bool | None
+) -> IndexReport:
+    """Write the raw index of a file of JSON lines. Raises as `index`."""
     from feedmill.formats.tokens.pickled import write_pairs
     from feedmill.formats.tokens.raw_index import index_lines, raw_index_path
 
+    folder, name = split_url(path)
+    store = open_store(folder)
     target = output or store.locate(raw_index_path(name))
     out_folder, out_name = split_url(target)
     out_store = open_store(out_folder)

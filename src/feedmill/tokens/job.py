@@ -118,16 +118,19 @@ class JobOutput(Protocol):
     in_units: bool
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Path of the output in `store`."""
 
     def planned(self) -> Iterator[tuple[Store, str]]:
         """Yield store and path of each file to write, for a dry run; see `feedmill.jobs.dry_run.PlannedFile`."""
 
     @property
-    def files(self) -> Sequence[DocumentFile]: ...
+    def files(self) -> Sequence[DocumentFile]:
+        """The input files, in order."""
 
     @property
-    def report(self) -> Counts: ...
+    def report(self) -> Counts:
+        """Counts of the job, which grow as units finish."""
 
     def identity(self) -> Iterable[str]:
         """The values that determine the output, in addition to the `EncodeSpec`."""

@@ -62,10 +62,12 @@ class Report(JobReport):
 
     @property
     def documents(self) -> int:
+        """Number of documents of all outputs."""
         return sum(done.documents for done in self.outputs)
 
     @property
     def tokens(self) -> int:
+        """Number of tokens of all outputs."""
         return sum(done.tokens for done in self.outputs)
 
     def as_dict(self) -> dict[str, Any]:

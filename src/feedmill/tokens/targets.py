@@ -17,12 +17,14 @@ from feedmill.kernels.bounds import bounds_of
 from feedmill.storage import open_store, split_url
 from feedmill.tokens.corpus import Corpus, format_of
 from feedmill.tokens.orders import Numbers
-from feedmill.tokens.outputs import FORMATS, LINES, main_file, token_format
+from feedmill.tokens.outputs import FORMATS, LINES, Output, main_file, token_format
 
 logger = logging.getLogger("feedmill")
 
 LARGE_FILE = 8 * 10**9
 """Bytes of one output file from which an engine is of little use: a machine writes them in tens of seconds at best."""
+_BYTES_PER_TOKEN = 4
+"""Of text, about; for a warning."""
 _PART = re.compile(r"\{part(?::0?(\d+))?\}")
 
 Ends = tuple[Int64s, Int64s]
@@ -187,6 +189,13 @@ def warn_of_one_file(output: str, size: int) -> None:
             output,
             size / 1e9,
         )
+
+
+def warn_of_large_files(outputs: Sequence[Output], text: int) -> None:
+    """Warn of the outputs of about `text` bytes of documents, as `warn_of_one_file` does."""
+    for out in outputs:
+        if not out.sequence:
+            warn_of_one_file(out.url, text // _BYTES_PER_TOKEN * out.dtype.itemsize)
 
 
 def need_parts(target: str, why: str) -> None:

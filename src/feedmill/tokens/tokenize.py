@@ -24,7 +24,7 @@ from feedmill.tokens.job import Counts, EncodeJob, JobOptions
 from feedmill.tokens.numbered_files import NumberedFiles, numbered, refuse_part
 from feedmill.tokens.outputs import Output, plan_outputs
 from feedmill.tokens.sentences import Sentences
-from feedmill.tokens.targets import warn_of_one_file
+from feedmill.tokens.targets import warn_of_large_files
 from feedmill.tokens.template import TemplateSource
 from feedmill.tokens.token_files import TokenFiles
 from feedmill.tokens.tokenizer import Backend, Tokenizer, load_tokenizer
@@ -38,8 +38,6 @@ LossRule = Literal["mask", "datatrove"]
 ChatForm = Literal["auto", "messages", "sharegpt", "prompt", "preference"]
 ChatMask = Literal["auto", "generation", "turns", "last", "none"]
 AUTO = "auto"
-_BYTES_PER_TOKEN = 4
-"""Of text, about; for a warning."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,35 +253,60 @@ def tokenize_as(
 ) -> TokenizeReport:
     """Tokenize documents with all options of `TokenizeOptions`; see `tokenize`."""
     begin = time.perf_counter()
-    # Without a template no setting can contradict it.
-    source: TemplateSource = options.template_source if options.template else "file"
-    tokenizer = (
-        given
-        if isinstance(given, Tokenizer)
-        else load_tokenizer(given, options.backend, template_source=source, pattern=options.tokenizer_pattern)
-    )
+    tokenizer = _loaded(given, options)
     options = replace(options, eos=_eos(tokenizer, options.eos))
     ends = ((options.bos, "BOS"), (options.eos, "EOS"))
     bos, eos = (None if token is None else tokenizer.require(token, kind) for token, kind in ends)
     _check(options)
+    outputs = _planned(output, options, tokenizer, max(bos or 0, eos or 0))
+    spec = _spec(tokenizer, options, outputs, bos, eos)
+    report = _report_of(tokenizer, options, outputs)
+    found = _find(inputs, options.kind)
+    report.skipped_files, report.skipped_files_examples = len(found.skipped), found.skipped[:EXAMPLES]
+    if options.max_file_size is None:
+        warn_of_large_files(outputs, sum(file.size for file in found.files))
+    kind = TokenFiles if options.max_file_size is None else NumberedFiles
+    EncodeJob(kind(outputs, found.files, tokenizer, options, report), spec, tokenizer, options).run()
+    report.seconds = time.perf_counter() - begin
+    return report
+
+
+def _loaded(given: str | os.PathLike[str] | Tokenizer, options: TokenizeOptions) -> Tokenizer:
+    """Return the tokenizer, loaded as the options say unless the caller has done so."""
+    if isinstance(given, Tokenizer):
+        return given
+    # Without a template no setting can contradict it.
+    source: TemplateSource = options.template_source if options.template else "file"
+    return load_tokenizer(given, options.backend, template_source=source, pattern=options.tokenizer_pattern)
+
+
+def _planned(
+    output: str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]],
+    options: TokenizeOptions,
+    tokenizer: Tokenizer,
+    largest: int,
+) -> list[Output]:
+    """Return the outputs, numbered if files have a maximum size. `largest` is the larger id of BOS and EOS."""
     outputs = plan_outputs(
         output,
         options.formats,
         vocab_size=tokenizer.vocab_size,
         base_vocab_size=tokenizer.base_vocab_size,
-        largest=max(bos or 0, eos or 0),
+        largest=largest,
         token_size=options.token_size,
         seq_len=options.seq_len,
         shard=options.shard_sequences,
     )
-    kind: type[TokenFiles] = TokenFiles
-    if options.max_file_size is None:
-        refuse_part(outputs)
-    else:
-        outputs, kind = numbered(outputs, options.max_file_size), NumberedFiles
-    spec = _spec(tokenizer, options, outputs, bos, eos)
+    if options.max_file_size is not None:
+        return numbered(outputs, options.max_file_size)
+    refuse_part(outputs)
+    return outputs
+
+
+def _report_of(tokenizer: Tokenizer, options: TokenizeOptions, outputs: Sequence[Output]) -> TokenizeReport:
+    """Return the report of a run that begins: what decides the ids, and where they go."""
     around = tokenizer.around if options.template else None
-    report = TokenizeReport(
+    return TokenizeReport(
         {out.format: out.url for out in outputs},
         bos=options.bos,
         eos=options.eos,
@@ -295,16 +318,6 @@ def tokenize_as(
         switched_off=tokenizer.switched_off,
         token_bytes={out.format: out.dtype.itemsize for out in outputs if not out.sequence},
     )
-    found = _find(inputs, options.kind)
-    report.skipped_files, report.skipped_files_examples = len(found.skipped), found.skipped[:EXAMPLES]
-    if options.max_file_size is None:
-        text = sum(file.size for file in found.files)
-        for out in outputs:
-            if not out.sequence:
-                warn_of_one_file(out.url, text // _BYTES_PER_TOKEN * out.dtype.itemsize)
-    EncodeJob(kind(outputs, found.files, tokenizer, options, report), spec, tokenizer, options).run()
-    report.seconds = time.perf_counter() - begin
-    return report
 
 
 def _spec(

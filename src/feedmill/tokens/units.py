@@ -48,7 +48,7 @@ class Units(Protocol):
         """Return the file, and the document in it, of each span; None if a file has no index of documents."""
 
 
-class Documents:
+class Documents(Units):
     """Units that are the documents of a corpus, with one span each."""
 
     def __init__(self, corpus: Corpus) -> None:
@@ -93,7 +93,7 @@ class Documents:
         return Spans(shard.astype(np.int64), start, stop - start)
 
 
-class Chunks:
+class Chunks(Units):
     """Units that are chunks of a fixed number of tokens.
 
     Args:

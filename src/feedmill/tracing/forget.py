@@ -24,8 +24,9 @@ from feedmill.documents.lineage.chain import Lineages
 from feedmill.documents.rows import load
 from feedmill.errors import ConfigError, FeedmillError
 from feedmill.notebooks import Showable
+from feedmill.planning.names import unique_names
 from feedmill.planning.overview import bound_plan
-from feedmill.planning.plan import Plan, unique_names
+from feedmill.planning.plan import Plan
 from feedmill.samples.open import open as open_dataset
 from feedmill.storage import LocalStore, is_local_folder, open_store, paths_of
 from feedmill.tracing.document import LISTED, Document, Documents, sightings

@@ -105,11 +105,7 @@ def trace(
         raise ConfigError(what, fix="Give exactly one of them.")
     plan, path = bound_plan(recipe)
     by_budget = global_batch is None and plan.dealing is not None and plan.dealing.budget is not None
-    if step is not None and global_batch is None and not (by_budget and world is not None):
-        fix = "Give the number of ranks: --world." if by_budget else "Give the samples per step over all ranks."
-        raise ConfigError("steps by budget require --world" if by_budget else "steps require --global-batch", fix=fix)
-    if steps is not None and global_batch is None:
-        raise ConfigError("--steps requires --global-batch", fix="Give both, or --samples.")
+    _check_batches(step, steps, global_batch, world, by_budget=by_budget)
     start = (_position(None if from_state is None else Path(from_state), plan, allow), first_step)
     if step is not None:
         facts, shown = _samples_of_step(plan, step, global_batch, rank, world, start, show)
@@ -131,6 +127,17 @@ def trace(
     if origins:
         _add_origins(plan, [(row, row["source"], row["index"]) for row in facts["found"]], show)
     return TraceReport(plan, {"recipe": path, **facts}, shown)
+
+
+def _check_batches(
+    step: int | None, steps: int | None, global_batch: int | None, world: int | None, *, by_budget: bool
+) -> None:
+    """Raise `ConfigError` if steps are counted without what determines their samples."""
+    if step is not None and global_batch is None and not (by_budget and world is not None):
+        fix = "Give the number of ranks: --world." if by_budget else "Give the samples per step over all ranks."
+        raise ConfigError("steps by budget require --world" if by_budget else "steps require --global-batch", fix=fix)
+    if steps is not None and global_batch is None:
+        raise ConfigError("--steps requires --global-batch", fix="Give both, or --samples.")
 
 
 def _add_origins(plan: Plan, rows: list[tuple[dict[str, Any], str, int]], show: bool) -> None:

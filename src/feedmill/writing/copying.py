@@ -15,7 +15,7 @@ from feedmill.documents.lineage.sidecar import Origins
 from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats.base import Dataset
 from feedmill.formats.energon import ENERGON
-from feedmill.formats.energon import prepared as energon
+from feedmill.formats.energon.splits import read_splits
 from feedmill.formats.jsonl.dataset import JsonlDataset
 from feedmill.formats.offsets import Int64s
 from feedmill.formats.sample import Sample
@@ -120,7 +120,7 @@ def _of_shards(dataset: TarDataset) -> list[tuple[str, ...]]:
     """Return the names of the splits of each shard."""
     splits = None
     if sniff(dataset.url).format is ENERGON:
-        splits = energon.read_splits(dataset.store)
+        splits = read_splits(dataset.store)
     if splits is None:
         return [("train",)] * len(dataset.table.shards)
     found: dict[str, list[str]] = {}

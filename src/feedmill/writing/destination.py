@@ -17,6 +17,7 @@ from feedmill.formats.energon import members as energon_members
 from feedmill.formats.energon import prepared as energon
 from feedmill.formats.energon import write as energon_write
 from feedmill.formats.energon.prepared import idx_name
+from feedmill.formats.energon.splits import Splits, read_splits
 from feedmill.jobs.dry_run import active
 from feedmill.jobs.work import tidy
 from feedmill.samples.description import declared_map, unreadable
@@ -198,7 +199,7 @@ class Destination:
             self._refuse_unreadable(shards)
         paths = [shard.path for shard in shards]
         base = [shard.path for shard in self.base]
-        present = _present_splits(self.home, base) if self.append else energon.Splits()
+        present = _present_splits(self.home, base) if self.append else Splits()
         if splits is None:
             splits = {self.split or next(iter(present.parts), "train"): paths}
         parts, exclude = _joined(present, splits)
@@ -241,14 +242,14 @@ def _foreign(url: str, path: str, fix: str) -> ConfigError:
     )
 
 
-def _present_splits(store: Store, base: Sequence[str]) -> energon.Splits:
+def _present_splits(store: Store, base: Sequence[str]) -> Splits:
     """Return the splits of the dataset. Without a split file, all its shards count as ``train``: once a split file
     lists the new shards only, the old ones would be skipped.
     """
-    return energon.read_splits(store) or energon.Splits({"train": list(base)})
+    return read_splits(store) or Splits({"train": list(base)})
 
 
-def _joined(present: energon.Splits, joins: Mapping[str, Sequence[str]]) -> tuple[dict[str, list[str]], list[str]]:
+def _joined(present: Splits, joins: Mapping[str, Sequence[str]]) -> tuple[dict[str, list[str]], list[str]]:
     """Return the splits and exclusions after the shards of `joins` have joined their splits."""
     new = {shard for names in joins.values() for shard in names}
     parts = {name: [s for s in names if s not in new] for name, names in present.parts.items()}

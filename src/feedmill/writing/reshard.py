@@ -10,7 +10,7 @@ from contextlib import closing
 from feedmill.errors import ConfigError
 from feedmill.formats.base import Dataset
 from feedmill.formats.energon import ENERGON, database
-from feedmill.formats.energon import prepared as energon
+from feedmill.formats.energon.splits import Splits, read_splits
 from feedmill.formats.offsets import hash_words
 from feedmill.formats.sniff import sniff
 from feedmill.formats.tar.dataset import TarDataset
@@ -175,7 +175,7 @@ def _left_out(dataset: Dataset) -> list[str]:
     """Return warnings about excluded data of the source that was not written."""
     if not isinstance(dataset, TarDataset) or sniff(dataset.url).format is not ENERGON:
         return []
-    splits = energon.read_splits(dataset.store) or energon.Splits()
+    splits = read_splits(dataset.store) or Splits()
     out = []
     if splits.shards_out:
         out.append(f"{len(splits.shards_out)} shards excluded by the split file were skipped")

@@ -21,6 +21,7 @@ from feedmill.formats.energon import database, sidecar
 from feedmill.formats.energon import prepared as energon
 from feedmill.formats.energon import write as energon_write
 from feedmill.formats.energon.prepared import idx_name
+from feedmill.formats.energon.splits import read_splits
 from feedmill.formats.offsets import Int64s, hash_words
 from feedmill.jobs.dry_run import DryRun, JobReport, active
 from feedmill.jobs.progress import Progress
@@ -190,7 +191,7 @@ class Rewrite:
 
     def _splits(self, removed: Sequence[str], samples_out: set[str]) -> tuple[dict[str, list[str]] | None, list[str]]:
         """Return splits and exclusions without removed shards and samples; None if the split file does not change."""
-        present = energon.read_splits(self.store)
+        present = read_splits(self.store)
         if present is None:
             return None, []
         gone = set(removed)

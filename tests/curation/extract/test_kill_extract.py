@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from feedmill.storage.local import TEMPORARY_SUFFIX
+from feedmill.storage.staging import TEMPORARY_SUFFIX
 from helpers.web_archives import archive, pages
 
 pytest.importorskip("resiliparse")

@@ -15,11 +15,12 @@ from feedmill.compat.energon.base import LoaderOptions, SavableDataset
 from feedmill.compat.energon.failing import on_error, tolerance_of
 from feedmill.compat.energon.worker import WorkerConfig, without_effect
 from feedmill.errors import ConfigError
+from feedmill.jobs.pickling import portable
 from feedmill.loading.encoder import TaskEncoder
 from feedmill.loading.epochs import EpochLoader
+from feedmill.loading.fitted import Fitted, share
 from feedmill.loading.loader import Loader
-from feedmill.loading.portable import portable
-from feedmill.loading.typed import Fitted, TypedTaskEncoder, share
+from feedmill.loading.typed import TypedTaskEncoder
 from feedmill.loading.workers import Workers
 from feedmill.planning.dealing.grid import Grid, Remainder
 from feedmill.planning.nodes import Node

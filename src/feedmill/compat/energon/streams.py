@@ -29,7 +29,8 @@ Handler = Callable[..., None]
 class Stream(Resumable, Protocol):
     """A loader that can also begin again."""
 
-    def rewind(self) -> None: ...
+    def rewind(self) -> None:
+        """Begin the next loop at the first sample of the stream."""
 
 
 class Combined(ABC):

@@ -36,6 +36,7 @@ class DedupeTask:
 
     @property
     def fingerprint(self) -> str:
+        """Hash of what decides the attributes: the file, the compressions, and the options."""
         kinds = [self.input, self.output, _HASHES]
         return fingerprint(*self.file.identity, kinds, self.options.as_dict())
 

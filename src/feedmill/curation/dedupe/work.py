@@ -19,8 +19,8 @@ from feedmill.errors import NotFound, StorageError
 from feedmill.formats.arrays import Arrays, pack_arrays, unpack_arrays
 from feedmill.jobs.engine import is_shared
 from feedmill.jobs.threads import ordered_map
-from feedmill.jobs.unfinished import boot
 from feedmill.jobs.unit_files import stored, write_unit
+from feedmill.storage.boot import boot_id
 from feedmill.storage.os_errors import storage_error
 
 _AT_ONCE = 16
@@ -87,7 +87,7 @@ def of_each(function: Callable[[int], Result], count: int, folder: str) -> Itera
 
 def put(path: str) -> AbstractContextManager[BinaryIO]:
     """Open a file that is published as `path` when the block ends without an error. Raises `StorageError`."""
-    return write_unit(path, synced=is_shared() or not boot())
+    return write_unit(path, synced=is_shared() or not boot_id())
 
 
 def put_marker(path: str, value: Mapping[str, Any]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from feedmill.curation.documents import RowWithMetadata
-from feedmill.curation.extract.pages import Draft, Pieces
+from feedmill.curation.extract.pages import Draft, Form, Pieces
 from feedmill.curation.tag import attribute_row
 from feedmill.documents.warc.pages import Page, Wanted, read_pages
 from feedmill.documents.warc.records import Fault, Record
@@ -18,7 +18,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 @dataclass(frozen=True, slots=True)
-class DocumentForm:
+class DocumentForm(Form):
     """Documents with ``id``, ``text``, ``source``, ``created`` and ``metadata``.
 
     Attributes:

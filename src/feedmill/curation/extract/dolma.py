@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from feedmill.curation.documents import RowWithMetadata
-from feedmill.curation.extract.pages import Draft, Pieces
+from feedmill.curation.extract.pages import Draft, Form, Pieces
 from feedmill.documents.warc.pages import parsed
 from feedmill.documents.warc.records import INFO, Fault, Record
 from feedmill.errors import MissingExtra
@@ -33,7 +33,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 @dataclass(frozen=True, slots=True)
-class DolmaForm:
+class DolmaForm(Form):
     """Documents as Dolma writes them.
 
     Attributes:

@@ -127,36 +127,55 @@ def extract(
     )
     if only_tagged and not html_taggers:
         raise ConfigError("--only-tagged requires an HTML tagger", kind="bad-option", fix="Add --html-tagger NAME.")
-    largest = parse_size(max_page_size) or 0
-    if largest < 1:
-        raise ConfigError(f"the page size {max_page_size!r} is invalid", kind="bad-option", fix="Use 1 or more bytes.")
-    wanted = Wanted(tuple(status), tuple(kind.lower() for kind in mime), largest)
+    wanted = _wanted(status, mime, max_page_size)
     sets = tuple(choice.name for choice in (*settings.before, *settings.after))
     report = ExtractReport(folder, attributes=list(sets))
-    options |= {"source": source, "status": wanted.statuses, "mime": wanted.mimes, "largest": largest}
+    options |= {"source": source, "status": wanted.statuses, "mime": wanted.mimes, "largest": wanted.largest}
     options |= {"html": keep_html, "sets": sets}
-
-    def task(file: DocumentFile) -> ExtractTask:
-        below = f"{stem(file.path)}.jsonl.gz"
-        outputs = [Output(folder, part, below) for part in (DOCUMENTS, *(f"{ATTRIBUTES}/{name}" for name in sets))]
-        form = DocumentForm(file.path, source, wanted, keep_html, sets)
-        mine = {**options, "archive": file.path}
-        return ExtractTask(file, tuple(outputs), form, settings, KINDS, largest + _HEADERS, mine, overwrite)
-
-    patterns = paths_of(archives)
-    if not patterns:
-        raise ConfigError("no archive was given", kind="no-source", fix="Name WARC files, or folders of them.")
-    files = list[DocumentFile]()
-    for pattern in patterns:
-        found = find_archives(pattern, allow_missing=allow_empty)
-        report.missing += [] if found else [pattern]
-        files += found
-    run_tasks([task(file) for file in {file.url: file for file in files}.values()], report, workers, progress)
+    tasks = [
+        _task(file, folder, DocumentForm(file.path, source, wanted, keep_html, sets), settings, options, overwrite)
+        for file in _find(archives, report, allow_empty)
+    ]
+    run_tasks(tasks, report, workers, progress)
     if active() is not None:
         return report
     seen = report.documents + len(report.left_out)
     refuse_empty(report.documents, seen, "page", file=folder, skipped=report.left_out.counts, allow=allow_empty)
     return report
+
+
+def _wanted(status: Sequence[int], mime: Sequence[str], max_page_size: int | str) -> Wanted:
+    """Return which pages are read. Raises `ConfigError` for an invalid size."""
+    largest = parse_size(max_page_size) or 0
+    if largest < 1:
+        raise ConfigError(f"the page size {max_page_size!r} is invalid", kind="bad-option", fix="Use 1 or more bytes.")
+    return Wanted(tuple(status), tuple(kind.lower() for kind in mime), largest)
+
+
+def _find(
+    archives: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], report: ExtractReport, allow_missing: bool
+) -> list[DocumentFile]:
+    """Return each archive once, and report the patterns without any."""
+    patterns = paths_of(archives)
+    if not patterns:
+        raise ConfigError("no archive was given", kind="no-source", fix="Name WARC files, or folders of them.")
+    files = list[DocumentFile]()
+    for pattern in patterns:
+        found = find_archives(pattern, allow_missing=allow_missing)
+        report.missing += [] if found else [pattern]
+        files += found
+    return list({file.url: file for file in files}.values())
+
+
+def _task(
+    file: DocumentFile, folder: str, form: DocumentForm, settings: Settings, options: dict[str, Any], overwrite: bool
+) -> ExtractTask:
+    """Return the task of an archive: a file of documents, and one of each attribute set."""
+    below = f"{stem(file.path)}.jsonl.gz"
+    outputs = [Output(folder, part, below) for part in (DOCUMENTS, *(f"{ATTRIBUTES}/{name}" for name in form.sets))]
+    mine = {**options, "archive": file.path}
+    longest = form.wanted.largest + _HEADERS
+    return ExtractTask(file, tuple(outputs), form, settings, KINDS, longest, mine, overwrite)
 
 
 def settings_of(

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from feedmill.curation.documents import Batch
 from feedmill.curation.fasttexts import load_model
-from feedmill.curation.registry import register
+from feedmill.curation.registry import Tagger, register
 from feedmill.curation.spans import Spans
 from feedmill.errors import MissingExtra
 
@@ -19,7 +19,7 @@ MODEL = "lid.176.bin"
 Label = tuple[str, float]
 
 
-class Language:
+class Language(Tagger):
     """Base of the language taggers.
 
     Attributes:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from feedmill.curation.documents import Batch
-from feedmill.curation.registry import register
+from feedmill.curation.registry import Tagger, register
 from feedmill.curation.spans import Spans
 from feedmill.curation.taggers.lengths import per_word
 from feedmill.errors import MissingExtra
@@ -17,7 +17,7 @@ _NAME = "code_str.yml"
 
 
 @register("code_secrets_v1")
-class CodeSecrets:
+class CodeSecrets(Tagger):
     """Secrets of each kind that detect-secrets knows, and for the document their number per word, or -1 without words.
 
     Each secret is reported once, where its line first occurs. Nothing is verified with a service.

@@ -101,6 +101,7 @@ class _Starcoder:
         del bs4, pygments
 
     def ratios(self, text: str, language: str | None) -> tuple[float, float]:
+        """Return the share of comments, and of HTML the share that is shown. `language` None: unknown."""
         raise NotImplementedError
 
     def tag(self, batch: Batch) -> Spans:

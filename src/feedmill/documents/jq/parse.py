@@ -78,24 +78,28 @@ class Parser:
         return tree
 
     def pipe(self) -> Node:
+        """Parse ``a | b``; the lowest precedence, so it is also the rule of what stands in brackets."""
         if self.is_("def", "label", "import", "include"):
             self.fail(f"{self.value!r} is not supported")
         left = self.comma()
         return ("pipe", left, self.pipe()) if self.take("|") else left
 
     def comma(self) -> Node:
+        """Parse ``a, b``: the results of both, in order."""
         left = self.alternative()
         while self.take(","):
             left = ("comma", left, self.alternative())
         return left
 
     def alternative(self) -> Node:
+        """Parse ``a // b``, which associates to the right. Assignments of the same precedence are rejected."""
         left = self.binary(0)
         if self.is_(*_ASSIGNMENTS):
             self.fail("assignments are not supported")
         return ("alternative", left, self.alternative()) if self.take("//") else left
 
     def binary(self, level: int) -> Node:
+        """Parse the operators of a level of `_OPERATORS` and of all levels above it."""
         if level == len(_OPERATORS):
             return self.postfix()
         left = self.binary(level + 1)
@@ -108,6 +112,7 @@ class Parser:
         return left
 
     def postfix(self) -> Node:
+        """Parse a term and what follows it: fields, brackets, ``?`` and ``as``."""
         tree = self.term()
         while True:
             if self.kind == "field":
@@ -128,6 +133,7 @@ class Parser:
                 return tree
 
     def binding(self, source: Node) -> Node:
+        """Parse ``as $name | body``, behind the `source` of the values."""
         if self.kind != "variable":
             self.fail("only plain variables can be bound")
         name = self.value
@@ -136,6 +142,7 @@ class Parser:
         return ("as", source, name, self.pipe())
 
     def bracket(self, tree: Node) -> Node:
+        """Parse ``[]``, ``[index]`` or ``[low:high]``, behind the `tree` that it applies to."""
         self.expect("[")
         if self.take("]"):
             return ("each", tree)
@@ -149,6 +156,7 @@ class Parser:
         return ("index", tree, low)
 
     def term(self) -> Node:
+        """Parse a literal, a field, a variable, a call, or an expression in brackets."""
         kind, value = self.kind, self.value
         if kind == "number":
             self.advance()
@@ -179,6 +187,7 @@ class Parser:
         return ("string", [("pipe", part, call) if k % 2 else part for k, part in enumerate(tree[1])])
 
     def sign(self) -> Node:
+        """Parse a term that begins with a sign: ``-``, ``(``, ``[``, ``{``, ``..`` or ``.``."""
         if self.is_("-"):
             self.advance()
             return ("negative", self.postfix())
@@ -201,6 +210,7 @@ class Parser:
         self.fail(f"expected an expression, found {self.value or 'the end'!r}")
 
     def word(self) -> Node:
+        """Parse a constant, ``if``, ``try``, ``reduce``, ``foreach`` or a call with its arguments."""
         name = self.value
         self.advance()
         if name in ("true", "false", "null"):
@@ -223,6 +233,7 @@ class Parser:
         return ("call", name, arguments)
 
     def condition(self) -> Node:
+        """Parse an ``if`` or ``elif`` behind its keyword; without ``else``, the input is the result."""
         test = self.pipe()
         self.expect("then")
         then = self.pipe()
@@ -233,6 +244,7 @@ class Parser:
         return ("if", test, then, other)
 
     def fold(self, name: str) -> Node:
+        """Parse ``reduce`` or ``foreach``, whose name was consumed."""
         source = self.term()
         while self.kind == "field" or self.is_("[", "?"):
             if self.kind == "field":
@@ -255,6 +267,7 @@ class Parser:
         return (name, source, variable, parts)
 
     def object(self) -> Node:
+        """Parse the entries of an object behind its opening brace."""
         entries: list[tuple[Node, Node]] = []
         while not self.take("}"):
             if entries:
@@ -263,6 +276,7 @@ class Parser:
         return ("object", entries)
 
     def entry(self) -> tuple[Node, Node]:
+        """Parse the key and the value of an entry; a key alone stands for the field of that name."""
         kind, value = self.kind, self.value
         key: Node
         if kind == "variable":
@@ -305,6 +319,7 @@ class Parser:
                 self.at += 2 if character == "\\" else 1
 
     def plain(self, low: int, high: int) -> Node:
+        """Return the characters from `low` to `high` of the expression, plain text of a string, as a literal."""
         try:
             return ("literal", json.loads(f'"{self.text[low:high]}"', strict=False))
         except ValueError:

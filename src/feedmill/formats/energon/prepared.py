@@ -20,14 +20,11 @@ import sqlite3
 import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats import yamls
-from feedmill.formats.braces import expand
 from feedmill.formats.content import content_of_files
 from feedmill.formats.energon import members as energon_members
 from feedmill.formats.energon import sidecar
@@ -35,6 +32,7 @@ from feedmill.formats.energon.all_offsets import AllOffsets
 from feedmill.formats.energon.costs import media_costs
 from feedmill.formats.energon.database import INDEX, MAX_SAMPLES, META, bad_index, open_index
 from feedmill.formats.energon.members import Members
+from feedmill.formats.energon.splits import Splits, read_splits
 from feedmill.formats.format import Wanted
 from feedmill.formats.objects import invalid_file, read_object
 from feedmill.formats.offsets import Int64s, hash_words, load_offsets, maps_are_full
@@ -67,25 +65,6 @@ _PART = (  # of two parts with one name, the first
 )
 
 
-@dataclass(slots=True)
-class Splits:
-    """The content of a split file, patterns expanded.
-
-    Attributes:
-        parts: split name -> shard paths in order.
-        shards_out: shards excluded from every split.
-        samples_out: (shard, key) of excluded samples.
-    """
-
-    parts: dict[str, list[str]] = field(default_factory=dict)
-    shards_out: set[str] = field(default_factory=set)
-    samples_out: list[tuple[str, str]] = field(default_factory=list)
-
-    def shards(self, split: str) -> list[str]:
-        """Return the shards of one split, without excluded ones."""
-        return [shard for shard in self.parts[split] if shard not in self.shards_out]
-
-
 def idx_name(shard: str) -> str:
     """Return the name of a shard's offset file: its last suffix replaced by ``.tar.idx``."""
     folder, slash, name = shard.rpartition("/")
@@ -115,54 +94,6 @@ def read_info(store: Store) -> dict[str, int]:
         why = "'shard_counts' must map shard paths to numbers of samples"
         raise invalid_file(store, path, why, kind="bad-info", fix=_AGAIN)
     return counts
-
-
-def meta_file(store: Store, name: str) -> str:
-    """Return the path of a file in ``.nv-meta``. Raises `NotFound`, which names the existing files."""
-    path = f"{META}/{name}"
-    if not store.exists(path):
-        have = sorted(e.path.removeprefix(f"{META}/") for e in store.files(META, suffixes=(".yaml", ".yml", ".json")))
-        raise NotFound(
-            "there is no such file",
-            file=store.locate(path),
-            kind="no-such-config",
-            fix=f"The folder has: {', '.join(h for h in have if not h.startswith(('.', 'feedmill.'))) or 'none'}.",
-        )
-    return path
-
-
-def read_splits(store: Store, name: str | None = None) -> Splits | None:
-    """Read the split file `name` (default ``split.yaml``, else ``split.json``); None if there is none."""
-    if name is None:
-        name = next((n for n in ("split.yaml", "split.json") if store.exists(f"{META}/{n}")), None)
-        if name is None:
-            return None
-    path = meta_file(store, name)
-    where = store.locate(path)
-    content = yamls.read_config(store.read(path), where, last_counts=True).value  # as Energon, whose users append
-    if not isinstance(content, dict) or not isinstance(content.get("split_parts"), dict):
-        raise ConfigError("'split_parts' is missing", file=where, fix="Write a split file with 'feedmill prepare'.")
-    unknown = set(content) - {"split_parts", "exclude"}
-    if unknown:
-        raise ConfigError(f"unknown entry {sorted(unknown)[0]!r}: expected split_parts and exclude", file=where)
-    out = Splits()
-    for split, patterns in content["split_parts"].items():
-        out.parts[str(split)] = [shard for pattern in _strings(patterns, where) for shard in expand(pattern)]
-    for entry in (e for pattern in _strings(content.get("exclude"), where) for e in expand(pattern)):
-        shard, marker, key = entry.partition(".tar/")
-        if marker:
-            out.samples_out.append((f"{shard}.tar", key))
-        else:
-            out.shards_out.add(entry)
-    return out
-
-
-def _strings(value: Any, where: str) -> list[str]:
-    if value is None:
-        return []
-    if not isinstance(value, list):
-        raise ConfigError(f"expected a list of patterns, found {value!r}", file=where)
-    return [str(item) for item in value]
 
 
 class PreparedShards(ShardTable):
@@ -446,9 +377,7 @@ def open_prepared(store: Store, name: str, *, split: str | None = None, split_co
             kind="unknown-shard",
             fix="Correct the pattern, or run 'feedmill prepare' to index new shards.",
         )
-    description = {
-        "splits": {part: {"samples": counts[part], "shards": len(splits.shards(part))} for part in splits.parts}
-    }
+    described = {part: {"samples": counts[part], "shards": len(splits.shards(part))} for part in splits.parts}
     try:
         return TarDataset(
             store,
@@ -457,7 +386,7 @@ def open_prepared(store: Store, name: str, *, split: str | None = None, split_co
             split=split,
             exclude=splits.samples_out,
             splits=counts,
-            description=description,
+            description={"splits": described},
         )
     except ConfigError as error:
         if error.kind == "unknown-exclude":

@@ -165,9 +165,11 @@ class Machine:
         self.stack.append(called.make(*arguments))
 
     def put(self, number: int) -> None:
+        """Store the value on top of the stack under a number of the memo."""
         self.memo[number] = self.stack[-1]
 
     def set_items(self, items: list[Any]) -> None:
+        """Set keys and values, in turns, on the dict on top of the stack. Raises `TypeError` for other types."""
         target = self.stack[-1]
         if type(target) not in (dict, OrderedDict) or len(items) % 2:
             raise TypeError
@@ -175,12 +177,14 @@ class Machine:
             target[hashable(key)] = value
 
     def extend(self, items: list[Any]) -> None:
+        """Append to the list on top of the stack. Raises `TypeError` for other types."""
         target = self.stack[-1]
         if type(target) is not list:
             raise TypeError
         target.extend(items)
 
     def add(self, items: list[Any]) -> None:
+        """Add to the set on top of the stack. Raises `TypeError` for other types."""
         target = self.stack[-1]
         if type(target) is not set:
             raise TypeError

@@ -2,31 +2,34 @@
 
 A format provides the offset of the tokens of each file, their type and the bounds of its documents (`TokenShard`).
 `TokenDataset` implements the rest: documents by number, spans of documents in bulk, lengths without reading tokens.
-A format's writer is a `TokenWriter`.
+A format's writer is a `TokenWriter`, see `feedmill.formats.tokens.writing`.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import DataError, FeedmillError, NotFound
-from feedmill.formats.base import Dataset, Indices, Opened
+from feedmill.formats.base import Dataset, Indices
 from feedmill.formats.extents import Extents
+from feedmill.formats.inside import numbers_inside
 from feedmill.formats.offsets import hash_words, read_records
+from feedmill.formats.opened import Opened
 from feedmill.formats.sample import Sample, Source, no_such_key, number_of
 from feedmill.formats.tokens.shard import COUNTED as COUNTED
 from feedmill.formats.tokens.shard import Int64s as Int64s
 from feedmill.formats.tokens.shard import Tokens as Tokens
 from feedmill.formats.tokens.shard import TokenShard as TokenShard
+from feedmill.formats.tokens.writing import Form as Form
+from feedmill.formats.tokens.writing import TokenFormat as TokenFormat
+from feedmill.formats.tokens.writing import TokenWriter as TokenWriter
+from feedmill.formats.tokens.writing import VocabularySizes as VocabularySizes
 from feedmill.jobs.threads import ordered_map
 from feedmill.storage import Store
 
@@ -34,83 +37,6 @@ if TYPE_CHECKING:
     from feedmill.formats.tokens.gather import Gather
     from feedmill.formats.tokens.masks import Masks
     from feedmill.formats.tokens.shifted import FlatSpans
-
-
-@dataclass(frozen=True, slots=True)
-class Form:
-    """How documents are stored.
-
-    Attributes:
-        format: name of the format.
-        token_size: bytes per token.
-        tokenizer: a tokenizer's name, for formats that keep one.
-        loss: whether there is a loss mask.
-        sentences: whether a document has a sequence for each sentence: `TokenWriter.add` gets marks of their first
-            tokens instead of a loss mask. Only Megatron-LM's format can store them.
-    """
-
-    format: str
-    token_size: int
-    tokenizer: str | None = None
-    loss: bool = False
-    sentences: bool = False
-
-
-class VocabularySizes(NamedTuple):
-    """Sizes of a vocabulary, which determine the size of a token.
-
-    Attributes:
-        size, base: entries of the vocabulary, with and without added tokens.
-        largest: an id that must fit.
-    """
-
-    size: int
-    base: int
-    largest: int
-
-
-class TokenFormat(ABC):
-    """A token format as a target of writing, named by its `feedmill.formats.format.TargetFormat`."""
-
-    @abstractmethod
-    def dtype(self, sizes: VocabularySizes) -> np.dtype[Any]:
-        """Return the type of a token by the format's own rule."""
-
-    def sized(self, token_size: int) -> np.dtype[Any]:
-        """Return the type of a token of this many bytes."""
-        return np.dtype(f"<u{token_size}")
-
-    def largest(self, form: Form, tokens: int | Int64s, documents: int | Int64s) -> Any:  # noqa: ARG002
-        """Return the bytes of the largest file with these numbers of tokens and documents, or a little more.
-
-        It does not decrease with either number. Both are numbers, or int64[n] for an array of results.
-        """
-        return tokens * form.token_size
-
-    @abstractmethod
-    def open(self, store: Store, path: str, form: Form) -> AbstractContextManager[TokenWriter]:
-        """Open the writer of one file, which is published if the block ends without an error."""
-
-
-class TokenWriter(Protocol):
-    """Writer of one dataset of tokens, created by each format's ``write_...`` context manager.
-
-    Documents are added in order and in batches of any size. The files are published if the block ends without an error,
-    the file that identifies the format last.
-    """
-
-    def add(self, tokens: Tokens, lengths: Int64s, loss: npt.NDArray[np.bool_] | None = None) -> None:
-        """Append documents.
-
-        Args:
-            tokens: concatenated ids of all documents, of any integer type.
-            lengths: int64[n], tokens per document; they add up to ``len(tokens)``.
-            loss: bool[len(tokens)], False for tokens that do not contribute to the loss; only if the writer was opened
-                for a mask. None: all tokens contribute.
-
-        Raises:
-            DataError: an id does not fit the file's token size.
-        """
 
 
 class TokenDataset(Dataset):
@@ -199,10 +125,7 @@ class TokenDataset(Dataset):
 
     def places(self, indices: Indices) -> tuple[Int64s, Int64s]:
         """Return shard number and document number in it, int64[n] both. Raises IndexError."""
-        wanted = np.asarray(indices, np.int64)
-        if len(wanted) and (wanted.min() < 0 or wanted.max() >= len(self)):
-            bad = int(wanted[(wanted < 0) | (wanted >= len(self))][0])
-            raise IndexError(f"{self.url}: document {bad} of {len(self)}")
+        wanted = numbers_inside(indices, len(self), self.url, "document")
         shard = np.searchsorted(self._ends, wanted, side="right").astype(np.int64)
         return shard, wanted - (self._starts[shard] if len(wanted) else 0)
 
@@ -426,26 +349,8 @@ class TokenDataset(Dataset):
 
     def verify(self) -> Sequence[FeedmillError]:
         """Read the offsets of all documents, if there is an index, and return the problems."""
-        found: list[FeedmillError] = []
-        for shard in self.shards if self._no_index is None else ():
-            try:
-                if shard.verify is not None:
-                    shard.verify()
-                falls = np.flatnonzero(np.diff(shard.bounds) < 0)
-            except FeedmillError as error:
-                found.append(error)
-                continue
-            if len(falls):
-                found.append(
-                    DataError(
-                        f"{len(falls)} documents end before they begin",
-                        file=self.store.locate(shard.path),
-                        record=f"document {int(falls[0])}",
-                        kind="bad-index",
-                        fix="Write the file again, or copy it again with its index files.",
-                    )
-                )
-        return found
+        found = (shard.problem(self.store) for shard in (self.shards if self._no_index is None else ()))
+        return [problem for problem in found if problem is not None]
 
     def describe(self) -> dict[str, Any]:
         samples = None if self._no_index is not None else len(self)
@@ -471,15 +376,8 @@ class TokenDataset(Dataset):
 
         Reads the masks. Without one, all tokens of a file contribute.
         """
-        masks = [shard.load_loss() if shard.load_loss is not None else None for shard in self.shards]
-        files = sum(mask is not None for mask in masks)
-        if not files:
-            return None
-        learned = sum(
-            shard.tokens if mask is None else int(np.count_nonzero(mask))
-            for shard, mask in zip(self.shards, masks, strict=True)
-        )
-        return {"files": files, "tokens_in_loss": learned}
+        files = sum(shard.load_loss is not None for shard in self.shards)
+        return {"files": files, "tokens_in_loss": sum(shard.tokens_in_loss for shard in self.shards)} if files else None
 
     @property
     def splits(self) -> Mapping[str, int]:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from feedmill.formats.base import Indices
+from feedmill.formats.inside import numbers_inside
 from feedmill.formats.tokens.base import Int64s, TokenDataset
 from feedmill.formats.tokens.windows import WindowDataset
 from feedmill.kernels.order.blocks import greedy_blocks
@@ -42,9 +43,7 @@ class BlockDataset(WindowDataset):
         return np.cumsum([len(starts) for starts in self._starts], dtype=np.int64)
 
     def begins(self, indices: Indices) -> tuple[Int64s, Int64s]:
-        wanted = np.asarray(indices, np.int64)
-        if len(wanted) and (wanted.min() < 0 or wanted.max() >= len(self)):
-            raise IndexError(f"{self.url}: block {int(wanted[(wanted < 0) | (wanted >= len(self))][0])} of {len(self)}")
+        wanted = numbers_inside(indices, len(self), self.url, "block")
         file = np.searchsorted(self._ends, wanted, side="right").astype(np.int64)
         start = np.empty(len(wanted), np.int64)
         for number in np.unique(file).tolist():

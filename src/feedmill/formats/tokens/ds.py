@@ -27,7 +27,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from fnmatch import fnmatchcase
 from functools import partial
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -45,29 +45,20 @@ from feedmill.formats.tokens.base import (
     TokenWriter,
     VocabularySizes,
 )
+from feedmill.formats.tokens.ds_metadata import METADATA, TOKEN_SIZES, DsMetadata, metadata_text, read_metadata
 from feedmill.formats.tokens.flat import FlatFile, FlatWriter, load_numbers
 from feedmill.formats.tokens.masks import MaskWriter, write_mask
 from feedmill.formats.tokens.together import open_files
 from feedmill.storage import Entry, Store
 
 FORMAT = "ds"
-SUFFIX, INDEX, LOSS, METADATA = ".ds", ".index", ".loss", ".metadata"
+SUFFIX, INDEX, LOSS = ".ds", ".index", ".loss"
 FILE_SEED = 42
 FILE_ORDERS = re.compile(r"sorted|flat|nanotron(:\d{1,10})?")
 """Orders of the files of a folder: by path, with or without subfolders; permuted as Nanotron does, with a seed."""
 """Seed of the order of files in a folder for a Nanoset, independent of the seed of the run."""
 
-_UNKNOWN = "Unknown Tokenizer"
-_TYPES: dict[int, np.dtype[Any]] = {2: np.dtype("<u2"), 4: np.dtype("<u4")}
-_MAGNITUDES = ["", "k", "M", "G", "T", "P", "E", "Z"]
-
-
-class DsMetadata(NamedTuple):
-    """Content of a ``.metadata`` file: the tokenizer's name ("" if unknown), bytes per token, number of tokens."""
-
-    tokenizer: str
-    token_size: int
-    tokens: int
+_TYPES = {size: np.dtype(f"<u{size}") for size in TOKEN_SIZES}
 
 
 def open_ds(
@@ -122,53 +113,6 @@ def file_order(paths: Sequence[str], seed: int | None = FILE_SEED) -> list[str]:
     if seed is None:
         return row
     return [row[i] for i in np.random.default_rng(seed).permutation(len(row))]
-
-
-def read_metadata(store: Store, path: str) -> DsMetadata | None:
-    """Return the metadata of a ``.ds`` file; None if there is none.
-
-    Raises:
-        DataError: the metadata is invalid.
-    """
-    name = path + METADATA
-    if not store.exists(name):
-        return None
-    try:
-        lines = store.read(name).decode().split("\n")
-        tokenizer, size = lines[0].rsplit("|", 1)
-        found = DsMetadata(tokenizer, int(size), int(lines[1]))
-        if found.token_size not in _TYPES:
-            raise ValueError
-    except (UnicodeDecodeError, ValueError, IndexError):
-        raise DataError(
-            "invalid metadata of token data: expected 'tokenizer|token size', with 2 or 4, then a line with the number"
-            " of tokens",
-            file=store.locate(name),
-            kind="bad-metadata",
-            fix="Restore it, or delete it: the token size can also be determined from the '.index'.",
-        ) from None
-    # without a name, datatrove writes "Unknown Tokenizer|2|2"
-    return found._replace(tokenizer="") if tokenizer.split("|")[0] == _UNKNOWN else found
-
-
-def metadata_text(tokenizer: str | None, token_size: int, tokens: int) -> str:
-    """Return the text of a ``.metadata`` file."""
-    return f"{tokenizer or _UNKNOWN}|{token_size}\n{tokens}\n{human_tokens(tokens)}"
-
-
-def human_tokens(count: int) -> str:
-    """Return a number of tokens in three digits and the prefixes of the metric system.
-
-    >>> human_tokens(0), human_tokens(27_261), human_tokens(999_500), human_tokens(2_000_000_000)
-    ('0.00 T', '27.3 kT', '1.00 MT', '2.00 GT')
-    """
-    exponent = len(str(count)) - 1
-    while True:
-        step, place = divmod(exponent, 3)
-        text = f"{count / 10 ** (3 * step):.{2 - place}f}"
-        if float(text) < 10 ** (place + 1):
-            return f"{text} {_MAGNITUDES[step]}T"
-        exponent += 1  # rounding can add a digit: 999.5 k is 1.00 M
 
 
 def ds_token_size(vocab_size: int) -> int:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from feedmill.errors import DataError
 from feedmill.formats.base import Dataset
-from feedmill.formats.tokens import ds, megatron
+from feedmill.formats.tokens import ds, ds_metadata, megatron_index
 from feedmill.formats.tokens.base import TokenDataset
 from feedmill.formats.tokens.manifest import read_manifest
 from feedmill.formats.tokens.windows import WindowDataset
@@ -51,14 +51,14 @@ def identities(dataset: Dataset) -> list[Identity]:
 
 def _identity(dataset: TokenDataset, path: str) -> Identity | None:
     store = dataset.store
-    described = megatron.strip(path) + megatron.IDX if path.endswith(megatron.BIN) else path
+    described = megatron_index.strip(path) + megatron_index.IDX if path.endswith(megatron_index.BIN) else path
     manifest = read_manifest(store, described)
     if manifest is not None and manifest.tokenizer is not None:
         return Identity(manifest.tokenizer.name, manifest.tokenizer.hash, store.locate(path))
     if not path.endswith(ds.SUFFIX):
         return None
     try:
-        metadata = ds.read_metadata(store, path)
+        metadata = ds_metadata.read_metadata(store, path)
     except DataError:
         return None  # invalid metadata was reported at opening
     return Identity(metadata.tokenizer, "", store.locate(path)) if metadata and metadata.tokenizer else None

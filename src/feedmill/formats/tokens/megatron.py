@@ -25,11 +25,10 @@ Rejected: sizes that do not match, sequences that are not consecutive, and types
 from __future__ import annotations
 
 import contextlib
-import struct
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import Any, BinaryIO, Literal, NamedTuple
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -50,51 +49,24 @@ from feedmill.formats.tokens.base import (
 from feedmill.formats.tokens.flat import FlatFile, FlatWriter, load_numbers
 from feedmill.formats.tokens.manifest import tokenizer_words
 from feedmill.formats.tokens.masks import MaskWriter, stored_mask, write_mask
+from feedmill.formats.tokens.megatron_index import (
+    BIN,
+    HEADER,
+    IDX,
+    MAGIC,
+    VERSION,
+    MegatronIndex,
+    code_of,
+    damaged,
+    is_megatron,
+    read_header,
+    strip,
+)
 from feedmill.formats.tokens.together import open_files
 from feedmill.storage import Store
 
 FORMAT = "megatron"
-MAGIC = b"MMIDIDX\x00\x00"
-BIN, IDX = ".bin", ".idx"
-HEADER = struct.Struct("<9sQBQQ")
-VERSION = 1
-
-_CODES = {1: "u1", 2: "i1", 3: "<i2", 4: "<i4", 5: "<i8", 6: "<f8", 7: "<f4", 8: "<u2"}
-_INTEGERS = {code: np.dtype(name) for code, name in _CODES.items() if "f" not in name}
 _PER_WRITE = 1 << 20
-
-
-class MegatronIndex(NamedTuple):
-    """Header of an ``.idx`` file, and the offsets of its arrays.
-
-    Attributes:
-        dtype: type of a stored token.
-        sequences, documents: numbers of sequences and documents.
-        multimodal: whether each sequence has a mode.
-        lengths_at, offsets_at, documents_at, modes_at: offsets of the arrays: int32[sequences] tokens,
-            int64[sequences] bytes into the ``.bin``, int64[documents + 1] sequences, int8[sequences].
-    """
-
-    dtype: np.dtype[Any]
-    sequences: int
-    documents: int
-    multimodal: bool
-
-    @property
-    def lengths_at(self) -> int:
-        return HEADER.size
-
-    @property
-    def offsets_at(self) -> int:
-        return HEADER.size + 4 * self.sequences
-
-    @property
-    def documents_at(self) -> int:
-        return HEADER.size + 12 * self.sequences
-
-    @property
-    def modes_at(self) -> int:
-        return self.documents_at + 8 * (self.documents + 1)
 
 
 def open_megatron(
@@ -122,10 +94,10 @@ def open_megatron(
         begin = int.from_bytes(store.read(prefix + IDX, index.offsets_at + 8 * last, 8), "little", signed=True)
         end = begin + length * index.dtype.itemsize
     if end != data.size:
-        raise _damaged(store, prefix + BIN, f"expected {end} bytes by the index, found {data.size}", kind="truncated")
+        raise damaged(store, prefix + BIN, f"expected {end} bytes by the index, found {data.size}", kind="truncated")
     bound = int.from_bytes(store.read(prefix + IDX, index.modes_at - 8, 8), "little", signed=True)
     if bound != index.sequences:
-        raise _damaged(store, prefix + IDX, f"the last document ends at sequence {bound} of {index.sequences}")
+        raise damaged(store, prefix + IDX, f"the last document ends at sequence {bound} of {index.sequences}")
     tokens = data.size // index.dtype.itemsize
     mask = stored_mask(store, prefix + BIN, tokens)
     shard = TokenShard(
@@ -148,43 +120,6 @@ def open_megatron(
     return TokenDataset(store, [shard], name=strip(url) + BIN, format=FORMAT, about=about)
 
 
-def strip(path: str) -> str:
-    """Return the prefix of a path that may end in ``.bin`` or ``.idx``."""
-    return path[:-4] if path.endswith((BIN, IDX)) else path
-
-
-def is_megatron(store: Store, path: str) -> bool:
-    """Return whether a file that ends in ``.idx`` is of this format; other tools have index files of that name."""
-    return store.exists(path) and store.stat(path).size >= HEADER.size and store.read(path, 0, len(MAGIC)) == MAGIC
-
-
-def read_header(store: Store, path: str) -> MegatronIndex:
-    """Return the header of an ``.idx`` file, checked against its size.
-
-    Raises:
-        NotFound: there is no such file.
-        DataError: the file has another format, is truncated, or its token type is not an integer.
-    """
-    size = store.stat(path).size
-    head = store.read(path, 0, min(size, HEADER.size))
-    if not head.startswith(MAGIC):
-        raise _damaged(store, path, f"it begins with {head[:9]!r}, not with {MAGIC!r}: it is another kind of index")
-    if len(head) < HEADER.size:
-        raise _damaged(store, path, f"it has {size} bytes, fewer than its header ({HEADER.size})", kind="truncated")
-    _, version, code, sequences, bounds = HEADER.unpack(head)
-    if version != VERSION:
-        raise _damaged(store, path, f"unsupported version {version}: expected {VERSION}")
-    if code not in _INTEGERS:
-        raise _damaged(store, path, f"its type of a token is {_CODES.get(code, code)}, which is not an integer")
-    if not bounds:
-        raise _damaged(store, path, "it has no document bounds: expected one more than the number of documents")
-    plain = HEADER.size + 12 * sequences + 8 * bounds
-    if size not in (plain, plain + sequences):
-        what = f"expected {plain} bytes for {sequences} sequences and {bounds - 1} documents, found {size}"
-        raise _damaged(store, path, what, kind="truncated")
-    return MegatronIndex(_INTEGERS[code], sequences, bounds - 1, bool(sequences) and size == plain + sequences)
-
-
 def read_modes(store: Store, prefix: str) -> npt.NDArray[np.int8] | None:
     """Return the mode of each sequence, int8[sequences]; None if there are none. Raises as `read_header`."""
     index = read_header(store, strip(prefix) + IDX)
@@ -203,11 +138,6 @@ def megatron_dtype(vocab_size: int, *, datatrove: bool = False) -> np.dtype[Any]
     """
     small = vocab_size <= 65_536 if datatrove else vocab_size < 65_500
     return np.dtype("<u2" if small else "<i4")
-
-
-def code_of(dtype: np.dtype[Any]) -> int:
-    """Return the code of a type of token; 0 if the format does not support it."""
-    return next((code for code, known in _INTEGERS.items() if known == dtype.newbyteorder("<")), 0)
 
 
 @contextlib.contextmanager
@@ -338,7 +268,7 @@ def _load_bounds(store: Store, path: str, index: MegatronIndex, unit: str) -> In
     if len(wrong):
         number = int(wrong[0])
         expected = int(bounds[number]) * index.dtype.itemsize
-        raise _damaged(
+        raise damaged(
             store,
             path,
             f"the sequence of {int(lengths[number])} tokens begins at byte {int(offsets[number])}, expected"
@@ -349,18 +279,8 @@ def _load_bounds(store: Store, path: str, index: MegatronIndex, unit: str) -> In
         return bounds
     firsts = load_numbers(store, path, "<i8", index.documents_at, index.documents + 1)
     if firsts[0] != 0 or (firsts[1:] < firsts[:-1]).any():
-        raise _damaged(store, path, "its documents do not begin at sequence 0 or are not consecutive")
+        raise damaged(store, path, "its documents do not begin at sequence 0 or are not consecutive")
     return np.asarray(bounds[firsts])
-
-
-def _damaged(store: Store, path: str, what: str, *, kind: str = "bad-index", record: str | None = None) -> DataError:
-    return DataError(
-        what,
-        file=store.locate(path),
-        record=record,
-        kind=kind,
-        fix="Copy both files again ('.bin' and '.idx' belong together), or tokenize again.",
-    )
 
 
 def open_found(wanted: Wanted) -> TokenDataset:

@@ -11,7 +11,8 @@ from typing import BinaryIO
 
 from feedmill.errors import ConfigError
 from feedmill.formats.tokens.flat import load_numbers
-from feedmill.formats.tokens.megatron import (
+from feedmill.formats.tokens.megatron import open_megatron
+from feedmill.formats.tokens.megatron_index import (
     BIN,
     HEADER,
     IDX,
@@ -19,7 +20,6 @@ from feedmill.formats.tokens.megatron import (
     VERSION,
     MegatronIndex,
     code_of,
-    open_megatron,
     read_header,
 )
 from feedmill.storage import Store

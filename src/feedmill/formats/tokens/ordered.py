@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from feedmill.formats.base import Indices
 from feedmill.formats.extents import Extents
+from feedmill.formats.inside import numbers_inside
 from feedmill.formats.sample import Source
 from feedmill.formats.tokens.base import Int64s, TokenDataset
 from feedmill.formats.tokens.gather import Gather, Pieces, pieces_of, resets_from_bounds
@@ -99,11 +100,7 @@ class OrderedWindows(WindowDataset):
 
     def begins(self, indices: Indices) -> tuple[Int64s, Int64s]:
         """Return zeros and the first token of each window in the stream, int64[n] both. Raises IndexError."""
-        wanted = np.asarray(indices, np.int64)
-        if len(wanted) and (wanted.min() < 0 or wanted.max() >= len(self)):
-            raise IndexError(
-                f"{self.url}: window {int(wanted[(wanted < 0) | (wanted >= len(self))][0])} of {len(self)}"
-            )
+        wanted = numbers_inside(indices, len(self), self.url, "window")
         return np.zeros_like(wanted), np.minimum(wanted * self.stride, self.order.tokens - self._extra)
 
     def pieces(self, indices: Indices) -> Pieces:

@@ -8,6 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from feedmill.errors import DataError, FeedmillError
+from feedmill.storage import Store
+
 Int64s = npt.NDArray[np.int64]
 Tokens = npt.NDArray[np.integer[Any]]
 
@@ -105,6 +108,29 @@ class TokenShard:
     def loaded(self) -> bool:
         """Return whether the bounds are loaded."""
         return self._bounds is not None
+
+    def problem(self, store: Store) -> FeedmillError | None:
+        """Read the offsets of all documents, and return what is wrong with them; None if nothing is."""
+        try:
+            if self.verify is not None:
+                self.verify()
+            falls = np.flatnonzero(np.diff(self.bounds) < 0)
+        except FeedmillError as error:
+            return error
+        if not len(falls):
+            return None
+        return DataError(
+            f"{len(falls)} documents end before they begin",
+            file=store.locate(self.path),
+            record=f"document {int(falls[0])}",
+            kind="bad-index",
+            fix="Write the file again, or copy it again with its index files.",
+        )
+
+    @property
+    def tokens_in_loss(self) -> int:
+        """Return the number of tokens that contribute to the loss, which reads the mask; without one, all do."""
+        return self.tokens if self.load_loss is None else int(np.count_nonzero(self.load_loss()))
 
     @property
     def words(self) -> str:

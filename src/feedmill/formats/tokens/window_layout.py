@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.formats.base import Indices
+from feedmill.formats.inside import numbers_inside
 from feedmill.formats.tokens.base import Int64s, TokenDataset
 from feedmill.formats.tokens.gather import resets_from_bounds, resets_from_eos
 
@@ -50,11 +51,7 @@ class WindowLayout:
 
     def begins(self, indices: Indices) -> tuple[Int64s, Int64s]:
         """Return the number of the file and of the first token in it, int64[n] both. Raises IndexError."""
-        wanted = np.asarray(indices, np.int64)
-        if len(wanted) and int(wanted.view(np.uint64).max()) >= len(self):  # negative numbers are large there
-            raise IndexError(
-                f"{self.url}: window {int(wanted[(wanted < 0) | (wanted >= len(self))][0])} of {len(self)}"
-            )
+        wanted = numbers_inside(indices, len(self), self.url, "window")
         if self.across:
             at = wanted * self.stride
             file = np.searchsorted(self._files, at, side="right") - 1

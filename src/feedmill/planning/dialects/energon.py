@@ -19,9 +19,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from feedmill.errors import ConfigError, NotFound, did_you_mean
+from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.yamls import Document
 from feedmill.planning.dialects import METADATASET, VALIDATION, Place, Translation, check_chain, check_files, recognize
+from feedmill.planning.dialects.energon_values import check_known, mapping_of, text_of, unknown_key
 from feedmill.samples.view import is_ours
 from feedmill.storage import join_url
 
@@ -101,7 +102,7 @@ def _splits(document: Document) -> Mapping[str, Any]:
         )
     for key in value:
         if key not in ("splits", "__class__", "__module__"):
-            raise _unknown(document, (key,), key, ("splits",), "a metadataset")
+            raise unknown_key(document, (key,), key, ("splits",), "a metadataset")
     splits: Mapping[str, Any] = value["splits"]
     return splits
 
@@ -140,10 +141,10 @@ class _Translator:
                 kind="no-such-split",
                 fix=f"The metadataset has: {', '.join(splits)}.",
             )
-        node = _mapping(document, path, splits[outer.split])
+        node = mapping_of(document, path, splits[outer.split])
         if document.value.get("__class__", _V1) == _V2:
             return self.node(outer, path, node, place)
-        _known(document, path, node, ("datasets",), "a split")
+        check_known(document, path, node, ("datasets",), "a split")
         return self.mixture(outer, (*path, "datasets"), node.get("datasets"), place, "blend", _V1_KEYS)
 
     def node(self, outer: _Outer, path: Place, node: Mapping[str, Any], place: Place) -> dict[str, Any]:
@@ -157,11 +158,11 @@ class _Translator:
             )
         kind = found[0]
         if kind == "path":
-            _known(outer.document, path, node, _REFERENCE_KEYS, "a reference")
+            check_known(outer.document, path, node, _REFERENCE_KEYS, "a reference")
             return self.reference(outer, path, node, place)
         if kind == "join":
             return self.join(outer, path, node, place)
-        _known(outer.document, path, node, (kind, "subset"), f"a '{kind}'")
+        check_known(outer.document, path, node, (kind, "subset"), f"a '{kind}'")
         inner = replace(outer, ranges=self.ranges(outer, path, node, leaf=False))
         return self.mixture(inner, (*path, kind), node[kind], place, kind, _REFERENCE_KEYS)
 
@@ -182,17 +183,17 @@ class _Translator:
                 fix="Use one kind everywhere.",
             )
         self.kind = self.kind or (kind, document.at(path))
-        ours, share = _ours(kind, self.validation), _KINDS[kind]
+        ours, share = "concat" if self.validation else kind, _KINDS[kind]
         found = []
         for number, item in enumerate(items):
             own, here = (*path, number), (*place, ours, number)
-            node = dict(_mapping(document, own, item))
+            node = dict(mapping_of(document, own, item))
             given = node.pop(share, 1)
             self.mark(here, outer, own)
             if "join" in node:
                 member = self.join(outer, own, node, here)
             else:
-                _known(document, own, node, [*keys, share], f"an entry of '{kind}'")
+                check_known(document, own, node, [*keys, share], f"an entry of '{kind}'")
                 member = self.reference(outer, own, node, here)
             if not self.validation:
                 member[share] = given
@@ -204,12 +205,9 @@ class _Translator:
     def reference(self, outer: _Outer, path: Place, node: Mapping[str, Any], place: Place) -> dict[str, Any]:
         """Return a dataset, or a split of another metadataset."""
         document = outer.document
-        name = _text(document, (*path, "path"), node.get("path"))
-        split = (
-            outer.split
-            if node.get("split_part") is None
-            else _text(document, (*path, "split_part"), node["split_part"])
-        )
+        name = text_of(document, (*path, "path"), node.get("path"))
+        part = node.get("split_part")
+        split = outer.split if part is None else text_of(document, (*path, "split_part"), part)
         nested = name.endswith(_YAML)
         inner = replace(
             outer,
@@ -228,7 +226,7 @@ class _Translator:
             if node.get(key) is not None:
                 if name.endswith(".jsonl"):
                     raise ConfigError(f"a JSONL file has no '{key}'", file=document.at((*path, key)), fix="Remove it.")
-                member[key] = _text(document, (*path, key), node[key])
+                member[key] = text_of(document, (*path, key), node[key])
         if node.get("aux") is not None:
             member["aux"] = self.aux(outer, (*path, "aux"), node["aux"])
         return member
@@ -280,8 +278,8 @@ class _Translator:
                     file=document.at((*path, key)),
                     fix="Set it on the datasets of the join.",
                 )
-        _known(document, path, node, [*_JOIN_KEYS, *_KINDS.values()], "a join")
-        joiner = _mapping(document, (*path, "joiner"), node.get("joiner"))
+        check_known(document, path, node, [*_JOIN_KEYS, *_KINDS.values()], "a join")
+        joiner = mapping_of(document, (*path, "joiner"), node.get("joiner"))
         listed = node["join"]
         if not isinstance(listed, list | Mapping):
             raise ConfigError("a join must be a list or a mapping of datasets", file=document.at((*path, "join")))
@@ -299,7 +297,7 @@ class _Translator:
         names = list(listed) if isinstance(listed, Mapping) else list(range(len(listed)))
         for name in names:
             own = (*path, "join", name)
-            parts.append(self.part(inner, own, _mapping(document, own, listed[name])))
+            parts.append(self.part(inner, own, mapping_of(document, own, listed[name])))
             self.mark((*place, "join", name), outer, own)
         folder, _, file = outer.url.rpartition("/")
         return {
@@ -316,8 +314,8 @@ class _Translator:
             raise ConfigError(
                 "a dataset of a join has no 'subset'", file=document.at((*path, "subset")), fix="Set it on the join."
             )
-        _known(document, path, node, _PART_KEYS, "a dataset of a join")
-        name = _text(document, (*path, "path"), node.get("path"))
+        check_known(document, path, node, _PART_KEYS, "a dataset of a join")
+        name = text_of(document, (*path, "path"), node.get("path"))
         if name.endswith((*_YAML, ".jsonl")):
             raise ConfigError(
                 f"{name} cannot be joined",
@@ -365,7 +363,7 @@ class _Translator:
     def subflavors(self, outer: _Outer, path: Place, node: Mapping[str, Any]) -> dict[str, Any]:
         old = {} if node.get("subflavor") is None else {"__subflavor__": node["subflavor"]}
         given = node.get("subflavors")
-        return {**old, **({} if given is None else _mapping(outer.document, (*path, "subflavors"), given))}
+        return {**old, **({} if given is None else mapping_of(outer.document, (*path, "subflavors"), given))}
 
     def shuffles(self, outer: _Outer, path: Place, node: Mapping[str, Any]) -> bool:
         value = node.get("shuffle_over_epochs_multiplier", 1)
@@ -378,8 +376,8 @@ class _Translator:
 
     def aux(self, outer: _Outer, path: Place, given: Any) -> dict[str, str]:
         found = {}
-        for name, url in _mapping(outer.document, path, given).items():
-            text = _text(outer.document, (*path, name), url)
+        for name, url in mapping_of(outer.document, path, given).items():
+            text = text_of(outer.document, (*path, name), url)
             if text.endswith(_YAML):
                 raise ConfigError(
                     f"{text} cannot be an auxiliary source",
@@ -394,41 +392,6 @@ class _Translator:
         self.result.origins[place] = outer.document.at(path)
 
 
-def _ours(kind: str, validation: bool) -> str:
-    return "concat" if validation else kind
-
-
 def _seen(prefix: str, path: str) -> str:
     """Return a path of a nested file relative to the outermost file."""
     return path if "://" in path or path.startswith("/") else prefix + path.removeprefix("./")
-
-
-def _mapping(document: Document, path: Place, value: Any) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping):
-        found = "nothing" if value is None else repr(value)[:60]
-        raise ConfigError(f"{path[-1]!r}: expected a mapping, found {found}", file=document.at(path), kind="bad-recipe")
-    return value
-
-
-def _text(document: Document, path: Place, value: Any) -> str:
-    if not isinstance(value, str) or not value:
-        raise ConfigError(
-            f"{path[-1]!r}: expected text, found {value!r:.60}", file=document.at(path), kind="bad-recipe"
-        )
-    return value
-
-
-def _known(document: Document, path: Place, node: Mapping[str, Any], keys: Sequence[str], what: str) -> None:
-    for key in node:
-        if key not in keys:
-            raise _unknown(document, (*path, key), key, keys, what)
-
-
-def _unknown(document: Document, path: Place, key: str, keys: Sequence[str], what: str) -> ConfigError:
-    guess = did_you_mean(str(key), list(keys))
-    return ConfigError(
-        f"unknown key {key!r} of {what}{guess}",
-        file=document.at(path),
-        kind="bad-recipe",
-        fix=f"Its keys: {', '.join(dict.fromkeys(keys))}.",
-    )

@@ -23,8 +23,8 @@ from typing import Any
 from feedmill.errors import ConfigError, misspelled
 from feedmill.kernels.order.greedy import greedy
 from feedmill.planning.dialects import VALIDATION, Place, Translation
+from feedmill.planning.names import unique_names
 from feedmill.planning.orders.nanoset import normalized
-from feedmill.planning.plan import unique_names
 from feedmill.planning.recipes.marks import Marks
 
 _DEFAULT_SEED = 42

@@ -21,6 +21,7 @@ from feedmill.jobs.buffers import empty
 from feedmill.kernels.rows import lay_out
 from feedmill.planning.nodes import Located
 from feedmill.planning.nodes.base import LONGEST
+from feedmill.planning.nodes.tree import tree_of
 from feedmill.planning.packing import best_fit, windows
 from feedmill.planning.packing.documents import Documents, IntArray
 from feedmill.planning.packing.options import Packing
@@ -324,7 +325,7 @@ class PackedPlan(Plan):
 
     def __str__(self) -> str:
         size = "endless" if self.length is None else f"{self.length:,} rows"
-        inner = self._tree(self.node)
+        inner = tree_of(self.node, self.names)
         head = f"packed plan, {size} of {self.width:,} tokens, seed {self.seed}"
         how = self.packing.order() + ("" if self._skip is None else f", skip {self._skip.text}")
         return render((head, [(how, [inner])]))

@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError, DataError
-from feedmill.formats.base import Dataset, TokenReader
+from feedmill.formats.base import Dataset
+from feedmill.formats.token_reader import TokenReader
 from feedmill.formats.tokens.base import TokenDataset
 from feedmill.kernels.bounds import bounds_of
 from feedmill.planning.nodes import Located
@@ -79,6 +80,11 @@ def continued(sources: Sequence[Dataset], rows_at: LocatedSpans) -> dict[int, di
 def read_tokens(
     dataset: Dataset, indices: IntArray, starts: IntArray, lengths: IntArray
 ) -> Sequence[npt.NDArray[np.integer[Any]]]:
+    """Return tokens ``[start, start + length)`` of each document of a token dataset, int64[n] all three.
+
+    Raises:
+        ConfigError: the dataset has no tokens to read.
+    """
     if not isinstance(dataset, TokenReader):
         raise ConfigError(
             "this dataset has lengths in tokens, but no tokens",

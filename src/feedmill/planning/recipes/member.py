@@ -10,9 +10,9 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from feedmill.errors import ConfigError
+from feedmill.planning.names import unique_names
 from feedmill.planning.nodes import Node, shuffled
 from feedmill.planning.permutation import derive
-from feedmill.planning.plan import unique_names
 from feedmill.planning.recipes.sources import kind_of
 from feedmill.storage import join_url
 

@@ -19,7 +19,6 @@ from feedmill.planning.recipes.fields import (
     MarkersModel,
     PackModel,
     ShuffleModel,
-    SkipModel,
     StageModel,
     TargetsModel,
     TokenizeModel,
@@ -27,6 +26,7 @@ from feedmill.planning.recipes.fields import (
 )
 from feedmill.planning.recipes.order_fields import OrderModel
 from feedmill.planning.recipes.schema import Member, RecipeModel
+from feedmill.planning.recipes.skip_fields import SkipModel
 from feedmill.planning.recipes.storage_fields import StorageModel
 
 _MODELS: dict[str, type[BaseModel]] = {

@@ -33,7 +33,6 @@ from feedmill.planning.recipes.fields import (
     Ranges,
     ShuffleField,
     ShuffleModel,
-    SkipModel,
     Stages,
     Strict,
     TargetsModel,
@@ -45,9 +44,9 @@ from feedmill.planning.recipes.fields import (
     homogeneous_short,
     one_of,
     short,
-    skip_short,
 )
 from feedmill.planning.recipes.order_fields import OrderField
+from feedmill.planning.recipes.skip_fields import SkipModel, skip_short
 from feedmill.planning.recipes.storage_fields import CacheModel, StorageModel, check_storage
 
 _OF_A_PATH = (

@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import functools
 import mmap
 import os
 import stat
@@ -26,6 +25,7 @@ import numpy.typing as npt
 import xxhash
 
 from feedmill.errors import StorageError
+from feedmill.storage.boot import boot_id
 from feedmill.storage.cache.page_locks import set_lock
 
 PAGE = 128 * 1024
@@ -168,24 +168,15 @@ class MappedFile:
             alone: whether no other process has the map open.
         """
         state = self._state
-        if state["boot"][0] != _boot() or (alone and not state["clean"][0]):
+        boot = boot_id().encode()[:40]
+        if state["boot"][0] != boot or (alone and not state["clean"][0]):
             state["session"] += 1
-            state["boot"] = _boot()
+            state["boot"] = boot
         state["clean"] = 0
 
     def end(self) -> None:
         """Record that the map was closed properly."""
         self._state["clean"] = 1
-
-
-@functools.cache
-def _boot() -> bytes:
-    """Return the id of this start of the machine; empty if the system has none."""
-    try:
-        with open("/proc/sys/kernel/random/boot_id", "rb") as f:
-            return f.read().strip()[:40]
-    except OSError:
-        return b""
 
 
 def make_private(header: Header, *, use: bool = True) -> tuple[Usable, MappedFile]:

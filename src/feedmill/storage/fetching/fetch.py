@@ -9,10 +9,8 @@ server rejects for the load must lower the limit of its lane.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import random
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +18,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from feedmill.allocator import keep_freed_memory
 from feedmill.errors import DataError, FeedmillError
 from feedmill.storage.fetching.flights import Answer, Flight
 from feedmill.storage.fetching.lanes import SMALL, Lane, Lanes
@@ -46,8 +45,8 @@ _MAX_FLIGHTS = 4
 _RECHECK_SECONDS = 0.1
 """Time after which a thread that must not hedge now checks again."""
 
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-"""Numbers of glibc's parameters; see mallopt(3)."""
+_KEPT_MEMORY = 256 << 20
+"""Freed memory that is kept for the next answers; without it, loading from a bucket takes an eighth longer."""
 
 WHOLE = -1
 """End of a range that is a whole object of unknown size."""
@@ -130,7 +129,7 @@ class Fetcher:
     """
 
     def __init__(self) -> None:
-        _keep_freed_memory()
+        keep_freed_memory(_KEPT_MEMORY)
         self.requests = self.bytes = self.retries = self.throttled = self.hedges = self.cached = 0
         self._latency, self._rate = 0.0, 0.0
         self._small = ThreadPoolExecutor(_THREADS, "feedmill-fetch")
@@ -303,21 +302,6 @@ class Fetcher:
             self._latency += _SMOOTHING * (seconds - self._latency)
         elif seconds > self._latency:
             self._rate += _SMOOTHING * (size / (seconds - self._latency) - self._rate)
-
-
-def _keep_freed_memory() -> None:
-    """Let glibc keep up to 256 MiB of freed memory, unless the environment has settings of its own for it.
-
-    By default it returns the memory of each answer of some MiB to the system, which clears every page of the next one:
-    loading from a bucket then takes an eighth longer. The limit for memory of its own is the one that glibc reaches by
-    itself (32 MiB).
-    """
-    names = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
-    if sys.platform == "linux" and not any(name in os.environ for name in names):
-        with contextlib.suppress(AttributeError, OSError):  # another C library
-            mallopt = ctypes.CDLL(None).mallopt
-            mallopt(_M_MMAP_THRESHOLD, 32 << 20)
-            mallopt(_M_TRIM_THRESHOLD, 256 << 20)
 
 
 _waited = threading.local()

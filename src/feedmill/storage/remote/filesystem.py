@@ -33,12 +33,13 @@ from feedmill.storage.fetching.fetch import WHOLE, fetcher
 from feedmill.storage.remote.errors import CHECK, Reaction
 from feedmill.storage.remote.filesystem_errors import ShortAnswer, is_beyond_end, reaction_to, translate
 from feedmill.storage.remote.filesystem_instances import CONNECTIONS, filesystem_class, instances_of
+from feedmill.storage.remote.filesystem_renames import is_temporary, renames, replace, undo
 from feedmill.storage.remote.msc import resolve
 from feedmill.storage.remote.options import Patience, patience_of
 from feedmill.storage.remote.range_store import RangeStore, is_listed
 from feedmill.storage.remote.spool import spool_error
 from feedmill.storage.remote.upload_records import abort_abandoned, recorded
-from feedmill.storage.staging import TEMPORARY_SUFFIX, temporary_beside
+from feedmill.storage.staging import temporary_beside
 
 logger = logging.getLogger("feedmill")
 
@@ -167,7 +168,7 @@ class FilesystemStore(RangeStore):
             if "" in listed or not (listed or fs.isdir(top)):  # a file finds itself, under the empty name
                 raise NotFound("there is no such folder", file=self.locate(folder), fix=CHECK)
         for name in sorted(listed):
-            if is_listed(name, endings, hidden) and not _is_temporary(name) and listed[name].get("type") != "directory":
+            if is_listed(name, endings, hidden) and not is_temporary(name) and listed[name].get("type") != "directory":
                 path = f"{folder}/{name}" if folder else name
                 yield _entry(path, listed[name])
 
@@ -237,7 +238,7 @@ class FilesystemStore(RangeStore):
         folder = full.rpartition("/")[0]
         with self.requesting(path), self._instances.use() as fs:
             self._refresh(fs, folder)
-            if not _renames(fs):
+            if not renames(fs):
                 fs.put_file(str(file), full)
                 return
             fs.makedirs(folder, exist_ok=True)
@@ -245,7 +246,7 @@ class FilesystemStore(RangeStore):
             with recorded(self.request_url(hidden)):
                 try:
                     fs.put_file(str(file), self._full(hidden))
-                    _replace(fs, self._full(hidden), full)
+                    replace(fs, self._full(hidden), full)
                 except BaseException:
                     with contextlib.suppress(Exception):
                         fs.rm_file(self._full(hidden))
@@ -256,7 +257,7 @@ class FilesystemStore(RangeStore):
         try:
             with self.requesting(""), self._instances.use() as fs:
                 self._refresh(fs, hidden.rpartition("/")[0])
-                _undo(fs, hidden)
+                undo(fs, hidden)
         except FeedmillError as error:
             logger.warning("%s: the hidden file of an interrupted upload could not be deleted: %s", url, error)
             return False
@@ -265,7 +266,7 @@ class FilesystemStore(RangeStore):
     def abort_uploads(self) -> None:
         with contextlib.suppress(FeedmillError), self.requesting(""), self._instances.use() as fs:
             self._refresh(fs, self._full(""))
-            for path in filter(_is_temporary, fs.find(self._full(""))):
+            for path in filter(is_temporary, fs.find(self._full(""))):
                 fs.rm_file(path)
 
     def delete(self, path: str) -> None:
@@ -334,51 +335,6 @@ def _entry(path: str, info: Mapping[str, Any]) -> Entry:
         version = version.timestamp()
     text = f"{version:.6f}" if isinstance(version, float) else str(version).strip('"')
     return Entry(path, int(size), f"{text}-{int(size):x}")
-
-
-def _is_temporary(path: str) -> bool:
-    name = path.rpartition("/")[2]
-    return name.startswith(".") and name.endswith(TEMPORARY_SUFFIX)
-
-
-def _renames(fs: Any) -> bool:
-    """Return whether a file system can rename a file; for others, `fsspec` would copy it."""
-    from fsspec.spec import AbstractFileSystem
-
-    return not fs.async_impl and type(fs).mv is not AbstractFileSystem.mv
-
-
-def _replace(fs: Any, source: str, target: str) -> None:
-    """Rename a file over another one; if the file system cannot replace files, rename the other one first."""
-    try:
-        fs.mv(source, target)
-        return
-    except (OSError, ValueError):
-        if not fs.exists(target):
-            raise
-    previous = _previous(source)
-    fs.mv(target, previous)
-    try:
-        fs.mv(source, target)
-    except BaseException:
-        fs.mv(previous, target)
-        raise
-    fs.rm_file(previous)
-
-
-def _previous(hidden: str) -> str:
-    """Return the name of the file that is being replaced."""
-    return hidden.removesuffix(TEMPORARY_SUFFIX) + "-old" + TEMPORARY_SUFFIX
-
-
-def _undo(fs: Any, hidden: str) -> None:
-    """Remove what a killed process left of an upload under a hidden name (`temporary_beside`)."""
-    folder, _, name = hidden.rpartition("/")
-    target, previous = f"{folder}/{name[1:].rpartition('.')[0].rpartition('.')[0]}", _previous(hidden)
-    if fs.exists(previous):
-        fs.rm_file(previous) if fs.exists(target) else fs.mv(previous, target)
-    if fs.exists(hidden):
-        fs.rm_file(hidden)
 
 
 def _at_revision(url: str, revision: str) -> str:

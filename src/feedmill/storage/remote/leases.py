@@ -23,6 +23,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from feedmill.errors import NotFound, StorageError
+from feedmill.storage.boot import boot_id
 
 if TYPE_CHECKING:
     from feedmill.storage.remote.range_store import RangeStore
@@ -57,9 +58,9 @@ def identity() -> dict[str, Any]:
 @cache
 def _machine() -> str:
     """Return an id of this boot of the machine and of the space of process ids; empty if the system has none."""
+    boot = boot_id()
     try:
-        with open("/proc/sys/kernel/random/boot_id") as f:
-            return f"{f.read().strip()}-{os.stat('/proc/self/ns/pid').st_ino}"
+        return f"{boot}-{os.stat('/proc/self/ns/pid').st_ino}" if boot else ""
     except OSError:
         return ""
 

@@ -18,9 +18,11 @@ from feedmill.storage.fetching.fetch import WHOLE, fetcher, waiting
 from feedmill.storage.fetching.preload import SmallObject, preload
 from feedmill.storage.remote.errors import Reaction, is_beyond_end, reaction_to, status_of, translate
 from feedmill.storage.remote.files import RemoteFiles, entry_of
+from feedmill.storage.remote.forking import guard_against_fork
 from feedmill.storage.remote.msc import resolve
 from feedmill.storage.remote.options import Patience, connect, connect_for_ranges, patience_of
-from feedmill.storage.remote.range_store import SINGLE_LOOKUPS, guard_against_fork, is_listed
+from feedmill.storage.remote.pinned import SINGLE_LOOKUPS
+from feedmill.storage.remote.range_store import is_listed
 
 if TYPE_CHECKING:
     from obstore import Bytes, ObjectMeta

@@ -10,7 +10,6 @@ child therefore raise an error. Processes started by "spawn" or "forkserver" (as
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
@@ -20,17 +19,19 @@ from typing import TYPE_CHECKING, BinaryIO, TypeAlias
 import numpy as np
 
 from feedmill.errors import FeedmillError, NotFound, StorageError
-from feedmill.storage.base import Entry, InMemory, Int64s, OnDisk, Ranges, Store, refuse_nul, too_short
+from feedmill.storage.base import Entry, InMemory, Int64s, OnDisk, Ranges, refuse_nul, too_short
 from feedmill.storage.cache.paged import on_disk
 from feedmill.storage.cache.whole import WholeObjects
-from feedmill.storage.fetching.fetch import Failed, fetcher, replaced, result_of
+from feedmill.storage.fetching.fetch import Failed, fetcher
 from feedmill.storage.fetching.lanes import MAX_AT_ONCE
 from feedmill.storage.fetching.ranges import OFFSET_BITS, merged
 from feedmill.storage.fetching.segments import HeldSegments, Segment
 from feedmill.storage.os_errors import is_disk_error
-from feedmill.storage.remote.errors import AGAIN, CHECK, Reaction
+from feedmill.storage.remote.errors import AGAIN, Reaction
+from feedmill.storage.remote.forking import guard_against_fork
 from feedmill.storage.remote.leases import Seen
 from feedmill.storage.remote.options import Patience
+from feedmill.storage.remote.pinned import PinningStore
 from feedmill.storage.remote.spool import spool_error, spool_folder
 
 if TYPE_CHECKING:
@@ -39,15 +40,11 @@ if TYPE_CHECKING:
     Body: TypeAlias = "Bytes | bytes"
 
 _EMPTY = memoryview(b"")
-SINGLE_LOOKUPS = 4
-"""Up to this number of files, entries are requested one by one; more are listed."""
-
-_process = {"requested": False, "forked": False}
 _answered: set[str] = set()
 """Buckets and servers that have answered this process."""
 
 
-class RangeStore(Store):
+class RangeStore(PinningStore):
     """A store that answers requests for ranges of files.
 
     Args:
@@ -70,11 +67,10 @@ class RangeStore(Store):
 
     def __init__(self, url: str, target: str | None = None) -> None:
         refuse_nul(url)
+        super().__init__()
         self.url = url.rstrip("/")
         self.target = (url if target is None else target).rstrip("/")
         self.host = "/".join(self.target.split("/")[:3])
-        self._versions: dict[str, str] | None = None
-        self._entries: dict[str, Entry | None] = {}
         self.held = HeldSegments()
         self.whole = WholeObjects()
         self.connection = 0
@@ -123,15 +119,6 @@ class RangeStore(Store):
     def download(self, path: str, file: BinaryIO) -> Entry:
         """Write a whole file, all of one version, into an open file; return the entry of that version."""
 
-    @property
-    @abstractmethod
-    def lists(self) -> bool:
-        """Return whether the store can list its files."""
-
-    @abstractmethod
-    def _list_entries(self, keys: Sequence[str]) -> None:
-        """Read the entries of files in one folder from listings, and pin their versions."""
-
     @abstractmethod
     def abort_upload(self, url: str) -> bool:
         """Remove what a killed process left of an upload to this host; return False if some of it may be left.
@@ -174,46 +161,14 @@ class RangeStore(Store):
         """Return the URL that requests for a file go to."""
         return f"{self.target}/{path}" if path else self.target
 
-    def key(self, path: str) -> str:
-        """Return the key of a file below the store's URL. Raises `StorageError` for a folder."""
-        key = "/".join(part for part in self.check_path(path).split("/") if part not in ("", "."))
-        if not key:
-            raise StorageError("this is a folder, a file was expected", file=self.url, kind="eisdir", fix=CHECK)
-        return key
-
     @property
     def has_answered(self) -> bool:
         """Return whether the server has answered this process."""
         return self.host in _answered
 
-    def pin_version(self, key: str, version: str) -> None:
-        """Pin the version of a file unless one is pinned already."""
-        assert self._versions is not None
-        self._versions.setdefault(key, version)
-
-    def pin_files(self) -> None:
-        if self._versions is None:
-            self._versions = {}
-
     def answered(self) -> None:
         """Record that the server answered; see `has_answered`."""
         _answered.add(self.host)
-
-    def forget(self, key: str) -> None:
-        """Unpin a file that this store writes or deletes."""
-        self._entries.pop(key, None)
-        if self._versions is not None:
-            self._versions.pop(key, None)
-
-    def note_entry(self, entry: Entry) -> None:
-        """Keep the entry of a pinned file that came with its bytes, so that `entries` makes no request for it."""
-        if self._versions is not None and entry.path not in self._entries:
-            self._entries[entry.path] = entry
-
-    def check_version(self, key: str, version: str) -> None:
-        """Raise `DataError` if a pinned file has another version than before."""
-        if self._versions is not None and self._versions.setdefault(key, version) != version:
-            raise replaced(f"{self.url}/{key}")
 
     @contextlib.contextmanager
     def requesting(self, path: str) -> Iterator[None]:
@@ -229,27 +184,6 @@ class RangeStore(Store):
             if translated is None:
                 raise
             raise translated from None
-
-    def entries(self, paths: Sequence[str]) -> list[Entry | None]:
-        self.pin_files()
-        keys = [self.key(path) for path in paths]
-        missing = [key for key in dict.fromkeys(keys) if key not in self._entries]
-        if len(missing) > SINGLE_LOOKUPS and self.lists:
-            self._list_entries(missing)
-            missing = [key for key in missing if key not in self._entries]
-        futures = [fetcher().run(0, self._look_up, key) for key in missing]
-        for key, future in zip(missing, futures, strict=True):
-            self._entries[key] = result_of(future)
-        return [self._entries[key] for key in keys]
-
-    def _look_up(self, key: str) -> Entry | None:
-        """Return the entry of a file, with its version pinned; None if there is no such file."""
-        try:
-            entry = self.stat(key)
-        except NotFound:
-            return None
-        self.pin_version(key, entry.version)
-        return entry
 
     def read_ranges(self, path: str, offsets: Sequence[int], lengths: Sequence[int]) -> list[bytes]:
         return self.read_many([(path, offsets, lengths)])[0]
@@ -421,22 +355,3 @@ def is_listed(below: str, suffixes: tuple[str, ...], hidden: bool) -> bool:
     folder = below.rpartition("/")[0]
     visible = hidden or not (folder.startswith(".") or "/." in folder)
     return visible and (not suffixes or below.endswith(suffixes))
-
-
-def has_requested() -> bool:
-    """Return whether this process has sent requests to a store, so that a forked child could send none."""
-    return _process["requested"]
-
-
-def guard_against_fork(url: str) -> None:
-    """Raise `StorageError` in a child that was forked after requests were made."""
-    if _process["forked"]:
-        raise StorageError(
-            "this process was forked after its parent had sent requests to a store: requests would hang",
-            file=url,
-            kind="forked",
-            fix="Start processes with 'spawn' or 'forkserver' (for a torch DataLoader: multiprocessing_context=...).",
-        )
-    if not _process["requested"]:
-        _process["requested"] = True
-        os.register_at_fork(after_in_child=lambda: _process.update(forked=True))

@@ -105,7 +105,7 @@ def charsmap(data: bytes) -> bytes:
     return found
 
 
-class Guarded:
+class Guarded(TokenizerEngine):
     """An engine for texts without certain symbols, and the reference for the others."""
 
     def __init__(self, engine: TokenizerEngine, reference: TokenizerEngine, symbols: Sequence[str]) -> None:

@@ -3,4 +3,5 @@
 from feedmill.curation.plugins import BuiltInTagger
 
 
-class CodeProseCompositionClassifier(BuiltInTagger, tagger="code_composition"): ...
+class CodeProseCompositionClassifier(BuiltInTagger, tagger="code_composition"):
+    """Shares of lines of code and of prose, by a fastText model: pass its path as `file`."""

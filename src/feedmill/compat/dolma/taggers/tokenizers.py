@@ -3,7 +3,9 @@
 from feedmill.curation.plugins import BuiltInTagger
 
 
-class GPTNeoX20BTokenizer(BuiltInTagger, tagger="tokenizers_EleutherAI_GPT_NeoX_20B"): ...
+class GPTNeoX20BTokenizer(BuiltInTagger, tagger="tokenizers_EleutherAI_GPT_NeoX_20B"):
+    """Number of tokens of the unchanged text by the tokenizer of GPT-NeoX 20B."""
 
 
-class OLMoV1Tokenizer(BuiltInTagger, tagger="tokenizers_AI2_OLMo_v1"): ...
+class OLMoV1Tokenizer(BuiltInTagger, tagger="tokenizers_AI2_OLMo_v1"):
+    """Number of tokens of the unchanged text by the tokenizer of OLMo."""

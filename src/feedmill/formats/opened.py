@@ -1,0 +1,55 @@
+"""How a dataset was opened (`Opened`): what turns the bytes of its samples into what users get, and opens it again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from feedmill.errors import DataError
+from feedmill.formats.sample import Decode, Sample
+
+if TYPE_CHECKING:
+    from feedmill.formats.base import Dataset
+
+View = Callable[[list["Sample"]], list[Any]]
+"""Raw samples -> what the user gets, one for one and in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The settings with which a dataset was opened, except its location.
+
+    Attributes:
+        view: converts raw samples; None returns them unchanged.
+        decode: decodes parts; None leaves them as bytes.
+        subflavors: data attached to every sample, by the dataset's description or by a recipe.
+        about: facts from the dataset's description, for `describe`.
+        aux: name -> URL of data that samples refer to, as a metadataset gives them.
+        reopen: opens the dataset again, so that another process gets its own instance instead of a copy.
+    """
+
+    view: View | None = None
+    decode: Decode | None = None
+    subflavors: Mapping[str, Any] | None = None
+    about: Mapping[str, Any] = field(default_factory=dict)
+    aux: Mapping[str, str] = field(default_factory=dict)
+    reopen: Callable[[], Dataset] | None = None
+
+
+def changed(reopen: Callable[[], Dataset], changes: Mapping[str, Any]) -> Dataset:
+    """Return a dataset opened again with other settings."""
+    return reopen().opened_as(**changes)
+
+
+def reopened(reopen: Callable[[], Dataset], fingerprint: str) -> Dataset:
+    """Return a dataset opened again. Raises `DataError` if its data is not what it was."""
+    dataset = reopen()
+    if dataset.fingerprint() != fingerprint:
+        raise DataError(
+            "the dataset has changed since it was opened in the main process",
+            file=dataset.url,
+            kind="changed",
+            fix="Open the dataset again in a new run.",
+        )
+    return dataset

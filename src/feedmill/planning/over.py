@@ -1,0 +1,62 @@
+"""Trees over datasets without a recipe: the nodes, datasets and names of `Plan.over`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from feedmill.errors import ConfigError
+from feedmill.planning.names import unique_names
+from feedmill.planning.nodes import Blend, Concat, Leaf, Node, Repeat, shuffled
+from feedmill.planning.permutation import derive
+
+if TYPE_CHECKING:
+    from feedmill.formats.base import Dataset
+
+ShuffleKind = Literal["none", "global", "block", "shards"]
+
+
+class Over(NamedTuple):
+    """The root of a tree, and its datasets with their names; arguments of `Plan`."""
+
+    node: Node
+    sources: list[Dataset]
+    names: list[str]
+
+
+def tree_over(
+    datasets: Dataset | str | os.PathLike[str] | Sequence[Dataset | str | os.PathLike[str]],
+    weights: Sequence[Any] | None,
+    shuffle: ShuffleKind,
+    seed: int,
+    epochs: int | float | str | None,
+) -> Over:
+    """Return the tree of a plan over datasets, which are opened if they are paths. Arguments, errors: `Plan.over`."""
+    from feedmill.samples.open import open as open_dataset
+
+    given = list(datasets) if isinstance(datasets, Sequence) and not isinstance(datasets, str) else [datasets]
+    several = [open_dataset(one) if isinstance(one, str | os.PathLike) else one for one in given]
+    names = unique_names([dataset.url.rstrip("/").rpartition("/")[2] for dataset in several])
+    leaves = [_leaf(number, dataset) for number, dataset in enumerate(several)]
+    if weights is None:
+        together = leaves[0] if len(leaves) == 1 else Concat(leaves)
+        order = shuffled(together, shuffle, derive(seed, "shuffle", *names), sources=several)
+        return Over(Repeat(order, epochs), several, names)
+    if epochs is not None:
+        raise ConfigError(
+            "a blend has no epochs: its sources end at different times",
+            kind="bad-epochs",
+            fix="Omit 'epochs', and stop after the number of samples you need.",
+        )
+    streams = [
+        Repeat(shuffled(leaf, shuffle, derive(seed, "shuffle", name), sources=several))
+        for leaf, name in zip(leaves, names, strict=True)
+    ]
+    return Over(Blend(streams, weights), several, names)
+
+
+def _leaf(number: int, dataset: Dataset) -> Leaf:
+    if not len(dataset):
+        raise ConfigError("the dataset has no samples", file=dataset.url, kind="empty-source", fix="Remove it.")
+    return Leaf(number, len(dataset))
