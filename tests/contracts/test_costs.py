@@ -19,7 +19,7 @@ LINES = {"jsonl", "jsonl-unindexed"}
 TABLES = {"parquet", "arrow", "huggingface", "lerobot-v2", "lerobot-v3", "img2dataset-parquet"}
 KNOWN = {
     "tokens": set(TOKENS),
-    "bytes": {*TARS, *LINES, *TOKENS, "mds", "img2dataset-files"},
+    "bytes": {*TARS, *LINES, *TOKENS, "mds", "img2dataset-files"} - {"levanter"},  # its tokens are compressed
     "pixels": set(),
     "frames": {"img2dataset-parquet"},
     "n": TABLES | LINES,

@@ -25,6 +25,7 @@ from feedmill.samples.open import open as open_dataset
 from feedmill.storage import LocalStore
 from helpers import foreign_datasets as sourcedata
 from helpers.tars import make_shards, write_tar
+from helpers.zarr_arrays import write_cache
 
 COUNTS = [5, 1, 9, 4]
 TOTAL = sum(COUNTS)
@@ -48,7 +49,16 @@ SOURCES: dict[str, Callable[[Path], Path]] = {
 }
 """Datasets of other tools, and plain tars named in other ways."""
 REMOTE = ("parquet", "arrow", "huggingface", "mds", "mds-gz", "npz", "lerobot-v2", "img2dataset-files", "wids")
-PACKED = ("parquet", "mds-gz", "npz", "lerobot-v2", "lerobot-v3", "img2dataset-parquet", "img2dataset-files")
+PACKED = (
+    "parquet",
+    "mds-gz",
+    "npz",
+    "lerobot-v2",
+    "lerobot-v3",
+    "img2dataset-parquet",
+    "img2dataset-files",
+    "levanter",
+)
 """Those of which a part's bytes do not stand in the file as they are given."""
 TOKENS = [
     "pbin",
@@ -61,9 +71,11 @@ TOKENS = [
     "dolma",
     "flat",
     "litdata",
+    "levanter",
 ]
 TOKEN_FILE = {
-    "pbin": "2.pbin", "ds": "2.ds", "megatron": "all.bin", "dolma": "2.npy", "flat": "2.npy", "litdata": "2.bin"
+    "pbin": "2.pbin", "ds": "2.ds", "megatron": "all.bin", "dolma": "2.npy", "flat": "2.npy", "litdata": "2.bin",
+    "levanter": "input_ids/data/c/0",
 }  # fmt: skip
 PARTS = dict.fromkeys(TOKENS, "input_ids")
 OPTIONS = {
@@ -139,6 +151,9 @@ def make_tokens(root: Path, kind: str) -> str:
         config = {"item_loader": "TokensLoader", "data_format": ["no_header_tensor:20"], "compression": None}
         (root / "index.json").write_text(json.dumps({"chunks": chunks, "config": config}))
         return str(root)
+    if kind == "levanter":
+        rows = [[number] * 3 for number in range(TOTAL)]
+        return str(write_cache(root, rows, dtype="uint16", per_file=16))
     write: dict[str, Any] = {
         "pbin": lambda n: write_pbin(store, f"{n}.pbin", 2),
         "ds": lambda n: write_ds(store, f"{n}.ds", 2, tokenizer_name="t"),

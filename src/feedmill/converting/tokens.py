@@ -34,6 +34,7 @@ from feedmill.formats.format import TOKENS
 from feedmill.formats.registry import by_name, targets
 from feedmill.formats.sniff import open_raw, sniff
 from feedmill.formats.tokens.base import Form, Int64s
+from feedmill.formats.tokens.levanter import LevanterCache
 from feedmill.formats.tokens.rows import TokenRows
 from feedmill.formats.tokens.vla_text import SEQUENCES
 from feedmill.samples.windowed import token_column
@@ -116,9 +117,11 @@ def plan_tokens(source: str, destination: str, to: str, kind: str, options: Opti
         kind = ROWS
         identity["files"] = rows.fingerprint()
         plan.count, loss = len(rows), rows.shards[0].load_loss is not None
+        tokenizer = rows.about.get("tokenizer")
         units = [Unit(0, ("", vlatext.name_of(source)), plan.count)]
         if rows.beside:
-            plan.losses.append(Loss(f"the columns {named(sorted(rows.beside))} beside the ids", content=True))
+            noun = "columns" if isinstance(rows, TokenRows) else "fields"
+            plan.losses.append(Loss(f"the {noun} {named(sorted(rows.beside))} beside the ids", content=True))
     else:
         corpus = open_corpus([source], token_size=options.token_size or _largest(source), mixed=True)
         identity["files"] = corpus.facts()
@@ -147,11 +150,13 @@ def plan_tokens(source: str, destination: str, to: str, kind: str, options: Opti
 
 
 @lru_cache(8)
-def token_rows(url: str) -> TokenRows | None:
+def token_rows(url: str) -> TokenRows | LevanterCache | None:
     """Return the rows at a path or URL as documents of tokens; None if they have no column of token ids."""
-    if is_tokens(sniff(url).kind):
+    if is_tokens(sniff(url).kind) and sniff(url).format.flat:
         return None
     dataset, _ = open_raw(url)
+    if isinstance(dataset, LevanterCache):
+        return dataset
     column = token_column(dataset)
     return None if column is None else TokenRows(dataset, column)
 
@@ -167,13 +172,13 @@ def _read_rows(url: str, loss: bool) -> Iterator[Batch]:
     rows = token_rows(url)
     assert rows is not None
     shard = rows.shards[0]
-    mask = None if not loss or shard.load_loss is None else shard.load_loss()
+    masked = loss and shard.load_loss is not None
     for low in range(0, len(rows), _BATCH):
         numbers = np.arange(low, min(low + _BATCH, len(rows)))
         lengths = np.diff(shard.bounds[low : low + len(numbers) + 1])
-        tokens = rows.read_tokens(numbers, np.zeros(len(numbers), np.int64), lengths)
-        begin, end = shard.bounds[[low, low + len(numbers)]].tolist()
-        yield np.concatenate(tokens), lengths, None if mask is None else mask[begin:end]
+        spans = numbers, np.zeros(len(numbers), np.int64), lengths
+        mask = np.concatenate(rows.read_loss(*spans)) if masked else None
+        yield np.concatenate(rows.read_tokens(*spans)), lengths, mask
 
 
 def _refuse_options(source: str, to: str, options: Options) -> None:

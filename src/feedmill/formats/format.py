@@ -117,6 +117,7 @@ class Format:
             `feedmill.formats.leftovers`.
         scanned: whether a folder is identified only by its data files, which must then be of one kind.
         reuses_target: whether its own reader begins a window of tokens with the last token of the previous one.
+        flat: for tokens: whether they are in its files as they are, so that other code may map these.
         targets: its targets for writing.
     """
 
@@ -143,6 +144,7 @@ class Format:
     beside: tuple[str, ...] = ()
     scanned: bool = False
     reuses_target: bool = False
+    flat: bool = True
     targets: tuple[TargetFormat, ...] = ()
 
 

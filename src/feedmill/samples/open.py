@@ -52,9 +52,9 @@ def open(
         url: a folder of tar shards (prepared or not, or with a ``manifest.jsonl``), ``.pbin`` or ``.ds`` files; a
             ``.tar``, ``.jsonl``, ``.pbin`` or ``.ds`` file, a manifest, a ``.bin`` or ``.idx`` of Megatron-LM, a
             ``.npy`` of Dolma; flat ``.bin`` and ``.npy`` of other tools, a folder of LitData's token chunks;
-            ``.parquet`` and ``.arrow`` files; a dataset of Hugging Face, LeRobot, MosaicML or img2dataset; a path or
-            URL. Patterns (``{000..099}``, ``*``) and lists of ``.tar``, ``.parquet`` or token files of one format
-            (``.pbin``, ``.ds``, ``.bin``, ``.npy``) are opened as one dataset.
+            a cache of Levanter; ``.parquet`` and ``.arrow`` files; a dataset of Hugging Face, LeRobot, MosaicML or
+            img2dataset; a path or URL. Patterns (``{000..099}``, ``*``) and lists of ``.tar``, ``.parquet`` or token
+            files of one format (``.pbin``, ``.ds``, ``.bin``, ``.npy``) are opened as one dataset.
         split: name of a split; None opens everything except excluded shards and samples.
         dataset_config: description in ``.nv-meta`` to use instead of ``dataset.yaml``, or manifest to use instead of
             ``manifest.jsonl``.

@@ -120,6 +120,26 @@ def gunzip(data: bytes, *, file: str | None = None, record: str | None = None) -
     return blocks[0] if len(blocks) == 1 else b"".join(blocks)
 
 
+def inflate(data: bytes | memoryview, size: int, *, gzip: bool = False) -> bytes:
+    """Return zlib data, or one gzip member, that unpack to `size` bytes. Raises `ValueError` for any other."""
+    return _whole(zlib.decompressobj(_GZIP_HEADER if gzip else zlib.MAX_WBITS), data, size)
+
+
+def unzstd(data: bytes | memoryview, size: int) -> bytes:
+    """Return one zstd frame that unpacks to `size` bytes. Raises `ValueError` for any other."""
+    return _whole(zstd.ZstdDecompressor(), data, size)
+
+
+def _whole(unpacker: Any, data: bytes | memoryview, size: int) -> bytes:
+    try:
+        found = cast(bytes, unpacker.decompress(data, size + 1))
+    except _CORRUPT as error:
+        raise ValueError(f"the compressed data are corrupt ({error})") from None
+    if len(found) != size or not unpacker.eof or unpacker.unused_data:
+        raise ValueError(f"the compressed data do not end after {size:,} unpacked bytes")
+    return found
+
+
 def read_within(stream: BinaryIO, limit: int, *, file: str | None = None) -> bytes:
     """Read an unpacked stream to its end. Raises `DataError` of kind ``too-large`` beyond `limit` bytes."""
     blocks, size = list[bytes](), 0

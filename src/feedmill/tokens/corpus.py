@@ -195,9 +195,20 @@ def open_sets(url: str) -> list[TokenDataset]:
 
 
 def _listed(store: Store, url: str) -> list[TokenDataset] | None:
-    """Return the files that a folder's own index lists (LitData), each as a dataset; None if it has no such index."""
+    """Return the files that a folder's own index lists (LitData), each as a dataset; None if it has no such index.
+
+    Raises:
+        ConfigError: the tokens are not in files as they are (Levanter), so that they cannot be mapped.
+    """
     for format in families("tokens"):
-        if format.marks and named(format.is_folder)(store) is not None:
+        if (format.marks or format.later_marks) and named(format.is_folder)(store) is not None:
+            if not format.flat:
+                raise ConfigError(
+                    f"{format.title} has compressed tokens, which only 'convert', plans and loaders read",
+                    file=url,
+                    kind="not-flat",
+                    fix=f"Convert it first: feedmill convert {url} OUT --to ds (or another format of tokens).",
+                )
             dataset: TokenDataset = named(format.open)(Wanted(store, "", url))
             files = [(shard, store.locate(shard.path)) for shard in dataset.shards]
             return [TokenDataset(store, [shard], name=path, format=format.name) for shard, path in files]

@@ -145,6 +145,18 @@ LITDATA = Format(
     data=("tokens",),
     beside=("index.json",),
 )
+LEVANTER = Format(
+    "levanter",
+    "Levanter's cache",
+    "tokens",
+    open="feedmill.formats.tokens.levanter:open_found",
+    later_marks=("shard_ledger.json",),
+    is_folder="feedmill.formats.tokens.levanter_ledger:mark",
+    repair=_REPAIR,
+    data=("tokens",),
+    beside=("shard_ledger.json", "shard_ledger.json.bak"),
+    flat=False,
+)
 VLA_TEXT = Format(
     "vla-text",
     "VLA Foundry's tokenized text",
@@ -162,4 +174,4 @@ VLA_TEXT = Format(
         ),
     ),
 )
-FORMATS = (PBIN, DS, FLAT, MEGATRON, DOLMA, LITDATA, VLA_TEXT)
+FORMATS = (PBIN, DS, FLAT, MEGATRON, DOLMA, LITDATA, LEVANTER, VLA_TEXT)

@@ -200,10 +200,13 @@ class TokenDataset(Dataset):
         shard, local = self.places(indices)
         out: list[bytes] = [b""] * len(shard)
         for number, rows, first, stop in self._ranges(indices, shard, local, starts, lengths):
-            blocks = read_records(self.store, self.shards[number].path, *self._offsets(number, first, stop))
-            for row, block in zip(rows.tolist(), blocks, strict=True):
+            for row, block in zip(rows.tolist(), self._blocks(number, first, stop), strict=True):
                 out[row] = block
         return out, shard
+
+    def _blocks(self, number: int, first: Int64s, stop: Int64s) -> list[bytes]:
+        """Return the bytes of the tokens ``[first, stop)`` of a file, for each of many ranges."""
+        return read_records(self.store, self.shards[number].path, *self._offsets(number, first, stop))
 
     def _ranges(
         self, indices: Indices, shard: Int64s, local: Int64s, starts: Int64s | None, lengths: Int64s | None

@@ -9,6 +9,7 @@ from feedmill.errors import DataError
 from feedmill.formats.base import Dataset
 from feedmill.formats.tokens import ds, ds_metadata, megatron_index
 from feedmill.formats.tokens.base import TokenDataset
+from feedmill.formats.tokens.levanter_ledger import LEDGER
 from feedmill.formats.tokens.manifest import read_manifest
 from feedmill.formats.tokens.windows import WindowDataset
 
@@ -55,6 +56,9 @@ def _identity(dataset: TokenDataset, path: str) -> Identity | None:
     manifest = read_manifest(store, described)
     if manifest is not None and manifest.tokenizer is not None:
         return Identity(manifest.tokenizer.name, manifest.tokenizer.hash, store.locate(path))
+    if path == LEDGER:
+        name = dataset.about.get("tokenizer")
+        return Identity(name, "", store.locate(path)) if name else None
     if not path.endswith(ds.SUFFIX):
         return None
     try:
