@@ -56,6 +56,13 @@ def test_captions_beside_images(tmp_path: Path) -> None:
     assert not report.left_out and report.files == 15 and fm.check(tmp_path / "out").findings == []
 
 
+def test_options_of_documents_are_without_effect(tmp_path: Path) -> None:
+    source = put(tmp_path / "raw", {f"{i}.jpg": card(i) for i in range(3)})
+    report = run(source, tmp_path / "out", text="body", id="name", compression="gz")
+    assert "warning: without effect: --text, --id, --compression (only documents have them)" in report.recognized
+    assert not any("without effect" in line for line in run(source, tmp_path / "plain").recognized)
+
+
 def test_what_is_left_out_of_captions(tmp_path: Path) -> None:
     good = card(0)
     files: dict[str, str | bytes] = {f"{i}.jpg": good for i in range(10)} | {f"{i}.txt": "x" for i in range(10)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from functools import partial
 from typing import Any, Literal
@@ -103,6 +103,9 @@ def import_data(
             samples = samples if ratio is None else _divided(samples, ratio, report)
         _describe(report, files, found, samples)
     _check_found(report, found, samples, ratio)
+    if samples is not None:
+        packing = None if compression == "none" else compression
+        _name_unused(report, {"--text": text, "--id": id, "--compression": packing})
     identity = _identity(
         files, type=type, text=text, id=id, encoding=encoding, compression=compression, ratio=str(ratio)
     )
@@ -154,6 +157,13 @@ def _options(
     if type not in TYPES:
         recognize(Files([], [], []), type, ImportReport(out, type).left_out)  # raises
     return most
+
+
+def _name_unused(report: ImportReport, of_documents: Mapping[str, str | None]) -> None:
+    """Add a warning about given options that only documents have."""
+    given = ", ".join(name for name, value in of_documents.items() if value is not None)
+    if given:
+        report.recognized.append(f"warning: without effect: {given} (only documents have them)")
 
 
 def _planned(files: Files, found: Recognized, encoding: str, report: ImportReport, *, splits: bool) -> Samples | None:
