@@ -102,7 +102,9 @@ def _streams(view: memoryview, at: int, size: int, count: int, decode: Callable[
 def _unshuffle(data: Bytes, width: int, out: Bytes) -> None:
     """Undo the order of bytes: first those that begin the numbers, then the second bytes, and so on."""
     whole = len(data) // width * width
-    out[:whole].reshape(-1, width)[...] = data[:whole].reshape(width, -1).T
+    numbers, streams = out[:whole].reshape(-1, width), data[:whole].reshape(width, -1)
+    for place in range(width):  # a third of the time of one assignment of the transposed array
+        numbers[:, place] = streams[place]
     out[whole:] = data[whole:]
 
 
