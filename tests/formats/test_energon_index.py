@@ -309,7 +309,7 @@ def test_unusual_names_go_through_sqlite(tmp_path: Path, name: str, where: str) 
 
 
 def test_more_rows_than_fit_into_memory_go_through_sqlite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "sysconf", lambda name: {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 8}[name])
+    monkeypatch.setattr(energon_index, "available_memory", lambda: 8 * 4096)
     assert not energon_index._write_compiled(tmp_path / "index.sqlite", prepared(50))
     write_index(tmp_path / "index.sqlite", prepared(50), compiled=True)
     check(tmp_path / "index.sqlite", prepared(50))

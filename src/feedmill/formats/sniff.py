@@ -14,7 +14,6 @@ from feedmill.formats.leftovers import listed
 from feedmill.formats.registry import ends, formats
 from feedmill.formats.tar import COMPRESSED, TAR
 from feedmill.formats.tar.names import common_top, expand_patterns, is_pattern, refuse_commands, refuse_twice
-from feedmill.formats.tokens.levanter_ledger import LEDGER
 from feedmill.formats.vla.manifest import MANIFEST
 from feedmill.jobs.work import settle
 from feedmill.storage import Store, is_local_file, is_local_folder, open_store, split_url
@@ -130,10 +129,12 @@ def _nothing(store: Store, url: str) -> NotFound:
             kind="empty-manifest",
             fix="Add shards to the folder, and write the manifest with 'feedmill vla manifest'.",
         )
+    from feedmill.formats.tokens.levanter_ledger import LEDGER  # for this error only
+
     inside = [entry.path for entry, _ in zip(store.files(), range(4), strict=False)]
     lines = [name for name in inside if name.endswith((".jsonl", ".bin"))]
     lines += [name.removesuffix("index.json") for name in inside if name.endswith("/index.json")]  # MDS, by split
-    lines += [entry.path.removesuffix(LEDGER) for entry in store.files(suffixes=(LEDGER,))]  # Levanter, by split
+    lines += [f"{split}/" for split in ("train", "validation") if store.exists(f"{split}/{LEDGER}")]  # Levanter
     packed = any(name.endswith(_PACKED_LINES) for name in inside)  # Dolma's documents, mostly
     known = f"For compressed lines, use {_VERBS_OF_LINES}, with the files or their folder." if packed else _KNOWN
     return NotFound(
