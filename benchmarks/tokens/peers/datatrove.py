@@ -11,34 +11,17 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 from benchmarks.lib.side import answer
 from benchmarks.tokens.timing import BATCH, Work, loop, numbers, rewritten, singles
 
 
-def positions(folder: str, seq_len: str) -> dict[str, float]:
-    """Measure random windows with positions from the index."""
+def _dataset(folder: str, seq_len: str, located: bool) -> Any:
+    """Return its windows, with the positions of the tokens in their documents if wanted."""
     from datatrove.utils.dataset import DatatroveFolderDataset
 
-    dataset = DatatroveFolderDataset(
-        folder,
-        int(seq_len),
-        filename_pattern="*.ds",
-        recursive=False,
-        token_size=2,
-        shuffle=True,
-        return_positions=True,
-    )
-    return singles(dataset, numbers(len(dataset)), int(seq_len) + 1)
-
-
-def train(folder: str, seq_len: str, kind: str = "") -> dict[str, float]:
-    """Measure windows in torch's DataLoader, in the process of the loop."""
-    from datatrove.utils.dataset import DatatroveFolderDataset
-    from torch.utils.data import DataLoader
-
-    located = kind == "located"
-    dataset = DatatroveFolderDataset(
+    return DatatroveFolderDataset(
         folder,
         int(seq_len),
         filename_pattern="*.ds",
@@ -47,7 +30,19 @@ def train(folder: str, seq_len: str, kind: str = "") -> dict[str, float]:
         shuffle=True,
         return_positions=located,
     )
-    loader = DataLoader(dataset, BATCH, shuffle=True, drop_last=True)
+
+
+def positions(folder: str, seq_len: str) -> dict[str, float]:
+    """Measure random windows with positions from the index."""
+    dataset = _dataset(folder, seq_len, located=True)
+    return singles(dataset, numbers(len(dataset)), int(seq_len) + 1)
+
+
+def train(folder: str, seq_len: str, kind: str = "") -> dict[str, float]:
+    """Measure windows in torch's DataLoader, in the process of the loop."""
+    from torch.utils.data import DataLoader
+
+    loader = DataLoader(_dataset(folder, seq_len, kind == "located"), BATCH, shuffle=True, drop_last=True)
     pairs = ((batch["input_ids"][:, :-1], batch["input_ids"][:, 1:]) for batch in loader)
     return loop(pairs, BATCH * int(seq_len))
 

@@ -59,8 +59,8 @@ def leave_out_others(files: Files, folders: list[tuple[int, str]], left: LeftOut
             continue
         if refuse and kinds.divide(file.path).kind and not is_about(file.path):
             raise ConfigError(
-                f"the files are of several kinds: {len(folders):,} LeRobot datasets, and {files.name(file)!r} outside"
-                " of them",
+                f"the files are of several kinds: {len(folders):,} LeRobot dataset{'s' * (len(folders) > 1)}, and"
+                f" {files.name(file)!r} outside of them",
                 file=files.roots[file.root],
                 kind="several-kinds",
                 fix="Choose with --type episodes or --type media, or with --include or --exclude PATTERN.",
