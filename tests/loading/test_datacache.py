@@ -101,7 +101,7 @@ def test_a_cache_that_is_too_small_evicts_and_the_batches_are_the_same(server, f
 
 
 def test_a_small_cache_keeps_what_the_next_epoch_needs_first(server, folder, tmp_path, monkeypatch):
-    monkeypatch.setattr("feedmill.planning.remote_reads.WINDOW", 128)
+    monkeypatch.setattr("feedmill.loading.ahead.window_of", lambda _: 128)
     epochs = 6
 
     def fetched(planned: bool) -> float:

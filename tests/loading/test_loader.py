@@ -393,6 +393,17 @@ def test_generators_of_positions_are_reproducible_and_differ() -> None:
     draws = {(seed, p): generator(seed, p).random() for seed in (0, 1, -1, 2**80) for p in (0, 1, 2**62)}
     assert len(set(draws.values())) == len(draws) - 3  # 2**80 and 0 are the same seed modulo 2**64
     assert all(generator(seed, p).random() == value for (seed, p), value in draws.items())
+    philox = np.random.Philox(key=(3 << 64) | 7, counter=2 << 192)
+    assert generator(3, 7, 2).random(9).tolist() == np.random.Generator(philox).random(9).tolist()
+
+
+def test_generators_spawn_and_are_copied_reproducibly() -> None:
+    one = generator(3, 7)
+    spawned = [each.random() for each in (*one.spawn(2), *one.spawn(1))]
+    assert len({*spawned, one.random()}) == 4
+    other = pickle.loads(pickle.dumps(generator(3, 7)))
+    assert [each.random() for each in other.spawn(3)] == spawned
+    assert generator(3, 7, 1).spawn(1)[0].random() != spawned[0]
 
 
 @pytest.mark.parametrize(("options", "fix"), [({"batch_size": 0}, "1 or more"), ({"batch_size": 10**30}, "less than")])

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 import feedmill as fm
 from feedmill.cli.app import app
+from feedmill.planning.nodes import BlockShuffle, Leaf, Repeat
 from feedmill.planning.remote_reads import remote_reads
 from feedmill.storage.cache.settings import DataCache
 
@@ -65,6 +66,20 @@ def test_scattered_small_samples_get_advice(server, tmp_path):
     assert reads is not None and "the cache fetches whole shards" in reads["advice"]
     endless = remote_reads(remote(server, epochs=None), None)
     assert endless is not None and endless["samples"] == 4096
+
+
+@pytest.mark.parametrize(("block", "window"), [(300, 8), (50, 4)])
+def test_blocks_of_any_size_are_requests(server, folder, block, window):
+    dataset = remote(server).sources[0]
+    order = Repeat(BlockShuffle(Leaf(0, len(dataset)), 5, block, window), 1)
+    plan = fm.Plan(order, [dataset], ["data"], 3)
+    server.asked.clear()
+    server.keys.clear()
+    content(fm.Loader(plan, 8))
+    blocks = -(-len(dataset) // block)
+    assert len(data_requests(server)) <= blocks + 2 * 3 + 8 + 2  # blocks over the ends of shards, and the first batch
+    reads = remote_reads(plan, len(plan))
+    assert reads is not None and ("advice" in reads and "block: 512" in (reads["advice"] or "")) == (block == 50)
 
 
 def test_local_plans_have_none(folder):

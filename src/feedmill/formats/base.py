@@ -123,6 +123,11 @@ class Dataset(Showable, ABC):
         store = getattr(self, "store", None)
         return store is not None and not store.is_local
 
+    @property
+    def shuffle_block(self) -> int | None:
+        """Return how many consecutive samples the block shuffle keeps together if it is not given; None: 256."""
+        return None
+
     def warm(self) -> None:
         """Load what reading needs, such as compiled code, so that the first batch does not wait for it."""
 

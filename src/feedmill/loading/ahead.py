@@ -359,7 +359,7 @@ def walk(steps: Iterator[Step], plan: Any, world_size: int, *, processes: bool =
 
 
 def _warm(plan: Any) -> None:
-    import numpy.random  # noqa: F401 - each batch has a generator, and numpy loads them when they are first used
+    import feedmill.loading.generator_keys  # noqa: F401 - each batch has a generator, whose code takes long to load
 
     for source in getattr(plan, "sources", ()):
         source.warm()

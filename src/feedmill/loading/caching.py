@@ -21,7 +21,7 @@ from feedmill.jobs.reports import VerbReport
 from feedmill.planning.overview import bound_plan
 from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.recipe import Recipe
-from feedmill.planning.remote_reads import WINDOW
+from feedmill.planning.remote_reads import window_of
 from feedmill.storage.cache.files import SIZE, FileCache, file_cache
 from feedmill.storage.cache.items import Cached
 from feedmill.storage.cache.paged import Paging
@@ -194,10 +194,10 @@ def _copy_indices(plan: Plan) -> int:
 def _fill(plan: Plan, count: int, paging: Paging, report: CacheReport, progress: bool) -> None:
     """Fetch the bytes of the first samples of a plan into the cache."""
     reader, starving = ReadAhead(BUDGET, paging), threading.Event()
-    has_ranges = False
+    has_ranges, window = False, window_of(plan)
     with closing(reader), Progress("fetching", count, "samples", enabled=progress) as bar:
-        for step, first in enumerate(range(0, count, WINDOW)):
-            positions = np.arange(first, min(first + WINDOW, count), dtype=np.int64)
+        for step, first in enumerate(range(0, count, window)):
+            positions = np.arange(first, min(first + window, count), dtype=np.int64)
             for extents in plan.extents(positions):
                 if isinstance(extents.store, RangeStore):
                     has_ranges = True

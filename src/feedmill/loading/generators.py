@@ -12,12 +12,16 @@ import numpy as np
 def generator(seed: int, position: int, stage: int = 0) -> np.random.Generator:
     """Return the random generator of a position: Philox with the key (seed, position). Creating one takes about 6 us.
 
-    The stages of a position draw from parts of its stream that are 2^192 apart.
+    Generators that it spawns depend on the same. The stages of a position draw from parts of its stream that are 2^192
+    apart.
 
     Counter-based generators with different keys are independent streams (Salmon et al., "Parallel random numbers: as
     easy as 1, 2, 3", 2011), so the draws of a transform depend only on the position of its sample.
     """
-    return np.random.Generator(np.random.Philox(key=(seed % (1 << 64) << 64) | position, counter=stage << 192))
+    from feedmill.loading.generator_keys import GeneratorKey
+
+    key: Any = GeneratorKey(position, seed % (1 << 64), stage)  # numpy's stub does not know seeds of one's own
+    return np.random.Generator(np.random.Philox(key, counter=stage << 192))
 
 
 def takes_rng(transform: Callable[..., Any]) -> bool:

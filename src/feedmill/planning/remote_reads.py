@@ -2,32 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
-from feedmill.planning.nodes.shuffle import DEFAULT_BLOCK, DEFAULT_WINDOW
+from feedmill.planning.nodes.shuffle import DEFAULT_BLOCK, DEFAULT_WINDOW, BlockShuffle
+from feedmill.samples.text import human_size
 from feedmill.storage.fetching.lanes import SMALL
-from feedmill.storage.fetching.ranges import OFFSET_BITS, requests_for
+from feedmill.storage.fetching.ranges import OFFSET_BITS, TARGET, requests_for
 from feedmill.storage.fetching.read_ahead import budget_from_environment, most_from_environment, parts, widened
 
 if TYPE_CHECKING:
     from feedmill.formats.extents import Extents
+    from feedmill.planning.nodes.base import Node
     from feedmill.planning.plan import Plan
 
-WINDOW, _MOST_SOURCES = DEFAULT_BLOCK * DEFAULT_WINDOW, 16
-"""Positions of a window for each source that is read from a remote store, and the number of sources that add some."""
+WINDOW, _LONGEST = DEFAULT_BLOCK * DEFAULT_WINDOW, 1 << 16
+"""Positions of a window for a source that has no block shuffle, and of one for all sources at most."""
 _LATENCY, _RATE = 0.02, 200e6
 """Assumptions about a server: seconds of latency, and bytes per second."""
 _AT_ONCE = 64
+_SMALL_BLOCK = 1 << 20
+"""Bytes of a block of the block shuffle below which larger blocks are advised."""
 _SCATTERED = 4
 """Samples per request below which latency takes longer than transfer."""
 
 
 def window_of(plan: Any) -> int:
     """Return the number of positions that a loader of one rank requests together: a window of each remote source."""
-    remote = sum(bool(source.is_remote) for source in getattr(plan, "sources", ()))
-    return WINDOW * max(1, min(remote, _MOST_SOURCES))
+    remote = {number for number, source in enumerate(getattr(plan, "sources", ())) if source.is_remote}
+    node = getattr(plan, "node", None)
+    spans = [WINDOW] * len(remote) if node is None else _spans(node, remote, WINDOW)
+    return min(_LONGEST, max(WINDOW, sum(spans)))
+
+
+def _spans(node: Node, remote: Set[int], above: int) -> list[int]:
+    """Return for each remote leaf below a node the positions of a window of the shuffle nearest to it."""
+    if isinstance(node, BlockShuffle):
+        above = node.block * node.window
+    if not node.children:
+        return [above] if not remote.isdisjoint(node.leaves) else []
+    return [span for child in node.children for span in _spans(child, remote, above)]
 
 
 def remote_reads(plan: Plan, samples: int | None) -> dict[str, Any] | None:
@@ -65,7 +82,7 @@ def remote_reads(plan: Plan, samples: int | None) -> dict[str, Any] | None:
         "requests": requests,
         "bytes": fetched,
         "seconds": round(seconds, 1),
-        "advice": _advice(cached, samples or count, requests, fetched, wanted),
+        "advice": _advice(cached, samples or count, requests, fetched, wanted) or _larger(plan, requests, sizes),
     }
 
 
@@ -86,6 +103,25 @@ def _merged(extents: Extents, low: int, high: int, most: int) -> tuple[int, int,
     if requests.size > most:
         requests = requests_for(*ranges, 0)
     return len(requests.begins), requests.size, int((ends - begins).sum())
+
+
+def _larger(plan: Plan, requests: int, sizes: npt.NDArray[np.int64]) -> str | None:
+    """Return advice to shuffle larger blocks if those of the plan are too small for requests of their size."""
+    mean = max(1, int(sizes.mean()))
+    blocks = _blocks(plan.node)
+    if not blocks or max(blocks) * mean >= _SMALL_BLOCK or requests <= len(blocks):
+        return None
+    better = 1 << (TARGET // mean).bit_length() - 1
+    return (
+        f"a block of the shuffle has {human_size(max(blocks) * mean)}, and is a request:"
+        f" 'shuffle: {{kind: block, block: {better}}}' needs fewer"
+    )
+
+
+def _blocks(node: Node) -> list[int]:
+    """Return the samples per block of the block shuffles below a node, which are at most all of theirs."""
+    own = [min(node.block, node.length)] if isinstance(node, BlockShuffle) else []
+    return own + [block for child in node.children for block in _blocks(child)]
 
 
 def _advice(cached: bool, samples: int, requests: int, fetched: int, wanted: int) -> str | None:

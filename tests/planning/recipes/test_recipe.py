@@ -141,7 +141,7 @@ def test_recipes_nest(tmp_path: Path) -> None:
     # A recipe of 10 samples that is drawn 200 times continues through its source instead of starting over.
     assert located.index[located.source == 2].tolist() == list(range(200))
     assert str(recipe).splitlines() == [
-        "outer.yaml, shuffle block 256 x 16, blend",
+        "outer.yaml, shuffle block, blend",
         "├─ inner/mix.yaml: weight 0.5",
         "│  ├─ code",
         "│  └─ big",

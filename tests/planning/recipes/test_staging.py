@@ -41,10 +41,7 @@ def test_stages_switch_where_they_say() -> None:
     assert np.bincount(located.source[1000:]).tolist() == [100, 400]
     text = located.index[located.source == 0]
     assert len(np.unique(text)) == 800  # not one sample twice before its epoch is over
-    assert (
-        str(Recipe.parse(STAGED)).splitlines()[0]
-        == "recipe: seed 3, 1,500 samples, shuffle block 256 x 16, 2 stages, blend"
-    )
+    assert str(Recipe.parse(STAGED)).splitlines()[0] == "recipe: seed 3, 1,500 samples, shuffle block, 2 stages, blend"
     assert "blend in stages 7/10 : 3/10 for 1,000, then 1/5 : 4/5" in str(plan)
 
 

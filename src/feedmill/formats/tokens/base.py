@@ -39,6 +39,22 @@ if TYPE_CHECKING:
     from feedmill.formats.tokens.shifted import FlatSpans
 
 
+_BLOCK_TOKENS, _LEAST_BLOCK, _LARGEST_BLOCK = 1 << 21, 1 << 8, 1 << 12
+"""Tokens of a block of the block shuffle, 4 MiB of the smallest type, and the bounds of its samples."""
+
+
+def samples_per_block(tokens: int) -> int:
+    """Return the number of samples of a mean length that stay together in the block shuffle: a power of two.
+
+    One that depends on tokens, not on bytes, gives the same order in every format.
+
+    >>> [samples_per_block(tokens) for tokens in (0, 500, 2048, 2049, 4096, 100_000)]
+    [4096, 4096, 1024, 1024, 512, 256]
+    """
+    fitting = max(1, _BLOCK_TOKENS // max(1, tokens - 1))
+    return int(min(_LARGEST_BLOCK, max(_LEAST_BLOCK, 1 << fitting.bit_length() - 1)))
+
+
 class TokenDataset(Dataset):
     """The documents of token files, by number, with bulk access to spans of tokens.
 
@@ -86,6 +102,10 @@ class TokenDataset(Dataset):
     def __len__(self) -> int:
         self.need_index()
         return int(self._ends[-1]) if len(self._ends) else 0
+
+    @property
+    def shuffle_block(self) -> int | None:
+        return samples_per_block(self.tokens // max(1, len(self)))
 
     def files(self) -> list[tuple[str, int, int]]:
         """Return path or URL of each file, the number of its first document in the dataset, and of its documents."""

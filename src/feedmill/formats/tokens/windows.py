@@ -28,7 +28,7 @@ from feedmill.formats.extents import Extents
 from feedmill.formats.offsets import hash_words
 from feedmill.formats.ranges import load_copying
 from feedmill.formats.sample import Sample, Source, no_such_key, number_of
-from feedmill.formats.tokens.base import Int64s, TokenDataset
+from feedmill.formats.tokens.base import Int64s, TokenDataset, samples_per_block
 from feedmill.formats.tokens.gather import (
     Gather,
     boundaries_from,
@@ -263,6 +263,10 @@ class WindowDataset(WindowLayout, Dataset):
     @property
     def is_remote(self) -> bool:
         return self.tokens.is_remote
+
+    @property
+    def shuffle_block(self) -> int | None:
+        return samples_per_block(self.width)
 
     def warm(self) -> None:
         if self.is_remote:

@@ -172,11 +172,21 @@ def shard_sizes(node: Node, sources: Sequence[Dataset]) -> list[int]:
     return [node.finite("a shuffle of shards")]
 
 
+def usual_block(node: Node, sources: Sequence[Dataset]) -> int:
+    """Return the samples of a block of a block shuffle of this node: the most that one of its datasets asks for.
+
+    Args:
+        sources: as for `shard_sizes`.
+    """
+    asked = [sources[leaf].shuffle_block for leaf in node.leaves] if sources else []
+    return max((block for block in asked if block is not None), default=DEFAULT_BLOCK)
+
+
 def shuffled(
     child: Node,
     kind: str,
     key: int,
-    block: int = DEFAULT_BLOCK,
+    block: int | None = None,
     window: int = DEFAULT_WINDOW,
     parallel: int = DEFAULT_PARALLEL,
     sources: Sequence[Dataset] = (),
@@ -186,8 +196,9 @@ def shuffled(
     Args:
         child: a finite node.
         key: 64 bits from `permutation.derive`.
-        block, window: see `BlockShuffle`; `parallel`: see `ShardShuffle`.
-        sources: the datasets of the leaves by number, for their shards.
+        block, window: see `BlockShuffle`; `parallel`: see `ShardShuffle`. Without `block`, the datasets' largest
+            `Dataset.shuffle_block`.
+        sources: the datasets of the leaves by number, for their shards and blocks.
 
     Raises:
         ConfigError: unknown kind.
@@ -197,7 +208,7 @@ def shuffled(
     if kind == "global":
         return Shuffle(child, key)
     if kind == "block":
-        return BlockShuffle(child, key, block, window)
+        return BlockShuffle(child, key, usual_block(child, sources) if block is None else block, window)
     if kind == "shards":
         return ShardShuffle(child, key, shard_sizes(child, sources), parallel)
     raise ConfigError(f"unknown shuffle {kind!r}", kind="bad-shuffle", fix="Use 'none', 'global', 'block' or 'shards'.")

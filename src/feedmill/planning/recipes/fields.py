@@ -27,7 +27,7 @@ from pydantic import (
 from feedmill.errors import ConfigError
 from feedmill.planning.mixing.blend import exact_weight
 from feedmill.planning.nodes.shards import DEFAULT_PARALLEL
-from feedmill.planning.nodes.shuffle import DEFAULT_BLOCK, DEFAULT_WINDOW
+from feedmill.planning.nodes.shuffle import DEFAULT_WINDOW
 from feedmill.planning.packing.choices import Last, Long, Method
 from feedmill.samples.tokenized import TokenizeOptions
 from feedmill.storage import join_url
@@ -99,7 +99,10 @@ class ShuffleModel(Strict):
     kind: Literal["none", "global", "block", "shards"] = Field(
         description="none, global, block, or shards: see docs/order.md"
     )
-    block: Count = Field(default=DEFAULT_BLOCK, description="consecutive samples that stay together")
+    block: Count | None = Field(
+        default=None,
+        description="consecutive samples that stay together; by default 256, of tokens 256 to 4,096 (2M tokens)",
+    )
     window: Count = Field(default=DEFAULT_WINDOW, description="blocks that are shuffled together")
     parallel: Count = Field(default=DEFAULT_PARALLEL, description="shards that are read side by side")
 

@@ -230,7 +230,8 @@ def _mix_words(mix: Member | RecipeModel) -> list[str]:
 
 def _shuffle_words(shuffle: Any) -> str:
     if shuffle.kind == "block":
-        return f"block {shuffle.block} x {shuffle.window}"
+        own = {"block", "window"} & shuffle.model_fields_set
+        return f"block {shuffle.block or 'by size'} x {shuffle.window}" if own else "block"
     return f"shards x {shuffle.parallel}" if shuffle.kind == "shards" else str(shuffle.kind)
 
 
