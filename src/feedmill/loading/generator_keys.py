@@ -29,7 +29,7 @@ class GeneratorKey(ISpawnableSeedSequence):
         """Return the words, uint64[2]."""
         return np.array(self._words, dtype)
 
-    def spawn(self, n_children: int) -> list[SeedSequence]:  # type: ignore[override] - numpy's stub is too narrow
-        """Return further seeds, which depend only on the key and the number of earlier ones."""
+    def spawn(self, n_children: int) -> Any:
+        """Return further `SeedSequence` objects, which depend only on the key and the number of earlier ones."""
         self._spawning = self._spawning or SeedSequence(self._words, spawn_key=(self._stage,))
         return self._spawning.spawn(n_children)

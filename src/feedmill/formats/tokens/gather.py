@@ -65,7 +65,7 @@ class Gather:
         table = self._shards[shard]
         size = table.dtype.itemsize
         offsets, lengths = table.offset + starts * size, np.full(len(starts), width * size, np.int64)
-        tokens_read = np.empty((len(starts), width), table.dtype)
+        tokens_read = empty((len(starts), width), table.dtype)
         buffer = tokens_read.reshape(-1).view(np.uint8)
         read_remote(self._store, self._paths, np.full(len(starts), shard), offsets, lengths, buffer)
         out[slice(len(starts)) if rows is None else rows] = tokens_read
