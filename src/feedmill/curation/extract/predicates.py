@@ -40,11 +40,11 @@ class Reader:
         return self._tokens[-1] == word
 
     def take(self, word: str) -> bool:
-        """Return whether this word came next, and go on after it."""
+        """Return whether this word came next, and skip it."""
         return self.comes(word) and self.next() == word
 
     def need(self, word: str) -> None:
-        """Go on after this word. Raises `ValueError` if another one comes."""
+        """Skip this word. Raises `ValueError` if another one comes."""
         if not self.take(word):
             raise ValueError(f"{self._tokens[-1]!r} instead of {word!r}")
 

@@ -1,6 +1,6 @@
 """XPath expressions about names and attributes of elements, evaluated in Python and remembered.
 
-In lxml, `re:test` calls Python for each element and each time anew, though the elements of pages have the same few
+In lxml, `re:test` calls Python for each element every time, though the elements of pages have the same few
 names and attributes again and again. A `Remembered` expression evaluates its predicates once for each combination of
 them, and keeps the answers over pages. Only some expressions can be remembered: unions of ``.//name`` and ``.//*`` with
 predicates, of which the first ones look at the name and the attributes of the element itself (`predicates`).
