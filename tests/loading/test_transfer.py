@@ -75,8 +75,8 @@ def api(monkeypatch: pytest.MonkeyPatch) -> FakeApi:
     monkeypatch.setattr(Transfer, "lane", lambda _: Streamed(fake, torch.device("cpu"), True))
     original = Transfer.__init__
 
-    def begin(self: Transfer, device: Any = None, pin_memory: bool | None = None) -> None:
-        original(self, device, pin_memory)
+    def begin(self: Transfer, device: Any = None, pin_memory: bool | None = None, *, convert: bool = True) -> None:
+        original(self, device, pin_memory, convert=convert)
         self.copies = True
 
     monkeypatch.setattr(Transfer, "__init__", begin)

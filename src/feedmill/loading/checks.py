@@ -43,7 +43,7 @@ def check_output(output: str, device: Any, pin_memory: bool | None, *, hooks: bo
         )
     if output == "torch":
         to_torch([])  # raise now if torch is missing, not at the first batch
-    elif device is not None or pin_memory:
+    elif device is not None or (pin_memory and not hooks):  # hooks may make tensors
         raise ConfigError("device and pin_memory require tensors", fix="Add output='torch'.")
 
 

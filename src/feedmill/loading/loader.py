@@ -81,7 +81,8 @@ class Loader(Displayed):
             separate thread and stream. One batch is therefore prefetched even with 0 workers, and `close` waits for
             the batch in progress.
         pin_memory: whether tensors are copied to page-locked memory; None: only if `device` is an accelerator. Without
-            `device`, use it for loops that copy the batches themselves.
+            `device`, use it for loops that copy the batches themselves. It needs ``output="torch"``, or hooks that make
+            tensors.
         remainder: what to do with the end of a finite plan that does not fill a global batch. ``"uneven"`` spreads it
             over the ranks in contiguous parts of (nearly) equal size; it is an error if there are fewer samples than
             ranks, because some ranks would end a step earlier. ``"ragged"`` allows that. ``"pad"`` fills every batch
@@ -187,7 +188,7 @@ class Loader(Displayed):
         self.prefetch = prefetch
         self.seed = whole("seed", plan.seed if seed is None else seed)
         tensors = output == "torch"
-        transfer = Transfer(device, pin_memory) if tensors else None
+        transfer = Transfer(device, pin_memory, convert=tensors) if tensors or pin_memory else None
         self.metrics = Metrics(ranks.rank)
         tally = Tally(policy_for(on_error), self.metrics)
         if task_encoder is not None:

@@ -102,6 +102,7 @@ class Transfer:
     Args:
         device: a torch device or its name; None to leave batches on the host.
         pin_memory: whether to copy batches to page-locked memory; None: only if `device` is an accelerator.
+        convert: whether to make tensors of arrays first. Without it, only the tensors of a batch are copied.
 
     Attributes:
         copies: whether there is anything to copy.
@@ -110,10 +111,11 @@ class Transfer:
         ConfigError: this machine has no such device, or `pin_memory` is set and it has no accelerator.
     """
 
-    def __init__(self, device: Any = None, pin_memory: bool | None = None) -> None:
+    def __init__(self, device: Any = None, pin_memory: bool | None = None, *, convert: bool = True) -> None:
+        self._convert = convert
         self._device = None if device is None else known_device(device)
         on_host = self._device is None or self._device.type == "cpu"
-        if pin_memory and not _has_accelerator():
+        if pin_memory and not has_accelerator():
             raise ConfigError(
                 "pin_memory=True requires an accelerator, and torch sees no accelerator on this machine",
                 kind="no-device",
@@ -141,12 +143,14 @@ class Transfer:
         """
         if not self.copies:
             return batches
-        return _ahead(batches, self.lane())
+        return _ahead(batches, self.lane(), to_torch if self._convert else _as_it_is)
 
 
-def _ahead(batches: Generator[Given, None, None], lane: Lane) -> Generator[Given, None, None]:
+def _ahead(
+    batches: Generator[Given, None, None], lane: Lane, convert: Callable[[Any], Any]
+) -> Generator[Given, None, None]:
     """Yield batches as `Transfer.ahead`. When the generator ends, its thread has ended and `batches` is closed."""
-    copied = ahead(_copied(batches, lane), depth=1, interrupt=current_stop().set)
+    copied = ahead(_copied(batches, lane, convert), depth=1, interrupt=current_stop().set)
     try:
         for given in copied:
             for tensor in tensors(given.batch):
@@ -157,18 +161,24 @@ def _ahead(batches: Generator[Given, None, None], lane: Lane) -> Generator[Given
         copied.close()
 
 
-def _copied(batches: Generator[Given, None, None], lane: Lane) -> Generator[Given, None, None]:
+def _copied(
+    batches: Generator[Given, None, None], lane: Lane, convert: Callable[[Any], Any]
+) -> Generator[Given, None, None]:
     try:
         for given in batches:
             begun = time.perf_counter()
             with lane.begun():
-                given.batch = mapped(to_torch(given.batch), lane.moved)
+                given.batch = mapped(convert(given.batch), lane.moved)
                 lane.complete()
             given.transfer = time.perf_counter() - begun
             yield given
             del given
     finally:
         batches.close()
+
+
+def _as_it_is(batch: Any) -> Any:
+    return batch
 
 
 def known_device(device: Any) -> Any:
@@ -209,7 +219,8 @@ def known_device(device: Any) -> Any:
     return known
 
 
-def _has_accelerator() -> bool:
+def has_accelerator() -> bool:
+    """Return whether torch sees an accelerator on this machine. Requires torch."""
     import torch
 
     modules = (getattr(torch, name, None) for name in ("cuda", "xpu"))

@@ -94,6 +94,10 @@ class TypedTaskEncoder(TaskEncoder):
         kind = self._encoded_sample_type
         return sample if kind is None or isinstance(sample, kind) else made_as(kind, sample)
 
+    def batch_group_criterion(self, sample: Any) -> tuple[Hashable, int | None]:  # noqa: ARG002
+        """Return one group for all samples, with the batch size of the loader; override it to group batches."""
+        return None, None
+
     def batch(self, samples: list[Any]) -> Any:
         """Collate samples field by field: tensors are padded and stacked, other values become lists."""
         actions = {"__subflavors__": list} if isinstance(samples[0], TypedSample) else None

@@ -206,6 +206,15 @@ class SampleDecoder(Decoder):
         if "decode" in cls.__dict__ and "__call__" not in cls.__dict__:
             cls.__call__ = _call_decode  # type: ignore[method-assign, assignment]
 
+    def config(self) -> dict[str, Any]:
+        """Return the options under Energon's names, as plain data."""
+        return {
+            "image_decode": self.image,
+            "av_decode": self.av,
+            "video_decode_audio": self.video_decode_audio,
+            "guess_content": self.guess_content,
+        }
+
     def decode(self, fname: str, raw: bytes) -> Any:
         """Return the value of one file by its name. A subclass may override this method or ``__call__``."""
         return Decoder.__call__(self, fname, raw)

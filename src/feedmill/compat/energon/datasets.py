@@ -20,6 +20,7 @@ from feedmill.loading.encoder import TaskEncoder
 from feedmill.loading.epochs import EpochLoader
 from feedmill.loading.fitted import Fitted, share
 from feedmill.loading.loader import Loader
+from feedmill.loading.transfer import has_accelerator
 from feedmill.loading.typed import TypedTaskEncoder
 from feedmill.loading.workers import Workers
 from feedmill.planning.dealing.grid import Grid, Remainder
@@ -94,6 +95,7 @@ class EnergonDataset(SavableDataset):
             task_encoder=encoder,
             buffer=encoder.window(self.buffer, self.batch_size),
             remainder="drop" if self.drop_last else "ragged",
+            pin_memory=has_accelerator() and config.num_workers > 0,  # without workers, hooks stay in this thread
             on_error=on_error(config, tolerance_of(self.task_encoder)),
             seed=config.seed_offset,
             stall=options.watchdog_timeout_seconds,
@@ -284,6 +286,9 @@ def _options(encoder: TaskEncoder | None, options: dict[str, Any]) -> tuple[Task
         raise ConfigError(f"unknown argument {unknown[0]!r}", fix=f"Additional arguments are {', '.join(_OPENING)}.")
     made = TypedTaskEncoder() if encoder is None else encoder
     _check_no_pipeline(made)
+    for name in _WITHOUT_EFFECT:
+        if options.get(name) is not None:
+            without_effect(name, "use WorkerConfig.global_error_handler, or the sample type of dataset.yaml")
     decoding = {name: options[name] for name in _DECODING if options.get(name) is not None}
     if options.get("auto_decode") is False:
         made.decoder = None  # type: ignore[attr-defined]

@@ -16,7 +16,7 @@ from typing import Any
 from feedmill.compat.energon.datasets import trusts
 from feedmill.compat.energon.epathlib import EPath
 from feedmill.compat.energon.opened_factory import BaseCoreDatasetFactory
-from feedmill.compat.energon.worker import WorkerConfig
+from feedmill.compat.energon.worker import WorkerConfig, without_effect
 from feedmill.errors import ConfigError
 from feedmill.formats.base import Dataset
 from feedmill.formats.braces import expand
@@ -48,7 +48,7 @@ class BaseWebdatasetFactory(BaseCoreDatasetFactory):
         split_config: name of another split file.
         part_filter: returns whether a part is read; None for all.
         shuffle_over_epochs, subset: unsupported but for their defaults.
-        options: further options of Energon, which have no effect.
+        options: further options of Energon, which have no effect, with a warning.
 
     Raises:
         ConfigError: an option is unsupported.
@@ -73,6 +73,8 @@ class BaseWebdatasetFactory(BaseCoreDatasetFactory):
                 f"{type(self).__name__} has no option {(*unknown, 'subset')[0]!r}",
                 fix="Use a metadataset for subsets; the options are those of BaseWebdatasetFactory.",
             )
+        for name in options:
+            without_effect(name, "the plan decides the order, and WorkerConfig has the error handler")
         self.path = EPath(path)
         self.paths, self.name = [self.path], self.path.name
         self.split_part, self.split_config = split_part, split_config

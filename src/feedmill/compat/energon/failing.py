@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from feedmill.compat.energon.errors import reraise_exception, sources_of
 from feedmill.compat.energon.worker import WorkerConfig
-from feedmill.errors import DataError
+from feedmill.errors import DataError, FeedmillError
 from feedmill.formats.sample import Source
 from feedmill.loading.encoder import TOLERANCE, TaskEncoder
 from feedmill.loading.failures import MISTAKES, Failure, Substitute
@@ -37,8 +37,9 @@ def tolerance_of(encoder: TaskEncoder) -> int | None:
 def on_error(config: WorkerConfig, in_a_row: int | None) -> Literal["raise"] | Substitute:
     """Return the error policy of a loader that calls the handler of `config`.
 
-    The handler is called with the exception that was raised, the sample that was read, and its locations. If a worker
-    process could not send the exception or the sample, it gets a `DataError` and the key instead.
+    The handler is called with the exception that was raised, the sample that was read, and its locations. If hooks of
+    batches raised it, the sample is in a list, as Energon's handlers get batches as lists. If a worker process could
+    not send the exception or the sample, the handler gets a `DataError` and the key instead.
     """
     if config.global_error_handler is reraise_exception:
         return "raise"
@@ -49,7 +50,9 @@ def on_error(config: WorkerConfig, in_a_row: int | None) -> Literal["raise"] | S
             return "raise"
         sample: Any = failure.key if failure.sample is None else failure.sample
         error = failure.exception or DataError(failure.error, kind=failure.kind)
-        handler(error, sample, sources_of(sample) or [_source(failure)])
+        sources = sources_of(sample) or [_source(failure)]
+        of_batch = failure.stage == "collate" and not isinstance(error, FeedmillError)  # which decoding raises, too
+        handler(error, [sample] if of_batch else sample, sources)
         return None
 
     return Substitute(handler=call_handler, in_a_row=in_a_row)

@@ -17,13 +17,15 @@ from feedmill.compat.energon.base import LoaderOptions, SavableDataset
 from feedmill.compat.energon.debug_log import DebugLog
 from feedmill.compat.energon.streams import Combined
 from feedmill.compat.energon.watching import WatchdogDataset
-from feedmill.compat.energon.worker import WorkerConfig
+from feedmill.compat.energon.worker import WorkerConfig, without_effect
 from feedmill.errors import ConfigError
 from feedmill.loading.cachepool import CachePool
 from feedmill.loading.epochs import EpochLoader
 from feedmill.loading.gathered import gather, scatter
 from feedmill.loading.loader import Loader
 from feedmill.loading.restore_keys import packs_of, positions_of
+from feedmill.loading.tensors import pinned
+from feedmill.loading.transfer import has_accelerator
 
 __all__ = ["BasicDataLoader", "SavableDataLoader", "get_loader", "get_savable_loader"]
 
@@ -79,6 +81,8 @@ class SavableDataLoader(DataLoader[Any]):  # type: ignore[misc]
     def __iter__(self) -> Any:
         """Return an iterator over one loop. Iterating again resumes; validation begins again at the first sample."""
         items = self._log.batches(iter(self.stream))
+        if not self.num_workers and has_accelerator():
+            items = map(pinned, items)
         return items if self._watchdog is None else self._watchdog.watch(items)
 
     def __len__(self) -> int:
@@ -168,10 +172,10 @@ def get_savable_loader(
     dataset: SavableDataset,
     *,
     worker_config: WorkerConfig | None = None,
-    checkpoint_every_sec: float = 60,  # noqa: ARG001
-    checkpoint_every_min_n_samples: int | None = None,  # noqa: ARG001
-    n_checkpoints: int | None = None,  # noqa: ARG001
-    gc_collect_every_n_steps: int = 0,  # noqa: ARG001
+    checkpoint_every_sec: float = 60,
+    checkpoint_every_min_n_samples: int | None = None,
+    n_checkpoints: int | None = None,
+    gc_collect_every_n_steps: int = 0,
     prefetch_factor: int = 2,
     cache_pool: CachePool | None = None,
     watchdog_timeout_seconds: float | None = 60,
@@ -181,12 +185,14 @@ def get_savable_loader(
 ) -> SavableDataLoader:
     """Return a loader whose state can be saved.
 
-    The state can be saved at any time and resumes without replay. Energon's options for checkpoints are accepted
-    without effect.
+    The state can be saved at any time and resumes without replay. On a machine with an accelerator, the tensors of
+    batches are in page-locked memory, as in Energon.
 
     Args:
         dataset: the dataset to load.
         worker_config: deprecated; must equal that of the dataset.
+        checkpoint_every_sec, checkpoint_every_min_n_samples, n_checkpoints, gc_collect_every_n_steps: no effect, with a
+            warning.
         prefetch_factor: number of batches per worker to prefetch.
         cache_pool: passed to cookers with ``need_cache``.
         watchdog_timeout_seconds: log batches that take longer; None for never.
@@ -204,6 +210,10 @@ def get_savable_loader(
         warnings.warn(
             "worker_config is deprecated here: that of the dataset is used. Omit it.", DeprecationWarning, stacklevel=2
         )
+    if (checkpoint_every_sec, checkpoint_every_min_n_samples, n_checkpoints) != (60, None, None):
+        without_effect("an option for checkpoints", "a state is that of the last item, and resumes without replay")
+    if gc_collect_every_n_steps:
+        without_effect("gc_collect_every_n_steps", "wrap the dataset in GcDataset")
     watchdog = WatchdogDataset(
         dataset,
         dataset.worker_config,

@@ -10,7 +10,14 @@ from feedmill.samples.stores import add_source as add_source_info
 __all__ = ["SourceInfo", "add_source_info"]
 
 
-class SourceInfo(Source):
+class _OfAnySource(type):
+    """Makes the locations that Feedmill creates instances of `SourceInfo`, for code that checks this."""
+
+    def __instancecheck__(cls, value: object) -> bool:
+        return isinstance(value, Source)
+
+
+class SourceInfo(Source, metaclass=_OfAnySource):
     """A location that a script creates. The locations that Feedmill creates (`Source`) have more attributes.
 
     Args:

@@ -47,6 +47,23 @@ def _recurse() -> Inner:
     return run
 
 
+def _recursive(function: Inner, test: Inner | None = None) -> Inner:
+    def run(variables: Variables, value: Any) -> Iterator[Any]:
+        yield value
+        for item in function(variables, value):
+            if test is None:
+                yield from run(variables, item)
+            else:
+                for one in test(variables, item):
+                    if truth(one):
+                        yield from run(variables, item)
+
+    return run
+
+
+FUNCTIONS["recurse", 1] = FUNCTIONS["recurse", 2] = _recursive
+
+
 @over("paths", 0)
 def _paths() -> Inner:
     def below(value: Any, path: list[Any]) -> Iterator[list[Any]]:
@@ -71,7 +88,7 @@ def _walk(function: Inner) -> Inner:
     return run
 
 
-_STEPS = 100_000
+_STEPS, _LONGEST = 100_000, 10_000_000
 
 
 def _stepped(name: str) -> None:
@@ -141,11 +158,40 @@ def _end_of(stop: Any) -> int:
     return math.ceil(max(float(stop), -1.0)) if type(stop) is float else int(stop)
 
 
-@over("range", 2)
-def _range_from(start: Inner, stop: Inner) -> Inner:
-    return lambda variables, value: (
-        i for a in start(variables, value) for b in stop(variables, value) for i in range(need(a, int), need(b, int))
-    )
+def _range_from(start: Inner, stop: Inner, step: Inner = lambda _variables, _value: iter((1,))) -> Inner:
+    def run(variables: Variables, value: Any) -> Iterator[Any]:
+        for a in start(variables, value):
+            for b in stop(variables, value):
+                for by in step(variables, value):
+                    yield from _counted(number(a), number(b), number(by))
+
+    return run
+
+
+def _counted(at: Any, stop: Any, step: Any) -> Iterator[Any]:
+    """Yield numbers from `at` to before `stop`; none if `step` is 0. Raises JqError if they never end."""
+    if type(at) is type(stop) is type(step) is int:
+        yield from range(at, stop, step) if step else ()
+        return
+    for _ in range(_LONGEST):
+        if not (at < stop if step > 0 else at > stop if step < 0 else False):
+            return
+        yield at
+        at = at + step
+    raise JqError("a range without end")
+
+
+FUNCTIONS["range", 2] = FUNCTIONS["range", 3] = _range_from
+
+
+@over("repeat", 1)
+def _repeat(function: Inner) -> Inner:
+    def run(variables: Variables, value: Any) -> Iterator[Any]:
+        for _ in range(_STEPS):
+            yield from function(variables, value)
+        raise JqError("repeat without end")
+
+    return run
 
 
 @over("first", 1)
@@ -163,6 +209,17 @@ def _limit(count: Inner, source: Inner) -> Inner:
     return lambda variables, value: (
         out for n in count(variables, value) for out in islice(source(variables, value), max(0, need(n, int)))
     )
+
+
+@over("nth", 2)
+def _nth(count: Inner, source: Inner) -> Inner:
+    def run(variables: Variables, value: Any) -> Iterator[Any]:
+        found: list[Any] = []
+        for n in count(variables, value):
+            found = list(islice(source(variables, value), max(0, need(n, int) + 1)))[-1:] or found
+        yield from found
+
+    return run
 
 
 def _keyed(function: Inner, variables: Variables, value: Any) -> list[tuple[Any, Any]]:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 import math
 import re
-from base64 import b64encode
 from collections.abc import Callable, Iterator
 from functools import cache
 from itertools import groupby, islice, zip_longest
 from typing import Any
-from urllib.parse import quote
 
 from feedmill.documents.jq.registry import FUNCTIONS, Make, need, number, plain
 from feedmill.documents.jq.values import (
@@ -111,11 +109,6 @@ def _fromjson(value: Any) -> Any:
         raise JqError(f"cannot parse JSON: {error}") from None
 
 
-@plain("tostring")
-def _tostring(value: Any) -> str:
-    return value if type(value) is str else tojson(value)
-
-
 @plain("tonumber")
 def _tonumber(value: Any) -> Any:
     if type(value) is str:
@@ -136,25 +129,6 @@ def _error_with(_value: Any, message: Any) -> Any:
     raise JqError(message)
 
 
-def _rounded(function: Callable[[float], int]) -> Callable[[Any], Any]:
-    def run(value: Any) -> Any:
-        return value if type(number(value)) is int or not math.isfinite(value) else function(value)
-
-    return run
-
-
-plain("floor")(lambda value: _rounded(math.floor)(value))
-plain("ceil")(lambda value: _rounded(math.ceil)(value))
-plain("round")(lambda value: _rounded(lambda x: math.floor(abs(x) + 0.5) * (1 if x >= 0 else -1))(value))
-plain("fabs")(lambda value: float(abs(number(value))))
-plain("abs")(lambda value: abs(number(value)))
-plain("sqrt")(lambda value: math.sqrt(number(value)) if value >= 0 else math.nan)
-plain("log")(lambda value: math.log(number(value)) if value > 0 else -math.inf if value == 0 else math.nan)
-plain("log2")(lambda value: math.log2(number(value)) if value > 0 else -math.inf if value == 0 else math.nan)
-plain("log10")(lambda value: math.log10(number(value)) if value > 0 else -math.inf if value == 0 else math.nan)
-plain("exp")(lambda value: _exp(number(value)))
-plain("pow")(lambda value, a, b: _power(number(a), number(b)))  # noqa: ARG005
-plain("isnan")(lambda value: number(value) != value)
 plain("ascii_downcase")(lambda value: re.sub("[A-Z]", lambda m: m[0].lower(), need(value, str)))
 plain("ascii_upcase")(lambda value: re.sub("[a-z]", lambda m: m[0].upper(), need(value, str)))
 plain("ltrimstr")(lambda value, text: value.removeprefix(text) if type(value) is type(text) is str else value)
@@ -181,25 +155,6 @@ plain("flatten")(lambda value: _flat(need(value, list), math.inf))
 plain("flatten")(lambda value, depth: _flat(need(value, list), depth))
 plain("any")(lambda value: any(truth(item) for item in iterate(value)))
 plain("all")(lambda value: all(truth(item) for item in iterate(value)))
-plain("infinite")(lambda value: math.inf)  # noqa: ARG005
-plain("nan")(lambda value: math.nan)  # noqa: ARG005
-
-
-def _exp(value: float) -> float:
-    try:
-        return math.exp(value)
-    except OverflowError:
-        return math.inf
-
-
-def _power(a: float, b: float) -> float:
-    """Return the power as in IEEE 754: infinity or NaN where Python raises."""
-    try:
-        power = float(a) ** b
-    except (OverflowError, ZeroDivisionError):
-        negative = math.copysign(1.0, a) < 0 and float(b).is_integer() and float(b) % 2 == 1
-        return -math.inf if negative else math.inf
-    return math.nan if isinstance(power, complex) else power
 
 
 def _flat(value: list[Any], depth: float) -> list[Any]:
@@ -284,28 +239,25 @@ def _per_match(name: str, result: Callable[[dict[str, Any]], Any]) -> None:
 
 _per_match("match", lambda match: match)
 _per_match("capture", _captured)
+_per_match("scan", lambda match: match["string"])
+
+
+def _splits(text: Inner, flags: Inner | None = None) -> Inner:
+    def run(variables: Variables, value: Any) -> Iterator[Any]:
+        for one in text(variables, value):
+            for how in [""] if flags is None else flags(variables, value):
+                yield from _split_by(value, one, how)
+
+    return run
+
+
+FUNCTIONS["splits", 1] = FUNCTIONS["splits", 2] = _splits
 
 
 @plain("transpose")
 def _transpose(value: Any) -> list[Any]:
     rows = [need(row, list) for row in need(value, list)]
     return [list(column) for column in zip_longest(*rows)]
-
-
-def _cells(value: Any, text: Callable[[str], str], separator: str) -> str:
-    def cell(item: Any) -> str:
-        return "" if item is None else text(item) if type(item) is str else tojson(need(item, bool, int, float))
-
-    return separator.join(cell(item) for item in need(value, list))
-
-
-_TSV = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
-plain("@text")(lambda value: _tostring(value))
-plain("@json")(lambda value: tojson(value))
-plain("@uri")(lambda value: quote(_tostring(value), safe="-_.~"))
-plain("@base64")(lambda value: b64encode(_tostring(value).encode()).decode())
-plain("@csv")(lambda value: _cells(value, lambda text: '"' + text.replace('"', '""') + '"', ","))
-plain("@tsv")(lambda value: _cells(value, lambda text: text.translate(_TSV), "\t"))
 
 
 def _substitute(count: int) -> Make:
