@@ -75,6 +75,7 @@ THERE = (
     "the file exists",
     "the index already exists",
     "a dataset already exists",
+    "the output is not empty",
     "the key also occurs in an earlier shard",
 )
 WHOLE = ("index tokens", "plan", "preview", "report", "stat", "vla merge-stats")
@@ -99,8 +100,11 @@ class Killed(NamedTuple):
 def kill_and_finish(
     name: str, source: Path, place: Place, cache: Path, tmp_path: Path, kills: int, part: int = PART
 ) -> Killed:
-    """Run a verb until it was killed so often, before any of its requests that write; uploads have parts of so many
-    bytes, 0 for the usual ones."""
+    """Kill a verb so often, before any of its requests that write, and let it end.
+
+    Args:
+        part: bytes of the parts of uploads, 0 for the usual ones.
+    """
     verb, folder, order = VERBS[name], tmp_path / "alone", random.Random(name)
     done = CliRunner().invoke(app, arrange(verb, source, str(folder), tmp_path / "conf"))
     assert done.exit_code == 0, done.output
@@ -121,6 +125,7 @@ def kill_and_finish(
                 code = 0  # it was killed when all was done, and the lock was about to be removed
             assert code in (0, -signal.SIGKILL), child.stderr
             killed, at = killed + (code != 0), at + at // 8 + order.randint(0, 3)
+            at = at if killed < kills else sys.maxsize
             cut += code != 0 and bool(place.unfinished())
         compare(place.tree(folder_of_run), expected, url, str(folder), verb.files)
         assert not place.unfinished()

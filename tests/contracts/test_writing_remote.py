@@ -24,7 +24,9 @@ CASES = [(name, place) for place in PLACES for name in (VERBS if place in ("s3",
 
 
 @pytest.mark.parametrize(("name", "place"), CASES, indirect=["place"])
-def test_the_bytes_are_those_of_a_disk(name: str, source: Path, tmp_path: Path, place: Place, small_parts: None) -> None:
+def test_the_bytes_are_those_of_a_disk(
+    name: str, source: Path, tmp_path: Path, place: Place, small_parts: None
+) -> None:
     verb, folder, url = VERBS[name], tmp_path / "out", f"{place.url}/deep/out"
     lines = [(target, arrange(verb, source, target, tmp_path / str(n))) for n, target in enumerate((str(folder), url))]
     before = local_tree(folder)

@@ -7,7 +7,9 @@ import json
 import random
 import shlex
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from typer.testing import CliRunner
@@ -34,7 +36,7 @@ class Verb(NamedTuple):
 
     words: str
     needs: tuple[str, ...] = ()
-    files: dict[str, str] = {}
+    files: Mapping[str, str] = MappingProxyType({})
 
 
 def _mix(out: str) -> str:
@@ -48,7 +50,8 @@ def _mix(out: str) -> str:
 _PIPELINE = """
 steps:
   - {{verb: index, inputs: ['{out}/x.jsonl'], outputs: ['{out}/x.idx']}}
-  - {{verb: tokenize, inputs: ['{out}/x.jsonl'], outputs: ['{out}/t'], options: {{tokenizer: '{tok}', formats: [pbin]}}}}
+  - {{verb: tokenize, inputs: ['{out}/x.jsonl'], outputs: ['{out}/t'],
+     options: {{tokenizer: '{tok}', formats: [pbin]}}}}
 """
 _TOKENIZER = """
 tokenizer: {{component_key: tokenizer, variant_key: pretrained_hf_tokenizer,
@@ -57,7 +60,8 @@ tokenizer: {{component_key: tokenizer, variant_key: pretrained_hf_tokenizer,
 _PACK = (
     """
 settings: {{src_path: '{src}/x.jsonl', dst_path: '{out}/p.pbin', index_path: '{src}/x.idx', jq_pattern: .text,
-  num_cpus: 1, eod_token: <|endoftext|>, processing_batch_size: 5, raw_samples_queue_size: 9, processed_samples_queue_size: 9}}
+  num_cpus: 1, eod_token: <|endoftext|>, processing_batch_size: 5, raw_samples_queue_size: 9,
+  processed_samples_queue_size: 9}}
 """
     + _TOKENIZER
 )
@@ -189,7 +193,9 @@ _OTHERS = {
     ),
     "vla manifest": Verb("vla manifest {out}/robotics --name m.jsonl", ("robotics",)),
     "vla stats": Verb("vla stats {src}/robotics --output {out}/stats.json"),
-    "vla merge-stats": Verb("vla merge-stats {src}/robotics/stats.json {src}/robotics/stats.json --output {out}/s.json"),
+    "vla merge-stats": Verb(
+        "vla merge-stats {src}/robotics/stats.json {src}/robotics/stats.json --output {out}/s.json"
+    ),
     "vla windows": Verb("vla windows {src}/robot -o {out}/w --shard-samples 4 --workers 1"),
 }
 VERBS: dict[str, Verb] = {**_SAMPLES, **_DOCUMENTS, **_TOKENS, **_OTHERS}
@@ -271,7 +277,7 @@ def media(folder: Path) -> None:
         (folder / f"photos/{number}.txt").write_text(f"Picture {number}.")
     data.pictures(folder, "pictures")
     for number in range(3):
-        archive(folder / f"crawl/{number}.warc.gz", pages(9 + number, f"s{number}"))
+        archive(folder / f"crawl/{number}.warc.gz", pages(60 + number, f"s{number}"))
 
 
 def tokens(folder: Path) -> None:
