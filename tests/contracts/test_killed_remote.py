@@ -6,6 +6,7 @@ import random
 import signal
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -68,7 +69,10 @@ if part:
 from feedmill.cli.app import main
 sys.argv = ["feedmill", *sys.argv[3:]]
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    finally:
+        print("left", left, flush=True)
 """
 THERE = (
     "the file already exists",
@@ -97,46 +101,60 @@ class Killed(NamedTuple):
     cut: int
 
 
-def kill_and_finish(
-    name: str, source: Path, place: Place, cache: Path, tmp_path: Path, kills: int, part: int = PART
-) -> Killed:
-    """Kill a verb so often, before any of its requests that write, and let it end.
+class Runs:
+    """Runs of a verb with a store, each in a folder of its own, which are killed and run again.
 
     Args:
         part: bytes of the parts of uploads, 0 for the usual ones.
+
+    Attributes:
+        killed: how often it was killed.
     """
-    verb, folder, order = VERBS[name], tmp_path / "alone", random.Random(name)
-    done = CliRunner().invoke(app, arrange(verb, source, str(folder), tmp_path / "conf"))
-    assert done.exit_code == 0, done.output
-    expected = local_tree(folder)
-    script = tmp_path / "child.py"
-    script.write_text(_CHILD)
-    killed = cut = 0
-    while killed < kills:
-        folder_of_run = str(killed)
-        url = f"{place.url}/{folder_of_run}"
-        words = arrange(verb, source, url, tmp_path / f"conf{killed}")
-        at, code = order.randint(0, 3), -signal.SIGKILL
-        while code:
-            command = [sys.executable, str(script), str(at), str(part), *words]
+
+    def __init__(self, name: str, source: Path, place: Place, cache: Path, tmp_path: Path, part: int = PART) -> None:
+        self.verb, self.source, self.place, self.cache, self.path = VERBS[name], source, place, cache, tmp_path
+        self.part, self.number, self.killed = part, 0, Killed(0, 0)
+        folder = tmp_path / "alone"
+        done = CliRunner().invoke(app, arrange(self.verb, source, str(folder), tmp_path / "conf"))
+        assert done.exit_code == 0, done.output
+        self.folder, self.expected, self.script = str(folder), local_tree(folder), tmp_path / "child.py"
+        self.script.write_text(_CHILD)
+
+    def finish(self, moments: Iterable[int]) -> int:
+        """Kill it before its request of these numbers that writes, one run after the other; then let it end, and
+        compare what it wrote. Returns how many such requests the last run made."""
+        self.number += 1
+        url = f"{self.place.url}/{self.number}"
+        words = arrange(self.verb, self.source, url, self.path / f"conf{self.number}")
+        for at in (*moments, sys.maxsize):
+            command = [sys.executable, str(self.script), str(at), str(self.part), *words]
             child = subprocess.run(command, capture_output=True, text=True, timeout=120)
-            code = child.returncode
-            if code == 1 and any(words in child.stderr for words in THERE):
-                code = 0  # it was killed when all was done, and the lock was about to be removed
-            assert code in (0, -signal.SIGKILL), child.stderr
-            killed, at = killed + (code != 0), at + at // 8 + order.randint(0, 3)
-            at = at if killed < kills else sys.maxsize
-            cut += code != 0 and bool(place.unfinished())
-        compare(place.tree(folder_of_run), expected, url, str(folder), verb.files)
-        assert not place.unfinished()
-        assert not list(cache.glob("uploads/*"))
-        assert not [path for path in cache.glob("work-*/**/*") if path.is_file()]
-    return Killed(killed, cut)
+            if child.returncode == -signal.SIGKILL:
+                self.killed = Killed(self.killed.times + 1, self.killed.cut + bool(self.place.unfinished()))
+                continue
+            # It may have been killed when all was done, and the lock was about to be removed.
+            assert not child.returncode or any(words in child.stderr for words in THERE), child.stderr
+            break
+        compare(self.place.tree(str(self.number)), self.expected, url, self.folder, self.verb.files)
+        assert not self.place.unfinished()
+        assert not list(self.cache.glob("uploads/*"))
+        assert not [path for path in self.cache.glob("work-*/**/*") if path.is_file()]
+        return sys.maxsize - int(child.stdout.rpartition("left ")[2] or sys.maxsize)
 
 
-def check(name: str, killed: Killed, place: Place) -> None:
-    print(f"{name}: killed {killed.times} times, {killed.cut} of them in the middle of an upload")
-    assert killed.cut or name in WHOLE or not place.url.startswith(UPLOADING)
+def kill_and_finish(runs: Runs, kills: int) -> None:
+    """Kill a verb so often: in each folder, ever later, until it ends."""
+    order = random.Random(runs.verb.words)
+    while (before := runs.killed.times) < kills:
+        moments = [order.randint(0, 3)]
+        while len(moments) < kills - before:
+            moments.append(moments[-1] + moments[-1] // 8 + order.randint(0, 3))
+        runs.finish(moments)
+
+
+def check(name: str, runs: Runs) -> None:
+    print(f"{name}: killed {runs.killed.times} times, {runs.killed.cut} of them in the middle of an upload")
+    assert runs.killed.cut or name in WHOLE or not runs.place.url.startswith(UPLOADING)
 
 
 @pytest.mark.parametrize("place", ["s3", "files"], indirect=True)
@@ -144,7 +162,7 @@ def check(name: str, killed: Killed, place: Place) -> None:
 def test_killed_it_is_finished_by_the_same_command(
     name: str, source: Path, place: Place, cache: Path, tmp_path: Path, small_parts: None
 ) -> None:
-    kill_and_finish(name, source, place, cache, tmp_path, 3)
+    kill_and_finish(Runs(name, source, place, cache, tmp_path), 3)
 
 
 @pytest.mark.slow
@@ -153,7 +171,23 @@ def test_killed_it_is_finished_by_the_same_command(
 def test_killed_twenty_times(
     name: str, source: Path, place: Place, cache: Path, tmp_path: Path, small_parts: None
 ) -> None:
-    check(name, kill_and_finish(name, source, place, cache, tmp_path, 20), place)
+    runs = Runs(name, source, place, cache, tmp_path)
+    kill_and_finish(runs, 20)
+    check(name, runs)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", ["s3"], indirect=True)
+@pytest.mark.parametrize("name", VERBS)
+def test_killed_before_one_of_its_last_requests(
+    name: str, source: Path, place: Place, cache: Path, tmp_path: Path, small_parts: None
+) -> None:
+    """When the output is complete, and records of the work and the lock are removed."""
+    runs = Runs(name, source, place, cache, tmp_path)
+    count = runs.finish([])
+    for back in (1, 2, 3, 4, 5, 6, 8, 10, 13, 16):
+        runs.finish([count - back] if back <= count else [])
+    assert runs.killed.times >= min(count, 7), f"{runs.killed} of {count} requests"
 
 
 @pytest.fixture(scope="module")
@@ -170,4 +204,6 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_killed_twenty_times_with_large_parts(
     name: str, large: Path, place: Place, cache: Path, tmp_path: Path
 ) -> None:
-    check(name, kill_and_finish(name, large, place, cache, tmp_path, 20, 0), place)
+    runs = Runs(name, large, place, cache, tmp_path, part=0)
+    kill_and_finish(runs, 20)
+    check(name, runs)

@@ -15,12 +15,16 @@ from feedmill.cli import verbs as cli
 from feedmill.cli.app import app
 from feedmill.compat.dolma import cli as dolma
 from helpers.remote_places import PLACES, Place, cache, compare, local_tree, place, small_parts, source
-from helpers.remote_verbs import ELSEWHERE, VERBS, Verb, arrange
+from helpers.remote_verbs import ELSEWHERE, OTHERS, VERBS, Verb, arrange
 
 __all__ = ["cache", "place", "small_parts", "source"]
 
 FEW = ["reshard", "tokenize"]
-CASES = [(name, place) for place in PLACES for name in (VERBS if place in ("s3", "files") else FEW)]
+CASES = [
+    pytest.param(name, place, marks=[pytest.mark.slow] if name in OTHERS and place != "s3" else [])
+    for place in PLACES
+    for name in (VERBS if place in ("s3", "files") else FEW)
+]
 
 
 @pytest.mark.parametrize(("name", "place"), CASES, indirect=["place"])

@@ -137,7 +137,7 @@ _TOKENS = {
     "convert dolma": Verb("convert {src}/t.pbin {out}/c --to dolma"),
     "convert vla-text": Verb("convert {src}/t.pbin {out}/c --to vla-text --seq-len 31 --allow-loss"),
 }
-_OTHERS = {
+OTHERS: dict[str, Verb] = {
     "dolma tag": Verb(
         f"dolma tag --documents {{out}}/documents/* --taggers {TAGGER} --experiment a --processes 1", ("documents",)
     ),
@@ -198,7 +198,8 @@ _OTHERS = {
     ),
     "vla windows": Verb("vla windows {src}/robot -o {out}/w --shard-samples 4 --workers 1"),
 }
-VERBS: dict[str, Verb] = {**_SAMPLES, **_DOCUMENTS, **_TOKENS, **_OTHERS}
+"""Commands of other tools."""
+VERBS: dict[str, Verb] = {**_SAMPLES, **_DOCUMENTS, **_TOKENS, **OTHERS}
 """By name."""
 _READS = "info check mount decode numbers trace bench serve", "info lint preview mount analyze-debug", "list", "plan"
 ELSEWHERE: dict[str, str] = {
