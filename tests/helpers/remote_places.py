@@ -162,6 +162,8 @@ def without_versions(record: bytes, place: str) -> object:
     return json.loads(
         record.replace(place.encode(), b"PLACE"),
         object_hook=lambda row: {
-            name: value for name, value in row.items() if name not in DECIDED and not name.endswith(SIZED)
+            name: value
+            for name, value in row.items()
+            if name not in DECIDED and not name.endswith(SIZED) and not (name == "size" and "xxh3" in row)
         },
     )
