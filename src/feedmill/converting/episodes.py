@@ -172,7 +172,7 @@ def _is_written(store: Store, config: dict[str, Any]) -> bool:
             fix="Use another folder, or replace them with --overwrite.",
         )
     if unfinished(store) is not None:
-        return False  # killed when the shards were there, and not yet all of their index: writing goes on
+        return False  # killed when the shards were there, and not yet all of their index: the job is resumed
     tidy(store)
     return True
 
