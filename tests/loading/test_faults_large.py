@@ -23,6 +23,8 @@ from feedmill.storage.fetching.fetch import counters
 from feedmill.storage.remote.object_store import RemoteStore
 
 KINDS = ["503", "reset", "cut", "drip", "stall", "range"]
+MORE = [*KINDS, "500:InternalError", "429:SlowDown", "short", "slow", "late"]
+"""What is tried with many samples."""
 LIMIT = 10.0
 """Seconds of silence after which a request is made again, if it was not before."""
 
@@ -152,7 +154,7 @@ def expected(lots):
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("cache", [False, True])
-@pytest.mark.parametrize("kinds", [*([kind] for kind in KINDS), KINDS], ids=[*KINDS, "all"])
+@pytest.mark.parametrize("kinds", [*([kind] for kind in MORE), MORE], ids=[*MORE, "all"])
 def test_a_hundred_thousand_samples_of_which_requests_fail(
     lots, expected, tmp_path, monkeypatch, kinds, workers, cache
 ):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -34,7 +33,7 @@ def plan(
         typer.Option("--batch-size", metavar="B", min=1, help="Samples per rank and step; requires --world."),
     ] = None,
     plot: Annotated[
-        Path | None, typer.Option("--plot-to", metavar="FILE", help="Draw the mixture over the budget (.png, .jpg).")
+        str | None, typer.Option("--plot-to", metavar="FILE", help="Draw the mixture over the budget (.png, .jpg).")
     ] = None,
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema of recipes and exit.")] = False,
     json: Json = False,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -19,7 +18,7 @@ def preview(
     count: Annotated[int, typer.Option("--count", "-n", metavar="N", min=1, help="Number of samples to show.")] = 3,
     start: Annotated[int, typer.Option("--start", metavar="N", min=0, help="Index of the first sample, from 0.")] = 0,
     sheet: Annotated[
-        Path | None, typer.Option("--sheet", metavar="FILE", help="Write the images of the samples to one picture.")
+        str | None, typer.Option("--sheet", metavar="FILE", help="Write the images of the samples to one picture.")
     ] = None,
     split: Split = None,
     dataset_config: DatasetConfig = None,

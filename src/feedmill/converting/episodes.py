@@ -28,6 +28,8 @@ from feedmill.formats.energon.prepared import INFO
 from feedmill.formats.lerobot.dataset import LeRobotDataset
 from feedmill.formats.offsets import hash_words
 from feedmill.formats.vla.manifest import MANIFEST, Row, manifest_text
+from feedmill.jobs.unfinished import unfinished
+from feedmill.jobs.work import tidy
 from feedmill.samples.robotics.job import compute_statistics
 from feedmill.storage import Store, canonical_location, open_store
 from feedmill.writing.write import write
@@ -147,7 +149,11 @@ def _fingerprint(dataset: LeRobotDataset) -> str:
 
 
 def _is_written(store: Store, config: dict[str, Any]) -> bool:
-    """Return whether all shards with these settings are there. Raises `ConfigError` if they are those of others."""
+    """Return whether all shards with these settings are there, and the job that wrote them has ended.
+
+    Raises:
+        ConfigError: they are windows of other settings or data.
+    """
     if not store.exists(INFO):
         return False
     try:
@@ -165,6 +171,9 @@ def _is_written(store: Store, config: dict[str, Any]) -> bool:
             kind="exists",
             fix="Use another folder, or replace them with --overwrite.",
         )
+    if unfinished(store) is not None:
+        return False  # killed when the shards were there, and not yet all of their index: the job is resumed
+    tidy(store)
     return True
 
 

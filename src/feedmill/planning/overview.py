@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from feedmill.errors import ConfigError
@@ -51,7 +50,7 @@ def plan(
         samples, tokens, steps: the budget; at most one of them. By default, the whole of a finite plan. A step has
             `global_batch` samples.
         world, batch_size: report how evenly `world` ranks are loaded, with `batch_size` samples per rank and step.
-        plot: path of an image (.png, .jpg) to which the mixture over the budget is drawn.
+        plot: path or URL of an image (.png, .jpg) to which the mixture over the budget is drawn.
 
     Raises:
         ConfigError: options that contradict each other, or a plot of an endless plan.
@@ -61,7 +60,7 @@ def plan(
     budget = _budget(bound, samples, tokens, steps, global_batch)
     ranks = _ranks(bound, world, batch_size, budget)
     if plot is not None:
-        _draw(bound, budget, Path(plot))
+        _draw(bound, budget, os.fspath(plot))
     drawn = None if plot is None else str(plot)
     return PlanReport(bound, {"recipe": path, **_facts(bound, budget), "ranks": ranks, "plot": drawn})
 
@@ -142,7 +141,7 @@ def _sum(values: Any) -> int | None:
     return None if None in known else sum(known)
 
 
-def _draw(plan: Any, budget: int | None, path: Path) -> None:
+def _draw(plan: Any, budget: int | None, path: str) -> None:
     from feedmill.planning.forecast import mixture
     from feedmill.planning.packing.packed import PackedPlan
     from feedmill.samples.chart import draw_mixture

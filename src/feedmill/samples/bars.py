@@ -34,7 +34,7 @@ def draw_histograms(histograms: Sequence[Histogram], path: str | Path) -> None:
     Each panel shows counts as bars, the count of the highest bar at its upper right, and three bin edges below.
 
     Args:
-        path: Output file; its suffix selects PNG or JPEG.
+        path: Output file, a path or URL; its suffix selects PNG or JPEG.
 
     Raises:
         MissingExtra: Pillow is not installed.

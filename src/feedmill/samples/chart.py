@@ -50,7 +50,7 @@ def draw_mixture(
         ends: int64[windows], the position after each window.
         shares: float64[windows, sources], fractions of 1.
         epochs: float64[windows, sources], passes over the source so far.
-        path: Output file; its suffix selects PNG or JPEG.
+        path: Output file, a path or URL; its suffix selects PNG or JPEG.
         unit: what the positions count.
         of: what the shares are of.
 

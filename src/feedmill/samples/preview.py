@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
-from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
@@ -56,7 +55,7 @@ def preview(
         path: Path or URL of any dataset.
         count: Number of samples.
         start: Number of the first sample, counting from 0.
-        sheet: File to write the samples' images to, as one picture.
+        sheet: File (path or URL) to write the samples' images to, as one picture.
         split, dataset_config, split_config, trust: As in `feedmill.open`.
 
     Raises:
@@ -86,7 +85,7 @@ def preview(
     samples = dataset.read(indices)
     shown = [as_shown(dataset.locate(i), sample, dataset) for i, sample in zip(indices, samples, strict=True)]
     if sheet is not None:
-        _write_sheet(samples, [sample["key"] for sample in shown], Path(sheet))
+        _write_sheet(samples, [sample["key"] for sample in shown], os.fspath(sheet))
     return PreviewReport(path, shown, None if sheet is None else str(sheet))
 
 
@@ -152,7 +151,7 @@ def _parts(sample: Any) -> Iterator[tuple[str, Any]]:
                 yield name, f"(not decoded: {error})"
 
 
-def _write_sheet(samples: list[Any], keys: list[str], path: Path) -> None:
+def _write_sheet(samples: list[Any], keys: list[str], path: str) -> None:
     from feedmill.samples.sheet import as_image, contact_sheet
 
     images, captions = [], []
@@ -164,5 +163,5 @@ def _write_sheet(samples: list[Any], keys: list[str], path: Path) -> None:
                     images.append(image)
                     captions.append(key)
     if not images:
-        raise ConfigError("none of these samples has an image", file=str(path), fix="Remove --sheet.")
+        raise ConfigError("none of these samples has an image", file=path, fix="Remove --sheet.")
     contact_sheet(images, captions, path)

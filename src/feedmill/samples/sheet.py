@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
@@ -12,7 +13,7 @@ import numpy as np
 
 from feedmill.errors import ConfigError, MissingExtra, NotFound
 from feedmill.samples.images import converted
-from feedmill.storage.local import LocalStore
+from feedmill.storage import LocalStore, Store, open_store, split_url
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -29,7 +30,7 @@ def contact_sheet(
     Args:
         images: Anything that `as_image` accepts.
         captions: One text per image, truncated to the width of a cell.
-        path: Output file; its suffix selects the format, such as PNG or JPEG.
+        path: Output file, a path or URL; its suffix selects the format, such as PNG or JPEG.
         columns: Images per row; None makes the sheet about square.
         cell: Longest side of an image on the sheet, in pixels.
 
@@ -116,7 +117,7 @@ def _fit(text: str, font: Any, width: int) -> str:
 
 
 def save_picture(image: Image, path: str | Path) -> None:
-    """Write a picture file atomically.
+    """Write a picture file atomically, to a path or URL.
 
     Raises:
         ConfigError: The suffix of `path` is not that of a picture.
@@ -128,13 +129,13 @@ def save_picture(image: Image, path: str | Path) -> None:
     form = Image.registered_extensions().get(Path(path).suffix.lower())
     if form is None:
         raise _unknown_format(path)
-    _need_folder(path)
+    store, name = _store_of(path)
     data = BytesIO()
     try:
         image.save(data, form)
     except OSError as error:  # the format does not support the image's mode
         raise ConfigError(str(error), file=str(path), fix="Use the suffix .png.") from None
-    LocalStore(str(Path(path).parent)).write_bytes(Path(path).name, data.getvalue())
+    store.write_bytes(name, data.getvalue())
 
 
 def check_picture(path: str | Path) -> None:
@@ -144,12 +145,16 @@ def check_picture(path: str | Path) -> None:
 
     if Path(path).suffix.lower() not in Image.registered_extensions():
         raise _unknown_format(path)
-    _need_folder(path)
+    _store_of(path)
 
 
-def _need_folder(path: str | Path) -> None:
-    if not Path(path).parent.is_dir():
+def _store_of(path: str | Path) -> tuple[Store, str]:
+    """Return the store of a file's folder, and its name there. A folder of a disk must exist."""
+    folder, name = split_url(path)
+    store = open_store(folder)
+    if isinstance(store, LocalStore) and not os.path.isdir(store.root):
         raise NotFound("there is no such folder", file=str(path), fix="Create the folder, or check the path.")
+    return store, name
 
 
 def _unknown_format(path: str | Path) -> ConfigError:
