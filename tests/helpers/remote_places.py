@@ -29,8 +29,11 @@ RANDOM = ("feedmill.members", "feedmill.offsets", "index.uuid")
 """With a number that each index gets anew."""
 MINUTE = re.compile(rb"\d{4}-\d\d-\d\d \d\d:\d\d UTC|\"added\": ?\"[^\"]*\"")
 """When a report was written, or a document was made."""
-DECIDED = ("version", "job", "uuid", "run", "fingerprint", "seconds", "lineage", "xxh3", "started", "finished", "time")
-"""Keys of records whose values the store or the clock decides, or the paths of inputs."""
+DECIDED = (
+    *("version", "job", "uuid", "run", "fingerprint", "seconds", "lineage", "xxh3", "started", "finished", "time"),
+    "reused",
+)
+"""Keys of records whose values the store or the clock decides, or the paths of inputs, or what a killed run left."""
 LINEAGE = ".feedmill.lineage"
 """It names the inputs by paths relative to the output, and by absolute ones in another store."""
 SIZED = (".feedmill.json", ".feedmill.lineage")
