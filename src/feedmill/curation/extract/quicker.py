@@ -101,7 +101,7 @@ def _length(text: str) -> int:
 
 
 def _is_sound(body: Any) -> bool:
-    """Return whether a text is kept beside a longer one: it has paragraphs, and no more tables than these."""
+    """Return whether a text is kept beside a longer one: it has paragraphs, and tables are not more than they."""
     return _has_paragraphs(body) and len(body.findall(".//table")) <= len(body.findall(".//p"))
 
 
