@@ -59,7 +59,7 @@ def requests_for(begins: Int64s, ends: Int64s, gap: int) -> Requests:
     starts = np.flatnonzero(np.concatenate(([True], ~joined)))
     run = np.cumsum(np.concatenate(([0], ~joined)))
     length = reached[np.append(starts[1:], len(begins)) - 1] - begins[starts]
-    chunks = np.where(length > LARGEST, -(-length // TARGET), 1)
+    chunks = np.where(length > LARGEST, length // TARGET, 1)
     chunk = (begins - begins[starts][run]) * chunks[run] // np.maximum(length[run], 1)
     first = np.flatnonzero(np.concatenate(([True], (run[1:] != run[:-1]) | (chunk[1:] != chunk[:-1]))))
     return Requests(begins[first], np.maximum.reduceat(ends, first), first)
