@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +15,9 @@ from tests.helpers.range_server import range_server
 from tests.helpers.tars import tar_bytes
 
 import feedmill as fm
-from feedmill.errors import ConfigError, NotFound
+from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats.energon.prepared import open_prepared
+from feedmill.formats.tar.guard import ShardGuard
 from feedmill.planning.nodes import Leaf, Repeat
 from feedmill.planning.nodes.shuffle import BlockShuffle
 from feedmill.planning.plan import Plan
@@ -242,6 +244,55 @@ def test_a_first_batch_that_is_late_is_requested_again_on_its_own(server, folder
     assert sum(end - begin < 3_000 for begin, end in data_requests(server)) >= 8
 
 
+@pytest.fixture
+def six(tmp_path, monkeypatch):
+    """A server with six shards of 64 samples, each a window, that no run has compared with their index."""
+    monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr("feedmill.planning.remote_reads.WINDOW", 64)
+    made = shards(tmp_path / "data", [64] * 6)
+    with range_server() as running:
+        for path in made.rglob("*"):
+            if path.is_file():
+                running.objects[f"data/{path.relative_to(made)}"] = path.read_bytes()
+        yield running
+
+
+def test_shards_are_compared_with_their_index_before_a_batch_waits_for_that(six, monkeypatch):
+    gathered: list[tuple[str, str]] = []
+    gather = ShardGuard.gather
+
+    def noted(guard, paths, seconds):
+        gathered.extend((path, threading.current_thread().name) for path in paths)
+        return gather(guard, paths, seconds)
+
+    monkeypatch.setattr(ShardGuard, "gather", noted)
+    plan = remote(six, shuffle="none")
+    table, reader = plan.sources[0].table, iter(fm.Loader(plan, 16))
+    for _ in range(4):
+        next(reader)
+    until = time.monotonic() + 20
+    while len(table._compared) < 6 and time.monotonic() < until:
+        time.sleep(0.01)
+    assert len(table._compared) == 6
+    assert len(list(reader)) == 20
+    main = threading.current_thread().name
+    assert {path for path, thread in gathered if thread == main} == {table.shards[0]}
+    assert {path for path, thread in gathered if thread != main} == set(table.shards[1:])
+
+
+def test_a_shard_that_is_not_the_indexed_one_is_an_error_at_its_batch(six):
+    names = sorted(key for key in six.objects if key.endswith(".tar"))
+    changed = bytearray(six.objects[names[4]])
+    changed[:] = bytes(byte ^ 1 for byte in changed)
+    six.objects[names[4]] = bytes(changed)
+    reader = iter(fm.Loader(remote(six, shuffle="none"), 16))
+    for _ in range(16):
+        next(reader)
+    with pytest.raises(DataError, match="not the shard that was indexed") as caught:
+        next(reader)
+    assert caught.value.file == f"s3://bkt/{names[4]}"
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_waiting_for_the_network_is_a_stage_of_its_own(server, workers):
     plan = remote(server)
@@ -271,6 +322,7 @@ PROGRAM = """
 import sys
 import feedmill as fm
 from feedmill.formats.energon.prepared import open_prepared
+from feedmill.formats.tar.guard import ShardGuard
 from feedmill.planning.nodes import Leaf, Repeat
 from feedmill.planning.nodes.shuffle import BlockShuffle
 from feedmill.planning.plan import Plan

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -20,6 +20,8 @@ class Extents(NamedTuple):
         sample: int64[m], position of each range's sample in the requested indices, in any order.
         file: int64[m], number of each range's file in `paths`.
         begins, ends: int64[m], begin and end of each range in bytes.
+        check: compares files (their numbers) with the index, which waits for their bytes; None if reading does not
+            compare. Called once the ranges are requested, so that the reader does not wait.
     """
 
     store: Store
@@ -28,6 +30,7 @@ class Extents(NamedTuple):
     file: Int64s
     begins: Int64s
     ends: Int64s
+    check: Callable[[Sequence[int]], object] | None = None
 
     def of_samples(self, places: Int64s) -> Extents:
         """Return the same ranges for samples at other positions: ``places[i]`` is that of sample i, int64[n]."""

@@ -221,6 +221,8 @@ class Walk(Iterator[Step]):
                     store, last = cast(RangeStore, each.store), window.first + high - 1
                     planned = None if uses is None else (uses[0][rows], uses[1][rows])
                     self._reader.want(store, each.paths, *ranges, self._starving, last, planned)
+                    if awaited is None and each.check is not None:
+                        fetcher().run(0, each.check, np.unique(ranges[0][need[rows] <= last]).tolist())
                 if awaited is not None:
                     began = time.perf_counter()
                     for each, _, _ in awaited.extents:
@@ -307,12 +309,15 @@ def _together(window: _Window, following: _Window | None) -> Iterator[_Ranges]:
         for number, other in enumerate(others):
             if other.extents.store is extents.store and other.extents.paths == extents.paths:
                 del others[number]
-                columns = map(np.concatenate, zip(extents[2:], other.extents[2:], strict=True))
+                fields = ("sample", "file", "begins", "ends")
+                columns = {
+                    name: np.concatenate([getattr(each, name) for each in (extents, other.extents)]) for name in fields
+                }
                 uses = None
                 if ranges.uses is not None and other.uses is not None:
                     now, later = map(np.concatenate, zip(ranges.uses, other.uses, strict=True))
                     uses = now, later
-                joined = Extents(extents.store, extents.paths, *columns)
+                joined = extents._replace(**columns)
                 yield _Ranges(joined, np.concatenate((ranges.steps, other.steps)), uses)
                 break
         else:

@@ -52,6 +52,9 @@ _AT_ONCE = 32
 """Number of index files that are requested at once. A dataset with at most this many loads all with the first ones."""
 _AGAIN = "Run 'feedmill prepare' again."
 _LOCKS = 64
+_WAIT, _LONG_WAIT = 0.2, 2.0
+"""Seconds to wait for blocks that are being fetched before shards are compared by requests of their own; and if no
+reader waits for the comparison."""
 _MOST_AHEAD = 1024
 """A dataset with more index files does not load those ahead that no step needs yet."""
 UUID = sidecar.UUID
@@ -160,13 +163,31 @@ class PreparedShards(ShardTable):
         if ahead and len(self.shards) <= _AT_ONCE:  # later steps need the others, and now they take no longer
             missing = [shard for shard in range(len(self.shards)) if shard not in known]
         if not ahead:
-            self._guard.gather([self.shards[shard] for shard in missing])
+            self._guard.gather([self.shards[shard] for shard in missing], _WAIT)
         if self._together is not None and (ahead or len(missing) > 1) and self._together.is_usable():
             self._load_together(missing)
+        if not ahead:
+            missing = self._compare_gathered(missing)
         if len(missing) > 1:
             get = self.offsets_ahead if ahead else self.offsets
             for _ in ordered_map(get, missing, workers=min(_AT_ONCE, len(missing)), in_flight=2 * _AT_ONCE):
                 pass
+
+    def _compare_gathered(self, shards: Sequence[int]) -> list[int]:
+        """Compare the shards for which that takes no request; return the others."""
+        others = []
+        for shard in shards:
+            if self._guard.has_block(self.shards[shard]):
+                self.offsets(shard)
+            else:
+                others.append(shard)
+        return others
+
+    def check_ahead(self, shards: Sequence[int]) -> None:
+        missing = [shard for shard in shards if shard not in self._compared]
+        self._guard.gather([self.shards[shard] for shard in missing], _LONG_WAIT)
+        for shard in missing:
+            self.offsets(shard)
 
     def _load_together(self, shards: Sequence[int]) -> None:
         """Load offsets from the file with those of all shards."""

@@ -218,7 +218,7 @@ class TarDataset(Dataset):
         if self.store.is_local:
             return ()
         order, _, shards, begins, ends = self._sorted(indices, ahead=True)
-        return [Extents(self.store, self.table.shards, order, shards, begins, ends)]
+        return [Extents(self.store, self.table.shards, order, shards, begins, ends, self.table.check_ahead)]
 
     def _sorted(self, indices: Indices, *, ahead: bool = False) -> tuple[Int64s, Int64s, Int64s, Int64s, Int64s]:
         """Return the samples in stored order: positions in `indices`, stored numbers, shards, begins and ends.

@@ -28,8 +28,6 @@ FIX = (
     "Restore the shard that was indexed; or, if you want to use this one, run 'feedmill prepare' again."
     " 'feedmill check' compares all shards."
 )
-_WAIT = 0.2
-"""Seconds to wait for blocks that are being fetched before shards are compared by requests of their own."""
 _HEAD = 64 << 10
 """Number of bytes of a sample that are read to find its key."""
 
@@ -46,10 +44,14 @@ class ShardGuard:
         self._seen = _Seen(store)
         self._fetched: dict[str, tuple[int, str, str]] = {}  # offset of a block, its hash in the record, and now
 
-    def gather(self, shards: Sequence[str]) -> None:
-        """Look up which shards have a block that was read ahead, and request the entries of the others together."""
+    def gather(self, shards: Sequence[str], seconds: float) -> None:
+        """Look up which shards have a block that was read ahead, and request the entries of the others together.
+
+        Args:
+            seconds: how long to wait for blocks that are being fetched.
+        """
         others = []
-        until = time.monotonic() + _WAIT
+        until = time.monotonic() + seconds
         for shard in shards:
             record = self.records.get(shard)
             at, length = block_places(0 if record is None else record.size)
@@ -66,6 +68,10 @@ class ShardGuard:
                 self._fetched[shard] = at[number], blocks[8 * number : 8 * number + 8], block_hash(data)
         if len(others) > 1:
             self.store.entries(others)
+
+    def has_block(self, shard: str) -> bool:
+        """Return whether `gather` found a block of a shard."""
+        return shard in self._fetched
 
     def knows(self, shard: str) -> bool:
         """Return whether the record identifies the shard. Raises `DataError` if the shard changed."""

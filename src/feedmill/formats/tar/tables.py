@@ -52,6 +52,9 @@ class ShardTable(ABC):
             ahead: as in `offsets_ahead`.
         """
 
+    def check_ahead(self, shards: Sequence[int]) -> None:  # noqa: B027 - most tables have no record of them
+        """Compare shards whose bytes are being fetched with the index; reading them raises what is wrong."""
+
     def load_ahead(self) -> None:  # noqa: B027 - most tables have them
         """See `Dataset.load_ahead`."""
 
