@@ -35,3 +35,8 @@ class Extents(NamedTuple):
     def of_samples(self, places: Int64s) -> Extents:
         """Return the same ranges for samples at other positions: ``places[i]`` is that of sample i, int64[n]."""
         return self._replace(sample=np.asarray(places, np.int64)[self.sample])
+
+    def joined(self, other: Extents) -> Extents:
+        """Return these ranges and others of the same files."""
+        sample, file, begins, ends = (np.concatenate(pair) for pair in zip(self[2:6], other[2:6], strict=True))
+        return self._replace(sample=sample, file=file, begins=begins, ends=ends)

@@ -309,16 +309,11 @@ def _together(window: _Window, following: _Window | None) -> Iterator[_Ranges]:
         for number, other in enumerate(others):
             if other.extents.store is extents.store and other.extents.paths == extents.paths:
                 del others[number]
-                fields = ("sample", "file", "begins", "ends")
-                columns = {
-                    name: np.concatenate([getattr(each, name) for each in (extents, other.extents)]) for name in fields
-                }
                 uses = None
                 if ranges.uses is not None and other.uses is not None:
                     now, later = map(np.concatenate, zip(ranges.uses, other.uses, strict=True))
                     uses = now, later
-                joined = extents._replace(**columns)
-                yield _Ranges(joined, np.concatenate((ranges.steps, other.steps)), uses)
+                yield _Ranges(extents.joined(other.extents), np.concatenate((ranges.steps, other.steps)), uses)
                 break
         else:
             yield ranges
