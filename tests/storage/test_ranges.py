@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from feedmill.errors import FeedmillError
 from feedmill.storage.fetching.fetch import Fetcher
 from feedmill.storage.fetching.lanes import Lanes
-from feedmill.storage.fetching.ranges import LARGEST, TARGET, merged
+from feedmill.storage.fetching.ranges import LARGEST, LONG, merged
 from feedmill.storage.remote.object_store import RemoteStore
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -39,8 +39,10 @@ def test_neighbors_are_fetched_together_but_not_those_of_another_file() -> None:
 
 def test_long_runs_are_fetched_in_parallel() -> None:
     spans = merge([i * MIB for i in range(64)], [MIB] * 64)
-    assert spans == [(at, at + TARGET) for at in range(0, 64 * MIB, TARGET)]
-    assert merge([i * MIB for i in range(8)], [MIB] * 8) == [(0, LARGEST)]
+    assert [begin for begin, _ in spans] == [0, *(end for _, end in spans[:-1])] and spans[-1][1] == 64 * MIB
+    assert len(spans) == 64 * MIB // LONG and all(LONG - MIB <= end - begin <= LARGEST for begin, end in spans)
+    assert merge([i * MIB for i in range(9)], [MIB] * 9) == [(0, LARGEST)]
+    assert len(merge([i * MIB for i in range(12)], [MIB] * 12)) == 2
 
 
 def test_scattered_samples_do_not_fetch_what_lies_between_them() -> None:

@@ -15,6 +15,7 @@ import logging
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from inspect import getattr_static
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from feedmill.errors import ConfigError
@@ -160,7 +161,7 @@ class Loader(Displayed):
         stall: float | None = 60.0,
         telemetry: Telemetry | None = None,
     ) -> None:
-        if not hasattr(plan, "fingerprints"):  # not a plan
+        if getattr_static(plan, "fingerprints", None) is None:  # not a plan; to compute them takes requests
             from feedmill.planning.given import plan_of
 
             plan = plan_of(plan)

@@ -124,7 +124,8 @@ class Store(ABC):
         """Read small files that will be needed soon, in one round trip instead of one for each file.
 
         Until ``preload(())``, a remote store answers `stat`, `exists` and `read` for them from memory, for missing
-        files, too. It raises nothing: a file whose request failed is requested when it is needed.
+        files, too; of large files it keeps the beginning. It raises nothing: a file whose request failed is requested
+        when it is needed.
         """
 
     @abstractmethod

@@ -56,12 +56,21 @@ def bounds_path(path: str) -> str:
     return path + SUFFIX
 
 
+def file_ends(store: Store, path: str, size: int) -> bytes:
+    """Return the beginning and the end of a sidecar's file, or all of a small one; see `file_digest`."""
+    if size <= HEAD + TAIL:
+        return store.read(path, 0, size)
+    return b"".join(store.read_ranges(path, [0, size - TAIL], [HEAD, TAIL]))
+
+
 def file_digest(store: Store, path: str, size: int) -> bytes:
     """Return the hash that identifies a sidecar's file: of its beginning and end, 16 bytes."""
-    if size <= HEAD + TAIL:
-        return xxhash.xxh3_128_digest(store.read(path, 0, size))
-    head, tail = store.read_ranges(path, [0, size - TAIL], [HEAD, TAIL])
-    return xxhash.xxh3_128_digest(head + tail)
+    return digest_of(file_ends(store, path, size))
+
+
+def digest_of(ends: bytes) -> bytes:
+    """Return the hash of the beginning and end of a file, 16 bytes."""
+    return bytes(xxhash.xxh3_128_digest(ends))
 
 
 def read_header(store: Store, path: str, size: int, digest: bytes) -> BoundsHeader | None:

@@ -134,6 +134,7 @@ def _wrong(store: Store, path: str, kind: str, what: str) -> DataError:
 
 def tokenizer_words(store: Store, paths: Sequence[str]) -> dict[str, Any]:
     """Return the facts about the tokenizers of token files for `TokenDataset.describe`; empty if they are unknown."""
+    store.preload([manifest_path(path) for path in paths])
     found = [manifest.tokenizer for path in paths if (manifest := read_manifest(store, path)) and manifest.tokenizer]
     if not found:
         return {}

@@ -53,18 +53,22 @@ from feedmill.formats.tokens.bounds import (
     BoundsHeader,
     bounds_path,
     check_table,
+    digest_of,
     file_digest,
+    file_ends,
     map_bounds,
     read_header,
     table_hash,
 )
-from feedmill.formats.tokens.manifest import tokenizer_words
-from feedmill.formats.tokens.masks import MaskWriter, stored_mask, write_mask
+from feedmill.formats.tokens.manifest import manifest_path, tokenizer_words
+from feedmill.formats.tokens.masks import SUFFIX, MaskWriter, stored_mask, write_mask
 from feedmill.formats.tokens.pbin_layout import Layout, find_layout, read_index
 from feedmill.formats.tokens.pickled import write_pairs
 from feedmill.storage import Store
 from feedmill.storage.writeback import WriteBehind
 
+_AT_ONCE = 32
+"""Number of files of a bucket whose small parts are requested at once."""
 _EMPTY_LIST = 64
 """More bytes than the opcodes around the pairs of a list have."""
 
@@ -94,16 +98,26 @@ def open_pbin(store: Store, path: str, url: str) -> TokenDataset:
 
 def open_pbins(store: Store, paths: list[str], url: str) -> TokenDataset:
     """Open several files of a store as one dataset, in the given order (Modalities calls this combined)."""
-    return TokenDataset(
-        store, [pbin_shard(store, path) for path in paths], name=url, format="pbin", about=tokenizer_words(store, paths)
-    )
+    shards: list[TokenShard] = []
+    for begin in range(0, len(paths), _AT_ONCE):
+        some = paths[begin : begin + _AT_ONCE]
+        if begin:
+            store.preload(())  # they take memory
+        _preload(store, some)
+        shards += [pbin_shard(store, path) for path in some]
+    return TokenDataset(store, shards, name=url, format="pbin", about=tokenizer_words(store, paths))
+
+
+def _preload(store: Store, paths: list[str]) -> None:
+    store.preload([name for path in paths for name in (path, bounds_path(path), path + SUFFIX, manifest_path(path))])
 
 
 def pbin_shard(store: Store, path: str) -> TokenShard:
     """Return one file, whose documents are loaded on first access. Raises as `open_pbin`."""
     size = store.stat(path).size
-    layout = find_layout(store, path, size)
-    digest = file_digest(store, path, size)
+    ends = file_ends(store, path, size)
+    layout = find_layout(store, path, size, ends)
+    digest = digest_of(ends)
     remarks: list[str] = []
     known = read_header(store, path, size, digest)
     load = partial(_from_sidecar, store, path, layout, known) if known else partial(_load, store, path, layout, remarks)
@@ -269,6 +283,8 @@ def open_found(wanted: Wanted) -> TokenDataset:
     """Return the file, the files of a list, or all of a folder."""
     store = wanted.store
     named = [wanted.name] if wanted.name else list(wanted.names)
+    if len(named) <= _AT_ONCE:
+        _preload(store, named)
     for name in named:
         refuse_missing(store, name)
     paths = named or [entry.path for entry in store.files(suffixes=(".pbin",))]

@@ -33,16 +33,20 @@ class Layout(NamedTuple):
         return self.header + self.data
 
 
-def find_layout(store: Store, path: str, size: int) -> Layout:
-    """Return the layout of a file, as needed to read its tokens. Raises `DataError`."""
-    head = store.read(path, 0, min(12, size))
+def find_layout(store: Store, path: str, size: int, ends: bytes | None = None) -> Layout:
+    """Return the layout of a file, as needed to read its tokens. Raises `DataError`.
+
+    Args:
+        ends: its beginning and end, if they were read.
+    """
+    head = store.read(path, 0, min(12, size)) if ends is None else ends[:12]
     found = [layout for layout in _possible(head, size) if _is_index(store, path, layout)]
     if len(found) > 1:  # the first token of a V0 can look like a token size, so the documents must add up
         found = [layout for layout in found if _adds_up(store, path, layout)] or found[:1]
     if not found:
         raise _no_layout(store, path, head, size)
     layout = found[0]
-    if store.read(path, size - 1, 1) != b".":
+    if (store.read(path, size - 1, 1) if ends is None else ends[-1:]) != b".":
         raise DataError(
             f"the list of documents at byte {layout.behind} is truncated",
             file=store.locate(path),

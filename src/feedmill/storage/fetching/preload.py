@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from feedmill.storage.remote.object_store import RemoteStore
 
 _SMALL = 256 << 10
-"""Bytes of an object that are preloaded; larger objects are read when they are needed."""
+"""Bytes of an object that are preloaded; of larger objects, the beginning."""
 
 
 class SmallObject(NamedTuple):
@@ -26,11 +26,16 @@ class SmallObject(NamedTuple):
 
     Attributes:
         entry: its entry; None if there is no such object.
-        data: its bytes; None if it is larger than `_SMALL`.
+        data: its first bytes, at most `_SMALL`.
     """
 
     entry: Entry | None
-    data: bytes | None
+    data: bytes = b""
+
+    @property
+    def is_whole(self) -> bool:
+        """Return whether all its bytes are there."""
+        return self.entry is not None and len(self.data) == self.entry.size
 
 
 def preload(store: RemoteStore, keys: list[str]) -> dict[str, SmallObject]:
@@ -46,7 +51,7 @@ def preload(store: RemoteStore, keys: list[str]) -> dict[str, SmallObject]:
             objects[key] = future.result()
         except (Exception, CancelledError) as error:  # a later read requests it again and raises the error
             if isinstance(translate(error, key), NotFound):
-                objects[key] = SmallObject(None, None)
+                objects[key] = SmallObject(None)
     kept.update(objects)
     return objects
 
@@ -68,5 +73,4 @@ def _read(store: RemoteStore, key: str) -> SmallObject:
     import obstore
 
     answer = obstore.get(store.reader, key, options={"range": (0, _SMALL)})
-    entry, data = entry_of(key, answer.meta), answer.bytes().to_bytes()
-    return SmallObject(entry, data if len(data) == entry.size else None)
+    return SmallObject(entry_of(key, answer.meta), answer.bytes().to_bytes())

@@ -16,9 +16,11 @@ from feedmill.storage.base import bad_range
 
 Int64s = npt.NDArray[np.int64]
 
-TARGET, LARGEST = 4 << 20, 8 << 20
-"""Runs of ranges longer than `LARGEST` bytes become requests of about `TARGET` bytes: larger requests cost memory and
-do not raise the rate."""
+TARGET = 4 << 20
+"""Bytes of a request from which its latency hardly matters: of blocks of a shuffle, and of pieces of whole objects."""
+LONG, LARGEST = 6 << 20, 9 << 20
+"""Runs of ranges longer than `LARGEST` bytes (two blocks and a little) become requests of about `LONG` bytes: larger
+requests cost memory and do not raise the rate."""
 OFFSET_BITS = 44
 """Bits of the offset in an int64 that orders ranges by file and offset. Objects have at most a few TiB."""
 _NEAR = 32 << 10
@@ -59,7 +61,7 @@ def requests_for(begins: Int64s, ends: Int64s, gap: int) -> Requests:
     starts = np.flatnonzero(np.concatenate(([True], ~joined)))
     run = np.cumsum(np.concatenate(([0], ~joined)))
     length = reached[np.append(starts[1:], len(begins)) - 1] - begins[starts]
-    chunks = np.where(length > LARGEST, length // TARGET, 1)
+    chunks = np.where(length > LARGEST, length // LONG, 1)
     chunk = (begins - begins[starts][run]) * chunks[run] // np.maximum(length[run], 1)
     first = np.flatnonzero(np.concatenate(([True], (run[1:] != run[:-1]) | (chunk[1:] != chunk[:-1]))))
     return Requests(begins[first], np.maximum.reduceat(ends, first), first)

@@ -1,7 +1,7 @@
 """Read ahead from remote stores: fetch byte ranges before they are read, within a budget of memory.
 
 A reader that knows what it will read next (the loader, from its plan) passes byte ranges with the number of the step
-that needs each. Ranges that lie close together are merged to requests of about 4 MiB, which are sent in the order in
+that needs each. Ranges that lie close together are merged to requests of some MiB, which are sent in the order in
 which their bytes are first needed. The answers are kept as `Segment` objects of the store until the last step that
 needs them is done. The store's ordinary reads use them, so reading ahead only changes when bytes are fetched: a range
 that was not fetched, or whose request failed, is requested by the read itself.

@@ -173,9 +173,9 @@ class RemoteStore(RemoteFiles):
             raise
 
     def preload(self, paths: Sequence[str]) -> None:
-        keys = [self.key(path) for path in paths]
+        keys = [key for path in paths if (key := self.key(path)) not in self._preloaded]
         guard_against_fork(self.url)
-        self._preloaded = {**self._preloaded, **preload(self, keys)} if keys else {}
+        self._preloaded = {**self._preloaded, **preload(self, keys)} if paths else {}
 
     def _list_entries(self, keys: Sequence[str]) -> None:
         """Read the entries of objects in one folder from listings, while each page has more than a few of them."""
@@ -195,6 +195,16 @@ class RemoteStore(RemoteFiles):
             if entry is not None:
                 self.pin_version(key, entry.version)
 
+    def read_ranges(self, path: str, offsets: Sequence[int], lengths: Sequence[int]) -> list[bytes]:
+        small = self._preloaded.get(self.key(path))
+        if small is None:
+            return super().read_ranges(path, offsets, lengths)
+        there = len(small.data)
+        found = [small.data[at : at + n] if at + n <= there else None for at, n in zip(offsets, lengths, strict=True)]
+        missing = [number for number, data in enumerate(found) if data is None]
+        others = iter(super().read_ranges(path, *([of[number] for number in missing] for of in (offsets, lengths))))
+        return [next(others) if data is None else data for data in found]
+
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
         import obstore
 
@@ -202,7 +212,7 @@ class RemoteStore(RemoteFiles):
             return self.read_ranges(path, [offset], [length])[0]
         key = self.key(path)
         small = self._preloaded.get(key)
-        if small is not None and small.data is not None:
+        if small is not None and small.is_whole:
             return small.data[offset:]
         with self.requesting(path):
             if not offset:
