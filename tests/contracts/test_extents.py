@@ -74,7 +74,7 @@ def covered(extents: Sequence[Extents], sample: int | None = None) -> Bytes:
     """All bytes of the ranges, or those that one sample is in need of."""
     found: Bytes = set()
     for each in extents:
-        rows = zip(*(column.tolist() for column in each[2:]), strict=True)
+        rows = zip(*(column.tolist() for column in each[2:6]), strict=True)
         for place, file, begin, end in rows:
             if sample in (None, place):
                 found |= {(each.store.locate(each.paths[file]), at) for at in range(begin, end)}
@@ -94,8 +94,8 @@ def check(dataset: Dataset, indices: list[int], recorder: Recorder) -> None:
     assert alone == [covered(extents, place) for place in range(len(indices))]
     assert dataset.is_remote
     for each in extents:
-        assert {column.dtype for column in each[2:]} == {np.dtype(np.int64)}
-        assert len({len(column) for column in each[2:]}) == 1
+        assert {column.dtype for column in each[2:6]} == {np.dtype(np.int64)}
+        assert len({len(column) for column in each[2:6]}) == 1
     dataset.read(wanted)
     assert recorder.read <= expected
     assert len(expected) <= WASTE * len(recorder.read)

@@ -117,7 +117,7 @@ def test_an_epoch_takes_one_request_for_offsets_and_none_for_comparisons(
     server: RangeServer, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("feedmill.storage.fetching.read_ahead._SOON_SECONDS", 30.0)
-    monkeypatch.setattr("feedmill.formats.tar.guard._WAIT", 30.0)
+    monkeypatch.setattr("feedmill.formats.energon.prepared._WAIT", 30.0)
     expected = keys(fm.Loader(fm.Plan.over(fm.open(folder, raw=True), shuffle="block", epochs=1), 32))
     server.lists = False  # sizes and versions come with the bytes
     assert sorted(keys(loader(server))) == sorted(expected)
@@ -130,7 +130,7 @@ def test_a_swapped_shard_is_noticed_by_what_was_read_ahead(
     server: RangeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("feedmill.storage.fetching.read_ahead._SOON_SECONDS", 30.0)
-    monkeypatch.setattr("feedmill.formats.tar.guard._WAIT", 30.0)
+    monkeypatch.setattr("feedmill.formats.energon.prepared._WAIT", 30.0)
     first, second, *_ = sorted(key for key in server.objects if key.endswith(".tar"))
     server.objects[second] = server.objects[first]
     with pytest.raises(DataError, match="expected content of hash"):
