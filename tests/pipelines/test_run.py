@@ -165,6 +165,28 @@ def test_ended_between_the_output_and_its_record(folder: Path, monkeypatch: pyte
     assert ran() == ["merge"] and ran() == []
 
 
+def test_an_index_beside_its_file_is_replaced_unless_it_is_of_others(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("x.jsonl").write_text('{"text": "a"}\n')
+    Path("p.json").write_text(json.dumps({"steps": [{"verb": "index", "inputs": ["x.jsonl"], "outputs": ["x.idx"]}]}))
+
+    def killed(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(History, "record", killed)
+        fm.run("p.json", progress=False)
+    assert Path("x.idx").exists()
+    assert ran() == ["index"] and ran() == []
+    Path("x.jsonl").write_text('{"text": "a"}\n{"text": "b"}\n')
+    before = Path("x.idx").read_bytes()
+    assert ran() == ["index"] and Path("x.idx").read_bytes() != before
+    Path("p.run.json").unlink()
+    with pytest.raises(FeedmillError, match="already exists"):  # nothing says that it is the pipeline's
+        fm.run("p.json", progress=False)
+
+
 def test_one_run_at_a_time(folder: Path) -> None:
     with alone(LocalStore(str(folder)), "p.run.json"), ThreadPoolExecutor() as pool:
         with pytest.raises(StorageError, match="another process is writing here"):

@@ -21,11 +21,13 @@ class Verb(NamedTuple):
         module: module of its function, which has the name of the verb.
         takes_output: whether its second argument is the output.
         takes_many: whether its first argument is a list.
+        in_place: whether its output lies beside its input, and is refused if it is there already.
     """
 
     module: str
     takes_output: bool = False
     takes_many: bool = False
+    in_place: bool = False
 
 
 VERBS = {
@@ -38,7 +40,7 @@ VERBS = {
     "merge": Verb("tokens.merge", takes_output=True, takes_many=True),
     "shuffle": Verb("tokens.shuffle", takes_output=True, takes_many=True),
     "split": Verb("tokens.split", takes_output=True, takes_many=True),
-    "index": Verb("tokens.index"),
+    "index": Verb("tokens.index", in_place=True),
     "convert": Verb("converting.convert", takes_output=True),
     "prepare": Verb("indexing.prepare"),
     "prepare-media": Verb("indexing.prepare_media"),

@@ -280,8 +280,9 @@ def _arguments(step: Step, history: History) -> tuple[dict[str, Any], list[str]]
     arguments = step.arguments()
     there = files_of(step.outputs)
     others = history.others(step, there)
+    verb = VERBS[step.verb]
     if (
-        VERBS[step.verb].takes_output
+        (verb.takes_output or verb.in_place)
         and "overwrite" in inspect.signature(step.function).parameters
         and "overwrite" not in step.options
         and (there or step.name in history.records)
