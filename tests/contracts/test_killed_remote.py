@@ -79,6 +79,7 @@ THERE = (
     "the file exists",
     "the index already exists",
     "a dataset already exists",
+    "the output already exists",
     "the output is not empty",
     "the key also occurs in an earlier shard",
 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import lzma
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -122,6 +123,18 @@ def test_merged_bytes_are_those_of_the_original(name: str, more: list[str], fold
     wanted = RUNS["merge mm" if more else "merge m"]
     assert {suffix: sha256(folder / f"merged{suffix}") for suffix in (".bin", ".idx")} == wanted
     assert "documents  15" in result.output
+
+
+def test_a_merge_that_was_killed_before_its_index_is_repeated(folder: Path) -> None:
+    words = ("merge_datasets", "--input", "sequences", "--output-prefix", "merged")
+    assert megatron(*words).exit_code == 0
+    wanted = {suffix: sha256(folder / f"merged{suffix}") for suffix in (".bin", ".idx")}
+    os.remove(folder / "merged.idx")
+    assert megatron(*words).exit_code == 0
+    assert {suffix: sha256(folder / f"merged{suffix}") for suffix in (".bin", ".idx")} == wanted
+    os.remove(folder / "merged.idx")
+    (folder / "merged.bin").write_bytes(b"mine")
+    assert megatron(*words).exit_code == 1 and (folder / "merged.bin").read_bytes() == b"mine"
 
 
 def test_files_that_cannot_be_merged_are_named(folder: Path) -> None:

@@ -45,6 +45,9 @@ def merge_datasets(folder: str, prefix: str, *, multimodal: bool = False, overwr
             "the output is one of the files to merge", file=prefix, kind="exists", fix="Choose another --output-prefix."
         )
     existing = next((name + suffix for suffix in (IDX, BIN) if target.exists(name + suffix)), None)
+    if existing == name + BIN:  # without its index: published by a run that was killed, if it is what is merged now
+        tokens = sum(source.stat(each + BIN).size for each in prefixes)
+        existing = None if target.stat(existing).size == tokens else existing
     if existing and not overwrite:
         raise ConfigError(
             "the output already exists",
