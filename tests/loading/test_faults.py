@@ -148,7 +148,7 @@ def test_every_tenth_request_fails_and_the_batches_are_the_same(
     server, folder, tmp_path, monkeypatch, fault, cache, workers
 ):
     monkeypatch.setattr(ranges, "LARGEST", 128 << 10)
-    monkeypatch.setattr(ranges, "TARGET", 64 << 10)
+    monkeypatch.setattr(ranges, "LONG", 64 << 10)
     plan = remote(server, shuffle="global")
     plan.cache = DataCache(cache, tmp_path / "cache", "block") if cache else None
     server.fault = lambda number, begin, end: fault if number % 10 == 5 else None
@@ -187,7 +187,7 @@ def test_requests_that_hang_or_drip_hold_nobody_up_for_long(server, folder, tmp_
 @pytest.mark.parametrize("cache", [None, 1 << 30])
 def test_an_object_replaced_in_the_middle_is_named_and_not_mixed(server, folder, tmp_path, monkeypatch, cache, workers):
     monkeypatch.setattr(ranges, "LARGEST", 256 << 10)
-    monkeypatch.setattr(ranges, "TARGET", 128 << 10)
+    monkeypatch.setattr(ranges, "LONG", 128 << 10)
     plan = remote(server, shuffle="none")
     plan.cache = DataCache(cache, tmp_path / "cache", "block") if cache else None
     expected = content(fm.Loader(local(folder, shuffle="none"), 50))

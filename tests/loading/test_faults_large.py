@@ -104,7 +104,7 @@ def caches():
 
 def small_requests(monkeypatch, target: int) -> None:
     """Make more requests for the same bytes, so that some of them fail."""
-    monkeypatch.setattr(ranges, "TARGET", target)
+    monkeypatch.setattr(ranges, "LONG", target)
     monkeypatch.setattr(needed, "TARGET", target)
     monkeypatch.setattr(ranges, "LARGEST", 2 * target)
 

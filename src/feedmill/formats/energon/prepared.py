@@ -187,6 +187,8 @@ class PreparedShards(ShardTable):
         missing = [shard for shard in shards if shard not in self._compared]
         self._guard.gather([self.shards[shard] for shard in missing], _LONG_WAIT)
         for shard in missing:
+            if ending():
+                return
             self.offsets(shard)
 
     def _load_together(self, shards: Sequence[int]) -> None:
