@@ -161,11 +161,13 @@ class Loader(Displayed):
         stall: float | None = 60.0,
         telemetry: Telemetry | None = None,
     ) -> None:
-        if getattr_static(plan, "fingerprints", None) is None:  # not a plan; to compute them takes requests
+        # Looked up without computing them, which takes requests; a wrapper may delegate the attribute.
+        if getattr_static(plan, "fingerprints", None) is None and not hasattr(plan, "fingerprints"):  # not a plan
             from feedmill.planning.given import plan_of
 
             plan = plan_of(plan)
         plan = cast(PlainPlan, plan)
+        _hash_local_data(plan)
         prefetch = whole("prefetch", prefetch)
         check_numbers(prefetch, stall)
         ranks = given_or_found(rank, world_size)
@@ -416,3 +418,14 @@ class Loader(Displayed):
         self._running = None
         if iteration is not None:
             iteration.close()
+
+
+def _hash_local_data(plan: PlainPlan) -> None:
+    """Compute the fingerprints now unless all data is remote.
+
+    A local file can be rewritten in place before the first state, which would then identify other data than was read.
+    Remote objects are pinned to their versions, and hashing them takes requests, which the first batch need not await.
+    """
+    sources = getattr(plan, "sources", ())
+    if not sources or not all(getattr(source, "is_remote", False) for source in sources):
+        _ = plan.fingerprints

@@ -64,6 +64,22 @@ def test_content_is_hashed_for_the_first_state_and_not_before(
     assert state["plan"] == again.state_dict()["plan"]
 
 
+def test_local_content_is_hashed_before_it_can_be_rewritten(folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "a.pbin"
+    path.write_bytes((folder / "a.pbin").read_bytes())
+
+    def loader() -> fm.Loader:
+        return fm.Loader(fm.Plan.over(fm.open(path, seq_len=64), shuffle="block", epochs=1), 64)
+
+    before = loader().state_dict()["plan"]
+    running = loader()
+    data = bytearray(path.read_bytes())
+    data[12:1012] = bytes(1000)
+    with path.open("r+b") as file:
+        file.write(data)
+    assert running.state_dict()["plan"] == before != loader().state_dict()["plan"]
+
+
 def test_many_files_are_opened_together(server: RangeServer, folder: Path) -> None:
     names = [f"{number:03}.pbin" for number in range(_AT_ONCE + 8)]
     for name in names:

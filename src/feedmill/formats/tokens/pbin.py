@@ -99,13 +99,16 @@ def open_pbin(store: Store, path: str, url: str) -> TokenDataset:
 def open_pbins(store: Store, paths: list[str], url: str) -> TokenDataset:
     """Open several files of a store as one dataset, in the given order (Modalities calls this combined)."""
     shards: list[TokenShard] = []
-    for begin in range(0, len(paths), _AT_ONCE):
-        some = paths[begin : begin + _AT_ONCE]
-        if begin:
-            store.preload(())  # they take memory
-        _preload(store, some)
-        shards += [pbin_shard(store, path) for path in some]
-    return TokenDataset(store, shards, name=url, format="pbin", about=tokenizer_words(store, paths))
+    try:
+        for begin in range(0, len(paths), _AT_ONCE):
+            some = paths[begin : begin + _AT_ONCE]
+            if begin:
+                store.preload(())  # they take memory
+            _preload(store, some)
+            shards += [pbin_shard(store, path) for path in some]
+        return TokenDataset(store, shards, name=url, format="pbin", about=tokenizer_words(store, paths))
+    finally:
+        store.preload(())
 
 
 def _preload(store: Store, paths: list[str]) -> None:

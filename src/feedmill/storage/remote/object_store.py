@@ -197,10 +197,10 @@ class RemoteStore(RemoteFiles):
 
     def read_ranges(self, path: str, offsets: Sequence[int], lengths: Sequence[int]) -> list[bytes]:
         small = self._preloaded.get(self.key(path))
-        if small is None:
+        if small is None or small.entry is None:
             return super().read_ranges(path, offsets, lengths)
-        there = len(small.data)
-        found = [small.data[at : at + n] if at + n <= there else None for at, n in zip(offsets, lengths, strict=True)]
+        rows, there = zip(offsets, lengths, strict=True), len(small.data)
+        found = [small.data[at : at + n] if 0 <= at <= at + n <= there else None for at, n in rows]
         missing = [number for number, data in enumerate(found) if data is None]
         others = iter(super().read_ranges(path, *([of[number] for number in missing] for of in (offsets, lengths))))
         return [next(others) if data is None else data for data in found]
