@@ -82,9 +82,9 @@ def test_ranges_are_located_in_one_of_several_overlapping_segments(held, reads, 
         expected = [_farthest(there, paths[file], begin) for file, begin, _ in read]
         whole = [one is not None and begin + n <= one for one, (_, begin, n) in zip(expected, read, strict=True)]
         if found is None:
-            assert not there or not all(whole)
+            assert not (there and read) or not all(whole)
             continue
-        located, rows = found
+        located, rows = found.segments()
         assert all(whole) and len(rows) == len(read)
         assert len(set(map(id, located))) == len(located)
         for row, (file, begin, size) in zip(rows.tolist(), read, strict=True):

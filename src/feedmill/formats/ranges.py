@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from feedmill.formats.offsets import Int64s
-from feedmill.kernels.files.ranges_compiled import copy_all, read_all
+from feedmill.jobs.buffers import empty
+from feedmill.kernels import addresses as memory
+from feedmill.kernels.files.ranges_compiled import copy_all, copy_rows, read_all
 from feedmill.storage import Store
-from feedmill.storage.base import OnDisk, Ranges
+from feedmill.storage.base import InMemory, OnDisk, Ranges
 
 
 def copy_fetched(
@@ -57,6 +60,39 @@ def read_remote(
         store.fill(_by_file(paths, files, offsets, lengths), buffer.data)
 
 
+def read_rows(
+    store: Store,
+    paths: Sequence[str],
+    files: Int64s,
+    offsets: Int64s,
+    dtype: np.dtype[Any],
+    out: npt.NDArray[Any],
+    rows: Int64s,
+) -> None:
+    """Read ranges of numbers into rows of an array. What was read ahead is widened where it is, without a copy.
+
+    Args:
+        paths, files, offsets: the ranges, as for `Store.fetched`; those of a file are consecutive.
+        dtype: type of the stored numbers.
+        out: integers[m, width].
+        rows: int64[n], rows to fill.
+
+    Raises:
+        DataError, StorageError: as `read_remote`.
+    """
+    lengths = np.full(len(files), out.shape[1] * dtype.itemsize, np.int64)
+    # Compiled code exists for whole rows: windows that cross files are few, and come in parts.
+    if copy_rows.loaded and dtype.isnative and out.dtype.isnative and out.flags.c_contiguous:
+        found = store.fetched(paths, files, offsets, lengths)
+        if isinstance(found, InMemory):
+            row = np.empty(out.shape[1], dtype)
+            copy_rows(found.addresses, row, memory.of(row), np.ascontiguousarray(rows), out)
+            return
+    numbers = empty((len(files), out.shape[1]), dtype)
+    read_remote(store, paths, files, offsets, lengths, numbers.reshape(-1).view(np.uint8))
+    out[rows] = numbers
+
+
 def _by_file(paths: Sequence[str], files: Int64s, offsets: Int64s, lengths: Int64s) -> list[Ranges]:
     cuts = [0, *(np.flatnonzero(np.diff(files)) + 1).tolist(), len(files)] if len(files) else [0]
     return [(paths[files[a]], offsets[a:b].tolist(), lengths[a:b].tolist()) for a, b in itertools.pairwise(cuts)]
@@ -67,3 +103,11 @@ def load_copying() -> None:
     none = np.zeros(0, np.int64)
     read_all(none, none, none, none)
     copy_all(none, none, none)
+
+
+def load_widening(dtype: np.dtype[Any], out: np.dtype[Any]) -> None:
+    """Load the compiled code that reads what was read ahead into rows of another type; see `read_rows`."""
+    load_copying()
+    none = np.zeros(0, np.int64)
+    if dtype.isnative and out.isnative:
+        copy_rows(none, np.empty(0, dtype), 0, none, np.empty((0, 0), out))

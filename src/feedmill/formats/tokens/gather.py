@@ -15,7 +15,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from feedmill.errors import DataError
 from feedmill.formats.offsets import Int64s, read_records
-from feedmill.formats.ranges import read_remote
+from feedmill.formats.ranges import read_rows
 from feedmill.formats.tokens.shard import TokenShard
 from feedmill.jobs.buffers import empty
 from feedmill.kernels.rows import copy_spans, count_up
@@ -63,12 +63,9 @@ class Gather:
             _copy(tokens, starts, out, rows)
             return
         table = self._shards[shard]
-        size = table.dtype.itemsize
-        offsets, lengths = table.offset + starts * size, np.full(len(starts), width * size, np.int64)
-        tokens_read = empty((len(starts), width), table.dtype)
-        buffer = tokens_read.reshape(-1).view(np.uint8)
-        read_remote(self._store, self._paths, np.full(len(starts), shard), offsets, lengths, buffer)
-        out[slice(len(starts)) if rows is None else rows] = tokens_read
+        offsets, files = table.offset + starts * table.dtype.itemsize, np.full(len(starts), shard)
+        rows = np.arange(len(starts)) if rows is None else rows
+        read_rows(self._store, self._paths, files, offsets, table.dtype, out, rows)
 
     def spans(self, shard: int, first: Int64s, stop: Int64s, to: Int64s, out: npt.NDArray[Any]) -> None:
         """Copy ranges of tokens of one file to a flat array.

@@ -26,7 +26,7 @@ from feedmill.formats.base import Dataset, Indices
 from feedmill.formats.batches import INPUTS, TARGETS, Batch, Columns, Shifted, Want
 from feedmill.formats.extents import Extents
 from feedmill.formats.offsets import hash_words
-from feedmill.formats.ranges import load_copying
+from feedmill.formats.ranges import load_widening
 from feedmill.formats.sample import Sample, Source, no_such_key, number_of
 from feedmill.formats.tokens.base import Int64s, TokenDataset, samples_per_block
 from feedmill.formats.tokens.gather import (
@@ -270,7 +270,8 @@ class WindowDataset(WindowLayout, Dataset):
 
     def warm(self) -> None:
         if self.is_remote:
-            load_copying()
+            for stored in {shard.dtype for shard in self.tokens.shards}:
+                load_widening(stored, self.dtype)
 
     def extents(self, indices: Indices) -> Sequence[Extents]:
         store, shards = self.tokens.store, self.tokens.shards

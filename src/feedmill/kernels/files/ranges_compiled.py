@@ -72,3 +72,22 @@ def copy_all(origins, lengths, addresses):  # type: ignore[no-untyped-def]
     """
     for i in range(len(origins)):
         memcpy(addresses[i], origins[i], lengths[i])
+
+
+@kernel
+def copy_rows(origins, row, begin, rows, out):  # type: ignore[no-untyped-def]
+    """Copy numbers from memory to rows of an array of another type.
+
+    Args:
+        origins: int64[n], where the numbers of each row are; they need not be aligned.
+        row: memory for the numbers of one row, in their stored type. It stays in the nearest cache.
+        begin: the address of `row`.
+        rows: int64[n], rows to fill.
+        out: integers[m, len(row)].
+    """
+    width = len(row)
+    for i in range(len(origins)):
+        memcpy(begin, origins[i], width * row.itemsize)
+        at = rows[i]
+        for j in range(width):
+            out[at, j] = row[j]

@@ -166,13 +166,47 @@ class _Table(NamedTuple):
     Attributes:
         begins, ends: int64[m], with the number of the object in the bits above `OFFSET_BITS`.
         farthest: int64[m], which of the segments up to each one has the last end.
+        origins: int64[m], origin of each segment; 0 if it has none.
         segments: the segments.
     """
 
     begins: Int64s
     ends: Int64s
     farthest: Int64s
+    origins: Int64s
     segments: list[Segment]
+
+
+class Located(NamedTuple):
+    """Segments that contain ranges.
+
+    Attributes:
+        rows: int64[n], which of the table's segments contains each range.
+        table: the segments. It keeps their memory.
+    """
+
+    rows: Int64s
+    table: _Table
+
+    def origins(self) -> Int64s | None:
+        """Return the origin of each range's segment, int64[n]; None unless all bytes are known to be in memory."""
+        found = self.table.origins[self.rows]
+        return found if found.all() else None
+
+    def segments(self) -> tuple[list[Segment], Int64s]:
+        """Return the segments, each once, and which of them contains each range, int64[n]."""
+        rows = np.unique(self.rows)
+        return [self.table.segments[row] for row in rows.tolist()], np.searchsorted(rows, self.rows)
+
+    def wait(self) -> Int64s | None:
+        """Wait for the segments; return what `origins` does, or None if one failed or is not in memory."""
+        rows = np.unique(self.rows)
+        for row in rows.tolist():
+            segment = self.table.segments[row]
+            if segment.origin is None and not segment.locate():
+                return None
+            self.table.origins[row] = segment.origin
+        return self.origins()
 
 
 class HeldSegments:
@@ -218,8 +252,8 @@ class HeldSegments:
 
     def locate(
         self, paths: Sequence[str], key: Callable[[str], str], files: Int64s, offsets: Int64s, lengths: Int64s
-    ) -> tuple[list[Segment], Int64s] | None:
-        """Return the segments that contain ranges, and which of them contains each, int64[n]; None unless all are held.
+    ) -> Located | None:
+        """Return the segments that contain ranges; None unless all are held, or without ranges.
 
         Unlike `find`, this looks up all ranges in one call. Segments may overlap, as where two epochs meet.
 
@@ -231,17 +265,19 @@ class HeldSegments:
         with self._lock:
             numbers = self._numbers_of(paths, key, files)
             table = self._table = self._table or self._tabulated()
-        if numbers is None or not len(table.segments):
+        if numbers is None or not (len(numbers) and table.segments):
             return None
         begins = (numbers << OFFSET_BITS) + offsets
-        near = np.searchsorted(table.begins, begins, side="right") - 1
+        ends = begins + lengths
+        at = np.searchsorted(table.begins, begins, side="right") - 1
+        inside = ends <= table.ends[at]
         # Of several, the nearest: ranges of a first batch that was late were requested again on their own.
-        at = np.where(begins + lengths <= table.ends[near], near, table.farthest[near])
-        # Of a range before the first segment, the last one is compared: it ends in another file, or begins later.
-        if not ((table.begins[at] <= begins) & (begins + lengths <= table.ends[at])).all():
-            return None
-        rows = np.unique(at)
-        return [table.segments[row] for row in rows.tolist()], np.searchsorted(rows, at)
+        if not inside.all() or at.min() < 0:
+            at = np.where(inside, at, table.farthest[at])
+            # Of a range before the first segment, the last one is compared: it ends in another file, or begins later.
+            if not ((table.begins[at] <= begins) & (ends <= table.ends[at])).all():
+                return None
+        return Located(at, table)
 
     def _tabulated(self) -> _Table:
         files = sorted((self._numbers[key] << OFFSET_BITS, file) for key, file in self._files.items())
@@ -251,7 +287,8 @@ class HeldSegments:
             base + np.asarray([getattr(segment, name) for segment in segments], np.int64) for name in ("begin", "end")
         )
         farthest = np.maximum.accumulate(np.where(ends == np.maximum.accumulate(ends), np.arange(len(ends)), 0))
-        return _Table(begins, ends, farthest, segments)
+        origins = np.asarray([segment.origin or 0 for segment in segments], np.int64)
+        return _Table(begins, ends, farthest, origins, segments)
 
     def _numbers_of(self, paths: Sequence[str], key: Callable[[str], str], files: Int64s) -> Int64s | None:
         """Return the number of each file's object, int64[n]; None if one was never read ahead."""

@@ -16,8 +16,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TypeAlias
 
-import numpy as np
-
 from feedmill.errors import FeedmillError, NotFound, StorageError
 from feedmill.storage.base import Entry, InMemory, Int64s, OnDisk, Ranges, refuse_nul, too_short
 from feedmill.storage.cache.paged import on_disk
@@ -205,18 +203,18 @@ class RangeStore(PinningStore):
         if whole is not None:
             return whole
         located = self.held.locate(paths, self.key, files, offsets, lengths)
-        if located is None or not len(files):
+        if located is None:
             return None
-        segments, rows = located
-        for segment in segments:
-            if segment.origin is None:
-                segment.start()
-        if segments[0].paged:
-            return on_disk(segments, rows)
-        if not all(segment.origin is not None or segment.locate() for segment in segments):
-            return None
-        origins = np.asarray([segment.origin for segment in segments], np.int64)
-        return InMemory(origins[rows] + offsets, segments)
+        origins = located.origins()
+        if origins is None:
+            segments, rows = located.segments()
+            for segment in segments:
+                if segment.origin is None:
+                    segment.start()
+            if segments[0].paged:
+                return on_disk(segments, rows)
+            origins = located.wait()
+        return None if origins is None else InMemory(origins + offsets, located.table)
 
     def any_fetched(
         self, path: str, offsets: Sequence[int], length: int, seconds: float
