@@ -18,6 +18,7 @@ import feedmill as fm
 from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats.energon.prepared import open_prepared
 from feedmill.formats.tar.guard import ShardGuard
+from feedmill.loading.ahead import Walk
 from feedmill.planning.nodes import Leaf, Repeat
 from feedmill.planning.nodes.shuffle import BlockShuffle
 from feedmill.planning.plan import Plan
@@ -304,6 +305,37 @@ def test_waiting_for_the_network_is_a_stage_of_its_own(server, workers):
     assert found["wait_fetch_seconds"] <= found["wait_seconds"] + 1e-3
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_an_endless_plan_whose_bytes_are_all_there_is_not_walked_to_its_end(server, folder, monkeypatch, fails):
+    """Nothing more had to be requested, so no budget was waited for: the steps of hundreds of epochs were queued."""
+    monkeypatch.setattr("feedmill.loading.ahead._AHEAD_STEPS", 8)
+    longest = [0]
+    hand_out = Walk._hand_out
+
+    def noted(walk, steps):
+        hand_out(walk, steps)
+        longest[0] = max(longest[0], len(walk._ready))
+
+    monkeypatch.setattr(Walk, "_hand_out", noted)
+    plan = remote(server, shuffle="block", epochs=None)
+    if fails:
+        monkeypatch.setattr(plan, "extents", lambda *_: 1 / 0, raising=False)
+    server.asked.clear()
+    server.keys.clear()
+    reader, expected = iter(fm.Loader(plan, 64)), iter(fm.Loader(local(folder, shuffle="block", epochs=None), 64))
+    next(reader), next(expected)
+    time.sleep(0.5)
+    window = 4096 // 64
+    assert 2 * window <= longest[0] <= 4 * window
+    for _ in range(6 * window):
+        assert [bytes(part) for part in next(reader)["bin"]] == [bytes(part) for part in next(expected)["bin"]]
+    assert longest[0] <= 4 * window
+    if not fails:  # those of the first batch, and the blocks, once
+        total = sum(path.stat().st_size for path in folder.glob("*.tar"))
+        assert sum(end - begin for begin, end in data_requests(server)) < 1.1 * total
+    reader.close()
+
+
 def test_a_plan_whose_extents_fail_is_read_without_them(server, folder, monkeypatch, caplog):
     plan = remote(server)
     monkeypatch.setattr(plan, "extents", lambda *_: 1 / 0, raising=False)
@@ -323,6 +355,7 @@ import sys
 import feedmill as fm
 from feedmill.formats.energon.prepared import open_prepared
 from feedmill.formats.tar.guard import ShardGuard
+from feedmill.loading.ahead import Walk
 from feedmill.planning.nodes import Leaf, Repeat
 from feedmill.planning.nodes.shuffle import BlockShuffle
 from feedmill.planning.plan import Plan

@@ -106,6 +106,23 @@ def test_one_disturbed_measurement_does_not_decide() -> None:
     assert loop.pace.here
 
 
+def test_a_slow_beginning_decides_nothing() -> None:
+    loop = Loop(here=0.0055, ahead=0.014).run(0.06)  # files are opened, code is loaded
+    loop.ahead = 0.010
+    loop.run(0.05)
+    loop.ahead = 0.004
+    loop.run(0.5)
+    assert not loop.pace.here and len(loop.moves) == 2, "the loop was tried, and is slower"
+
+
+def test_measurements_that_never_agree_do_not_delay_the_trial_forever() -> None:
+    loop = Loop(here=150e-6, ahead=800e-6)
+    while not loop.pace.here and loop.now < 2:
+        loop.ahead = 800e-6 if loop.ahead > 800e-6 else 1600e-6
+        loop.run(0.02)
+    assert loop.pace.here and loop.now < 0.3
+
+
 def test_a_narrow_result_is_soon_measured_again() -> None:
     loop = Loop(here=0.0022, ahead=0.0020).run(FIRST)
     assert not loop.pace.here and len(loop.moves) == 2

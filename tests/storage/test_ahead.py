@@ -109,6 +109,19 @@ def test_what_was_asked_for_ahead_is_not_requested_again_when_it_is_read(server)
     reader.close()
 
 
+def test_ranges_behind_a_segment_that_lies_in_another_one_are_not_requested_again(server):
+    store, reader = store_of(server), ReadAhead(1 << 20)
+    wanted(reader, store, [("a", 40 * KB, 50 * KB, 0)])  # a first batch, and its window
+    wanted(reader, store, [("a", at * KB, (at + 10) * KB, 1) for at in (0, 30, 60, 90)])
+    wanted(reader, store, [("a", at * KB, (at + 10) * KB, 2) for at in (0, 60, 90)])
+    assert reader.requests == 2
+    reader.done(1)
+    assert held(store, "a", 60 * KB, 70 * KB)  # for step 2
+    reader.done(2)
+    assert not held(store, "a", 60 * KB, 70 * KB)
+    reader.close()
+
+
 def test_a_buffer_is_filled_from_what_is_there_and_from_new_requests(server):
     store, reader = store_of(server), ReadAhead(1 << 20)
     wanted(reader, store, [("a", 100, 200, 0)])

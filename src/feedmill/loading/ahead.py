@@ -43,6 +43,11 @@ _SCATTERED = 1 << 20
 """Bytes per request below which a split window is worth a warning; a request of a whole one has 4 MiB."""
 _RECHECK_SECONDS = 0.1
 """Time after which a wait checks whether the loader was closed."""
+_AHEAD_STEPS, _AHEAD_WINDOWS = 512, 4
+"""How far the walk may be ahead of the loader, in steps and in windows, whichever is more.
+
+The budget bounds requests, but not steps that need none: those of an endless plan over little data, or over local data.
+"""
 _MOST_ON_DISK = 1 << 30
 """Maximum number of bytes to request ahead into a cache on disk."""
 
@@ -66,7 +71,7 @@ class Walk(Iterator[Step]):
         self._error: BaseException | None = None
         self._lock = threading.Condition()
         self._starving = threading.Event()
-        self._done = 0
+        self._done = self._room = 0
         self._closed = self._warned = False
         self.waited = 0.0
         # Not a daemon thread: one that runs C++ code while the interpreter exits aborts the process.
@@ -84,6 +89,8 @@ class Walk(Iterator[Step]):
             if not self._ready:
                 raise self._error or StopIteration
             step = self._ready.popleft()
+            if len(self._ready) == self._room:
+                self._lock.notify_all()
         if step is None:
             self._ready.append(None)
             raise StopIteration
@@ -106,7 +113,7 @@ class Walk(Iterator[Step]):
             windows = self._windows()
             self._start(next(windows, None), next(windows, None))
             window = next(windows, None)
-            while window is not None and not (self._closed or ending()):
+            while window is not None and self._wait_for_room(len(window.steps)):
                 try:
                     following = next(windows, None)
                 except BaseException:
@@ -149,6 +156,14 @@ class Walk(Iterator[Step]):
         count = sum(len(ranges.extents.begins) for ranges in first.extents)
         total = sum(wanted) + sum(int((each.extents.ends - each.extents.begins).sum()) for each in rest.extents)
         return sum(wanted) < SMALL * count and total <= self._reader.budget // 2
+
+    def _wait_for_room(self, steps: int) -> bool:
+        """Wait until the loader has used enough steps that a window of `steps` is next; return whether it is open."""
+        with self._lock:
+            self._room = max(_AHEAD_STEPS, (_AHEAD_WINDOWS - 1) * steps)
+            while len(self._ready) > self._room and not (self._closed or ending()):
+                self._lock.wait(_RECHECK_SECONDS)
+        return not (self._closed or ending())
 
     def _hand_out(self, steps: Sequence[Step]) -> None:
         with self._lock:

@@ -7,6 +7,7 @@ data, the machine, and the time that the loop itself takes, so it is measured:
 
 - Workers begin. They keep making the batches while the loop spends little of its time waiting.
 - If the loop spends most of its time waiting, it makes a few batches as a trial, and the faster of the two modes stays.
+  The first trial waits until measurements agree: what is loaded, opened and requested first makes them differ.
 - The other mode is tried again later, at intervals that grow while the result stays the same.
 - Measurements in which batches waited for remote data say nothing about either mode, and are omitted.
 
@@ -101,6 +102,11 @@ class Pace:
         self._recent.append(mean)
         if len(self._recent) < TRIAL or not (self.here or starved):  # workers that keep up are never left
             return False
+        if self._decided is None:
+            last = list(self._recent)[-TRIAL:]
+            if max(last) > CLEAR * min(last) and len(self._recent) < RECENT:
+                return False
+            self._recent = deque(last, RECENT)
         if self._decided is not None:
             # A loop that is not starved computes, so workers could make batches at the same time: try them soon.
             patience = FIRST if self.here and not starved else self._patience

@@ -27,7 +27,7 @@ _BUILT_IN = b"0\x0012345676S"  # types whose data size POSIX defines; links, dev
 _SKIPPED = re.compile(r"__[^/]*__(?:/|$)")
 _NO_DATA = b"123456"
 COMPILED_FROM = 64 << 20
-"""Minimum bytes of a tar for which the compiled kernel is worth its loading time (about half a second)."""
+"""Minimum bytes of a tar for which the compiled kernel is worth compiling, on the first use on a machine."""
 
 
 class Member(NamedTuple):

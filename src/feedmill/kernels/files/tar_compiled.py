@@ -1,4 +1,4 @@
-"""The compiled form of `feedmill.kernels.files.tar.scan`: one numba pass over the headers of a shard.
+"""The compiled form of `feedmill.kernels.files.tar.scan`: one pass over the headers of a shard.
 
 It supports the headers of nearly all shards: v7, ustar with prefix, GNU long names, and PAX headers that set the path,
 the size, or fields that are not used. For anything else (sparse files, global headers, corrupt data) the reference is
@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from feedmill.kernels.codecache import njit
 from feedmill.kernels.files.tar_fields import BLOCK
+from feedmill.kernels.native import kernel
 
 _DONE, _OPEN, _FULL, _OTHER = 0, 1, 2, 3
 
 
-@njit()
+@kernel
 def _octal(buf, at, length):  # type: ignore[no-untyped-def]
     """Return a numeric header field; -1 if it is invalid."""
     if buf[at] == 0x80:
@@ -41,7 +41,7 @@ def _octal(buf, at, length):  # type: ignore[no-untyped-def]
     return value if i == end or buf[i] == 0 else -1
 
 
-@njit()
+@kernel
 def _checksum_holds(buf, words, at):  # type: ignore[no-untyped-def]
     """Return whether the checksum of a header is correct.
 
@@ -64,7 +64,7 @@ def _checksum_holds(buf, words, at):  # type: ignore[no-untyped-def]
     return stored == total
 
 
-@njit()
+@kernel
 def _pax(buf, at, end, found):  # type: ignore[no-untyped-def]
     """Read PAX records to found = [path offset, path length, size]. Return False if a record needs the reference."""
     while at < end and buf[at] != 0:
@@ -106,7 +106,7 @@ def _pax(buf, at, end, found):  # type: ignore[no-untyped-def]
     return True
 
 
-@njit()
+@kernel
 def _gather_name(buf, at, found, name):  # type: ignore[no-untyped-def]
     """Write the member's full name to `name`. Return its length, or -1 if it is too long."""
     if found[0] >= 0:
@@ -134,7 +134,7 @@ def _gather_name(buf, at, found, name):  # type: ignore[no-untyped-def]
     return n
 
 
-@njit()
+@kernel
 def _key_length(name, n):  # type: ignore[no-untyped-def]
     """Return the length of the key in a member name; 0 if the member is not a part of a sample."""
     slash, first = 0, n
@@ -150,11 +150,13 @@ def _key_length(name, n):  # type: ignore[no-untyped-def]
     return 0
 
 
-@njit()
-def _scan(buf, words, state, starts, sample, data, sizes, keys, parts, name):  # type: ignore[no-untyped-def]
-    """Walk from state[0]. state = [position, samples, parts, bytes in keys, bytes in parts, length of last key]."""
+@kernel
+def _scan(buf, words, state, found, starts, sample, data, sizes, keys, parts, name):  # type: ignore[no-untyped-def]
+    """Walk from state[0]. state = [position, samples, parts, bytes in keys, bytes in parts, length of last key].
+
+    `found` is for the fields of one member: path offset, path length, size, whether the path is a GNU long name.
+    """
     size_all = len(buf)
-    found = np.empty(4, np.int64)  # path offset, path length, size, whether the path is a GNU long name
     while True:
         start = state[0]
         at = start
@@ -241,15 +243,15 @@ def find_samples(buffer: npt.NDArray[np.uint8]) -> tuple[Any, ...] | None:
     """Return the fields of a `ShardScan` of a tar, or None if the tar needs the reference."""
     words = buffer[: len(buffer) // 8 * 8].view(np.uint64)
     room = max(64, len(buffer) // (16 * BLOCK))
-    state = np.zeros(6, np.int64)
+    state, member = np.zeros(6, np.int64), np.empty(4, np.int64)
     starts, sample = np.empty(room, np.int64), np.empty(room, np.int32)
     data, sizes = np.empty(room, np.int64), np.empty(room, np.int64)
     keys, parts = np.empty(room * 24, np.uint8), np.empty(room * 16, np.uint8)
     name = np.empty(1 << 16, np.uint8)
-    status = _scan(buffer, words, state, starts, sample, data, sizes, keys, parts, name)
+    status = _scan(buffer, words, state, member, starts, sample, data, sizes, keys, parts, name)
     while status == _FULL:
         starts, sample, data, sizes, keys, parts = (_grown(a) for a in (starts, sample, data, sizes, keys, parts))
-        status = _scan(buffer, words, state, starts, sample, data, sizes, keys, parts, name)
+        status = _scan(buffer, words, state, member, starts, sample, data, sizes, keys, parts, name)
     if status == _OTHER:
         return None
     n, m = int(state[1]), int(state[2])

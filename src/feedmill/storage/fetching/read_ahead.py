@@ -26,7 +26,7 @@ from feedmill.storage.cache.pages import Pages
 from feedmill.storage.fetching.fetch import ending, fetcher
 from feedmill.storage.fetching.needed import Chunk, Needed, chunks, needed, objects
 from feedmill.storage.fetching.ranges import OFFSET_BITS, requests_for
-from feedmill.storage.fetching.segments import Segment
+from feedmill.storage.fetching.segments import Segment, farthest
 from feedmill.storage.limits import available_memory, parse_size
 
 if TYPE_CHECKING:
@@ -296,7 +296,9 @@ class ReadAhead:
         begins = base + np.asarray([segment.begin for segment in segments], np.int64)
         ends = base + np.asarray([segment.end for segment in segments], np.int64)
         candidate = np.searchsorted(begins, low, side="right") - 1
-        covered = (candidate >= 0) & (ends[candidate] >= high)
+        # Segments overlap, as those of a first batch and of its window: then the one that ends last may contain it.
+        candidate = np.where(ends[candidate] >= high, candidate, farthest(ends)[candidate])
+        covered = (begins[candidate] <= low) & (ends[candidate] >= high)
         last = np.full(len(segments), -1, np.int64)
         np.maximum.at(last, candidate[covered], steps[covered])
         with self._lock:

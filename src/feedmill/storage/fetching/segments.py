@@ -160,6 +160,16 @@ class _File:
         return None
 
 
+def farthest(ends: Int64s) -> Int64s:
+    """Return which of the ranges up to each one has the last end, int64[m].
+
+    Args:
+        ends: int64[m], ends of ranges that are sorted by their begins.
+    """
+    latest: Int64s = np.maximum.accumulate(np.where(ends == np.maximum.accumulate(ends), np.arange(len(ends)), 0))
+    return latest
+
+
 class _Table(NamedTuple):
     """All segments of a store, sorted by object and offset.
 
@@ -286,9 +296,8 @@ class HeldSegments:
         begins, ends = (
             base + np.asarray([getattr(segment, name) for segment in segments], np.int64) for name in ("begin", "end")
         )
-        farthest = np.maximum.accumulate(np.where(ends == np.maximum.accumulate(ends), np.arange(len(ends)), 0))
         origins = np.asarray([segment.origin or 0 for segment in segments], np.int64)
-        return _Table(begins, ends, farthest, origins, segments)
+        return _Table(begins, ends, farthest(ends), origins, segments)
 
     def _numbers_of(self, paths: Sequence[str], key: Callable[[str], str], files: Int64s) -> Int64s | None:
         """Return the number of each file's object, int64[n]; None if one was never read ahead."""
