@@ -157,6 +157,22 @@ def test_a_shard_in_a_bucket_is_compared_with_one_request(tmp_path: Path, monkey
         assert sum(key.endswith(".tar") for key in server.keys) == 3
 
 
+def test_what_another_process_compared_is_not_compared_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path / "cache"))
+    samples = [{"__key__": f"k{number}", "bin": bytes(500_000)} for number in range(2)]
+    fm.write(str(tmp_path / "d"), samples, max_shard_samples=1, progress=False)
+    with range_server() as server:
+        paths = [path for path in (tmp_path / "d").rglob("*") if path.is_file()]
+        server.objects = {path.relative_to(tmp_path).as_posix(): path.read_bytes() for path in paths}
+        for name, value in server.options.items():
+            monkeypatch.setenv(f"AWS_{name.upper()}", str(value).lower())
+        one, other = fm.open("s3://bkt/d"), fm.open("s3://bkt/d")
+        assert [len(one[0]["bin"]), len(other[1]["bin"])] == [500_000] * 2
+        asked = sum(key.endswith(".tar") for key in server.keys)
+        assert [len(one[1]["bin"]), len(other[0]["bin"])] == [500_000] * 2
+        assert sum(key.endswith(".tar") for key in server.keys) == asked + 2  # the samples
+
+
 def test_facts_of_many_shards_in_a_bucket_take_a_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a request for each of 10^5 shards, `info` took most of an hour."""
     monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path / "cache"))

@@ -140,7 +140,8 @@ class _Seen:
     def __init__(self, store: Store) -> None:
         self._remote = not store.is_local
         self._url = store.url
-        self._known: set[bytes] | None = None
+        self._known: set[bytes] = set()
+        self._size = 0  # of the file, when it was read: other processes append to it
 
     def _line(self, shard: str, version: str, content_hash: str) -> bytes:
         name = f"{shard}\0{version}\0{content_hash}".encode("utf-8", "surrogateescape")
@@ -154,13 +155,15 @@ class _Seen:
         """Return whether this version of a shard was compared."""
         if not self._remote:
             return False
-        if self._known is None:
-            try:
-                self._known = set(self._file().read_bytes().split(b"\n"))
-                os.utime(self._file())  # its last use: files of the cache folder are evicted
-            except OSError:
-                self._known = set()
-        return self._line(shard, version, content_hash) in self._known
+        line = self._line(shard, version, content_hash)
+        if line not in self._known:
+            with contextlib.suppress(OSError):
+                file = self._file()
+                if file.stat().st_size != self._size:
+                    lines = file.read_bytes()
+                    self._known, self._size = set(lines.split(b"\n")), len(lines)
+                    os.utime(file)  # its last use: files of the cache folder are evicted
+        return line in self._known
 
     def add(self, shard: str, version: str, content_hash: str) -> None:
         """Record that this version of a shard was compared."""
