@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import feedmill as fm
 from feedmill.errors import DataError, NotFound
+from feedmill.formats.tar.guard import _Seen
 from feedmill.storage import open_store
-from helpers.range_server import range_server
+from helpers.range_server import RangeServer, range_server
 
 META = ".nv-meta"
 
@@ -31,6 +34,18 @@ def swap(base: Path) -> Path:
     assert first.stat().st_size == second.stat().st_size
     shutil.copy(first, second)
     return second
+
+
+@contextlib.contextmanager
+def served(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RangeServer]:
+    """A bucket with the files of ``d`` in a folder, and an empty cache."""
+    monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(folder / "cache"))
+    with range_server() as server:
+        paths = [path for path in (folder / "d").rglob("*") if path.is_file()]
+        server.objects = {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
+        for name, value in server.options.items():
+            monkeypatch.setenv(f"AWS_{name.upper()}", str(value).lower())
+        yield server
 
 
 def without_sidecar(base: Path) -> None:
@@ -144,13 +159,8 @@ def test_the_same_over_s3(
 
 
 def test_a_shard_in_a_bucket_is_compared_with_one_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path / "cache"))
     fm.write(str(tmp_path / "d"), [{"__key__": "k", "bin": bytes(500_000)}], progress=False)
-    with range_server() as server:
-        paths = [path for path in (tmp_path / "d").rglob("*") if path.is_file()]
-        server.objects = {path.relative_to(tmp_path).as_posix(): path.read_bytes() for path in paths}
-        for name, value in server.options.items():
-            monkeypatch.setenv(f"AWS_{name.upper()}", str(value).lower())
+    with served(tmp_path, monkeypatch) as server:
         assert len(fm.open("s3://bkt/d")[0]["bin"]) == 500_000
         assert sum(key.endswith(".tar") for key in server.keys) == 2  # the block in the middle, and the sample
         assert len(fm.open("s3://bkt/d")[0]["bin"]) == 500_000
@@ -158,14 +168,9 @@ def test_a_shard_in_a_bucket_is_compared_with_one_request(tmp_path: Path, monkey
 
 
 def test_what_another_process_compared_is_not_compared_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path / "cache"))
     samples = [{"__key__": f"k{number}", "bin": bytes(500_000)} for number in range(2)]
     fm.write(str(tmp_path / "d"), samples, max_shard_samples=1, progress=False)
-    with range_server() as server:
-        paths = [path for path in (tmp_path / "d").rglob("*") if path.is_file()]
-        server.objects = {path.relative_to(tmp_path).as_posix(): path.read_bytes() for path in paths}
-        for name, value in server.options.items():
-            monkeypatch.setenv(f"AWS_{name.upper()}", str(value).lower())
+    with served(tmp_path, monkeypatch) as server:
         one, other = fm.open("s3://bkt/d"), fm.open("s3://bkt/d")
         assert [len(one[0]["bin"]), len(other[1]["bin"])] == [500_000] * 2
         asked = sum(key.endswith(".tar") for key in server.keys)
@@ -173,22 +178,44 @@ def test_what_another_process_compared_is_not_compared_again(tmp_path: Path, mon
         assert sum(key.endswith(".tar") for key in server.keys) == asked + 2  # the samples
 
 
+def test_the_record_of_comparisons_is_read_once_as_it_grows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, s3_bucket: str
+) -> None:
+    monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path / "cache"))
+    store = open_store(f"{s3_bucket}/d")
+    one, other = _Seen(store), _Seen(store)
+    for number in range(50):  # of 10^4 shards, each was compared after reading the lines of all before it
+        assert not other.has(f"{number}.tar", "v", "h")
+        one.add(f"{number}.tar", "v", "h")
+        before = other._read
+        assert other.has(f"{number}.tar", "v", "h") and other._read - before == 33
+    (file,) = (tmp_path / "cache/shards").iterdir()
+    line = one._line("x.tar", "v", "h")
+    with file.open("ab") as f:
+        f.write(line[:10])  # another process is in the middle of writing
+    assert not other.has("x.tar", "v", "h")
+    with file.open("ab") as f:
+        f.write(line[10:] + b"\n")
+    assert other.has("x.tar", "v", "h")
+    file.unlink()  # evicted
+    assert other.has("0.tar", "v", "h") and not other.has("y.tar", "v", "h")
+    one.add("y.tar", "v", "h")
+    assert other.has("y.tar", "v", "h")
+    file.chmod(0o000)
+    assert not other.has("z.tar", "v", "h")
+
+
 def test_facts_of_many_shards_in_a_bucket_take_a_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a request for each of 10^5 shards, `info` took most of an hour."""
-    monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path / "cache"))
     samples = [{"__key__": f"k{number}", "bin": bytes(number)} for number in range(12)]
     fm.write(str(tmp_path / "d"), samples, max_shard_samples=1, progress=False)
-    with range_server() as server:
-        paths = [path for path in (tmp_path / "d").rglob("*") if path.is_file()]
-        server.objects = {path.relative_to(tmp_path).as_posix(): path.read_bytes() for path in paths}
-        for name, value in server.options.items():
-            monkeypatch.setenv(f"AWS_{name.upper()}", str(value).lower())
+    with served(tmp_path, monkeypatch) as server:
         dataset = fm.open("s3://bkt/d")
         asked: list[str] = []
         stat = type(dataset.store).stat
         monkeypatch.setattr(type(dataset.store), "stat", lambda store, path: asked.append(path) or stat(store, path))
         facts = dataset.describe()
-        assert facts["bytes"] == sum(path.stat().st_size for path in paths if path.suffix == ".tar")
+        assert facts["bytes"] == sum(len(data) for key, data in server.objects.items() if key.endswith(".tar"))
         assert asked == []
         del server.objects[next(key for key in server.objects if key.endswith(".tar"))]
         with pytest.raises(NotFound):

@@ -26,8 +26,17 @@ def copy_fetched(
         paths, files, offsets, lengths: the ranges, as for `Store.fetched`.
         addresses: int64[n], where the bytes of each go.
     """
+    return _copied(_found(store, paths, files, offsets, lengths), offsets, lengths, addresses)
+
+
+def _found(
+    store: Store, paths: Sequence[str], files: Int64s, offsets: Int64s, lengths: Int64s
+) -> OnDisk | InMemory | None:
     # Loading compiled code takes longer than many a first batch: `Dataset.warm` does it meanwhile.
-    found = store.fetched(paths, files, offsets, lengths) if copy_all.loaded else None
+    return store.fetched(paths, files, offsets, lengths) if copy_all.loaded else None
+
+
+def _copied(found: OnDisk | InMemory | None, offsets: Int64s, lengths: Int64s, addresses: Int64s) -> bool:
     if found is None:
         return False
     if isinstance(found, OnDisk):
@@ -55,8 +64,21 @@ def read_remote(
         DataError: a range ends after the end of its file.
         StorageError: it cannot be read.
     """
-    addresses = np.cumsum(lengths) - lengths + int(buffer.__array_interface__["data"][0])
-    if not copy_fetched(store, paths, files, offsets, lengths, addresses):
+    found = _found(store, paths, files, offsets, lengths)
+    _fill(found, store, paths, files, offsets, lengths, buffer)
+
+
+def _fill(
+    found: OnDisk | InMemory | None,
+    store: Store,
+    paths: Sequence[str],
+    files: Int64s,
+    offsets: Int64s,
+    lengths: Int64s,
+    buffer: npt.NDArray[np.uint8],
+) -> None:
+    addresses = np.cumsum(lengths) - lengths + memory.of(buffer)
+    if not _copied(found, offsets, lengths, addresses):
         store.fill(_by_file(paths, files, offsets, lengths), buffer.data)
 
 
@@ -81,15 +103,15 @@ def read_rows(
         DataError, StorageError: as `read_remote`.
     """
     lengths = np.full(len(files), out.shape[1] * dtype.itemsize, np.int64)
+    found = _found(store, paths, files, offsets, lengths)
     # Compiled code exists for whole rows: windows that cross files are few, and come in parts.
-    if copy_rows.loaded and dtype.isnative and out.dtype.isnative and out.flags.c_contiguous:
-        found = store.fetched(paths, files, offsets, lengths)
-        if isinstance(found, InMemory):
-            row = np.empty(out.shape[1], dtype)
-            copy_rows(found.addresses, row, memory.of(row), np.ascontiguousarray(rows), out)
-            return
+    compiled = copy_rows.loaded and dtype.isnative and out.dtype.isnative and out.flags.c_contiguous
+    if compiled and isinstance(found, InMemory):
+        row = np.empty(out.shape[1], dtype)
+        copy_rows(found.addresses, row, memory.of(row), np.ascontiguousarray(rows), out)
+        return
     numbers = empty((len(files), out.shape[1]), dtype)
-    read_remote(store, paths, files, offsets, lengths, numbers.reshape(-1).view(np.uint8))
+    _fill(found, store, paths, files, offsets, lengths, numbers.reshape(-1).view(np.uint8))
     out[rows] = numbers
 
 

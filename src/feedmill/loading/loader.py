@@ -161,13 +161,7 @@ class Loader(Displayed):
         stall: float | None = 60.0,
         telemetry: Telemetry | None = None,
     ) -> None:
-        # Looked up without computing them, which takes requests; a wrapper may delegate the attribute.
-        if getattr_static(plan, "fingerprints", None) is None and not hasattr(plan, "fingerprints"):  # not a plan
-            from feedmill.planning.given import plan_of
-
-            plan = plan_of(plan)
-        plan = cast(PlainPlan, plan)
-        _hash_local_data(plan)
+        plan = _plan_of(plan)
         prefetch = whole("prefetch", prefetch)
         check_numbers(prefetch, stall)
         ranks = given_or_found(rank, world_size)
@@ -418,6 +412,18 @@ class Loader(Displayed):
         self._running = None
         if iteration is not None:
             iteration.close()
+
+
+def _plan_of(given: Any) -> PlainPlan:
+    """Return the plan of what a loader is given, with the fingerprints of local data computed."""
+    # Looked up without computing them, which takes requests; a wrapper may delegate the attribute.
+    if getattr_static(given, "fingerprints", None) is None and not hasattr(given, "fingerprints"):  # not a plan
+        from feedmill.planning.given import plan_of
+
+        given = plan_of(given)
+    plan = cast(PlainPlan, given)
+    _hash_local_data(plan)
+    return plan
 
 
 def _hash_local_data(plan: PlainPlan) -> None:

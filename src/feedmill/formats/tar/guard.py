@@ -141,7 +141,7 @@ class _Seen:
         self._remote = not store.is_local
         self._url = store.url
         self._known: set[bytes] = set()
-        self._size = 0  # of the file, when it was read: other processes append to it
+        self._read = 0  # bytes of the file: this process and others append to it
 
     def _line(self, shard: str, version: str, content_hash: str) -> bytes:
         name = f"{shard}\0{version}\0{content_hash}".encode("utf-8", "surrogateescape")
@@ -158,12 +158,22 @@ class _Seen:
         line = self._line(shard, version, content_hash)
         if line not in self._known:
             with contextlib.suppress(OSError):
-                file = self._file()
-                if file.stat().st_size != self._size:
-                    lines = file.read_bytes()
-                    self._known, self._size = set(lines.split(b"\n")), len(lines)
-                    os.utime(file)  # its last use: files of the cache folder are evicted
+                self._read_new()
         return line in self._known
+
+    def _read_new(self) -> None:
+        """Read the lines that were appended since the last call; all of them if the file was evicted meanwhile."""
+        with self._file().open("rb") as f:
+            size = os.fstat(f.fileno()).st_size
+            if not self._read:
+                os.utime(f.fileno())  # its last use: files of the cache folder are evicted
+            if size < self._read:
+                self._read = 0
+            f.seek(self._read)
+            lines = f.read(size - self._read)
+        whole = lines.rfind(b"\n") + 1
+        self._known.update(lines[:whole].split(b"\n"))
+        self._read += whole
 
     def add(self, shard: str, version: str, content_hash: str) -> None:
         """Record that this version of a shard was compared."""
