@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from feedmill.errors import DataError
 from feedmill.jobs.threads import THREAD_NAME
 from feedmill.loading.loader import Loader
-from feedmill.loading.pace import FIRST, MOST, Pace
+from feedmill.loading.pace import FIRST, MOST, SOON, Pace
 from feedmill.loading.workers import Workers
 from helpers.fakes import FakePlan
 
@@ -92,7 +92,7 @@ def test_a_loop_that_becomes_slow_gets_its_batches_from_workers_again() -> None:
 def test_data_that_become_expensive_go_back_to_workers() -> None:
     loop = Loop(here=150e-6, ahead=800e-6).run(1)
     loop.here, loop.ahead = 0.040, 0.022
-    loop.run(2 * FIRST)
+    loop.run(4 * FIRST)
     assert not loop.pace.here
 
 
@@ -111,8 +111,17 @@ def test_a_slow_beginning_decides_nothing() -> None:
     loop.ahead = 0.010
     loop.run(0.05)
     loop.ahead = 0.004
-    loop.run(0.5)
+    loop.run(0.25)
     assert not loop.pace.here and len(loop.moves) == 2, "the loop was tried, and is slower"
+
+
+def test_a_first_trial_that_was_disturbed_is_soon_repeated() -> None:
+    loop = Loop(here=0.0018, ahead=0.0012)
+    while len(loop.moves) < 2:
+        loop.run(1e-6)
+    loop.here = 0.00065  # what disturbed the start has ended
+    loop.run(2 * SOON)
+    assert loop.pace.here
 
 
 def test_measurements_that_never_agree_do_not_delay_the_trial_forever() -> None:
@@ -125,7 +134,7 @@ def test_measurements_that_never_agree_do_not_delay_the_trial_forever() -> None:
 
 def test_a_narrow_result_is_soon_measured_again() -> None:
     loop = Loop(here=0.0022, ahead=0.0020).run(FIRST)
-    assert not loop.pace.here and len(loop.moves) == 2
+    assert not loop.pace.here and len(loop.moves) == 2 * 3, "after a quarter of a second, and one more"
     loop.here = 0.0005  # the narrow result was an accident
     assert loop.run(2 * FIRST).pace.here
 

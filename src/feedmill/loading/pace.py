@@ -40,8 +40,9 @@ LATE = 0.1
 Several workers make batches at once, so their waiting may be most of the loop's time though it does not delay it."""
 CLEAR = 1.25
 """Ratio of times from which on a trial is conclusive. Other programs on the same cores cause smaller differences."""
-FIRST, MOST = 2.0, 128.0
-"""Seconds until the other mode is tried again, first and at most; times four after each conclusive trial that fails."""
+SOON, FIRST, MOST = 0.25, 2.0, 128.0
+"""Seconds until the other mode is tried again: after the first trial, which other work of the start often disturbs, and at
+most after an inconclusive and a conclusive one. Each trial multiplies them by four."""
 
 
 class Pace:
@@ -55,7 +56,7 @@ class Pace:
         self.here = False
         self._recent: deque[float] = deque(maxlen=RECENT)  # seconds per batch in the current mode
         self._trial: list[float] | None = None  # times relative to the current mode
-        self._patience = FIRST
+        self._patience = SOON
         self._decided: float | None = None
         self.begin()
 
@@ -125,7 +126,8 @@ class Pace:
             return False
         keep = 2 * better > TRIAL
         clear = not keep and statistics.median(self._trial) > CLEAR
-        self._patience = min(4 * self._patience, MOST) if clear else FIRST
+        if self._decided is not None:
+            self._patience = min(4 * self._patience, MOST if clear else FIRST)
         self._trial, self._decided = None, now
         if keep:
             self._recent.clear()
