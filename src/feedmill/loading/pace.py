@@ -41,8 +41,10 @@ Several workers make batches at once, so their waiting may be most of the loop's
 CLEAR = 1.25
 """Ratio of times from which on a trial is conclusive. Other programs on the same cores cause smaller differences."""
 SOON, FIRST, MOST = 0.25, 2.0, 128.0
-"""Seconds until the other mode is tried again: after the first trial, which other work of the start often disturbs, and at
-most after an inconclusive and a conclusive one. Each trial multiplies them by four."""
+"""Seconds until the other mode is tried again; each trial multiplies them by four.
+
+After the first trial, which other work of the start often disturbs; at most after an inconclusive trial; at most.
+"""
 
 
 class Pace:
