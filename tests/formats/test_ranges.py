@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +12,8 @@ from hypothesis import strategies as st
 from tests.helpers.range_server import range_server
 
 from feedmill.errors import DataError
-from feedmill.formats.ranges import load_widening, read_rows
+from feedmill.formats import ranges
+from feedmill.formats.ranges import load_copying, load_widening, read_rows
 from feedmill.kernels.files.ranges_compiled import copy_rows
 from feedmill.storage.fetching.read_ahead import ReadAhead
 from feedmill.storage.remote.object_store import RemoteStore
@@ -102,3 +104,25 @@ def test_rows_are_copied_without_memory_of_their_own():
     assert out[3].tolist() == np.frombuffer(memory.tobytes(), np.uint16, 3, 1).tolist()
     assert out[0].tolist() == np.frombuffer(memory.tobytes(), np.uint16, 3, 8).tolist()
     assert not out[1:3].any()
+
+
+@given(st.lists(st.tuples(st.integers(1, 9), st.lists(st.integers(-2, 10), max_size=6)), min_size=1, max_size=5))
+@pytest.mark.parametrize("compiled", [True, False])
+def test_spans_of_records_are_two_neighbors_in_the_offsets_of_their_file(compiled, files):
+    load_copying()
+    rng = np.random.default_rng(len(files))
+    tables = [np.cumsum(rng.integers(1, 1 << 40, records + 1)).astype("<i8") for records, _ in files]
+    tables[0] = np.repeat(tables[0], 2)[::2]  # not contiguous, as a column of a table
+    counts = np.asarray([len(wanted) for _, wanted in files], np.int64)
+    numbers = np.asarray([number for _, wanted in files for number in wanted], np.int64)
+    with pytest.MonkeyPatch.context() as patch:
+        if not compiled:
+            patch.setattr(ranges, "gather_pairs", SimpleNamespace(loaded=False))
+        if any(not 0 <= number < records for records, wanted in files for number in wanted):
+            with pytest.raises(IndexError):
+                ranges.gather_spans(tables, counts, numbers)
+            return
+        begins, ends = ranges.gather_spans(tables, counts, numbers)
+    pairs = zip(tables, files, strict=True)
+    expected = [(table[number], table[number + 1]) for table, (_, wanted) in pairs for number in wanted]
+    assert list(zip(begins.tolist(), ends.tolist(), strict=True)) == expected

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from feedmill.formats.offsets import Int64s
 from feedmill.jobs.buffers import empty
 from feedmill.kernels import addresses as memory
-from feedmill.kernels.files.ranges_compiled import copy_all, copy_rows, read_all
+from feedmill.kernels.files.ranges_compiled import copy_all, copy_rows, gather_pairs, read_all
 from feedmill.storage import Store
 from feedmill.storage.base import InMemory, OnDisk, Ranges
 
@@ -44,6 +44,34 @@ def _copied(found: OnDisk | InMemory | None, offsets: Int64s, lengths: Int64s, a
         return bool(count == len(lengths)) and found.unchanged()
     copy_all(found.addresses, lengths, addresses)
     return True
+
+
+def gather_spans(tables: Sequence[Int64s], counts: Int64s, numbers: Int64s) -> tuple[Int64s, Int64s]:
+    """Return begin and end of records, int64[n] both, from the offsets of their files.
+
+    Args:
+        tables: int64[records + 1] for each file: the offset of each record, then the end of the last one.
+        counts: int64[files], how many of the records are in each file.
+        numbers: int64[n], the number of each record in its file, file by file.
+
+    Raises:
+        IndexError: a file has fewer records.
+    """
+    begins, ends = np.empty(len(numbers), np.int64), np.empty(len(numbers), np.int64)
+    if gather_pairs.loaded:  # see `_found`
+        tables = [np.ascontiguousarray(table, np.int64) for table in tables]
+        places = np.asarray([memory.of(table) for table in tables], np.int64)
+        sizes = np.asarray([len(table) for table in tables], np.int64)
+        if gather_pairs(places, sizes, counts, numbers, memory.of(begins), memory.of(ends)) < len(numbers):
+            raise IndexError("a file has fewer records than requested")
+        return begins, ends
+    stop = 0
+    for table, count in zip(tables, counts.tolist(), strict=True):
+        at = slice(stop, stop := stop + count)
+        if count and numbers[at].min() < 0:
+            raise IndexError("negative numbers of records")
+        begins[at], ends[at] = table[numbers[at]], table[numbers[at] + 1]
+    return begins, ends
 
 
 def read_remote(
@@ -125,6 +153,7 @@ def load_copying() -> None:
     none = np.zeros(0, np.int64)
     read_all(none, none, none, none)
     copy_all(none, none, none)
+    gather_pairs(none, none, none, none, 0, 0)
 
 
 def load_widening(dtype: np.dtype[Any], out: np.dtype[Any]) -> None:

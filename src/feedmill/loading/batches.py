@@ -215,7 +215,8 @@ class BatchMaker:
                 samples[row] = self._usable(positions[row], made)
             clock.append(time.perf_counter())
             activity.stage, activity.position = "collate", None
-            self.begin_collating(made.step, 2)
+            if not self._lists:
+                self.begin_collating(made.step, 2)
             try:
                 made.batch = self._collated(samples)
             except Exception as error:

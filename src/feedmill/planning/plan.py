@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
@@ -395,4 +396,8 @@ def _planned_again(again: Callable[[], Plan], fingerprint: str) -> Plan:
 
 def _runs(order: IntArray, source: npt.NDArray[np.int32]) -> list[IntArray]:
     """Return the rows grouped by source."""
-    return np.split(order, np.flatnonzero(np.diff(source[order])) + 1) if len(order) else []
+    if not len(order):
+        return []
+    of_rows = source[order]
+    cuts = [0, *(np.flatnonzero(of_rows[1:] != of_rows[:-1]) + 1).tolist(), len(order)]
+    return [order[first:behind] for first, behind in itertools.pairwise(cuts)]

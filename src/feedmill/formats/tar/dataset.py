@@ -24,6 +24,7 @@ from feedmill.formats.batches import Batch, Parts, Want
 from feedmill.formats.costs import bad_cost
 from feedmill.formats.extents import Extents
 from feedmill.formats.offsets import Int64s, hash_words, read_scattered
+from feedmill.formats.ranges import gather_spans
 from feedmill.formats.sample import Sample, Source
 from feedmill.formats.tar.samples import (
     Parsed,
@@ -31,8 +32,10 @@ from feedmill.formats.tar.samples import (
     parse_alike,
     parse_any,
     parse_plain,
+    parse_together,
     read_piece,
     read_together,
+    runs_of,
 )
 from feedmill.formats.tar.scan import in_file
 from feedmill.formats.tar.tables import ScannedShards, ShardTable
@@ -196,13 +199,14 @@ class TarDataset(Dataset):
     def read_raw(self, indices: Indices) -> list[Sample]:
         order, stored, shards, begins, ends = self._sorted(indices)
         paths = self.table.shards
-        found = read_together(self.store, paths, shards, begins, ends, self._part_names)
-        if found is None:
-            found = ((None, block) for block in self._blocks(shards, begins, ends))
+        blocks = read_together(self.store, paths, shards, begins, ends)
+        if blocks is None:
+            blocks = list(self._blocks(shards, begins, ends))
+        parsed = parse_together(blocks, self._part_names)
         out: list[Sample] = [None] * len(stored)  # type: ignore[list-item]
-        rows = zip(order.tolist(), stored.tolist(), shards.tolist(), begins.tolist(), found, strict=True)
-        for place, number, shard, begin, (parsed, block) in rows:
-            out[place] = self._sample(paths[shard], number, begin, block, parsed)
+        rows = zip(order.tolist(), stored.tolist(), shards.tolist(), begins.tolist(), blocks, parsed, strict=True)
+        for place, number, shard, begin, block, found in rows:
+            out[place] = self._sample(paths[shard], number, begin, block, found)
         return out
 
     def warm(self) -> None:
@@ -236,21 +240,19 @@ class TarDataset(Dataset):
 
     def _places(self, stored: Int64s, shards: Int64s, *, ahead: bool = False) -> tuple[Int64s, Int64s]:
         """Return the offsets of samples and their ends, int64[n] both. Samples of a shard must be consecutive."""
-        begins, ends = np.empty_like(stored), np.empty_like(stored)
-        runs = _runs(shards)
+        runs = runs_of(shards)
+        numbers = shards[runs[:-1]]
         if not self.store.is_local:
-            self.table.load([int(shards[at.start]) for at in runs], ahead=ahead)
+            self.table.load(numbers.tolist(), ahead=ahead)
         offsets_of = self.table.offsets_ahead if ahead else self.table.offsets
-        for at in runs:
-            shard = int(shards[at.start])
-            offsets, local = offsets_of(shard), stored[at] - self._starts[shard]
-            begins[at], ends[at] = offsets[local], offsets[local + 1]
-        return begins, ends
+        tables = [offsets_of(number) for number in numbers.tolist()]
+        return gather_spans(tables, np.diff(runs), stored - self._starts[shards])
 
     def _blocks(self, shards: Int64s, begins: Int64s, ends: Int64s) -> Iterator[bytes]:
         """Yield the bytes of samples, shard by shard. Adjacent samples are read together."""
         paths = self.table.shards
-        files = [(paths[shards[at.start]], begins[at], ends[at]) for at in _runs(shards)]
+        runs = itertools.pairwise(runs_of(shards).tolist())
+        files = [(paths[shards[first]], begins[first:behind], ends[first:behind]) for first, behind in runs]
         for blocks in read_scattered(self.store, files):
             yield from blocks
 
@@ -421,12 +423,6 @@ class TarDataset(Dataset):
             **self._description,
             **self.about,
         }
-
-
-def _runs(shards: Int64s) -> list[slice]:
-    """Return the slice of each shard's samples."""
-    cuts = [0, *(np.flatnonzero(np.diff(shards)) + 1).tolist(), len(shards)] if len(shards) else [0]
-    return [slice(first, behind) for first, behind in itertools.pairwise(cuts)]
 
 
 def _is_plain_member(block: bytes, name: str, size: int) -> bool:

@@ -7,7 +7,7 @@ the reference in `feedmill.kernels.files.tar`.
 from __future__ import annotations
 
 import ctypes
-import threading
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -18,6 +18,7 @@ from feedmill.errors import DataError
 from feedmill.formats.offsets import Int64s
 from feedmill.formats.ranges import copy_fetched, load_copying, read_remote
 from feedmill.jobs.buffers import empty
+from feedmill.kernels import addresses as memory
 from feedmill.kernels.files import tar
 from feedmill.kernels.files.ranges_compiled import read_all
 from feedmill.kernels.files.tar_many_compiled import plain_samples
@@ -29,46 +30,58 @@ REINDEX = "The shard changed after it was indexed: run 'feedmill prepare' again.
 Parsed = tuple[str, dict[str, tuple[int, int]], Sequence[str], bytes]
 """Key, spans of the parts, their names in stored order, and the bytes that the spans refer to."""
 
-FEW, SMALL, MOST = 8, 32 << 10, 16 << 20
-"""Limits of reading samples together. Fewer than `FEW` samples are read one by one. Samples of more than `SMALL` bytes
-on average are each read into their own memory; smaller ones are read into one buffer of at most `MOST` bytes, parsed
-in one call, and copied from it."""
-
-_local = threading.local()
+FEW = 8
+"""Fewer samples than this are read and parsed one by one."""
+_MEMBERS = 64
+"""Members per sample, on average, that are parsed together."""
 
 
 def read_together(
-    store: Store, paths: Sequence[str], shards: Int64s, begins: Int64s, ends: Int64s, known: dict[bytes, str]
-) -> Iterator[tuple[Parsed | None, bytes]] | None:
-    """Read and parse samples of several shards in two calls.
+    store: Store, paths: Sequence[str], shards: Int64s, begins: Int64s, ends: Int64s
+) -> list[bytes] | None:
+    """Read samples of several shards in one call, each into its own memory.
 
     Args:
         paths: paths of all shards.
         shards, begins, ends: int64[n], the shard of each sample and its byte range; samples of a shard are consecutive.
-        known: cache of part names, which is filled.
 
     Returns:
-        For each sample, the parsed content (None if it is not plain), and its bytes, which are valid until the next
-        call in this thread. None if reading together is not possible or not faster.
+        The bytes of each sample; None if reading together is not possible or not faster.
     """
     lengths = ends - begins
     files = _open(store, paths, shards, lengths)
     if files is None:
         return None
-    total = sum(lengths.tolist())
-    if total > SMALL * len(shards):
-        try:
-            blocks = [_new_bytes(None, length) for length in lengths.tolist()]
-        except (MemoryError, OverflowError):  # a corrupt index may request too much memory
-            return None
-        addresses = np.asarray([_address(block) for block in blocks], np.int64)
-        return ((None, block) for block in blocks) if files.read(begins, lengths, addresses) else None
-    if total > MOST:
+    try:
+        blocks = [_new_bytes(None, length) for length in lengths.tolist()]
+    except (MemoryError, OverflowError):  # a corrupt index may request too much memory
         return None
-    buffer, behind = _scratch(total), np.cumsum(lengths)
-    if not files.fill(begins, lengths, buffer):
-        return None  # reading them one by one raises the error
-    return _parsed(buffer, behind, known)
+    return blocks if files.read(begins, lengths, _addresses(blocks)) else None
+
+
+def parse_together(blocks: Sequence[bytes], known: dict[bytes, str]) -> Iterator[Parsed | None]:
+    """Parse samples in one call, and yield the content of each; None for samples that are not plain.
+
+    Args:
+        blocks: the samples. Fewer than `FEW` are left to `parse_plain`.
+        known: cache of part names, which is filled.
+    """
+    if len(blocks) < FEW:
+        yield from itertools.repeat(None, len(blocks))
+        return
+    members, firsts, keys, alike = _scanned(_addresses(blocks), np.asarray([len(block) for block in blocks], np.int64))
+    spans = list(zip(members[:, 2].tolist(), members[:, 3].tolist(), strict=True))
+    first = 0
+    names: tuple[str, ...] = ()
+    for block, behind, key, same in zip(blocks, firsts[1:].tolist(), keys.tolist(), alike.tolist(), strict=True):
+        if key < 0:
+            yield None
+        else:
+            if not same:
+                names = tuple([_name(block[a:b], known) for a, b in members[first:behind, :2].tolist()])
+            text = block[:key].decode("utf-8", "surrogateescape")
+            yield text, dict(zip(names, spans[first:behind], strict=True)), names, block
+        first = behind
 
 
 class Piece(NamedTuple):
@@ -105,7 +118,8 @@ def parse_alike(
         order: int64[n], the order of the samples in the result.
         known: as for `read_together`.
     """
-    members, firsts, keys, alike = _scanned(piece.buffer, piece.ends)
+    begins = piece.begins + memory.of(piece.buffer)
+    members, firsts, keys, alike = _scanned(begins, piece.ends - piece.begins)
     if keys.min() < 0 or not alike[1:].all():
         return None
     view = piece.buffer.data
@@ -121,6 +135,15 @@ def parse_alike(
     )
 
 
+def runs_of(shards: Int64s) -> Int64s:
+    """Return where the samples of each shard begin, int64[runs], and the number of samples."""
+    changes = np.flatnonzero(shards[1:] != shards[:-1]) + 1
+    return np.concatenate((_FIRST, changes, (len(shards),))) if len(shards) else _FIRST
+
+
+_FIRST = np.zeros(1, np.int64)
+
+
 class _Files(NamedTuple):
     """Open files, and the file descriptor of each range to read, int64[n]."""
 
@@ -133,7 +156,7 @@ class _Files(NamedTuple):
 
     def fill(self, offsets: Int64s, lengths: Int64s, buffer: npt.NDArray[np.uint8]) -> bool:
         """Read all ranges consecutively into a buffer. Return whether this succeeded."""
-        return self.read(offsets, lengths, np.cumsum(lengths) - lengths + _begin(buffer))
+        return self.read(offsets, lengths, np.cumsum(lengths) - lengths + memory.of(buffer))
 
 
 class _Remote(NamedTuple):
@@ -159,9 +182,11 @@ def _open(store: Store, paths: Sequence[str], shards: Int64s, lengths: Int64s) -
         return None
     if not store.is_local:
         return _Remote(store, paths, shards)
-    numbers, places = np.unique(shards, return_inverse=True)
-    files = store.descriptors([paths[number] for number in numbers.tolist()])
-    return None if files is None else _Files(files, np.asarray([file.fd for file in files], np.int64)[places])
+    runs = runs_of(shards)
+    files = store.descriptors([paths[number] for number in shards[runs[:-1]].tolist()])
+    if files is None:
+        return None
+    return _Files(files, np.repeat(np.asarray([file.fd for file in files], np.int64), np.diff(runs)))
 
 
 _new_bytes = ctypes.pythonapi.PyBytes_FromStringAndSize
@@ -171,51 +196,32 @@ _address = ctypes.pythonapi.PyBytes_AsString
 _address.restype, _address.argtypes = ctypes.c_void_p, [ctypes.py_object]
 
 
-def _scratch(size: int) -> npt.NDArray[np.uint8]:
-    """Return memory of this thread, which the next call reuses."""
-    found = getattr(_local, "buffer", None)
-    if found is None or len(found) < size:
-        found = _local.buffer = np.empty(size, np.uint8)
-    return found[:size]
+_HEAD = bytes.__basicsize__ - 1
+"""Bytes of an object of bytes before its content."""
 
 
-def _begin(buffer: npt.NDArray[np.uint8]) -> int:
-    return int(buffer.__array_interface__["data"][0])
+def _addresses(blocks: Sequence[bytes]) -> Int64s:
+    """Return where the content of each block begins in memory, int64[n]."""
+    if _address(blocks[0]) == id(blocks[0]) + _HEAD:  # as in every CPython
+        return np.fromiter(map(id, blocks), np.int64, len(blocks)) + _HEAD
+    return np.fromiter(map(_address, blocks), np.int64, len(blocks))
 
 
-def _scanned(buffer: npt.NDArray[np.uint8], ends: Int64s) -> tuple[Int64s, Int64s, Int64s, Int64s]:
+def _scanned(addresses: Int64s, lengths: Int64s) -> tuple[Int64s, Int64s, Int64s, Int64s]:
     """Return what `plain_samples` fills: members, firsts, keys, alike."""
-    count = len(ends)
-    members = np.empty((len(buffer) // 512, 4), np.int64)
+    count = len(lengths)
+    members = np.empty((min(int(lengths.sum()) // 512, _MEMBERS * (count + 1)), 4), np.int64)
     firsts, keys, alike = np.empty(count + 1, np.int64), np.empty(count, np.int64), np.empty(count, np.int64)
-    plain_samples(buffer, ends, members, firsts, keys, alike)
+    header = np.empty(512, np.uint8)
+    plain_samples(addresses, lengths, header, memory.of(header), members, firsts, keys, alike)
     return members[: firsts[-1]], firsts, keys, alike
 
 
 def load_kernels() -> None:
     """Load the compiled code that copies and parses samples."""
-    _scanned(np.zeros(0, np.uint8), np.zeros(0, np.int64))
+    none = np.zeros(0, np.int64)
+    _scanned(none, none)
     load_copying()
-
-
-def _parsed(
-    buffer: npt.NDArray[np.uint8], ends: Int64s, known: dict[bytes, str]
-) -> Iterator[tuple[Parsed | None, bytes]]:
-    members, firsts, keys, alike = _scanned(buffer, ends)
-    spans = list(zip(members[:, 2].tolist(), members[:, 3].tolist(), strict=True))
-    labels = list(zip(members[:, 0].tolist(), members[:, 1].tolist(), strict=True))
-    view, begin, first = buffer.data, 0, 0
-    names: tuple[str, ...] = ()
-    for end, behind, key, same in zip(ends.tolist(), firsts[1:].tolist(), keys.tolist(), alike.tolist(), strict=True):
-        block = bytes(view[begin:end])
-        if key < 0:
-            yield None, block
-        else:
-            if not same:
-                names = tuple([_name(block[a:b], known) for a, b in labels[first:behind]])
-            text = block[:key].decode("utf-8", "surrogateescape")
-            yield (text, dict(zip(names, spans[first:behind], strict=True)), names, block), block
-        begin, first = end, behind
 
 
 def _name(tail: bytes, known: dict[bytes, str]) -> str:

@@ -91,3 +91,28 @@ def copy_rows(origins, row, begin, rows, out):  # type: ignore[no-untyped-def]
         at = rows[i]
         for j in range(width):
             out[at, j] = row[j]
+
+
+@kernel
+def gather_pairs(tables, sizes, counts, rows, firsts, seconds):  # type: ignore[no-untyped-def]
+    """Copy pairs of neighbors from tables of int64.
+
+    Args:
+        tables, sizes: int64[k], where each table is in memory, and how many numbers it has.
+        counts: int64[k], the number of pairs from each table.
+        rows: int64[n], the place of each pair's first number in its table, table by table.
+        firsts, seconds: addresses for the first and second numbers, int64[n] both.
+
+    Returns:
+        The number of pairs; that of the first pair outside of its table, if there is one.
+    """
+    i = 0
+    for k in range(len(tables)):
+        for _ in range(counts[k]):
+            row = rows[i]
+            if row < 0 or row + 1 >= sizes[k]:
+                return i
+            memcpy(firsts + 8 * i, tables[k] + 8 * row, 8)
+            memcpy(seconds + 8 * i, tables[k] + 8 * row + 8, 8)
+            i += 1
+    return i
