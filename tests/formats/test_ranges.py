@@ -120,9 +120,9 @@ def test_spans_of_records_are_two_neighbors_in_the_offsets_of_their_file(compile
             patch.setattr(ranges, "gather_pairs", SimpleNamespace(loaded=False))
         if any(not 0 <= number < records for records, wanted in files for number in wanted):
             with pytest.raises(IndexError):
-                ranges.gather_spans(tables, counts, numbers)
+                ranges.gather_spans(tables, counts, numbers, load=compiled)
             return
-        begins, ends = ranges.gather_spans(tables, counts, numbers)
+        begins, ends = ranges.gather_spans(tables, counts, numbers, load=compiled)
     pairs = zip(tables, files, strict=True)
     expected = [(table[number], table[number + 1]) for table, (_, wanted) in pairs for number in wanted]
     assert list(zip(begins.tolist(), ends.tolist(), strict=True)) == expected

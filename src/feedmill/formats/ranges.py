@@ -46,19 +46,22 @@ def _copied(found: OnDisk | InMemory | None, offsets: Int64s, lengths: Int64s, a
     return True
 
 
-def gather_spans(tables: Sequence[Int64s], counts: Int64s, numbers: Int64s) -> tuple[Int64s, Int64s]:
+def gather_spans(
+    tables: Sequence[Int64s], counts: Int64s, numbers: Int64s, *, load: bool = True
+) -> tuple[Int64s, Int64s]:
     """Return begin and end of records, int64[n] both, from the offsets of their files.
 
     Args:
         tables: int64[records + 1] for each file: the offset of each record, then the end of the last one.
         counts: int64[files], how many of the records are in each file.
         numbers: int64[n], the number of each record in its file, file by file.
+        load: whether to load compiled code for it if that is not loaded yet; see `_found`.
 
     Raises:
         IndexError: a file has fewer records.
     """
     begins, ends = np.empty(len(numbers), np.int64), np.empty(len(numbers), np.int64)
-    if gather_pairs.loaded:  # see `_found`
+    if load or gather_pairs.loaded:
         tables = [np.ascontiguousarray(table, np.int64) for table in tables]
         places = np.asarray([memory.of(table) for table in tables], np.int64)
         sizes = np.asarray([len(table) for table in tables], np.int64)

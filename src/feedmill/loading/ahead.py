@@ -96,6 +96,11 @@ class Walk(Iterator[Step]):
             raise StopIteration
         return step
 
+    def ready(self) -> int:
+        """Return how many steps can be taken without waiting."""
+        with self._lock:
+            return len(self._ready) - (bool(self._ready) and self._ready[-1] is None)
+
     def done(self) -> None:
         """Free the bytes of the oldest step that is not done yet."""
         self._reader.done(self._done)

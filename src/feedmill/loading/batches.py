@@ -7,19 +7,21 @@ caused them, and it replaces failed samples if the loader's `on_error` allows it
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from itertools import islice
-from typing import Any
+from itertools import islice, pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError, FeedmillError
-from feedmill.formats.batches import Batch, Fields, Parts, Want
+from feedmill.formats.batches import Batch, Columns, Fields, Parts, Want
+from feedmill.jobs.buffers import SMALL
 from feedmill.loading.collate import collate as default_collate
 from feedmill.loading.collate import collate_parts
 from feedmill.loading.failures import (
@@ -37,10 +39,12 @@ from feedmill.loading.failures import (
 from feedmill.loading.generators import generator, named_rng, takes_rng
 from feedmill.loading.labels import Labeler, Labels
 from feedmill.loading.plan import PlanLike
-from feedmill.loading.step_reader import StepReader
+from feedmill.loading.step_reader import StepReader, joined
 from feedmill.loading.watchdog import Activity, Watchdog
 from feedmill.planning.dealing.grid import Step
 from feedmill.storage.fetching.fetch import waited
+
+logger = logging.getLogger("feedmill")
 
 IntArray = npt.NDArray[np.int64]
 _STAGES = ("read", "transform", "collate")
@@ -77,6 +81,21 @@ class Made:
     labels: Labels | None = None
     item_labels: list[Labels] = field(default_factory=list)
     substitutes: dict[int, int] = field(default_factory=dict)
+
+
+class Read(NamedTuple):
+    """The samples of one step, read together with those of others.
+
+    Attributes:
+        samples: the samples, or None.
+        columns: its rows of the columns that were read instead, or None.
+        seconds, waited: its share of the time of reading, and the part of that in which it waited for remote data.
+    """
+
+    samples: list[Any] | None
+    columns: Columns | None
+    seconds: float
+    waited: float
 
 
 class BatchMaker:
@@ -161,8 +180,46 @@ class BatchMaker:
         """
         now.step, now.position, now.rng = step.number, step.first, self.generator(step.first + item, stage)
 
-    def __call__(self, step: Step) -> Made:
+    @property
+    def is_plain(self) -> bool:
+        """Return whether samples of several steps can be read in one call; see `read_together`."""
+        return self.step_reader is None and getattr(self._plan, "reads_apart", False)
+
+    def read_together(self, steps: Sequence[Step]) -> list[Read] | None:
+        """Return the samples of several steps, read in one call; None if that fails, or if their rows cannot be separated.
+
+        Then each step is made on its own, and raises its own error.
+        """
+        began, before = time.perf_counter(), waited()
+        rows = [step.positions for step in steps]
+        activity = Activity(steps[0].number, steps[0].first, steps[-1].stop)
+        try:
+            with nullcontext() if self._watchdog is None else self._watchdog.watch(activity):
+                parts = self._read_parts(rows, joined([step.located for step in steps]))
+        except Exception as error:
+            logger.debug("batches are read one by one: %s: %s", type(error).__name__, error)
+            return None
+        taken, late = (time.perf_counter() - began) / len(steps), (waited() - before) / len(steps)
+        return None if parts is None else [Read(*part, taken, late) for part in parts]
+
+    def _read_parts(self, rows: Sequence[IntArray], located: Any) -> list[tuple[Any, Any]] | None:
+        """Return samples and columns of steps; one of the two is None for all of them."""
+        positions = np.concatenate(rows)
+        read = None if self._want is None else self._plan.read_batch(positions, self._want, located)
+        cuts = np.cumsum([0, *map(len, rows)]).tolist()
+        if read is None:
+            samples = self._read(positions, located)
+            return [(samples[a:b], None) for a, b in pairwise(cuts)]
+        if not isinstance(read, dict) or not all(_apart(values, cuts) for values in read.values()):
+            return None
+        return [(None, {name: values[a:b] for name, values in read.items()}) for a, b in pairwise(cuts)]
+
+    def __call__(self, step: Step, read: Read | None = None) -> Made:
         """Return the batch of a step's positions.
+
+        Args:
+            step: the step.
+            read: its part of `read_together`.
 
         Raises:
             FeedmillError: a sample failed and has no substitute; the error has its location.
@@ -171,7 +228,7 @@ class BatchMaker:
         activity = Activity(step.number, step.first, step.stop)
         watched = nullcontext() if self._watchdog is None else self._watchdog.watch(activity)
         with watched, nullcontext() if self.step_reader is None else self.step_reader.reading(self._plan, step):
-            self._fill(made, activity)
+            self._fill(made, activity, read)
         if self._mask:
             self._add_mask(made)
         return made
@@ -186,24 +243,31 @@ class BatchMaker:
         self._fill(made, Activity(number, first, stop))
         return made
 
-    def _fill(self, made: Made, activity: Activity) -> None:
+    def _fill(self, made: Made, activity: Activity, read: Read | None = None) -> None:
         clock, before = [time.perf_counter()], waited()
+        if read is not None:
+            clock[0] -= read.seconds
+            before -= read.waited
         located = made.step.located if self._label is None else self._label.located(made.step)
-        self._fill_at(made, activity, made.step.positions, located, clock)
+        self._fill_at(made, activity, made.step.positions, located, clock, read)
         if "read" in made.seconds:
             made.seconds["fetch"] = min(waited() - before, made.seconds["read"])
             made.seconds["read"] -= made.seconds["fetch"]
         if self._label is not None:
             made.labels = self._label(made.step, located, made.substitutes)
 
-    def _fill_at(self, made: Made, activity: Activity, wanted: IntArray, located: Any, clock: list[float]) -> None:
+    def _fill_at(
+        self, made: Made, activity: Activity, wanted: IntArray, located: Any, clock: list[float], read: Read | None
+    ) -> None:
         now.step = made.step.number
         positions: list[int] = []
         try:
-            if self._try_bulk(made, activity, wanted, located, clock):
+            samples, columns = (None, None) if read is None else (read.samples, read.columns)
+            if samples is None and self._try_bulk(made, activity, wanted, located, clock, columns):
                 return
             positions = wanted.tolist()
-            samples = self._read(positions, located)
+            if samples is None:
+                samples = self._read(wanted, located)
             clock.append(time.perf_counter())
             if self._transform is not None:
                 activity.stage = "transform"
@@ -224,11 +288,19 @@ class BatchMaker:
         clock.append(time.perf_counter())
         made.seconds = _durations(clock)
 
-    def _try_bulk(self, made: Made, activity: Activity, positions: IntArray, located: Any, clock: list[float]) -> bool:
+    def _try_bulk(
+        self,
+        made: Made,
+        activity: Activity,
+        positions: IntArray,
+        located: Any,
+        clock: list[float],
+        columns: Columns | None,
+    ) -> bool:
         """Make the batch without building samples if the plan supports it; return whether the batch was made."""
         if self._want is None:
             return False
-        read = self._plan.read_batch(positions, self._want, located)
+        read = columns or self._plan.read_batch(positions, self._want, located)
         if read is None:
             return False
         read_at = time.perf_counter()
@@ -261,7 +333,7 @@ class BatchMaker:
     def _collated(self, samples: list[Any]) -> Any:
         return samples if self._lists else self._collate(samples)
 
-    def _read(self, positions: Sequence[int], located: Any = None) -> list[Any]:
+    def _read(self, positions: Sequence[int] | IntArray, located: Any = None) -> list[Any]:
         samples = self._plan.read(np.asarray(positions, np.int64), located)
         if len(samples) != len(positions):
             raise FeedmillError(
@@ -390,6 +462,16 @@ class BatchMaker:
         number, index, epoch = int(located.source[0]), int(located.index[0]), int(located.epoch[0])
         source = repr(self._plan.names[number]) if self._plan.names else number
         return f"position {position} (source {source}, sample {index}, epoch {epoch})"
+
+
+def _apart(values: Any, cuts: Sequence[int]) -> bool:
+    """Return whether a column of several batches can be cut into those of each, which begin in memory as its own do."""
+    if len(values) != cuts[-1]:
+        return False
+    if not isinstance(values, np.ndarray):
+        return isinstance(values, list)
+    small = values.nbytes < SMALL * (len(cuts) - 1)
+    return bool(small or all(cut * values.strides[0] % 64 == 0 for cut in cuts))
 
 
 def _durations(clock: Sequence[float]) -> dict[str, float]:

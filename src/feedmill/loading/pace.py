@@ -22,7 +22,9 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import ExitStack, closing
 
-from feedmill.loading.batches import Made
+from feedmill.loading.batches import BatchMaker, Made
+from feedmill.loading.bundles import Bundles
+from feedmill.loading.groups import GroupMaker
 from feedmill.planning.dealing.grid import Step
 
 WINDOW = 0.02
@@ -159,7 +161,13 @@ Ahead = Callable[[Iterable[Step | None]], Generator[Made | None, None, None]]
 """Prefetches the batches of steps, in order; yields None for a step that is None."""
 
 
-def paced(make: Callable[[Step], Made], steps: Iterable[Step], ahead: Ahead, pace: Pace) -> Generator[Made, None, None]:
+def paced(
+    make: BatchMaker | GroupMaker,
+    steps: Iterable[Step],
+    ahead: Ahead,
+    pace: Pace,
+    ready: Callable[[], int] | None = None,
+) -> Generator[Made, None, None]:
     """Yield the batches of steps in order, made by the workers or by the loop as `pace` decides.
 
     Args:
@@ -167,6 +175,7 @@ def paced(make: Callable[[Step], Made], steps: Iterable[Step], ahead: Ahead, pac
         steps: the steps, in order.
         ahead: prefetches batches with workers, which end with the iteration.
         pace: measures the batches and decides.
+        ready: as for `Bundles`.
 
     Raises:
         FeedmillError: the error of a batch, at its position.
@@ -177,7 +186,7 @@ def paced(make: Callable[[Step], Made], steps: Iterable[Step], ahead: Ahead, pac
         while not feed.ended:
             pace.begin()
             if pace.here:
-                yield from _here(make, feed, pace)
+                yield from _here(Bundles(make, iter(feed.take, None), ready), pace)
                 continue
             feed.paused = False
             if begun is None:
@@ -185,22 +194,20 @@ def paced(make: Callable[[Step], Made], steps: Iterable[Step], ahead: Ahead, pac
             yield from _from_workers(begun, feed, pace)
 
 
-def _here(make: Callable[[Step], Made], feed: Feed, pace: Pace) -> Generator[Made, None, None]:
-    while True:
+def _here(batches: Bundles, pace: Pace) -> Generator[Made, None, None]:
+    moves = False
+    while batches.begun or not moves:
         requested_at = time.perf_counter()
-        try:
-            step = feed.take()
-        except StopIteration:
+        made = next(batches, None)
+        if made is None:
             return
-        made = make(step)
         waited, stages = (
             time.perf_counter() - requested_at,
             (made.seconds.get("fetch", 0.0), sum(made.seconds.values())),
         )
         yield made
         del made  # so that a batch is not kept alive while the next one is made
-        if pace.moves(waited, time.perf_counter(), *stages):
-            return
+        moves = moves or pace.moves(waited, time.perf_counter(), *stages)
 
 
 def _from_workers(begun: Iterator[Made | None], feed: Feed, pace: Pace) -> Generator[Made, None, None]:

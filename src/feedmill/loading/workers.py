@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import pickle
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -22,6 +22,7 @@ from feedmill.jobs.run import Policy, run
 from feedmill.jobs.shared_memory import Parcel, Shelf, address, pack
 from feedmill.jobs.threads import ordered_map
 from feedmill.loading.batches import BatchMaker, Made
+from feedmill.loading.bundles import Bundles
 from feedmill.loading.groups import GroupMaker
 from feedmill.loading.pace import Pace, paced
 from feedmill.loading.ranks import whole
@@ -121,7 +122,12 @@ def chosen(workers: int | str | Workers, make: Make) -> Workers:
 
 
 def make_ahead(
-    make: Make, steps: Iterable[Step], workers: Workers, prefetch: int, pace: Pace | None = None
+    make: Make,
+    steps: Iterable[Step],
+    workers: Workers,
+    prefetch: int,
+    pace: Pace | None = None,
+    ready: Callable[[], int] | None = None,
 ) -> Generator[Made, None, None]:
     """Return a generator of the batches of steps, in order. Its threads or processes end with it.
 
@@ -131,17 +137,22 @@ def make_ahead(
         workers: the options of the workers.
         prefetch: maximum number of batches per worker that are in progress or ready.
         pace: decides whether batches are made in the loop; None: always by the workers.
+        ready: returns how many of the next steps can be taken without waiting; None: all.
 
     Raises:
         FeedmillError: the error of a batch, at its position; or workers died or hung too often.
     """
     in_flight = workers.count * prefetch
     if workers.count == 0:
-        return ordered_map(make, steps, workers=0, in_flight=in_flight)
+        return _in_loop(make, steps, ready)
     ahead = partial(_in_processes if workers.processes else _in_threads, make, workers, in_flight)
     if pace is None or not workers.adapts:
         return cast("Generator[Made, None, None]", ahead(steps))
-    return paced(make, steps, ahead, pace)
+    return paced(make, steps, ahead, pace, ready)
+
+
+def _in_loop(make: Make, steps: Iterable[Step], ready: Callable[[], int] | None) -> Generator[Made, None, None]:
+    yield from Bundles(make, steps, ready)
 
 
 def _in_threads(

@@ -6,7 +6,7 @@ import itertools
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from typing import TYPE_CHECKING, Any, ClassVar, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
@@ -57,12 +57,16 @@ class Plan(Showable):
         dealing: how the positions of a global batch are dealt to ranks, if the recipe specifies it. It does not change
             the contents of any global batch, so it is not part of the fingerprint.
         cache: where remote data is kept on this machine, if the recipe specifies it; None: as in the environment.
+        reads_apart: whether each sample, and each row of a column, depends only on its own position, so that several
+            batches may be read in one call.
         transform, collate: how a loader makes batches by default, if the recipe specifies it (``targets``). They do not
             change which samples come when, so they are not part of the fingerprint.
 
     Raises:
         ConfigError: leaves and sources do not match, or a source is repeated more often than its limit allows.
     """
+
+    reads_apart: ClassVar[bool] = True
 
     def __init__(self, node: Node, sources: Sequence[Dataset], names: Sequence[str], seed: int = 0) -> None:
         if sorted(node.leaves) != list(range(len(sources))) or len(set(names)) != len(sources) or not sources:

@@ -246,7 +246,7 @@ class TarDataset(Dataset):
             self.table.load(numbers.tolist(), ahead=ahead)
         offsets_of = self.table.offsets_ahead if ahead else self.table.offsets
         tables = [offsets_of(number) for number in numbers.tolist()]
-        return gather_spans(tables, np.diff(runs), stored - self._starts[shards])
+        return gather_spans(tables, np.diff(runs), stored - self._starts[shards], load=self.store.is_local)
 
     def _blocks(self, shards: Int64s, begins: Int64s, ends: Int64s) -> Iterator[bytes]:
         """Yield the bytes of samples, shard by shard. Adjacent samples are read together."""

@@ -60,6 +60,8 @@ class PackedPlan(Plan):
         ConfigError: the lengths of a dataset are unknown, the documents have no tokens, or the plan is already packed.
     """
 
+    reads_apart = False
+
     def __init__(
         self,
         documents: Plan,
