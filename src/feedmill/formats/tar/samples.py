@@ -32,8 +32,8 @@ Parsed = tuple[str, dict[str, tuple[int, int]], Sequence[str], bytes]
 
 FEW = 8
 """Fewer samples than this are read and parsed one by one."""
-_MEMBERS = 64
-"""Members per sample, on average, that are parsed together."""
+_MEMBERS = 1 << 16
+"""Maximum number of members that are parsed together; samples after them are parsed one by one."""
 
 
 def read_together(
@@ -210,7 +210,7 @@ def _addresses(blocks: Sequence[bytes]) -> Int64s:
 def _scanned(addresses: Int64s, lengths: Int64s) -> tuple[Int64s, Int64s, Int64s, Int64s]:
     """Return what `plain_samples` fills: members, firsts, keys, alike."""
     count = len(lengths)
-    members = np.empty((min(int(lengths.sum()) // 512, _MEMBERS * (count + 1)), 4), np.int64)
+    members = np.empty((min(int(lengths.sum()) // 512, _MEMBERS), 4), np.int64)
     firsts, keys, alike = np.empty(count + 1, np.int64), np.empty(count, np.int64), np.empty(count, np.int64)
     header = np.empty(512, np.uint8)
     plain_samples(addresses, lengths, header, memory.of(header), members, firsts, keys, alike)
