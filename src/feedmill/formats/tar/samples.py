@@ -116,7 +116,7 @@ def parse_alike(
 
     Args:
         order: int64[n], the order of the samples in the result.
-        known: as for `read_together`.
+        known: as for `parse_together`.
     """
     begins = piece.begins + memory.of(piece.buffer)
     members, firsts, keys, alike = _scanned(begins, piece.ends - piece.begins)
