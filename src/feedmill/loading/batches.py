@@ -186,7 +186,7 @@ class BatchMaker:
         return self.step_reader is None and getattr(self._plan, "reads_apart", False)
 
     def read_together(self, steps: Sequence[Step]) -> list[Read] | None:
-        """Return the samples of several steps, read in one call; None if that fails, or if their rows cannot be separated.
+        """Return the samples of several steps, read in one call; None if that fails or their rows cannot be separated.
 
         Then each step is made on its own, and raises its own error.
         """
