@@ -43,10 +43,8 @@ def test_a_second_run_reads_only_what_is_new(tmp_path: Path, monkeypatch: pytest
     changed = root / "shards" / "shard_001.tar"
     write_tar(changed, [("other.txt", b"x")])
     read: list[str] = []
-    original = scanning.scan_shard
-    monkeypatch.setattr(
-        scanning, "scan_shard", lambda store, path, **kw: read.append(path) or original(store, path, **kw)
-    )
+    original = scanning.mapped
+    monkeypatch.setattr(scanning, "mapped", lambda store, path, **kw: read.append(path) or original(store, path, **kw))
     second = prepare(str(root), progress=False)
     assert sorted(read) == ["shards/a_new.tar", "shards/shard_001.tar"]
     assert (second.scanned, second.reused, second.samples) == (2, 4, 4 * 4 + 1 + 2)
@@ -90,11 +88,11 @@ KILLED = """
 import sys, time
 from feedmill.indexing import scanning
 from feedmill.indexing.prepare import prepare
-original = scanning.scan_shard
+original = scanning.mapped
 def slow(store, path, **options):
     time.sleep(0.03)
     return original(store, path, **options)
-scanning.scan_shard = slow
+scanning.mapped = slow
 print("ready", flush=True)
 prepare(sys.argv[1], split_ratio="1,0,0", workers=2, progress=False)
 print("done", flush=True)
@@ -133,7 +131,7 @@ def test_killed_at_any_moment_the_old_index_stays_and_the_next_run_finishes(
 
 def test_an_interrupted_run_is_continued_from_its_units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = make_shards(tmp_path, [5] * 6)
-    original = scanning.scan_shard
+    original = scanning.mapped
     read: list[str] = []
 
     def dies(store: object, path: str, **options: object) -> object:
@@ -142,7 +140,7 @@ def test_an_interrupted_run_is_continued_from_its_units(tmp_path: Path, monkeypa
         read.append(path)
         return original(store, path, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(scanning, "scan_shard", dies)
+    monkeypatch.setattr(scanning, "mapped", dies)
     with pytest.raises(KeyboardInterrupt):
         prepare(str(root), split_ratio="1,0,0", workers=1, progress=False)
     units = root / ".feedmill-work" / "shards.scanned"
@@ -150,7 +148,7 @@ def test_an_interrupted_run_is_continued_from_its_units(tmp_path: Path, monkeypa
     first = list(read)
     assert len(first) >= 4
     read.clear()
-    monkeypatch.setattr(scanning, "scan_shard", lambda s, p, **kw: read.append(p) or original(s, p, **kw))
+    monkeypatch.setattr(scanning, "mapped", lambda s, p, **kw: read.append(p) or original(s, p, **kw))
     report = prepare(str(root), split_ratio="1,0,0", progress=False)
     assert set(read) == {"shards/shard_004.tar", "shards/shard_005.tar"}
     assert report.reused == 4
@@ -187,7 +185,7 @@ def test_a_folder_that_refuses_to_be_written_to_is_refused_before_scanning(
         mkdir(path, *rest, **more)
 
     monkeypatch.setattr(os, "mkdir", refuse)
-    monkeypatch.setattr(scanning, "scan_shard", lambda *_, **__: pytest.fail("a shard was read"))
+    monkeypatch.setattr(scanning, "mapped", lambda *_, **__: pytest.fail("a shard was read"))
     with pytest.raises(StorageError, match="permission denied"):
         prepare(str(root), split_ratio="1,0,0", progress=False)
 

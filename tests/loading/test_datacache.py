@@ -255,6 +255,20 @@ def test_a_recipe_names_the_cache(recipe, server, folder, tmp_path):
     assert not requests and list((tmp_path / "kept").rglob("*.data"))
 
 
+@pytest.mark.parametrize("indexed_from", [0, 1 << 40])
+def test_tars_without_an_index_are_scanned_through_the_cache(
+    recipe, server, folder, tmp_path, monkeypatch, indexed_from
+):
+    monkeypatch.setattr("feedmill.formats.tar.index.INDEX_FROM", indexed_from)
+    for key in [key for key in server.objects if not key.endswith(".tar")]:
+        del server.objects[key]
+    expected = content(fm.Loader(fm.Recipe.parse(recipe).plan(), 32))
+    cached = fm.Recipe.parse(recipe + f"cache: {{dir: {tmp_path / 'kept'}, size: 1GB}}\n")
+    found, requests = asked_in(server, lambda: content(fm.Loader(cached.plan(), 32)))
+    assert found == expected
+    assert sum(end - begin for begin, end in requests) == total(folder)
+
+
 @pytest.mark.parametrize(
     ("cache", "said"),
     [

@@ -13,6 +13,7 @@ from threading import Thread
 from typing import NamedTuple
 
 import numpy as np
+import xxhash
 
 from feedmill.errors import DataError, FeedmillError
 from feedmill.formats.energon import sidecar
@@ -22,7 +23,7 @@ from feedmill.formats.energon.prepared import idx_name, read_info
 from feedmill.formats.energon.sidecar import ShardRecord
 from feedmill.formats.offsets import load_offsets
 from feedmill.formats.tar.finished import add_shard, finished_shards
-from feedmill.formats.tar.scan import in_file, scan_shard
+from feedmill.formats.tar.scan import in_file, scan_bytes
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.engine import Where, current, key_of
 from feedmill.jobs.results import kept_results
@@ -32,6 +33,7 @@ from feedmill.jobs.units import Units
 from feedmill.kernels.files.tar import ShardScan
 from feedmill.storage import Entry, Store, open_store
 from feedmill.storage.cache.copies import cached_copy
+from feedmill.storage.cache.mapped import mapped
 
 COMPILED_FROM = 48 << 20
 """Total bytes of shards from which the compiled kernel is worth its loading time (a quarter of a second)."""
@@ -44,16 +46,6 @@ class Scanned(NamedTuple):
     record: ShardRecord
     scan: ShardScan
     origin: str
-
-
-def shard_digest(store: Store, shard: str) -> str:
-    """Return the hexadecimal xxh3-128 hash of a whole shard."""
-    import xxhash
-
-    with store.local_copy(shard) as local:
-        if not local.stat().st_size:
-            return str(xxhash.xxh3_128_hexdigest(b""))
-        return str(xxhash.xxh3_128_hexdigest(memoryview(np.memmap(local, np.uint8, "r"))))  # type: ignore[arg-type]
 
 
 def repeated_parts(store: Store, found: Scanned) -> Iterator[DataError]:
@@ -102,8 +94,10 @@ def load_kernel() -> None:
 def scan_one(store: Store, entry: Entry, *, digest: bool, compiled: bool) -> Scanned:
     """Scan and hash one shard. Problems are returned in the result with the file named, never raised."""
     try:
-        hashed = shard_digest(store, entry.path) if digest else None  # first, because it can run while the kernel loads
-        scan = scan_shard(store, entry.path, compiled=compiled)
+        with mapped(store, entry.path) as data:
+            # First, because it can run while the kernel loads.
+            hashed = str(xxhash.xxh3_128_hexdigest(memoryview(data))) if digest else None  # type: ignore[arg-type]
+            scan = scan_bytes(data, compiled=compiled)
     except FeedmillError as error:
         problem = DataError(error.what, kind=error.kind, fix=error.fix)
         none = np.zeros(0, np.int64)

@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from feedmill.errors import DataError
 from feedmill.kernels.files import tar
 from feedmill.storage import Store
+from feedmill.storage.cache.mapped import mapped
 
 
 def scan_shard(store: Store, path: str, *, compiled: bool | None = None) -> tar.ShardScan:
     """Return the samples of one shard, up to the first problem if there is one."""
-    with store.local_copy(path) as local:
-        if not local.stat().st_size:
-            return _unreadable("the file is empty (0 bytes)", "empty-file", "Restore it or exclude it.")
-        buffer = np.memmap(local, np.uint8, "r")
-        if bytes(buffer[:6]).startswith((b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"BZh", b"\xfd7zXZ\0")):
-            return _unreadable(
-                "the shard is compressed, which does not allow random access",
-                "compressed-shard",
-                "Decompress it (gunzip, bunzip2, unxz or zstd -d), or copy the dataset with 'feedmill convert'.",
-            )
-        return tar.scan(np.asarray(buffer), compiled=compiled)
+    with mapped(store, path) as data:
+        return scan_bytes(data, compiled=compiled)
+
+
+def scan_bytes(data: npt.NDArray[np.uint8], *, compiled: bool | None = None) -> tar.ShardScan:
+    """Return the samples of a whole shard, uint8[size], as `scan_shard`."""
+    if not len(data):
+        return _unreadable("the file is empty (0 bytes)", "empty-file", "Restore it or exclude it.")
+    if data[:6].tobytes().startswith((b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"BZh", b"\xfd7zXZ\0")):
+        return _unreadable(
+            "the shard is compressed, which does not allow random access",
+            "compressed-shard",
+            "Decompress it (gunzip, bunzip2, unxz or zstd -d), or copy the dataset with 'feedmill convert'.",
+        )
+    return tar.scan(data, compiled=compiled)
 
 
 def _unreadable(what: str, kind: str, fix: str) -> tar.ShardScan:

@@ -132,8 +132,12 @@ class Recipe:
             from feedmill.samples.open import open as open_dataset
 
             open = partial(open_dataset, trust=True) if trust else open_dataset
-        plan = compile_recipe(self, open, trust=trust)
-        plan.again, plan.cache = again, self._cache()
+        from feedmill.storage.cache.settings import using_cache
+
+        cache = self._cache()
+        with using_cache(cache):
+            plan = compile_recipe(self, open, trust=trust)
+        plan.again, plan.cache = again, cache
         return plan
 
     def storage(self) -> dict[str, dict[str, Any]]:

@@ -6,8 +6,11 @@ whole process.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
+from collections.abc import Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
@@ -93,6 +96,21 @@ class DataCache:
             return Paging(_caches[key], self.unit)
 
 
+def data_cache() -> DataCache:
+    """Return the settings of the enclosing `using_cache` block, or those of the environment. Raises `ConfigError`."""
+    return _current.get() or DataCache.of()
+
+
+@contextlib.contextmanager
+def using_cache(settings: DataCache | None) -> Iterator[None]:
+    """Use a cache for what is opened in a block; with None, that of the outer block or of the environment."""
+    token = _current.set(settings or _current.get())
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
 def trim_pages(files: FileCache) -> None:
     """Evict pages that no longer fit because the files in the cache folder grew. Raises `ConfigError`."""
     settings = DataCache.of()
@@ -110,6 +128,7 @@ def _files_beside(folder: Path) -> FileCache | None:
     return file_cache(parent) if folder.absolute() == parent.absolute() / DATA else None
 
 
+_current: ContextVar[DataCache | None] = ContextVar("cache of remote data", default=None)
 _lock = threading.Lock()
 _caches: dict[tuple[str, int], PageCache] = {}
 """Page caches by folder and size; they are open until the process ends."""
