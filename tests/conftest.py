@@ -1,6 +1,11 @@
+import contextlib
 import os
+import shutil
 import signal
+from collections.abc import Iterator
+from pathlib import Path
 
+import pytest
 from hypothesis import settings
 
 from helpers.stores import azure_container, azurite, gcs_bucket, s3_bucket, s3_server
@@ -20,3 +25,28 @@ for name in ("NO_PROXY", "no_proxy"):
 settings.register_profile("feedmill", deadline=None)  # a busy machine is no failure
 settings.register_profile("repeatable", deadline=None, derandomize=True)  # for `make test`: the same on every machine
 settings.load_profile("feedmill")
+
+_FAILED = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    report = yield
+    item.stash[_FAILED] = item.stash.get(_FAILED, False) or report.failed
+    return report
+
+
+@pytest.fixture
+def tmp_path(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
+    """The folder of a test, emptied if the test passed: all of them together take gigabytes.
+
+    The folder itself stays, so that no later test gets one of the same name: some caches are kept by path.
+    """
+    yield tmp_path
+    if not request.node.stash.get(_FAILED, False):
+        for entry in os.scandir(tmp_path):
+            if entry.is_dir(follow_symlinks=False):
+                shutil.rmtree(entry.path, ignore_errors=True)
+            else:
+                with contextlib.suppress(OSError):
+                    os.unlink(entry.path)

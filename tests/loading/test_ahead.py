@@ -269,13 +269,12 @@ def test_shards_are_compared_with_their_index_before_a_batch_waits_for_that(six,
     monkeypatch.setattr(ShardGuard, "gather", noted)
     plan = remote(six, shuffle="none")
     table, reader = plan.sources[0].table, iter(fm.Loader(plan, 16))
-    for _ in range(4):
-        next(reader)
+    next(reader)  # one alone: small batches are read four at a time later, of which the last has the second shard
     until = time.monotonic() + 20
     while len(table._compared) < 6 and time.monotonic() < until:
         time.sleep(0.01)
     assert len(table._compared) == 6
-    assert len(list(reader)) == 20
+    assert len(list(reader)) == 23
     main = threading.current_thread().name
     assert {path for path, thread in gathered if thread == main} == {table.shards[0]}
     assert {path for path, thread in gathered if thread != main} == set(table.shards[1:])
