@@ -14,6 +14,8 @@ import time
 from pathlib import Path
 
 import pytest
+import xxhash
+from tests.helpers.range_server import range_server
 
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound, StorageError
 from feedmill.formats.energon.prepared import read_info, sidecar
@@ -23,6 +25,7 @@ from feedmill.indexing.check import check
 from feedmill.indexing.prepare import prepare
 from feedmill.samples.open import open as open_dataset
 from feedmill.storage import LocalStore, open_store
+from feedmill.storage.remote.object_store import RemoteStore
 from helpers.digests import GOLDEN
 from helpers.tars import make_shards, write_tar
 
@@ -393,3 +396,17 @@ def test_media_metadata_is_kept_and_completed_when_shards_are_added(
         assert connection.execute("SELECT count(*) FROM media_metadata").fetchone() == (2,)
         filters = connection.execute("SELECT strategy, patterns FROM media_filters ORDER BY 1 DESC").fetchall()
     assert filters == [("GLOB", "*.png"), ("EXTENSION", "")]
+
+
+def test_a_shard_in_a_bucket_is_fetched_once_for_its_hash_and_its_samples(tmp_path: Path) -> None:
+    root = make_shards(tmp_path, [40])
+    data = (root / "shards" / "shard_000.tar").read_bytes()
+    with range_server() as server:
+        server.objects["a/shard_000.tar"] = data
+        store = RemoteStore("s3://bkt/a", **server.options)
+        found = scanning.scan_one(store, store.stat("shard_000.tar"), digest=True, compiled=False)
+        assert sum(min(end, len(data)) - begin for begin, end in server.asked) == len(data)
+    here = LocalStore(root / "shards")
+    expected = scanning.scan_one(here, here.stat("shard_000.tar"), digest=True, compiled=False)
+    assert found.record.digest == expected.record.digest == xxhash.xxh3_128_hexdigest(data)
+    assert found.scan.keys == expected.scan.keys and len(found.scan.keys) == 40

@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from feedmill.storage.cache import page_eviction
+from feedmill.storage.cache.page_eviction import soonest_uses
 from feedmill.storage.cache.page_map import FAR, HEADER, RECORD
 from feedmill.storage.cache.pages import PAGE, PageCache, Pages
 
@@ -150,8 +151,26 @@ def test_a_cache_without_room_for_the_list_of_pages_is_done_without(
 
 
 def plan_use(pages: Pages, page: int, use: int) -> None:
-    begin, position = np.asarray([page * PAGE]), np.asarray([use])
-    pages.plan_uses(begin, begin + 1, position)
+    pages.plan_uses(np.asarray([page]), np.asarray([use]))
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 9 * PAGE), st.integers(0, 3 * PAGE), st.integers(0, 99))),
+    st.booleans(),
+)
+def test_the_soonest_use_of_a_page_is_the_least_of_its_ranges(
+    ranges: list[tuple[int, int, int, int]], ordered: bool
+) -> None:
+    ranges = sorted(ranges) if ordered else ranges
+    expected: dict[int, list[int]] = {}
+    for number, begin, size, use in ranges:
+        for page in range(begin // PAGE, -(-(begin + size) // PAGE)) if size else ():
+            expected.setdefault((number << 44) // PAGE + page, []).append(use)
+    number, begin, size, use = np.asarray(ranges, np.int64).reshape(-1, 4).T
+    begins = (number << 44) + begin
+    pages, soonest = soonest_uses(begins, begins + size, use)
+    assert pages.tolist() == sorted(expected)
+    assert soonest.tolist() == [min(expected[page]) for page in pages.tolist()]
 
 
 def test_pages_of_no_running_plan_go_first_then_those_needed_last(tmp_path: Path) -> None:
@@ -176,8 +195,8 @@ def test_plans_of_killed_processes_do_not_count(tmp_path: Path) -> None:
     code = (
         "import sys, os\nfrom pathlib import Path\nfrom feedmill.storage.cache.pages import PageCache, PAGE\n"
         "pages = PageCache(Path(sys.argv[1]), 11 * PAGE - 1).open('s3://b/x', '1', 20 * PAGE)\n"
-        "import numpy as np\nfirst, one = np.arange(4) * PAGE, np.zeros(4, np.int64)\n"
-        "pages.put(0, bytes(4 * PAGE)); pages.plan_uses(first, first + PAGE, one); os.kill(os.getpid(), 9)\n"
+        "import numpy as np\n"
+        "pages.put(0, bytes(4 * PAGE)); pages.plan_uses(np.arange(4), np.zeros(4, int)); os.kill(os.getpid(), 9)\n"
     )
     subprocess.run([sys.executable, "-c", code, str(tmp_path / "c")], check=False)
     cache = PageCache(tmp_path / "c", room(10))

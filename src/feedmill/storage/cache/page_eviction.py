@@ -18,26 +18,22 @@ _AT_ONCE = 512
 class EvictablePages(PageStates):
     """The pages of one version of an object, with what evictions need; see `feedmill.storage.cache.page_io.Pages`."""
 
-    def plan_uses(self, begins: Int64s, ends: Int64s, uses: Int64s, *, until: int = FAR) -> None:
-        """Record when a plan of this process will next read the pages of byte ranges.
+    def plan_uses(self, pages: Int64s, uses: Int64s, *, until: int = FAR) -> None:
+        """Record when a plan of this process will next read pages; see `soonest_uses`.
 
         Pages in no plan of a running process are evicted first, then those with the farthest next use.
 
         Args:
-            begins, ends: int64[n], ranges that are not empty.
-            uses: int64[n], the position in the plan that reads each range next; `FAR` if there is none.
+            pages: int64[n], numbers of pages, each once.
+            uses: int64[n], the position in the plan that reads each page next; `FAR` if there is none.
             until: do not change pages whose recorded use is after this position.
         """
-        first = begins // PAGE
-        counts = np.minimum((ends - 1) // PAGE, self.header.pages - 1) - first + 1
-        begins, ends, uses, first, counts = (a[counts > 0] for a in (begins, ends, uses, first, counts))
-        offsets = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
-        pages, soonest = _soonest(np.repeat(first, counts) + offsets, np.repeat(uses, counts))
+        recorded = self._records["next_use"]
         if until < FAR:
-            changed = self._records["next_use"][pages] <= until
-            pages, soonest = pages[changed], soonest[changed]
+            changed = recorded[pages] <= until
+            pages, uses = pages[changed], uses[changed]
         usage = self._owner.usage
-        self._records["next_use"][pages] = soonest
+        recorded[pages] = uses
         self._records["run"][pages] = usage.token() if usage else 0
 
     def evict(self, pages: Int64s) -> int:
@@ -120,17 +116,21 @@ class EvictablePages(PageStates):
         return size
 
 
-def _soonest(pages: Int64s, uses: Int64s) -> tuple[Int64s, Int64s]:
-    """Return the pages, ascending and each once, and the soonest use of each, int64[n] both."""
-    low = int(pages.min(initial=FAR))
-    span = int(pages.max(initial=-1)) - low + 1
-    if not 0 < span <= 4 * len(pages):  # few of many pages
-        distinct, rows = np.unique(pages, return_inverse=True)
-        soonest = np.full(len(distinct), FAR, np.int64)
-        np.minimum.at(soonest, rows, uses)
-        return distinct, soonest
-    soonest, used = np.full(span, FAR, np.int64), np.zeros(span, np.bool_)
-    np.minimum.at(soonest, pages - low, uses)
-    used[pages - low] = True
-    found = np.flatnonzero(used)
-    return found + low, soonest[found]
+def soonest_uses(begins: Int64s, ends: Int64s, uses: Int64s) -> tuple[Int64s, Int64s]:
+    """Return the pages of byte ranges, ascending and each once, and the soonest use of each, int64[m] both.
+
+    Args:
+        begins, ends: int64[n]; ranges that end where they begin or before have no pages. Ranges of several objects are
+            distinguished by bits above those of offsets, which then are also above the numbers of the pages.
+        uses: int64[n].
+    """
+    first = begins // PAGE
+    counts = np.maximum((ends - 1) // PAGE - first + 1, 0) * (ends > begins)
+    rows = np.repeat(np.arange(len(begins)), counts)
+    pages = first[rows] + np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+    order = np.argsort(pages, kind="stable")  # fast for ranges that are nearly in order
+    pages, rows = pages[order], rows[order]
+    starts = np.flatnonzero(np.concatenate(([True], pages[1:] != pages[:-1]))[: len(pages)])
+    if not len(starts):
+        return pages, pages
+    return pages[starts], np.minimum.reduceat(uses[rows], starts)

@@ -27,6 +27,7 @@ from feedmill.storage.fetching.fetch import ending, fetcher
 from feedmill.storage.fetching.needed import Chunk, Needed, chunks, needed, objects
 from feedmill.storage.fetching.ranges import OFFSET_BITS, requests_for
 from feedmill.storage.fetching.segments import Segment, farthest
+from feedmill.storage.fetching.uses import PlannedUses
 from feedmill.storage.limits import available_memory, parse_size
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ class ReadAhead:
         self._freed = threading.Condition(self._lock)
         self._queue: deque[Segment] = deque()
         self._by_last: dict[int, list[Segment]] = {}
-        self._uses: deque[tuple[int, Pages, Int64s, Int64s, Int64s, int]] = deque()
+        self._uses = PlannedUses()
         self._held = self._flying = self._flying_bytes = 0
         self._awaited: int | None = None
         self._done, self._closed = -1, False
@@ -171,11 +172,12 @@ class ReadAhead:
         order = np.argsort(low, kind="stable")
         low, high, steps = low[order], high[order], steps[order]
         last = int(steps.max()) if last is None else last
+        self._uses.done(self._done)  # here, because these requests may evict pages
         pages = None if self._paging is None else self._paging.open(store, keys)
         # Of whole shards, other pages than those of these ranges will be needed, too.
         if pages is not None and uses is not None and self._paging is not None and self._paging.unit != "shard":
             now, later = (column[filled][order] for column in uses)
-            self._plan_uses(pages, low, high, now, later, steps <= last, last)
+            self._uses.plan(pages, low, high, now, later, steps <= last, last)
         missing = ~self._extend(store, keys, low, high, steps)
         if not missing.any():
             return
@@ -217,30 +219,6 @@ class ReadAhead:
         for segment in late:
             segment.start()
         return not late
-
-    def _plan_uses(
-        self,
-        pages: Sequence[Pages | None],
-        low: Int64s,
-        high: Int64s,
-        now: Int64s,
-        later: Int64s,
-        current: npt.NDArray[np.bool_],
-        last: int,
-    ) -> None:
-        """Record when ranges are read: now, and once the step `last` is done, when they are read next.
-
-        Args:
-            current: bool[n], ranges of steps up to `last`.
-        """
-        for cached, base, start, stop in objects(pages, low):
-            begins, ends = low[start:stop] - base, high[start:stop] - base
-            cached.plan_uses(begins, ends, now[start:stop])
-            done = current[start:stop]
-            if done.any():
-                until = int(now[start:stop][done].max())
-                with self._lock:
-                    self._uses.append((last, cached, begins[done], ends[done], later[start:stop][done], until))
 
     def _rounds(
         self,
@@ -426,19 +404,14 @@ class ReadAhead:
             self._held -= sum(segment.size for segment in freed)
             if self._fits():  # waking the thread at every step took 15 % of the time
                 self._freed.notify_all()
-            uses = []
-            while self._uses and self._uses[0][0] <= step:
-                uses.append(self._uses.popleft())
         _drop(freed)
-        for _, cached, begins, ends, later, until in uses:
-            cached.plan_uses(begins, ends, later, until=until)
 
     def close(self) -> None:
         """Free all segments, and cancel their requests."""
+        self._uses.done(self._done)
         with self._freed:
             self._closed = True
             self._queue.clear()
-            self._uses.clear()
             segments = [segment for kept in self._by_last.values() for segment in kept]
             self._by_last.clear()
             self._held = 0
