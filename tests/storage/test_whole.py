@@ -124,3 +124,19 @@ def test_reading_ahead_finds_them_and_a_range_beyond_the_end_is_an_error(server:
     assert buffer.tobytes() == DATA[7:107] + DATA[3 * PAGE : 3 * PAGE + 200] and not server.asked
     with pytest.raises(DataError, match="truncated"):
         read_remote(store, paths, none.repeat(2), offsets + np.asarray([0, 3 * PAGE]), lengths, buffer)
+
+
+def test_bytes_that_another_reader_is_fetching_are_not_requested_again_too_soon(
+    server: RangeServer, tmp_path: Path
+) -> None:
+    readers, store, none = [], RemoteStore("s3://bkt", **server.options), np.zeros(1, np.int64)
+    server.delay = 2.5  # longer than an own request may hang
+    caches = [PageCache(tmp_path / "cache", 64 * PAGE) for _ in range(2)]
+    for cache in caches:  # as in two processes
+        readers.append(ReadAhead(1 << 20, Paging(cache, "shard")))
+        readers[-1].want(store, ["a"], none, none, none + SIZE, none, threading.Event())
+    readers[1].finish()
+    assert len(server.asked) == 1 and caches[1].list()[0].present == SIZE
+    for reader, cache in zip(readers, caches, strict=True):
+        reader.close()
+        cache.close()

@@ -33,6 +33,8 @@ Unit = Literal["auto", "block", "shard"]
 _WAIT, _WAIT_TIMES = 30.0, 4.0
 """Time in seconds to wait for another process that is fetching pages, or this many times the usual time of a request if
 that is longer. Then the pages are requested here, too: the other process may have been stopped."""
+_TRUST = 5.0
+"""Time in seconds for which another process is not suspected to hang: on a busy machine it waits for its turn."""
 _TRIES = 3
 """How often to claim missing pages before the bytes are requested without the cache."""
 _FIRST_BATCH = 1024
@@ -92,7 +94,7 @@ class PagedSegment(Segment):
             if not limit:
                 usual = fetcher().lane(self.store, self.size).quantile(0.95)
                 limit = time.monotonic() + max(_WAIT, _WAIT_TIMES * usual)
-            flight.since = time.monotonic()  # so that `Fetcher.wait` hedges: the other request may hang
+            flight.since = time.monotonic() + _TRUST  # so that `Fetcher.wait` hedges later: the other request may hang
             for begin, end in claim.others:
                 self.pages.wait(begin, end, max(0.0, limit - time.monotonic()))
             flight.since = None
