@@ -97,9 +97,12 @@ def steps(options: argparse.Namespace) -> dict[str, Any]:
     import tempfile
     from concurrent.futures import ThreadPoolExecutor
 
+    import xxhash
+
     from feedmill.formats.energon.index import IndexRows, write_index
     from feedmill.indexing.prepare_tars import find_shards
-    from feedmill.indexing.scanning import load_kernel, scan_all, shard_digest
+    from feedmill.indexing.scanning import load_kernel, scan_all
+    from feedmill.storage.cache.mapped import mapped
 
     times = {"imports": time.perf_counter() - BEGIN}
     store = fm.open_store(options.path)
@@ -111,9 +114,13 @@ def steps(options: argparse.Namespace) -> dict[str, Any]:
         times[name] = time.perf_counter() - begin
         return result
 
+    def hashed(entry: Any) -> str:
+        with mapped(store, entry.path) as data:
+            return str(xxhash.xxh3_128_hexdigest(memoryview(data)))
+
     with ThreadPoolExecutor(4) as pool, tempfile.TemporaryDirectory(dir=options.path) as folder:
         step("load the compiled code", load_kernel)
-        step("hash", lambda: list(pool.map(lambda entry: shard_digest(store, entry.path), entries)))
+        step("hash", lambda: list(pool.map(hashed, entries)))
         found = step("scan", lambda: list(scan_all(store, entries, digest=False, rescan=True)))
         rows = step("gather rows", lambda: IndexRows.of((i, shard.scan) for i, shard in enumerate(found)))
         target = Path(folder) / "index.sqlite"
