@@ -242,7 +242,7 @@ class Walk(Iterator[Step]):
                     planned = None if uses is None else (uses[0][rows], uses[1][rows])
                     self._reader.want(store, each.paths, *ranges, self._starving, last, planned)
                     if awaited is None and each.check is not None:
-                        fetcher().run(0, each.check, np.unique(ranges[0][need[rows] <= last]).tolist())
+                        fetcher().run(0, each.check, sorted(set(ranges[0][need[rows] <= last].tolist())))
                 if awaited is not None:
                     began = time.perf_counter()
                     for each, _, _ in awaited.extents:

@@ -102,7 +102,8 @@ class TarDataset(Dataset):
                         fix="Correct the entry of 'exclude', or remove it.",
                     )
                 out.append(int(self._starts[found]) + local)
-        return np.unique(np.asarray(out, np.int64))
+        # Not `np.unique`: its first call imports numpy.ma, for a fifth of the time that opening takes.
+        return np.asarray(sorted(set(out)), np.int64)
 
     def _stored_numbers(self, indices: Indices) -> Int64s:
         wanted = self._inside(indices)

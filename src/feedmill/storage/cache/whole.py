@@ -82,7 +82,7 @@ class WholeObjects:
             descriptors = known[files]
             unknown = descriptors == _UNKNOWN
             if unknown.any():
-                for file in np.unique(files[unknown]).tolist():
+                for file in set(files[unknown].tolist()):
                     pages = self._pages.get(key(paths[file]))
                     known[file] = _ABSENT if pages is None else pages.fd
                 descriptors = known[files]

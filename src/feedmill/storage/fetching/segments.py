@@ -205,13 +205,12 @@ class Located(NamedTuple):
 
     def segments(self) -> tuple[list[Segment], Int64s]:
         """Return the segments, each once, and which of them contains each range, int64[n]."""
-        rows = np.unique(self.rows)
-        return [self.table.segments[row] for row in rows.tolist()], np.searchsorted(rows, self.rows)
+        rows, numbers = np.unique(self.rows, return_inverse=True)
+        return [self.table.segments[row] for row in rows.tolist()], numbers
 
     def wait(self) -> Int64s | None:
         """Wait for the segments; return what `origins` does, or None if one failed or is not in memory."""
-        rows = np.unique(self.rows)
-        for row in rows.tolist():
+        for row in sorted(set(self.rows.tolist())):
             segment = self.table.segments[row]
             if segment.origin is None and not segment.locate():
                 return None
@@ -309,7 +308,7 @@ class HeldSegments:
         known = found[1]
         numbers = known[files]
         if len(numbers) and numbers.min() < 0:
-            for file in np.unique(files[numbers < 0]).tolist():
+            for file in set(files[numbers < 0].tolist()):
                 known[file] = self._numbers.get(key(paths[file]), -1)
             numbers = known[files]
             if numbers.min() < 0:
