@@ -43,7 +43,7 @@ def processes(repeat: int) -> Iterable[Row]:
                 part, "  bytes of objects fetched again", "MB", numbers["again_mb"], bound=round(size * 0.001 / 1e6, 1)
             )
         yield Row(part, "  growth of the largest process", "MB", numbers["memory"], bound=round(BUDGET / 1e6))
-        yield Row(part, "  disk", "MB", numbers["disk"], bound=round(limit / 1e6), note="the most there was, by blocks")
+        yield Row(part, "  disk", "MB", numbers["disk"], bound=limit / 1e6, note="the most there was, by blocks")
 
 
 def _together(path: Path, ranks: bool, limit: int) -> dict[str, Any]:
