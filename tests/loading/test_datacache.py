@@ -248,6 +248,8 @@ def test_a_recipe_names_the_cache(recipe, server, folder, tmp_path):
     plan = cached.plan()
     assert plan.cache == DataCache(10**9, tmp_path / "kept", "shard")
     assert short.plan().cache == DataCache(10**9, tmp_path / "indices" / "data", "auto")
+    for size in (0, 10**9):
+        assert fm.Recipe.parse(f"{recipe}cache: {size}\n").plan().cache == DataCache(size, short.plan().cache.dir)
     assert plain.plan().cache is None and plan.fingerprint == plain.plan().fingerprint
     expected = content(fm.Loader(plain.plan(), 32))
     assert content(fm.Loader(plan, 32)) == expected
@@ -276,7 +278,9 @@ def test_tars_without_an_index_are_scanned_through_the_cache(
         ("{size: much}", "not a size"),
         ("{size: 1GB, unit: file}", "unit"),
         ("{size: 1GB, dir: s3://bkt/x}", "not on this machine"),
-        ("{size: 1GB, folder: x}", "folder"),
+        ("{size: 1GB, folder: x}", "unknown key 'folder'; known keys: size, dir, unit"),
+        ("[1GB]", "cache: expected a mapping, found"),
+        ("true", "cache: expected a mapping, found True"),
     ],
 )
 def test_a_wrong_cache_is_an_error_with_its_line(server, folder, tmp_path, cache, said):

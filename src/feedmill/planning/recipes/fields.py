@@ -64,9 +64,9 @@ def _known_bound(value: Any) -> Any:
     raise ValueError("a bound of a subset must be a sample number from 0, 'end', or a percentage such as \"50%\"")
 
 
-def short(key: str) -> Callable[[Any], Any]:
-    """Return a validator that expands a plain string to a mapping with this one key."""
-    return lambda value: {key: value} if isinstance(value, str) else value
+def short(key: str, *kinds: type) -> Callable[[Any], Any]:
+    """Return a validator that expands a plain string, or a value of these kinds, to a mapping with this one key."""
+    return lambda value: {key: value} if isinstance(value, str) or type(value) in kinds else value
 
 
 Weight = Annotated[float | int | str, BeforeValidator(_known_weight)]

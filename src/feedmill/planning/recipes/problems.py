@@ -27,7 +27,7 @@ from feedmill.planning.recipes.fields import (
 from feedmill.planning.recipes.order_fields import OrderModel
 from feedmill.planning.recipes.schema import Member, RecipeModel
 from feedmill.planning.recipes.skip_fields import SkipModel
-from feedmill.planning.recipes.storage_fields import StorageModel
+from feedmill.planning.recipes.storage_fields import CacheModel, StorageModel
 
 _MODELS: dict[str, type[BaseModel]] = {
     "shuffle": ShuffleModel,
@@ -42,6 +42,7 @@ _MODELS: dict[str, type[BaseModel]] = {
     "targets": TargetsModel,
     "mask": MarkersModel,
     "fim": FimModel,
+    "cache": CacheModel,
 }
 """Models of the mappings that are not sources, by key."""
 

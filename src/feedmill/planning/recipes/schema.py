@@ -244,9 +244,9 @@ class RecipeModel(Strict):
         | None
     ) = Field(None, description="yield batches from a single source of the blend: see docs/balancing.md")
 
-    cache: Annotated[CacheModel, BeforeValidator(short("size"), json_schema_input_type=CacheModel | str)] | None = (
-        Field(None, description="cache of remote data on the local disk: see docs/storage.md")
-    )
+    cache: (
+        Annotated[CacheModel, BeforeValidator(short("size", int), json_schema_input_type=CacheModel | int | str)] | None
+    ) = Field(None, description="cache of remote data on the local disk: see docs/storage.md")
     storage: Annotated[dict[str, StorageModel], AfterValidator(check_storage)] | None = Field(
         default=None, description="options of object stores by the beginning of URLs: see docs/storage.md"
     )
