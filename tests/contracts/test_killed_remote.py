@@ -81,6 +81,7 @@ THERE = (
     "a dataset already exists",
     "the output already exists",
     "the output is not empty",
+    "the dataset is already prepared",
     "the key also occurs in an earlier shard",
 )
 LARGE = ("mds", "tokenize", "merge jsonl")
