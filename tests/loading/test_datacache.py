@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -269,6 +270,31 @@ def test_tars_without_an_index_are_scanned_through_the_cache(
     found, requests = asked_in(server, lambda: content(fm.Loader(cached.plan(), 32)))
     assert found == expected
     assert sum(end - begin for begin, end in requests) == total(folder)
+
+
+def test_tars_that_do_not_fit_into_the_cache_are_scanned_without_it(recipe, server, tmp_path, monkeypatch):
+    monkeypatch.setattr("feedmill.formats.tar.index.INDEX_FROM", 0)
+    monkeypatch.setattr("feedmill.storage.cache.mapped._SHARE", 1)
+    for key in [key for key in server.objects if not key.endswith(".tar")]:
+        del server.objects[key]
+    size = sum(map(len, server.objects.values()))
+    for share, kept in ((1.5, True), (1.05, False)):
+        where = tmp_path / str(share)
+        fm.Recipe.parse(recipe + f"cache: {{dir: {where}, size: {int(share * size)}}}\n").plan()
+        assert bool(list(where.rglob("*.data"))) == kept
+        shutil.rmtree(tmp_path / "indices")
+
+
+def test_lines_of_a_bucket_are_found_through_the_cache(recipe, server, tmp_path):
+    text = b"".join(b'{"text": "%d"}\n' % number for number in range(20_000))
+    server.objects["lines/a.jsonl"] = text
+    recipe = recipe.replace("bkt/data", "bkt/lines/a.jsonl") + f"cache: {{dir: {tmp_path / 'kept'}, size: 1GB}}\n"
+    server.asked.clear()
+    server.keys.clear()
+    loader = fm.Loader(fm.Recipe.parse(recipe).plan(), 100, output="samples")
+    assert sum(map(len, loader)) == 20_000
+    asked = zip(server.keys, server.asked, strict=True)
+    assert sum(min(end, len(text)) - begin for key, (begin, end) in asked if key.endswith("jsonl")) < 1.5 * len(text)
 
 
 @pytest.mark.parametrize(

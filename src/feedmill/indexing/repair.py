@@ -40,6 +40,7 @@ from feedmill.kernels.files import tar
 from feedmill.kernels.files.tar_fields import BLOCK
 from feedmill.kernels.jsonl.lines import index_lines
 from feedmill.storage import Store
+from feedmill.storage.cache.mapped import mapped
 
 CUT = ("truncated-member", "truncated-header", "bad-header")
 """Kinds of damage that allow to keep the samples before the damage."""
@@ -273,9 +274,8 @@ def _copy(store: Store, path: str, begin: int, end: int, out: BinaryIO) -> None:
 
 
 def _repair_lines(store: Store, name: str, journal: RepairJournal) -> None:
-    with store.local_copy(name) as local:
-        buffer = np.memmap(local, np.uint8, "r") if local.stat().st_size else np.zeros(0, np.uint8)
-        found = index_lines(np.asarray(buffer))
+    with mapped(store, name) as data:
+        found = index_lines(data)
     offsets = [*found.bad.tolist(), *(e.offset or 0 for e in jsonl.bad_records(store, name, found.starts))]
     bad = set((np.searchsorted(found.starts, offsets, side="right") - 1).tolist())
     if not bad:

@@ -24,6 +24,7 @@ from feedmill.formats.tokens.manifest import TokenizerFacts, TokenManifest, read
 from feedmill.kernels.bounds import bounds_of
 from feedmill.kernels.jsonl.lines import newlines
 from feedmill.storage import Store, open_store, split_url
+from feedmill.storage.cache.mapped import mapped
 from feedmill.tokens.mapped import Mapped, Reads
 from feedmill.tokens.outputs import LINES
 
@@ -241,8 +242,8 @@ def open_lines(store: Store, path: str, url: str) -> TokenDataset:
     entry = store.stat(path)
     bounds = np.zeros(1, np.int64)
     if entry.size:
-        with store.local_copy(path) as local:
-            ends = newlines(np.memmap(local, np.uint8, "r")) + 1
+        with mapped(store, path) as data:
+            ends = newlines(data) + 1
         if not len(ends) or ends[-1] != entry.size:
             ends = np.append(ends, entry.size)
         bounds = np.concatenate((bounds, ends))

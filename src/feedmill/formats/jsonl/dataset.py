@@ -30,6 +30,7 @@ from feedmill.formats.offsets import Int64s, hash_words, load_offsets, read_reco
 from feedmill.formats.sample import Sample, Source, no_such_key, number_of
 from feedmill.kernels.jsonl.lines import LineIndex, index_lines, joined, line_starts
 from feedmill.storage import Store
+from feedmill.storage.cache.mapped import mapped
 
 _STEP = 8 << 20
 _LARGE = 64 << 20
@@ -59,8 +60,8 @@ def index_file(store: Store, path: str, folder: Store | None = None) -> Int64s:
         parts = [LineIndex(part["starts"], part["bad"]) for _, part in on_engine(_lines_of, store, path, folder)]
         found = joined(parts, store.stat(path).size)
     else:
-        with store.local_copy(path) as local:
-            found = index_lines(np.asarray(np.memmap(local, np.uint8, "r")))
+        with mapped(store, path) as data:
+            found = index_lines(data)
     if len(found.bad):
         raise bad_line(store, path, int(found.bad[0]))
     if len(found.starts) < 2:

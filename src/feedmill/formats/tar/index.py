@@ -40,6 +40,7 @@ from feedmill.jobs.threads import ordered_map
 from feedmill.kernels.files.tar import COMPILED_FROM
 from feedmill.storage import Entry, LocalStore, Store
 from feedmill.storage.cache.files import file_cache
+from feedmill.storage.cache.settings import fitting_cache, using_cache
 from feedmill.storage.folders import cache_folder
 
 logger = logging.getLogger("feedmill")
@@ -131,10 +132,9 @@ def indexed_shards(store: Store, entries: Sequence[Entry], *, workers: int | Non
         def scan(entry: Entry) -> Known:
             return _scanned(store, entry, compiled)
 
-        for entry, found in zip(
-            missing, ordered_map(scan, missing, workers=threads, in_flight=2 * threads), strict=True
-        ):
-            known[entry.path] = found
+        with using_cache(fitting_cache(sum(entry.size for entry in missing))):
+            scans = ordered_map(scan, missing, workers=threads, in_flight=2 * threads)
+            known.update(zip((entry.path for entry in missing), scans, strict=True))
         home.write(known)
     return IndexedShards(store, shards, [known[shard] for shard in shards])
 

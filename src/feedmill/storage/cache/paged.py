@@ -37,6 +37,8 @@ _TRUST = 5.0
 """Time in seconds for which another process is not suspected to hang: on a busy machine it waits for its turn."""
 _TRIES = 3
 """How often to claim missing pages before the bytes are requested without the cache."""
+WHOLE_SHARE = 0.9
+"""Objects are fetched as a whole only if together they take at most this share of the cache."""
 _FIRST_BATCH = 1024
 """Fewer ranges than this are a first batch, which the reader waits for."""
 
@@ -215,7 +217,7 @@ class Paging:
         if count < _FIRST_BATCH:
             return False
         with self._lock:
-            if sum(self._sizes.values()) > self.cache.size * 0.9:
+            if sum(self._sizes.values()) > WHOLE_SHARE * self.cache.size:
                 return False
         first, last = begins // PAGE, -(-ends // PAGE)
         touched = int(np.minimum(last - first, last - np.concatenate(([-1], np.maximum.accumulate(last)[:-1]))).sum())

@@ -7,6 +7,7 @@ whole process.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import threading
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ from typing import get_args
 
 from feedmill.errors import ConfigError
 from feedmill.storage.cache.files import SIZE, FileCache, file_cache
-from feedmill.storage.cache.paged import Paging, Unit
+from feedmill.storage.cache.paged import WHOLE_SHARE, Paging, Unit
 from feedmill.storage.cache.pages import PAGE, PageCache
 from feedmill.storage.folders import cache_folder
 from feedmill.storage.limits import parse_size
@@ -99,6 +100,12 @@ class DataCache:
 def data_cache() -> DataCache:
     """Return the settings of the enclosing `using_cache` block, or those of the environment. Raises `ConfigError`."""
     return _current.get() or DataCache.of()
+
+
+def fitting_cache(size: int) -> DataCache:
+    """Return `data_cache` for data that is read as a whole; of size 0 if it does not fit, as it would evict itself."""
+    settings = data_cache()
+    return settings if size <= WHOLE_SHARE * settings.size else dataclasses.replace(settings, size=0)
 
 
 @contextlib.contextmanager
