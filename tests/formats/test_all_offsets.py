@@ -126,6 +126,25 @@ def test_an_epoch_takes_one_request_for_offsets_and_none_for_comparisons(
     assert sum(key.endswith(".tar") for key in server.keys) <= 12
 
 
+@pytest.mark.parametrize("when", ["at opening", "when it is needed"])
+def test_with_a_cache_the_file_is_fetched_once(
+    when: str, server: RangeServer, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FEEDMILL_CACHE_SIZE", "1GB")
+    for name, value in server.options.items():
+        monkeypatch.setenv(f"AWS_{name.upper()}", str(value).lower())
+    if when == "when it is needed":
+        monkeypatch.setattr(all_offsets, "_SMALL", 0)
+    path, expected = f"d/{all_offsets.PATH}", keys(fm.Loader(fm.Plan.over(fm.open(folder, raw=True), epochs=1), 32))
+    for _ in range(2):
+        assert keys(fm.Loader(fm.Plan.over(fm.open("s3://bkt/d", raw=True), epochs=1), 32)) == expected
+    spans = [end - begin for key, (begin, end) in zip(server.keys, server.asked, strict=True) if key == path]
+    assert sorted(spans) == [64, 64, len(server.objects[path])]
+    server.objects[path] = server.objects[path][:-1] + b"\1"  # another version, which is corrupt
+    assert keys(fm.Loader(fm.Plan.over(fm.open("s3://bkt/d", raw=True), epochs=1), 32)) == expected
+    assert any(key.endswith(".idx") for key in server.keys)
+
+
 def test_a_swapped_shard_is_noticed_by_what_was_read_ahead(
     server: RangeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

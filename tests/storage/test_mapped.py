@@ -117,8 +117,14 @@ def test_pages_stay_while_the_array_is_in_use(server: RangeServer, cache: DataCa
 
 @pytest.mark.parametrize("trouble", ["too small", "disabled", "no folder", "full disk", "503"])
 def test_a_cache_that_cannot_take_it_is_done_without(
-    server: RangeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: DataCache, trouble: str
+    server: RangeServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    cache: DataCache,
+    trouble: str,
 ) -> None:
+    module._say_too_large.cache_clear()
     if trouble == "too small":
         cache = DataCache(256 * PAGE, tmp_path / "cache")
         monkeypatch.setattr(module, "_SHARE", 64)
@@ -143,7 +149,8 @@ def test_a_cache_that_cannot_take_it_is_done_without(
 
         server.fault = fault
     with using_cache(cache):
-        assert content(server) == DATA
+        assert content(server) == content(server) == DATA
+    assert caplog.text.count("larger than an eighth of the cache") == (trouble == "too small")
 
 
 def test_blocks_of_settings_are_nested_and_none_keeps_the_outer_one(

@@ -106,6 +106,8 @@ class Format:
         is_folder: ``(store) -> str | None``, the name in the folder to open ("" for the folder), if the marks are not
             sufficient.
         small: paths of small files that are read when such a folder is opened.
+        shared: those of them that are read through the cache of remote data, if there is one, once for all processes
+            of a machine: they grow with the data.
         folders: file suffixes that identify a folder without marks of any format, if `is_folder` agrees.
         listed: suffixes of files that can be opened together.
         splits: whether `open` accepts a split.
@@ -131,6 +133,7 @@ class Format:
     later_marks: tuple[str, ...] = ()
     is_folder: str = ""
     small: tuple[str, ...] = ()
+    shared: tuple[str, ...] = ()
     folders: tuple[str, ...] = ()
     listed: tuple[str, ...] = ()
     splits: bool = False

@@ -88,13 +88,22 @@ def sniff(url: str) -> Found:
 
 def _by_marks(store: Store) -> Found | None:
     """Return the format of a folder that has its marks, or else its later ones."""
-    store.preload([path for format in formats() for path in (*format.marks, *format.small)])
+    store.preload([path for format in formats() for path in (*format.marks, *format.small)], _shared(store))
     found = next(_marked(store, [(format, format.marks) for format in formats() if format.marks]), None)
     if found is not None:
         return found
     left = [format for format in formats() if format.later_marks or (format.is_folder and not format.marks)]
     store.preload([path for format in left for path in format.later_marks])
     return next(_marked(store, [(format, format.later_marks) for format in left if not format.folders]), None)
+
+
+def _shared(store: Store) -> list[str]:
+    """Return the files of which only the beginning is preloaded, because a cache of remote data has the rest."""
+    if store.is_local:
+        return []
+    from feedmill.storage.cache.settings import data_cache
+
+    return [path for format in formats() for path in format.shared] if data_cache().size else []
 
 
 def _marked(store: Store, candidates: Iterable[tuple[Format, tuple[str, ...]]]) -> Iterator[Found]:

@@ -120,12 +120,12 @@ class Store(ABC):
                 entries.append(None)
         return entries
 
-    def preload(self, paths: Sequence[str]) -> None:  # noqa: B027
+    def preload(self, paths: Sequence[str], heads: Sequence[str] = ()) -> None:  # noqa: B027
         """Read small files that will be needed soon, in one round trip instead of one for each file.
 
         Until ``preload(())``, a remote store answers `stat`, `exists` and `read` for them from memory, for missing
-        files, too; of large files it keeps the beginning. It raises nothing: a file whose request failed is requested
-        when it is needed.
+        files, too; of large files and of `heads` it keeps the beginning. It raises nothing: a file whose request
+        failed is requested when it is needed.
         """
 
     @abstractmethod

@@ -21,6 +21,7 @@ ENERGON = Format(
         ".nv-meta/feedmill.offsets",
         ".nv-meta/index.uuid",
     ),
+    shared=(".nv-meta/feedmill.offsets",),
     splits=True,
     check="tars",
     repair="tars",

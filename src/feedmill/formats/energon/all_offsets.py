@@ -21,6 +21,8 @@ import xxhash
 from feedmill.errors import DataError, NotFound
 from feedmill.formats.offsets import Int64s
 from feedmill.storage import Store
+from feedmill.storage.cache.mapped import read_cached
+from feedmill.storage.cache.settings import data_cache, using_cache
 
 logger = logging.getLogger("feedmill")
 
@@ -75,6 +77,7 @@ class AllOffsets:
     def __init__(self, store: Store, counts: Int64s, uuid: str) -> None:
         self._store, self._counts, self._uuid = store, counts, uuid
         self._ends = np.cumsum(counts + 1)
+        self._cache = data_cache()  # that of the recipe: the file may be read later
         self._lock = threading.Lock()
         self._usable: bool | None = None
         self._all: Int64s | None = None
@@ -89,14 +92,15 @@ class AllOffsets:
         """Return whether the file exists and belongs to the index. The first call reads it. Raises `StorageError`."""
         with self._lock:
             if self._usable is None:
-                self._usable = self._read()
+                with using_cache(self._cache):
+                    self._usable = self._read()
             return self._usable
 
     def _read(self) -> bool:
         number, uuid = self._number, self._uuid
         whole = 8 * number <= _WHOLE
         try:
-            data = self._store.read(PATH) if whole else self._store.read(PATH, 0, _HEADER)
+            data = read_cached(self._store, PATH) if whole else self._store.read(PATH, 0, _HEADER)
         except NotFound:
             return False
         except DataError:

@@ -11,8 +11,9 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 import xxhash
 
@@ -22,12 +23,15 @@ from feedmill.formats.energon.sidecar import ShardRecord
 from feedmill.formats.offsets import Int64s
 from feedmill.kernels.files import tar
 from feedmill.storage import Store
+from feedmill.storage.cache.page_locks import turn
 from feedmill.storage.folders import cache_folder
 
 FIX = (
     "Restore the shard that was indexed; or, if you want to use this one, run 'feedmill prepare' again."
     " 'feedmill check' compares all shards."
 )
+_PATIENCE = 5.0  # seconds
+"""Time to wait for another process that compares the same shard."""
 _HEAD = 64 << 10
 """Number of bytes of a sample that are read to find its key."""
 
@@ -96,10 +100,13 @@ class ShardGuard:
                 raise self._another(shard, f"expected content of hash {known} at byte {at:,}, found {now}")
             self._seen.add(shard, entry.version, expected)
             return True
-        found = read(self.store, shard, entry.size)
-        if found != expected:
-            raise self._another(shard, f"expected content of hash {expected[:8]}, found {found[:8]}")
-        self._seen.add(shard, entry.version, expected)
+        with self._seen.turn(shard, entry.version, expected) as seen:
+            if seen:
+                return True
+            found = read(self.store, shard, entry.size)
+            if found != expected:
+                raise self._another(shard, f"expected content of hash {expected[:8]}, found {found[:8]}")
+            self._seen.add(shard, entry.version, expected)
         return True
 
     def compare_keys(self, shard: str, offsets: Int64s, has_key: Callable[[str, int], bool]) -> None:
@@ -175,14 +182,30 @@ class _Seen:
         self._known.update(lines[:whole].split(b"\n"))
         self._read += whole
 
+    @contextlib.contextmanager
+    def turn(self, shard: str, version: str, content_hash: str) -> Iterator[bool]:
+        """Let one process of this machine compare a version of a shard, for a time that a request may take.
+
+        Yields whether another one has compared it meanwhile. Where files cannot be locked, all processes compare it.
+        """
+        with contextlib.ExitStack() as stack:
+            if self._remote:
+                byte = int(self._line(shard, version, content_hash)[:8], 16)
+                with contextlib.suppress(OSError):
+                    stack.enter_context(turn(stack.enter_context(self._opened()).fileno(), byte, _PATIENCE))
+            yield self.has(shard, version, content_hash)
+
+    def _opened(self) -> BinaryIO:
+        """Open the file for appending, which several processes may do: each line is one write."""
+        file = self._file()
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return file.open("ab")
+
     def add(self, shard: str, version: str, content_hash: str) -> None:
         """Record that this version of a shard was compared."""
         if self._remote:
-            with contextlib.suppress(OSError):
-                file = self._file()
-                file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                with file.open("ab") as f:  # a single append, because several processes may write
-                    f.write(self._line(shard, version, content_hash) + b"\n")
+            with contextlib.suppress(OSError), self._opened() as f:
+                f.write(self._line(shard, version, content_hash) + b"\n")
 
 
 def _first_key(block: bytes) -> str | None:

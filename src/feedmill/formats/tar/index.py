@@ -40,7 +40,7 @@ from feedmill.jobs.threads import ordered_map
 from feedmill.kernels.files.tar import COMPILED_FROM
 from feedmill.storage import Entry, LocalStore, Store
 from feedmill.storage.cache.files import file_cache
-from feedmill.storage.cache.settings import fitting_cache, using_cache
+from feedmill.storage.cache.settings import data_cache, fitting_cache, using_cache
 from feedmill.storage.folders import cache_folder
 
 logger = logging.getLogger("feedmill")
@@ -132,7 +132,16 @@ def indexed_shards(store: Store, entries: Sequence[Entry], *, workers: int | Non
         def scan(entry: Entry) -> Known:
             return _scanned(store, entry, compiled)
 
-        with using_cache(fitting_cache(sum(entry.size for entry in missing))):
+        size = sum(entry.size for entry in missing)
+        cache = fitting_cache(size)
+        if not store.is_local and data_cache().size and not cache.size:
+            logger.warning(
+                "%s: tars of %s bytes do not fit into the cache together: they are copied to be indexed, and fetched"
+                " again when their samples are read. Set a larger cache, or run 'feedmill prepare' once.",
+                store.url,
+                f"{size:,}",
+            )
+        with using_cache(cache):
             scans = ordered_map(scan, missing, workers=threads, in_flight=2 * threads)
             known.update(zip((entry.path for entry in missing), scans, strict=True))
         home.write(known)

@@ -7,6 +7,7 @@ does not fetch it again. Otherwise it is a copy that is deleted afterwards.
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import mmap
 import threading
@@ -46,6 +47,24 @@ def mapped(store: Store, path: str) -> Iterator[UInt8s]:
         yield found
 
 
+def read_cached(store: Store, path: str) -> bytes:
+    """Read a whole file; with a cache of remote data, once for all processes of this machine. Raises as `mapped`."""
+    with ExitStack() as stack:
+        found = None if store.is_local else _in_cache(store, path, stack)
+        return store.read(path) if found is None else found.tobytes()
+
+
+@functools.cache
+def _say_too_large(url: str, capacity: int) -> None:
+    """Log, once for each folder, that its files are not read through the cache."""
+    logger.warning(
+        "%s: some files are larger than an eighth of the cache (%s bytes): they are copied to be indexed, and fetched"
+        " again when their samples are read. Set a larger cache.",
+        url,
+        f"{capacity:,}",
+    )
+
+
 def _in_cache(store: Store, path: str, stack: ExitStack) -> UInt8s | None:
     """Return the bytes of a remote file, pinned in the page cache; None without a cache, or if it cannot take them."""
     from feedmill.storage.fetching.ranges import TARGET
@@ -57,7 +76,10 @@ def _in_cache(store: Store, path: str, stack: ExitStack) -> UInt8s | None:
         return None
     try:
         (pages,) = paging.open(store, [store.key(path)])
-        if pages is None or not 0 < pages.size <= paging.cache.capacity() // _SHARE:
+        if pages is None or not pages.size:
+            return None
+        if pages.size > paging.cache.capacity() // _SHARE:
+            _say_too_large(store.url, paging.cache.size)
             return None
         stack.enter_context(pages.pinned(np.asarray([0]), np.asarray([pages.size])))
         with closing(ReadAhead(2 * _AT_ONCE, paging)) as reader:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import CancelledError
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, NamedTuple
@@ -17,8 +17,8 @@ from feedmill.storage.remote.files import entry_of
 if TYPE_CHECKING:
     from feedmill.storage.remote.object_store import RemoteStore
 
-_SMALL = 256 << 10
-"""Bytes of an object that are preloaded; of larger objects, the beginning."""
+SMALL, HEAD = 256 << 10, 64
+"""Bytes of an object that are preloaded: of a small one, of which larger ones have the beginning; and of a head."""
 
 
 class SmallObject(NamedTuple):
@@ -26,7 +26,7 @@ class SmallObject(NamedTuple):
 
     Attributes:
         entry: its entry; None if there is no such object.
-        data: its first bytes, at most `_SMALL`.
+        data: its first bytes, at most as many as were asked for.
     """
 
     entry: Entry | None
@@ -38,15 +38,19 @@ class SmallObject(NamedTuple):
         return self.entry is not None and len(self.data) == self.entry.size
 
 
-def preload(store: RemoteStore, keys: list[str]) -> dict[str, SmallObject]:
+def preload(store: RemoteStore, sizes: Mapping[str, int]) -> dict[str, SmallObject]:
     """Return objects by key, with one request for each, all at once. Objects whose request failed are omitted.
 
     In a block of `preloaded_once`, objects that were preloaded in it are not requested again.
+
+    Args:
+        sizes: number of bytes to request of each object, by key.
     """
     stores = _kept.get()
     kept: dict[str, SmallObject] = {} if stores is None else stores.setdefault(store.url, {})
-    objects = {key: kept[key] for key in keys if key in kept}
-    for key, future in [(key, fetcher().run(0, _read, store, key)) for key in dict.fromkeys(keys) if key not in kept]:
+    objects = {key: kept[key] for key in sizes if key in kept}
+    missing = [(key, size) for key, size in sizes.items() if key not in kept]
+    for key, future in [(key, fetcher().run(0, _read, store, key, size)) for key, size in missing]:
         try:
             objects[key] = future.result()
         except (Exception, CancelledError) as error:  # a later read requests it again and raises the error
@@ -69,8 +73,8 @@ def preloaded_once() -> Iterator[None]:
         _kept.reset(token)
 
 
-def _read(store: RemoteStore, key: str) -> SmallObject:
+def _read(store: RemoteStore, key: str, size: int) -> SmallObject:
     import obstore
 
-    answer = obstore.get(store.reader, key, options={"range": (0, _SMALL)})
+    answer = obstore.get(store.reader, key, options={"range": (0, size)})
     return SmallObject(entry_of(key, answer.meta), answer.bytes().to_bytes())

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from feedmill.errors import FeedmillError, NotFound, StorageError
 from feedmill.storage.base import Entry
 from feedmill.storage.fetching.fetch import WHOLE, fetcher, waiting
-from feedmill.storage.fetching.preload import SmallObject, preload
+from feedmill.storage.fetching.preload import HEAD, SMALL, SmallObject, preload
 from feedmill.storage.remote.errors import Reaction, is_beyond_end, reaction_to, status_of, translate
 from feedmill.storage.remote.files import RemoteFiles, entry_of
 from feedmill.storage.remote.forking import guard_against_fork
@@ -172,10 +172,14 @@ class RemoteStore(RemoteFiles):
                 obstore.get(self.client, key, options={"range": (0, 1)})
             raise
 
-    def preload(self, paths: Sequence[str]) -> None:
-        keys = [key for path in paths if (key := self.key(path)) not in self._preloaded]
+    def preload(self, paths: Sequence[str], heads: Sequence[str] = ()) -> None:
         guard_against_fork(self.url)
-        self._preloaded = {**self._preloaded, **preload(self, keys)} if paths else {}
+        if not paths and not heads:
+            self._preloaded = {}
+            return
+        sizes = {self.key(path): SMALL for path in paths} | {self.key(path): HEAD for path in heads}
+        missing = {key: size for key, size in sizes.items() if key not in self._preloaded}
+        self._preloaded = {**self._preloaded, **preload(self, missing)}
 
     def _list_entries(self, keys: Sequence[str]) -> None:
         """Read the entries of objects in one folder from listings, while each page has more than a few of them."""
