@@ -34,10 +34,11 @@ sys.path[:0] = sys.argv[1:2]
 import feedmill as fm
 from tests.loading.test_faults_large import run
 from feedmill.formats.energon.prepared import open_prepared
+from feedmill.formats.tar import guard
 from feedmill.planning.plan import Plan
 from feedmill.storage.cache import settings as datacache
 from feedmill.storage.remote.object_store import RemoteStore
-datacache._MIN_SIZE = 0
+datacache._MIN_SIZE, guard._PATIENCE = 0, 100.0
 store = RemoteStore("s3://bkt/data", endpoint=sys.argv[2], region="us-east-1", skip_signature=True)
 plan = Plan.over(open_prepared(store, "train"), epochs=1, seed=3)
 def peak():  # not ru_maxrss, which a child has from its parent
@@ -109,6 +110,9 @@ def fetched_once(server: RangeServer) -> int:
     asked = [(key, *span) for key, span in zip(server.keys, server.asked, strict=True)]
     wanted = data_requests(server)
     rows = sorted((key, begin, end) for key, begin, end in asked if key.endswith(".tar") and (begin, end) in wanted)
+    compared = [row for row in rows if row[2] - row[1] == 32 << 10]
+    assert len(set(compared)) == len(compared)
+    assert sum(key.endswith(".offsets") and end - begin > 64 for key, begin, end in asked) <= 1
     rows = [row for row in rows if row[2] - row[1] != 32 << 10]
     for (key, _, end), (other, begin, _) in pairwise(rows):
         assert key != other or end <= begin, (key, begin, end)
