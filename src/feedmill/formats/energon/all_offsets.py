@@ -77,7 +77,7 @@ class AllOffsets:
     def __init__(self, store: Store, counts: Int64s, uuid: str) -> None:
         self._store, self._counts, self._uuid = store, counts, uuid
         self._ends = np.cumsum(counts + 1)
-        self._cache = data_cache()  # that of the recipe: the file may be read later
+        self._cache = None if store.is_local else data_cache()  # that of the recipe: the file may be read later
         self._lock = threading.Lock()
         self._usable: bool | None = None
         self._all: Int64s | None = None
