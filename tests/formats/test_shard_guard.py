@@ -185,25 +185,38 @@ def test_the_record_of_comparisons_is_read_once_as_it_grows(
     monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path / "cache"))
     store = open_store(f"{s3_bucket}/d")
     one, other = _Seen(store), _Seen(store)
+
+    def knows(shard: str) -> bool:
+        other.look()
+        return other.has(shard, "v", "h")
+
+    def add(*shards: str) -> None:
+        for shard in shards:
+            one.add(shard, "v", "h")
+        one.flush()
+
     for number in range(50):  # of 10^4 shards, each was compared after reading the lines of all before it
-        assert not other.has(f"{number}.tar", "v", "h")
-        one.add(f"{number}.tar", "v", "h")
+        assert not knows(f"{number}.tar")
+        add(f"{number}.tar")
         before = other._read
-        assert other.has(f"{number}.tar", "v", "h") and other._read - before == 33
+        assert knows(f"{number}.tar") and other._read - before == 33
     (file,) = (tmp_path / "cache/shards").iterdir()
     line = one._line("x.tar", "v", "h")
     with file.open("ab") as f:
         f.write(line[:10])  # another process is in the middle of writing
-    assert not other.has("x.tar", "v", "h")
+    assert not knows("x.tar")
     with file.open("ab") as f:
         f.write(line[10:] + b"\n")
-    assert other.has("x.tar", "v", "h")
+    assert knows("x.tar")
     file.unlink()  # evicted
-    assert other.has("0.tar", "v", "h") and not other.has("y.tar", "v", "h")
-    one.add("y.tar", "v", "h")
-    assert other.has("y.tar", "v", "h")
+    assert knows("0.tar") and not knows("y.tar")
+    add("y.tar")
+    assert knows("y.tar")
+    before = file.stat().st_size
+    add("1.txt", "2.txt")  # one write
+    assert file.stat().st_size == before + 66 and knows("1.txt") and knows("2.txt")
     file.chmod(0o000)
-    assert not other.has("z.tar", "v", "h")
+    assert not knows("z.tar")
 
 
 def test_one_process_compares_a_shard_while_others_wait(
@@ -227,6 +240,7 @@ def test_one_process_compares_a_shard_while_others_wait(
         thread.join(0.2)
         assert not seen and not found
         one.add(*shard)
+        one.flush()
     thread.join(30)
     assert found == [True]
     monkeypatch.setattr("feedmill.formats.tar.guard._PATIENCE", 0.05)

@@ -22,6 +22,7 @@ from feedmill.loading.ahead import Walk
 from feedmill.planning.nodes import Leaf, Repeat
 from feedmill.planning.nodes.shuffle import BlockShuffle
 from feedmill.planning.plan import Plan
+from feedmill.storage.fetching.read_ahead import ReadAhead
 from feedmill.storage.local import LocalStore
 from feedmill.storage.remote.object_store import RemoteStore
 
@@ -231,6 +232,20 @@ def test_the_first_batch_shares_the_requests_of_its_window_which_are_sent_at_onc
     server.keys.clear()
     next(iter(fm.Loader(plan, 16)))
     assert server.peak > 1 and len(data_requests(server)) < 16  # one for each shard
+
+
+@pytest.mark.parametrize("size", [600, 40_000], ids=["shared", "alone"])
+def test_code_is_loaded_when_the_first_requests_were_sent(size, tmp_path, monkeypatch):
+    made, done = shards(tmp_path / "data", [40, 40], size), list[str]()
+    want = ReadAhead.want
+    monkeypatch.setattr(ReadAhead, "want", lambda *args: (want(*args), done.append("requests"))[0])
+    monkeypatch.setattr("feedmill.loading.ahead._warm", lambda _: done.append("code"))
+    with range_server() as running:
+        for path in made.rglob("*"):
+            if path.is_file():
+                running.objects[f"data/{path.relative_to(made)}"] = path.read_bytes()
+        assert len(list(fm.Loader(remote(running), 16))) == 5
+    assert done[0] == "requests" and done.count("code") == 1
 
 
 @pytest.mark.parametrize("shuffle", ["block", "global"])

@@ -145,15 +145,19 @@ class Walk(Iterator[Step]):
         if first is None:
             return
         shared = rest is not None and not self._reader.cached and self._is_small(first, rest)
-        if not shared:
-            self._request(first, None)
-        fetcher().run(0, _load_ahead, self._plan)
-        if rest is None:
-            return
-        if shared:
+        if shared and rest is not None:
             self._request(_Window(first.first, [*first.steps, *rest.steps], list(_together(first, rest))), None, first)
-        else:
+            return
+        self._request(first, None)
+        self._load_meanwhile()
+        if rest is not None:
             self._request(rest, None)
+
+    def _load_meanwhile(self) -> None:
+        """Load code and indices that the first batches need, while their bytes arrive. It takes long, and earlier it
+        would take the interpreter from the thread that requests them."""
+        fetcher().run(0, _warm, self._plan)
+        fetcher().run(0, _load_ahead, self._plan)
 
     def _is_small(self, first: _Window, rest: _Window) -> bool:
         """Return whether a first batch of small samples and the rest of its window are requested together."""
@@ -244,6 +248,7 @@ class Walk(Iterator[Step]):
                     if awaited is None and each.check is not None:
                         fetcher().run(0, each.check, sorted(set(ranges[0][need[rows] <= last].tolist())))
                 if awaited is not None:
+                    self._load_meanwhile()
                     began = time.perf_counter()
                     for each, _, _ in awaited.extents:
                         store = cast(RangeStore, each.store)
@@ -374,7 +379,6 @@ def walk(steps: Iterator[Step], plan: Any, world_size: int, *, processes: bool =
     if paging is not None:
         budget = max(budget, min(paging.cache.size // 4, _MOST_ON_DISK))
     positions = window_of(plan) * world_size
-    fetcher().run(0, _warm, plan)  # runs during the first requests
     return Walk(steps, plan, positions, ReadAhead(budget, paging, memory, most))
 
 

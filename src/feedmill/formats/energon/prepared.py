@@ -16,6 +16,7 @@ reads only the two small text files; an offset file is mapped when its shard is 
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 import threading
 from collections import Counter
@@ -44,7 +45,7 @@ from feedmill.formats.tar.tables import ShardTable, first_places
 from feedmill.jobs.threads import ordered_map
 from feedmill.storage import Store
 from feedmill.storage.cache.copies import cached_copy, held_copy
-from feedmill.storage.fetching.fetch import ending
+from feedmill.storage.fetching.fetch import ending, fetcher
 
 INFO, INFO_YAML = f"{META}/.info.json", f"{META}/.info.yaml"
 MAX_MAPPED = 16_384
@@ -181,12 +182,15 @@ class PreparedShards(ShardTable):
                 self.offsets(shard)
             else:
                 others.append(shard)
+        if len(others) < len(shards):
+            with contextlib.suppress(RuntimeError):  # the interpreter exits
+                fetcher().run(0, self._guard.keep)  # a batch may be waiting for this
         return others
 
     def check_ahead(self, shards: Sequence[int]) -> None:
         missing = [shard for shard in shards if shard not in self._compared]
         self._guard.gather([self.shards[shard] for shard in missing], _LONG_WAIT)
-        for shard in missing:
+        for shard in self._compare_gathered(missing):
             if ending():
                 return
             self.offsets(shard)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -70,6 +71,8 @@ class ShardGuard:
             else:
                 number, data = block
                 self._fetched[shard] = at[number], blocks[8 * number : 8 * number + 8], block_hash(data)
+        if self._fetched:
+            self._seen.look()
         if len(others) > 1:
             self.store.entries(others)
 
@@ -77,8 +80,15 @@ class ShardGuard:
         """Return whether `gather` found a block of a shard."""
         return shard in self._fetched
 
+    def keep(self) -> None:
+        """Let other processes know which shards were compared by blocks that `gather` found."""
+        self._seen.flush()
+
     def knows(self, shard: str) -> bool:
-        """Return whether the record identifies the shard. Raises `DataError` if the shard changed."""
+        """Return whether the record identifies the shard. Raises `DataError` if the shard changed.
+
+        `keep` must be called after a shard for which `has_block` holds.
+        """
         record = self.records.get(shard)
         if record is None:
             return False
@@ -91,9 +101,11 @@ class ShardGuard:
         expected, read = (record.middle, middle_hash) if one_block else (record.word, content_hash)
         if expected is None:
             return False
+        block = self._fetched.pop(shard, None) if one_block else None
+        if block is None:
+            self._seen.look()
         if self._seen.has(shard, entry.version, expected):
             return True
-        block = self._fetched.pop(shard, None) if one_block else None
         if block is not None:
             at, known, now = block
             if now != known:
@@ -107,6 +119,7 @@ class ShardGuard:
             if found != expected:
                 raise self._another(shard, f"expected content of hash {expected[:8]}, found {found[:8]}")
             self._seen.add(shard, entry.version, expected)
+            self._seen.flush()
         return True
 
     def compare_keys(self, shard: str, offsets: Int64s, has_key: Callable[[str, int], bool]) -> None:
@@ -149,6 +162,8 @@ class _Seen:
         self._url = store.url
         self._known: set[bytes] = set()
         self._read = 0  # bytes of the file: this process and others append to it
+        self._new: list[bytes] = []  # lines that are not in the file yet
+        self._lock = threading.Lock()
 
     def _line(self, shard: str, version: str, content_hash: str) -> bytes:
         name = f"{shard}\0{version}\0{content_hash}".encode("utf-8", "surrogateescape")
@@ -159,17 +174,16 @@ class _Seen:
         return cache_folder() / "shards" / str(name)
 
     def has(self, shard: str, version: str, content_hash: str) -> bool:
-        """Return whether this version of a shard was compared."""
-        if not self._remote:
-            return False
-        line = self._line(shard, version, content_hash)
-        if line not in self._known:
-            with contextlib.suppress(OSError):
+        """Return whether this version of a shard was compared, as far as is known since the last `look`."""
+        return self._remote and self._line(shard, version, content_hash) in self._known
+
+    def look(self) -> None:
+        """Read the lines that were appended since the last call; all of them if the file was evicted meanwhile."""
+        if self._remote:
+            with contextlib.suppress(OSError), self._lock:
                 self._read_new()
-        return line in self._known
 
     def _read_new(self) -> None:
-        """Read the lines that were appended since the last call; all of them if the file was evicted meanwhile."""
         with self._file().open("rb") as f:
             size = os.fstat(f.fileno()).st_size
             if not self._read:
@@ -193,6 +207,7 @@ class _Seen:
                 byte = int(self._line(shard, version, content_hash)[:8], 16)
                 with contextlib.suppress(OSError):
                     stack.enter_context(turn(stack.enter_context(self._opened()).fileno(), byte, _PATIENCE))
+            self.look()
             yield self.has(shard, version, content_hash)
 
     def _opened(self) -> BinaryIO:
@@ -202,10 +217,20 @@ class _Seen:
         return file.open("ab")
 
     def add(self, shard: str, version: str, content_hash: str) -> None:
-        """Record that this version of a shard was compared."""
+        """Record that this version of a shard was compared; other processes see it after `flush`."""
         if self._remote:
+            line = self._line(shard, version, content_hash)
+            with self._lock:
+                self._known.add(line)
+                self._new.append(line + b"\n")
+
+    def flush(self) -> None:
+        """Write what was recorded, all of it at once: each system call may wait for other threads' interpreter."""
+        with self._lock:
+            lines, self._new = self._new, []
+        if lines:
             with contextlib.suppress(OSError), self._opened() as f:
-                f.write(self._line(shard, version, content_hash) + b"\n")
+                f.write(b"".join(lines))
 
 
 def _first_key(block: bytes) -> str | None:
