@@ -50,7 +50,7 @@ def mapped(store: Store, path: str) -> Iterator[UInt8s]:
 def read_cached(store: Store, path: str) -> bytes:
     """Read a whole file; with a cache of remote data, once for all processes of this machine. Raises as `mapped`."""
     with ExitStack() as stack:
-        found = None if store.is_local else _in_cache(store, path, stack)
+        found = None if store.is_local else _in_cache(store, path, stack, copied=False)
         return store.read(path) if found is None else found.tobytes()
 
 
@@ -65,8 +65,12 @@ def _say_too_large(url: str, capacity: int) -> None:
     )
 
 
-def _in_cache(store: Store, path: str, stack: ExitStack) -> UInt8s | None:
-    """Return the bytes of a remote file, pinned in the page cache; None without a cache, or if it cannot take them."""
+def _in_cache(store: Store, path: str, stack: ExitStack, *, copied: bool = True) -> UInt8s | None:
+    """Return the bytes of a remote file, pinned in the page cache; None without a cache, or if it cannot take them.
+
+    Args:
+        copied: whether the caller copies a file that the cache cannot take, which is logged if it is too large.
+    """
     from feedmill.storage.fetching.ranges import TARGET
     from feedmill.storage.fetching.read_ahead import ReadAhead
     from feedmill.storage.remote.range_store import RangeStore
@@ -79,7 +83,8 @@ def _in_cache(store: Store, path: str, stack: ExitStack) -> UInt8s | None:
         if pages is None or not pages.size:
             return None
         if pages.size > paging.cache.capacity() // _SHARE:
-            _say_too_large(store.url, paging.cache.size)
+            if copied:
+                _say_too_large(store.url, paging.cache.size)
             return None
         stack.enter_context(pages.pinned(np.asarray([0]), np.asarray([pages.size])))
         with closing(ReadAhead(2 * _AT_ONCE, paging)) as reader:
