@@ -41,6 +41,7 @@ def recipe(tmp_path, monkeypatch):
             files.close()
 
 
+OFFSETS = "data/.nv-meta/feedmill.offsets"
 INDICES = ["data/.nv-meta/feedmill.members", "data/.nv-meta/index.sqlite"]
 
 
@@ -54,7 +55,7 @@ def test_a_warmed_cache_serves_a_run_without_requests_for_data(recipe, monkeypat
     path, server = recipe
     report = json.loads(run("warm", path, "--size", "1GB", "--json"))
     sizes = {key: len(data) for key, data in server.objects.items() if key.endswith(".tar")}
-    sizes |= {key: len(server.objects[key]) for key in INDICES}
+    sizes |= {key: len(server.objects[key]) for key in [*INDICES, OFFSETS]}
     assert report["fetched"] == sum(sizes.values())
     found = {one["url"]: one["size"] for one in report["objects"] if one["kind"] != "derived"}
     assert found == {f"s3://bkt/{key}": n for key, n in sizes.items()}
@@ -65,6 +66,7 @@ def test_a_warmed_cache_serves_a_run_without_requests_for_data(recipe, monkeypat
     assert sum(map(len, content(fm.Loader(fm.Recipe.load(path).plan(), 32)))) == 700
     assert not data_requests(server)
     assert fm.open("s3://bkt/data").find("000301") == 301 and not set(INDICES) & set(server.keys)
+    assert {end - begin for key, (begin, end) in zip(server.keys, server.asked, strict=True) if key == OFFSETS} == {64}
     again = fm.cache("warm", [path], size="1GB")
     assert again.fetched == 0 and again.present == report["present"]
 
@@ -77,7 +79,8 @@ def test_listing_and_clearing_by_the_beginning_of_urls(recipe):
     assert [one["url"] for one in listed["objects"]] == ["s3://bkt/data/shard_1.tar"]
     cleared = json.loads(run("clear", "s3://bkt/data/shard_1", "--json"))
     assert cleared["freed"] == listed["present"] and cleared["objects"] == []
-    assert [one.url for one in fm.cache("list").of_kind("data")] == ["s3://bkt/data/shard_0.tar"]
+    left = [one.url for one in fm.cache("list").of_kind("data")]
+    assert left == [f"s3://bkt/{OFFSETS}", "s3://bkt/data/shard_0.tar"]
     assert [one.url.removeprefix("s3://bkt/") for one in fm.cache("list").of_kind("index")] == INDICES
     index = fm.cache("list", ["s3://bkt/data/.nv-meta/index"])
     assert index.present > 0 and fm.cache("clear", ["s3://bkt/data/.nv-meta/index"]).freed == index.present

@@ -26,7 +26,7 @@ from feedmill.storage.cache.files import SIZE, FileCache, file_cache
 from feedmill.storage.cache.items import Cached
 from feedmill.storage.cache.paged import Paging
 from feedmill.storage.cache.pages import PageCache
-from feedmill.storage.cache.settings import DataCache
+from feedmill.storage.cache.settings import DataCache, using_cache
 from feedmill.storage.fetching.read_ahead import BUDGET, ReadAhead
 from feedmill.storage.folders import cache_folder
 from feedmill.storage.os_errors import storage_error
@@ -166,7 +166,8 @@ def _warm(
             raise ConfigError(
                 "the plan has no remote data", file=path, kind="not-remote", fix="Local data needs no cache."
             )
-        report.fetched += _copy_indices(plan)
+        with using_cache(settings):
+            report.fetched += _copy_indices(plan, paging.cache)
         count = plan.length if samples is None else samples if plan.length is None else min(samples, plan.length)
         if count is None:
             raise ConfigError(
@@ -181,14 +182,16 @@ def _warm(
     return report
 
 
-def _copy_indices(plan: Plan) -> int:
+def _copy_indices(plan: Plan, pages: PageCache) -> int:
     """Copy the indices of a plan's remote sources to this machine, and return the number of bytes fetched."""
     cache = file_cache(cache_folder())
     before = {(item.url, item.version) for item in cache.list()}
+    there = sum(item.present for item in pages.list())
     for source in plan.sources:
         source.copy_indices()
     new = [item for item in cache.list() if (item.url, item.version) not in before]
-    return sum(item.present for item in new if item.kind != "derived")
+    paged = sum(item.present for item in pages.list()) - there
+    return max(0, paged) + sum(item.present for item in new if item.kind != "derived")
 
 
 def _fill(plan: Plan, count: int, paging: Paging, report: CacheReport, progress: bool) -> None:

@@ -11,6 +11,7 @@ A file whose uuid is not that of the index belongs to another state of it, and i
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections.abc import Sequence
@@ -117,6 +118,12 @@ class AllOffsets:
         if whole:
             self._all = np.frombuffer(data, "<i8", offset=_HEADER)
         return True
+
+    def fetch(self) -> None:
+        """Fetch the file, if it exists, into the cache of remote data in use. Raises `StorageError`."""
+        if 8 * self._number <= _WHOLE:
+            with contextlib.suppress(NotFound):
+                read_cached(self._store, PATH)
 
     def get(self, shards: Sequence[int]) -> list[Int64s]:
         """Return the offsets of shards by their number in ``.info.json``: for each int64[n + 1].

@@ -293,6 +293,8 @@ class PreparedShards(ShardTable):
         for path in (INDEX, energon_members.PATH):
             if self.store.exists(path):
                 held_copy(self.store, path, kind="index").close()
+        if self._together is not None:
+            self._together.fetch()
         if not self.store.is_local and len(self.shards) <= _MOST_AHEAD:
             self.load(range(len(self.shards)))  # compares the shards with the index before hours of fetching
 
