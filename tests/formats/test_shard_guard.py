@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import shutil
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -217,41 +216,6 @@ def test_the_record_of_comparisons_is_read_once_as_it_grows(
     assert file.stat().st_size == before + 66 and knows("1.txt") and knows("2.txt")
     file.chmod(0o000)
     assert not knows("z.tar")
-
-
-def test_one_process_compares_a_shard_while_others_wait(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, s3_bucket: str
-) -> None:
-    monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path / "cache"))
-    store, shard, found = open_store(f"{s3_bucket}/d"), ("a.tar", "v", "h"), list[bool]()
-    one, other = _Seen(store), _Seen(store)
-
-    def compare() -> None:
-        with other.turn(*shard) as seen:
-            found.append(seen)
-
-    def started() -> threading.Thread:
-        thread = threading.Thread(target=compare)
-        thread.start()
-        return thread
-
-    with one.turn(*shard) as seen, other.turn("b.tar", "v", "h"):  # another shard is not waited for
-        thread = started()
-        thread.join(0.2)
-        assert not seen and not found
-        one.add(*shard)
-        one.flush()
-    thread.join(30)
-    assert found == [True]
-    monkeypatch.setattr("feedmill.formats.tar.guard._PATIENCE", 0.05)
-    shard = "c.tar", "v", "h"
-    with one.turn(*shard):  # for ever: its process is stopped
-        started().join(30)
-    assert found == [True, False]
-    shutil.rmtree(tmp_path / "cache")
-    (tmp_path / "cache").touch()  # no folder to lock a file in
-    with one.turn(*shard) as seen:
-        assert not seen
 
 
 def test_facts_of_many_shards_in_a_bucket_take_a_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

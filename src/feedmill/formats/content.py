@@ -73,10 +73,16 @@ def block_hash(block: bytes | memoryview) -> str:
 def middle_hash(store: Store, path: str, size: int) -> str:
     """Return the hash of the size of a file and of a block from its middle, which takes one request. Raises as
     `Store.read`."""
-    length = min(BLOCK, size)
+    begin, length = middle_place(size)
     found = xxhash.xxh3_128(size.to_bytes(8, "little"))
-    found.update(store.read_ranges(path, [(size - length) // 2], [length])[0])
+    found.update(store.read_ranges(path, [begin], [length])[0])
     return str(found.hexdigest())
+
+
+def middle_place(size: int) -> tuple[int, int]:
+    """Return the offset and the length of the block of `middle_hash`, in bytes."""
+    length = min(BLOCK, size)
+    return (size - length) // 2, length
 
 
 def content_of_files(store: Store, paths: Sequence[str]) -> str:

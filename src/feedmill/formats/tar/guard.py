@@ -12,27 +12,26 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
 import xxhash
 
 from feedmill.errors import DataError
-from feedmill.formats.content import block_hash, block_places, content_hash, middle_hash
+from feedmill.formats.content import block_hash, block_places, content_hash, middle_hash, middle_place
 from feedmill.formats.energon.sidecar import ShardRecord
 from feedmill.formats.offsets import Int64s
 from feedmill.kernels.files import tar
 from feedmill.storage import Store
-from feedmill.storage.cache.page_locks import turn
+from feedmill.storage.cache.mapped import through_cache
+from feedmill.storage.cache.settings import data_cache, using_cache
 from feedmill.storage.folders import cache_folder
 
 FIX = (
     "Restore the shard that was indexed; or, if you want to use this one, run 'feedmill prepare' again."
     " 'feedmill check' compares all shards."
 )
-_PATIENCE = 5.0  # seconds
-"""Time to wait for another process that compares the same shard."""
 _HEAD = 64 << 10
 """Number of bytes of a sample that are read to find its key."""
 
@@ -47,6 +46,7 @@ class ShardGuard:
     def __init__(self, store: Store, records: Mapping[str, ShardRecord]) -> None:
         self.store, self.records = store, records
         self._seen = _Seen(store)
+        self._cache = None if store.is_local else data_cache()  # that of the recipe: shards are compared later
         self._fetched: dict[str, tuple[int, str, str]] = {}  # offset of a block, its hash in the record, and now
 
     def gather(self, shards: Sequence[str], seconds: float) -> None:
@@ -112,14 +112,13 @@ class ShardGuard:
                 raise self._another(shard, f"expected content of hash {known} at byte {at:,}, found {now}")
             self._seen.add(shard, entry.version, expected)
             return True
-        with self._seen.turn(shard, entry.version, expected) as seen:
-            if seen:
-                return True
+        begin, length = middle_place(entry.size)
+        with using_cache(self._cache), through_cache(self.store, shard, begin, begin + length):
             found = read(self.store, shard, entry.size)
-            if found != expected:
-                raise self._another(shard, f"expected content of hash {expected[:8]}, found {found[:8]}")
-            self._seen.add(shard, entry.version, expected)
-            self._seen.flush()
+        if found != expected:
+            raise self._another(shard, f"expected content of hash {expected[:8]}, found {found[:8]}")
+        self._seen.add(shard, entry.version, expected)
+        self._seen.flush()
         return True
 
     def compare_keys(self, shard: str, offsets: Int64s, has_key: Callable[[str, int], bool]) -> None:
@@ -195,20 +194,6 @@ class _Seen:
         whole = lines.rfind(b"\n") + 1
         self._known.update(lines[:whole].split(b"\n"))
         self._read += whole
-
-    @contextlib.contextmanager
-    def turn(self, shard: str, version: str, content_hash: str) -> Iterator[bool]:
-        """Let one process of this machine compare a version of a shard, for a time that a request may take.
-
-        Yields whether another one has compared it meanwhile. Where files cannot be locked, all processes compare it.
-        """
-        with contextlib.ExitStack() as stack:
-            if self._remote:
-                byte = int(self._line(shard, version, content_hash)[:8], 16)
-                with contextlib.suppress(OSError):
-                    stack.enter_context(turn(stack.enter_context(self._opened()).fileno(), byte, _PATIENCE))
-            self.look()
-            yield self.has(shard, version, content_hash)
 
     def _opened(self) -> BinaryIO:
         """Open the file for appending, which several processes may do: each line is one write."""

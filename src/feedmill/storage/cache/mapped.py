@@ -54,6 +54,30 @@ def read_cached(store: Store, path: str) -> bytes:
         return store.read(path) if found is None else found.tobytes()
 
 
+@contextlib.contextmanager
+def through_cache(store: Store, path: str, begin: int, end: int) -> Iterator[None]:
+    """In a block, read a range of a remote file from the cache of remote data, if there is one.
+
+    Its pages are fetched into the cache for that, so that they are not fetched again. It raises nothing of its own.
+    """
+    from feedmill.storage.cache.paged import Paging
+    from feedmill.storage.fetching.read_ahead import ReadAhead
+    from feedmill.storage.remote.range_store import RangeStore
+
+    paging = data_cache().paging() if isinstance(store, RangeStore) else None
+    if paging is None or not isinstance(store, RangeStore):
+        yield
+        return
+    with closing(ReadAhead(_AT_ONCE, Paging(paging.cache, "block"))) as reader:
+        try:
+            begins, ends = np.asarray([begin], np.int64), np.asarray([end], np.int64)
+            none = np.zeros(1, np.int64)
+            reader.want(store, [path], none, begins, ends, none, threading.Event())
+        except (FeedmillError, OSError) as error:  # the read raises what concerns the file
+            logger.debug("%s is not read through the cache: %s", path, error)
+        yield
+
+
 @functools.cache
 def _say_too_large(url: str, capacity: int) -> None:
     """Log, once for each folder, that its files are not read through the cache."""

@@ -16,7 +16,6 @@ import functools
 import os
 import struct
 import threading
-import time
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Self
@@ -26,8 +25,6 @@ Range = tuple[int, int]
 _FLOCK = struct.Struct("@hhqqi0q")
 _BUSY = (errno.EAGAIN, errno.EACCES)
 _KEEP_SIZE_AND_PUNCH = 0x01 | 0x02
-_LOOK = 0.002
-"""Seconds between two looks at a lock that another process has."""
 _held: weakref.WeakSet[RangeLock] = weakref.WeakSet()
 
 
@@ -201,20 +198,6 @@ def locked(fd: int, begin: int, length: int = 1) -> Iterator[None]:
     """Hold an exclusive lock on a range in a block; wait for it if needed."""
     with RangeLock(fd) as lock:
         lock.take(fcntl.F_WRLCK, begin, length, wait=True)
-        yield
-
-
-@contextlib.contextmanager
-def turn(fd: int, byte: int, seconds: float) -> Iterator[None]:
-    """Hold an exclusive lock on one byte in a block, if it is free within `seconds`: its holder may be stopped.
-
-    Raises:
-        OSError: the file system has no such locks.
-    """
-    until = time.monotonic() + seconds
-    with RangeLock(fd) as lock:
-        while not lock.take(fcntl.F_WRLCK, byte, 1) and time.monotonic() < until:
-            time.sleep(_LOOK)
         yield
 
 
