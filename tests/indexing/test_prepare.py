@@ -88,17 +88,17 @@ def test_excluded_samples_survive_preparing_again(tmp_path: Path) -> None:
 
 
 KILLED = """
-import sys, time
+import os, signal, sys, threading, time
 from feedmill.indexing import scanning
 from feedmill.indexing.prepare import prepare
 original = scanning.mapped
 def slow(store, path, **options):
-    time.sleep(0.03)
+    time.sleep(float(sys.argv[3]))
     return original(store, path, **options)
 scanning.mapped = slow
-print("ready", flush=True)
+threading.Timer(float(sys.argv[2]), os.kill, [os.getpid(), signal.SIGKILL]).start()  # no other process has to wake up
 prepare(sys.argv[1], split_ratio="1,0,0", workers=2, progress=False)
-print("done", flush=True)
+os._exit(0)
 """
 
 
@@ -113,17 +113,14 @@ def test_killed_at_any_moment_the_old_index_stays_and_the_next_run_finishes(
     make_shards(root, [5] * 30)
     moments = random.Random(5)
     killed = 0
-    for _ in range(8):
-        child = subprocess.Popen([sys.executable, "-c", KILLED, str(root)], stdout=subprocess.PIPE, text=True)
-        assert child.stdout is not None
-        child.stdout.readline()
-        time.sleep(moments.uniform(0, 0.25))
-        child.send_signal(signal.SIGKILL)
-        killed += child.wait() == -signal.SIGKILL
+    for attempt in range(8):
+        shard = 0.2 if attempt < 4 else 0.02  # the first ones cannot get through, the last ones are killed near the end
+        arguments = [str(root), str(moments.uniform(0, 0.25)), str(shard)]
+        killed += subprocess.run([sys.executable, "-c", KILLED, *arguments], check=False).returncode == -signal.SIGKILL
         if prepared_before:
             now = keys(root)
             assert now in (old, [f"s{n:05d}" for n in range(150)])
-    assert killed >= 2
+    assert killed >= 4
     report = prepare(str(root), split_ratio="1,0,0", progress=False)
     assert report.samples == 150
     assert keys(root) == [f"s{n:05d}" for n in range(150)]
