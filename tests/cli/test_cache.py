@@ -106,7 +106,7 @@ def test_only_the_first_samples_are_fetched(recipe):
     assert 0 < part.fetched < part.fetched + whole.fetched == data
 
 
-def test_what_cannot_be_warmed_is_an_error(recipe, tmp_path, monkeypatch):
+def test_what_cannot_be_warmed_is_an_error(recipe, tmp_path, monkeypatch, caplog):
     path, server = recipe
     assert "--size" in run("warm", path, ok=False)
     assert "No such" in run("warm", tmp_path / "none.yaml", "--size", "1GB", ok=False).replace("no such", "No such")
@@ -118,7 +118,9 @@ def test_what_cannot_be_warmed_is_an_error(recipe, tmp_path, monkeypatch):
     (tmp_path / "endless.yaml").write_text("source: s3://bkt/data\nseed: 3\n")
     assert "--samples" in run("warm", tmp_path / "endless.yaml", "--size", "1GB", ok=False)
     monkeypatch.setattr(datacache, "_MIN_SIZE", 1)
+    assert "take about" not in caplog.text
     assert "larger than the cache" in " ".join(run("warm", path, "--size", "500KB", ok=False).split())
+    assert "700 samples take about 1.69 MB, and the cache holds" in caplog.text  # before anything is fetched
     plan = fm.Recipe.load(path).plan()
     del server.objects["data/shard_1.tar"]
     with pytest.raises(fm.FeedmillError, match="shard_1"):

@@ -5,6 +5,7 @@ Fill the cache before a run so that the run does not wait for the network; clear
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -21,7 +22,8 @@ from feedmill.jobs.reports import VerbReport
 from feedmill.planning.overview import bound_plan
 from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.recipe import Recipe
-from feedmill.planning.remote_reads import window_of
+from feedmill.planning.remote_reads import remote_reads, window_of
+from feedmill.samples.text import human_size
 from feedmill.storage.cache.files import SIZE, FileCache, file_cache
 from feedmill.storage.cache.items import Cached
 from feedmill.storage.cache.paged import Paging
@@ -31,6 +33,8 @@ from feedmill.storage.fetching.read_ahead import BUDGET, ReadAhead
 from feedmill.storage.folders import cache_folder
 from feedmill.storage.os_errors import storage_error
 from feedmill.storage.remote.range_store import RangeStore
+
+logger = logging.getLogger("feedmill")
 
 ACTIONS = ("list", "warm", "clear")
 _LARGE = 1 << 60
@@ -196,6 +200,7 @@ def _copy_indices(plan: Plan, pages: PageCache) -> int:
 
 def _fill(plan: Plan, count: int, paging: Paging, report: CacheReport, progress: bool) -> None:
     """Fetch the bytes of the first samples of a plan into the cache."""
+    _warn_of_size(plan, count, paging)
     reader, starving = ReadAhead(BUDGET, paging), threading.Event()
     has_ranges, window = False, window_of(plan)
     with closing(reader), Progress("fetching", count, "samples", enabled=progress) as bar:
@@ -219,6 +224,20 @@ def _fill(plan: Plan, count: int, paging: Paging, report: CacheReport, progress:
             fix="Start the run: files of these formats are copied when they are opened.",
         )
     report.fetched += paging.fetched
+
+
+def _warn_of_size(plan: Plan, count: int, paging: Paging) -> None:
+    """Log that the cache is too small for samples, by an estimate, before hours are spent on filling it."""
+    once = min(count, sum(map(len, plan.sources)))  # later epochs need the same bytes again
+    reads, room = remote_reads(plan, once), paging.cache.capacity()
+    if reads is not None and reads["bytes"] > room:
+        logger.warning(
+            "%s samples take about %s, and the cache holds %s: fetching ends with an error once it is full. Give a"
+            " larger --size, or fewer --samples.",
+            f"{once:,}",
+            human_size(reads["bytes"]),
+            human_size(room),
+        )
 
 
 def _full(paging: Paging, samples: int, count: int) -> ConfigError:
