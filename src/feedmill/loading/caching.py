@@ -22,7 +22,7 @@ from feedmill.jobs.reports import VerbReport
 from feedmill.planning.overview import bound_plan
 from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.recipe import Recipe
-from feedmill.planning.remote_reads import remote_reads, window_of
+from feedmill.planning.remote_reads import window_of
 from feedmill.samples.text import human_size
 from feedmill.storage.cache.files import SIZE, FileCache, file_cache
 from feedmill.storage.cache.items import Cached
@@ -106,8 +106,8 @@ def cache(
         The objects that are now in the cache.
 
     Raises:
-        ConfigError: an unknown action, no recipe to fetch, no size, a plan without remote data or without an end, or
-            data that is larger than the cache.
+        ConfigError: an unknown action, no recipe or no samples to fetch, no size, a plan without remote data or without
+            an end, or data that is larger than the cache.
         FeedmillError: as `Recipe.load` and `Recipe.plan` do.
         StorageError: a request failed.
     """
@@ -180,6 +180,8 @@ def _warm(
                 kind="endless",
                 fix="Give --samples N.",
             )
+        if count < 1:
+            raise ConfigError(f"samples={samples} fetches nothing", kind="bad-cache", fix="Give at least 1.")
         _fill(plan, count, paging, report, progress)
         report.dir = str(settings.dir)
         report.objects = sorted([*file_cache(cache_folder()).list(), *paging.cache.list()])
@@ -227,15 +229,21 @@ def _fill(plan: Plan, count: int, paging: Paging, report: CacheReport, progress:
 
 
 def _warn_of_size(plan: Plan, count: int, paging: Paging) -> None:
-    """Log that the cache is too small for samples, by an estimate, before hours are spent on filling it."""
+    """Log that the cache is too small for samples before hours are spent on filling it, by the sizes of the first ones.
+
+    Bytes between samples are not counted, and samples that a mixture repeats are.
+    """
     once = min(count, sum(map(len, plan.sources)))  # later epochs need the same bytes again
-    reads, room = remote_reads(plan, once), paging.cache.capacity()
-    if reads is not None and reads["bytes"] > room:
+    first, room = min(once, window_of(plan)), paging.cache.capacity()
+    found = plan.extents(np.arange(first, dtype=np.int64))
+    sizes = [int((each.ends - each.begins).sum()) for each in found if isinstance(each.store, RangeStore)]
+    about = sum(sizes) * once // max(1, first)
+    if about > room:
         logger.warning(
-            "%s samples take about %s, and the cache holds %s: fetching ends with an error once it is full. Give a"
+            "%s samples take about %s, and the cache holds %s: fetching ends with an error if it becomes full. Give a"
             " larger --size, or fewer --samples.",
             f"{once:,}",
-            human_size(reads["bytes"]),
+            human_size(about),
             human_size(room),
         )
 
