@@ -165,7 +165,7 @@ def check(name: str, runs: Runs) -> None:
         assert runs.killed.cut or runs.largest < (PARTS * runs.part or 10 << 20)
 
 
-@pytest.mark.parametrize("place", ["s3", "files"], indirect=True)
+@pytest.mark.parametrize("place", ["s3", "files", "ftp"], indirect=True)
 @pytest.mark.parametrize("name", FEW)
 def test_killed_it_is_finished_by_the_same_command(
     name: str, source: Path, place: Place, cache: Path, tmp_path: Path, small_parts: None

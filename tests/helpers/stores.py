@@ -6,6 +6,7 @@ import contextlib
 import logging
 import threading
 import uuid
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -55,14 +56,16 @@ def s3_bucket(s3_server: str, monkeypatch: pytest.MonkeyPatch, tmp_path_factory:
 @contextlib.contextmanager
 def ftp_server(folder: Path) -> Iterator[str]:
     """Serve a folder over FTP for a block, which gets its URL. Requires `pyftpdlib`."""
-    from pyftpdlib.authorizers import DummyAuthorizer
-    from pyftpdlib.handlers import FTPHandler
-    from pyftpdlib.servers import ThreadedFTPServer
+    with warnings.catch_warnings():  # of its use of asyncore, and of anyone who may write
+        warnings.simplefilter("ignore")
+        from pyftpdlib.authorizers import DummyAuthorizer
+        from pyftpdlib.handlers import FTPHandler
+        from pyftpdlib.servers import ThreadedFTPServer
 
-    class Handler(FTPHandler):  # type: ignore[misc]
-        authorizer = DummyAuthorizer()
+        class Handler(FTPHandler):  # type: ignore[misc]
+            authorizer = DummyAuthorizer()
 
-    Handler.authorizer.add_anonymous(str(folder), perm="elradfmwMT")
+        Handler.authorizer.add_anonymous(str(folder), perm="elradfmwMT")
     logging.getLogger("pyftpdlib").setLevel(logging.ERROR)
     server = ThreadedFTPServer(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, kwargs={"timeout": 0.1}, daemon=True)

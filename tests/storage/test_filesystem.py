@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from ftplib import error_perm
 from pathlib import Path
 from typing import Any
 
@@ -210,6 +211,18 @@ class OneAtATime(MemoryFileSystem):
             self.busy.release()
 
 
+class Crowded(LocalFileSystem):
+    """Others create each folder just before it does, and that is an error, as with FTP."""
+
+    protocol = "crowded"
+
+    def makedirs(self, path: str, exist_ok: bool = False) -> None:
+        for folder in (*reversed(Path(path).parents), Path(path)):
+            if not folder.exists():
+                folder.mkdir()
+                raise error_perm(f"550 {folder}: File exists.")
+
+
 class Broken(MemoryFileSystem):
     """Fails as it is told to."""
 
@@ -234,7 +247,7 @@ class Broken(MemoryFileSystem):
 
 @pytest.fixture(autouse=True)
 def _implementations(monkeypatch: pytest.MonkeyPatch) -> None:
-    for kind in (Careful, OneAtATime, Broken):
+    for kind in (Careful, Crowded, OneAtATime, Broken):
         register_implementation(kind.protocol, kind, clobber=True)
     monkeypatch.setattr(Broken, "error", None)
 
@@ -244,6 +257,14 @@ def test_a_file_is_replaced_where_renaming_replaces_nothing(tmp_path: Path) -> N
     store.write_bytes("a", b"old")
     store.write_bytes("a", b"new")
     assert store.read("a") == b"new" and [path.name for path in Path(tmp_path, "data").iterdir()] == ["a"]
+
+
+def test_a_folder_may_be_created_by_others_at_the_same_time(tmp_path: Path) -> None:
+    FilesystemStore(f"crowded://{tmp_path}/data").write_bytes("a/b/c/d", b"new")
+    assert (tmp_path / "data/a/b/c/d").read_bytes() == b"new"
+    (tmp_path / "data/file").write_bytes(b"")
+    with pytest.raises(NotFound):
+        FilesystemStore(f"crowded://{tmp_path}/data").write_bytes("file/a", b"new")
 
 
 def test_connections_are_not_shared_by_threads_and_are_few() -> None:
@@ -288,6 +309,12 @@ class _StatusError(Exception):
         (NotImplementedError("x"), "not-supported"),
         (ValueError("odd"), "storage"),
         (ImportError("No module named 'x'"), "missing-extra"),
+        (error_perm("550 No such file or directory."), "not-found"),
+        (error_perm("550 Failed to open file."), "not-found"),
+        (error_perm("550 Permission denied."), "eacces"),
+        (error_perm("550 Not enough privileges: not permitted."), "eacces"),
+        (error_perm("550 File exists."), "storage"),
+        (error_perm("552 Quota exceeded."), "storage"),
     ],
 )
 def test_errors_say_what_and_where(error: Exception, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,7 +33,7 @@ from feedmill.storage.fetching.fetch import WHOLE, fetcher
 from feedmill.storage.remote.errors import CHECK, Reaction
 from feedmill.storage.remote.filesystem_errors import ShortAnswer, is_beyond_end, reaction_to, translate
 from feedmill.storage.remote.filesystem_instances import CONNECTIONS, filesystem_class, instances_of
-from feedmill.storage.remote.filesystem_renames import is_temporary, renames, replace, undo
+from feedmill.storage.remote.filesystem_renames import is_temporary, make_folder, renames, replace, undo
 from feedmill.storage.remote.msc import resolve
 from feedmill.storage.remote.options import Patience, patience_of
 from feedmill.storage.remote.range_store import RangeStore, is_listed
@@ -241,7 +241,7 @@ class FilesystemStore(RangeStore):
             if not renames(fs):
                 fs.put_file(str(file), full)
                 return
-            fs.makedirs(folder, exist_ok=True)
+            make_folder(fs, folder)
             hidden = temporary_beside(key)
             with recorded(self.request_url(hidden)):
                 try:

@@ -19,6 +19,9 @@ class ShortAnswer(OSError):
 
 _NETWORK = re.compile(r"Connect|Timeout|Transport|Protocol|Network|SSH|Socket|EOF|Payload|ServerDisconnected|Reset")
 """Class names of network errors of clients that do not derive from `ConnectionError`."""
+_FTP_DENIED = re.compile(r"denied|not (permitted|allowed)|permission", re.IGNORECASE)
+_FTP_OTHER = re.compile(rf"{_FTP_DENIED.pattern}|exists|not empty|space|quota|read-only", re.IGNORECASE)
+"""Words of an FTP server with which status 550 does not mean a missing file."""
 _READ_ONLY = (NotImplementedError, AttributeError)
 """What file systems raise for operations that they do not have."""
 
@@ -46,9 +49,18 @@ def is_beyond_end(error: BaseException) -> bool:
 
 
 def _is_missing(error: BaseException) -> bool:
-    # FTP has one status, 550, for missing files and for denied access.
     missing = isinstance(error, FileNotFoundError | NotADirectoryError) or _status(error) in (404, 410)
-    return missing or (type(error).__name__ == "error_perm" and str(error).startswith("550"))
+    return missing or (_is_refused_by_ftp(error) and not _FTP_OTHER.search(str(error)))
+
+
+def _is_denied(error: BaseException) -> bool:
+    denied = isinstance(error, PermissionError) or _status(error) == 403
+    return denied or (_is_refused_by_ftp(error) and bool(_FTP_DENIED.search(str(error))))
+
+
+def _is_refused_by_ftp(error: BaseException) -> bool:
+    """Return whether this is FTP's one status for missing files, denied access and all else that is impossible."""
+    return type(error).__name__ == "error_perm" and str(error).startswith("550")
 
 
 def reaction_to(error: BaseException) -> Reaction:
@@ -58,7 +70,7 @@ def reaction_to(error: BaseException) -> Reaction:
         return Reaction.THROTTLED
     if _is_missing(error):
         return Reaction.FINAL
-    if status in (401, 403) or isinstance(error, PermissionError):
+    if status == 401 or _is_denied(error):
         return Reaction.DENIED
     if isinstance(error, ShortAnswer) or status == 408 or (status is not None and status >= 500):
         return Reaction.AGAIN
@@ -77,11 +89,12 @@ def translate(error: BaseException, url: str) -> FeedmillError | None:
         fix = "Name a repository: hf://datasets/ORG/NAME, with @REVISION and the path of a folder if needed."
         return StorageError("this is not the URL of a repository of the Hub", file=url, kind="bad-url", fix=fix)
     if _is_missing(error):
-        return NotFound("there is no such file", file=url, fix=CHECK)
+        said = f" (the server said: {text})" if _is_refused_by_ftp(error) else ""  # its words may have another meaning
+        return NotFound(f"there is no such file{said}", file=url, fix=CHECK)
     if status == 401:
         kind, what = "bad-credentials", "no credentials were given, or they were rejected"
         fix = "Check them; for hf:// set HF_TOKEN, or run 'hf auth login'."
-    elif status == 403 or isinstance(error, PermissionError):
+    elif _is_denied(error):
         kind, what, fix = "eacces", "permission denied", "Ask for access, or check the URL and the credentials."
     elif isinstance(error, IsADirectoryError):
         kind, what, fix = "eisdir", "this is a folder, a file was expected", CHECK

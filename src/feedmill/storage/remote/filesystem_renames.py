@@ -20,6 +20,22 @@ def renames(fs: Any) -> bool:
     return not fs.async_impl and type(fs).mv is not AbstractFileSystem.mv
 
 
+def make_folder(fs: Any, folder: str) -> None:
+    """Create a folder and its parents, although other threads and processes may create them at the same time."""
+    left = len(folder.strip("/").split("/"))
+    while True:
+        try:
+            fs.makedirs(folder, exist_ok=True)
+            return
+        except Exception:  # each file system has another error for a folder that exists by now
+            fs.invalidate_cache()
+            if fs.isdir(folder):
+                return
+            left -= 1  # if others were faster, at least one more of the folders exists now
+            if not left:
+                raise
+
+
 def replace(fs: Any, source: str, target: str) -> None:
     """Rename a file over another one; if the file system cannot replace files, rename the other one first."""
     try:
