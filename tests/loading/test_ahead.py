@@ -248,6 +248,20 @@ def test_code_is_loaded_when_the_first_requests_were_sent(size, tmp_path, monkey
     assert done[0] == "requests" and done.count("code") == 1
 
 
+def test_later_windows_are_requested_once_code_is_loaded(server, monkeypatch):
+    loaded, asked, want = threading.Event(), list[bool](), ReadAhead.want
+    monkeypatch.setattr(ReadAhead, "want", lambda *args: (asked.append(loaded.is_set()), want(*args))[1])
+    monkeypatch.setattr("feedmill.loading.ahead._warm", lambda _: loaded.wait(30))
+    monkeypatch.setattr("feedmill.loading.ahead._LOADING_SECONDS", 30.0)
+    monkeypatch.setattr("feedmill.loading.ahead.window_of", lambda _: 256)
+    batches = iter(fm.Loader(remote(server), 16))
+    next(batches)
+    time.sleep(0.1)
+    assert asked == [False]
+    loaded.set()
+    assert len(list(batches)) == 140 and len(asked) > 2 and all(asked[1:])
+
+
 @pytest.mark.parametrize("shuffle", ["block", "global"])
 def test_a_first_batch_that_is_late_is_requested_again_on_its_own(server, folder, monkeypatch, shuffle):
     expected = content(fm.Loader(local(folder, shuffle=shuffle), 16))

@@ -5,9 +5,8 @@ network. A thread walks over the steps of the rank in *windows*. It looks up the
 plan and requests them from `ReadAhead` (``storage/fetching/read_ahead.py``).
 
 The first batch is a separate window, so that over a slow network it does not wait for more data than its own (see
-`Walk`). Later windows end at the
-window boundaries of the block shuffle, so that a block becomes one request. A request takes at most half of the memory
-budget, so that the next one is fetched while the batches of the previous one are made.
+`Walk`). Later windows end at the boundaries of the block shuffle, so that a block becomes one request. A request takes
+at most half of the memory budget, so that the next one is fetched while the batches of the previous one are made.
 """
 
 from __future__ import annotations
@@ -17,13 +16,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, wait
 from contextvars import copy_context
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
 
 from feedmill.errors import FeedmillError
-from feedmill.formats.extents import Extents
+from feedmill.loading.ahead_windows import Ranges, Window, together
 from feedmill.loading.step_reader import joined, settings_of
 from feedmill.planning.dealing.grid import Step
 from feedmill.planning.nodes.base import Located
@@ -48,6 +48,8 @@ _AHEAD_STEPS, _AHEAD_WINDOWS = 512, 4
 
 The budget bounds requests, but not steps that need none: those of an endless plan over little data, or over local data.
 """
+_LOADING_SECONDS = 0.5
+"""Longest time that the second window waits for code that is being loaded."""
 _MOST_ON_DISK = 1 << 30
 """Maximum number of bytes to request ahead into a cache on disk."""
 
@@ -73,6 +75,7 @@ class Walk(Iterator[Step]):
         self._starving = threading.Event()
         self._done = self._room = 0
         self._closed = self._warned = False
+        self._loading: Future[None] | None = None
         self.waited = 0.0
         # Not a daemon thread: one that runs C++ code while the interpreter exits aborts the process.
         self._thread = threading.Thread(target=copy_context().run, args=(self._walk,), name="feedmill-walk")
@@ -134,19 +137,24 @@ class Walk(Iterator[Step]):
                 self._error = error
                 self._lock.notify_all()
 
-    def _start(self, first: _Window | None, rest: _Window | None) -> None:
+    def _start(self, first: Window | None, rest: Window | None) -> None:
         """Request the first two windows, and hand them out.
 
         The loader waits for the first batch. If its samples are small, it shares the requests of the rest of its
         window: a few large ones, which arrive in a fraction of a second. Where they do not, as over a slow network, its
         samples are requested again, each on its own. That is not done with a cache on disk: all processes of a machine
         together fetch each byte once.
+
+        The next window waits until code is loaded, without which there is no batch: over a fast network, its requests
+        would take the processor from that for a few tenths of a second.
         """
         if first is None:
             return
         shared = rest is not None and not self._reader.cached and self._is_small(first, rest)
         if shared and rest is not None:
-            self._request(_Window(first.first, [*first.steps, *rest.steps], list(_together(first, rest))), None, first)
+            self._request(Window(first.first, [*first.steps, *rest.steps], list(together(first, rest))), None, first)
+            if self._loading is not None:
+                wait([self._loading], _LOADING_SECONDS)
             return
         self._request(first, None)
         self._load_meanwhile()
@@ -156,10 +164,10 @@ class Walk(Iterator[Step]):
     def _load_meanwhile(self) -> None:
         """Load code and indices that the first batches need, while their bytes arrive. It takes long, and earlier it
         would take the interpreter from the thread that requests them."""
-        fetcher().run(0, _warm, self._plan)
+        self._loading = fetcher().run(0, _warm, self._plan)
         fetcher().run(0, _load_ahead, self._plan)
 
-    def _is_small(self, first: _Window, rest: _Window) -> bool:
+    def _is_small(self, first: Window, rest: Window) -> bool:
         """Return whether a first batch of small samples and the rest of its window are requested together."""
         wanted = [int((ranges.extents.ends - ranges.extents.begins).sum()) for ranges in first.extents]
         count = sum(len(ranges.extents.begins) for ranges in first.extents)
@@ -180,7 +188,7 @@ class Walk(Iterator[Step]):
             self._starving.clear()
             self._lock.notify_all()
 
-    def _windows(self) -> Iterator[_Window]:
+    def _windows(self) -> Iterator[Window]:
         """Yield the windows of the run; the first window has only the first step."""
         steps: list[Step] = []
         first = begin = 0
@@ -188,12 +196,12 @@ class Walk(Iterator[Step]):
             begin = begin if steps else step.first
             steps.append(step)
             if not first or step.end // self._positions > begin // self._positions:
-                yield _Window(first, steps, self._extents(first, steps))
+                yield Window(first, steps, self._extents(first, steps))
                 first, steps = first + len(steps), []
         if steps:
-            yield _Window(first, steps, self._extents(first, steps))
+            yield Window(first, steps, self._extents(first, steps))
 
-    def _extents(self, first: int, window: list[Step]) -> list[_Ranges]:
+    def _extents(self, first: int, window: list[Step]) -> list[Ranges]:
         """Return the byte ranges that steps need; none if that fails."""
         try:
             positions = np.concatenate([step.positions for step in window])
@@ -202,7 +210,7 @@ class Walk(Iterator[Step]):
             steps = np.repeat(np.arange(first, first + len(window)), [len(step.slots) for step in window])
             later = self._later(located)
             return [
-                _Ranges(
+                Ranges(
                     each,
                     steps[each.sample],
                     None if later is None else (positions[each.sample], later[each.sample]),
@@ -226,7 +234,7 @@ class Walk(Iterator[Step]):
             return None
         return np.where(positions < 0, FAR, positions)
 
-    def _request(self, window: _Window, following: _Window | None, awaited: _Window | None = None) -> None:
+    def _request(self, window: Window, following: Window | None, awaited: Window | None = None) -> None:
         """Request what the steps of a window need, and hand them out; without requests if that fails.
 
         A shuffle begins new blocks at each epoch, and each source of a blend at its own positions, so a window may end
@@ -239,7 +247,7 @@ class Walk(Iterator[Step]):
         handed = 0
         try:
             for low, high, reach in self._parts(window, following):
-                for each, need, uses in _together(window, following):
+                for each, need, uses in together(window, following):
                     rows = (need >= window.first + low) & (need < window.first + reach)
                     ranges = each.file[rows], each.begins[rows], each.ends[rows], need[rows]
                     store, last = cast(RangeStore, each.store), window.first + high - 1
@@ -260,7 +268,7 @@ class Walk(Iterator[Step]):
             _log(error)
         self._hand_out(window.steps[handed:])
 
-    def _parts(self, window: _Window, following: _Window | None) -> Iterator[tuple[int, int, int]]:
+    def _parts(self, window: Window, following: Window | None) -> Iterator[tuple[int, int, int]]:
         """Yield parts of a window that take at most half of the budget.
 
         A step that takes more is not read ahead.
@@ -296,52 +304,6 @@ class Walk(Iterator[Step]):
             human_size(reader.bytes // max(1, reader.requests)),
             -(-2 * window // (1 << 20)),
         )
-
-
-class _Window(NamedTuple):
-    """Consecutive steps of a rank.
-
-    Attributes:
-        first: number of the first step.
-        steps: the steps.
-        extents: the byte ranges that they need.
-    """
-
-    first: int
-    steps: list[Step]
-    extents: list[_Ranges]
-
-
-class _Ranges(NamedTuple):
-    """Byte ranges of files of one store.
-
-    Attributes:
-        extents: the ranges.
-        steps: int64[m], the number of the step that needs each.
-        uses: int64[m] each: the positions of the plan that read each range now, and next; see `ReadAhead.want`.
-    """
-
-    extents: Extents
-    steps: Any
-    uses: tuple[Any, Any] | None
-
-
-def _together(window: _Window, following: _Window | None) -> Iterator[_Ranges]:
-    """Yield the ranges of two windows, those of the same files as one."""
-    others = list(following.extents) if following else []
-    for ranges in window.extents:
-        extents = ranges.extents
-        for number, other in enumerate(others):
-            if other.extents.store is extents.store and other.extents.paths == extents.paths:
-                del others[number]
-                uses = None
-                if ranges.uses is not None and other.uses is not None:
-                    now, later = map(np.concatenate, zip(ranges.uses, other.uses, strict=True))
-                    uses = now, later
-                yield _Ranges(extents.joined(other.extents), np.concatenate((ranges.steps, other.steps)), uses)
-                break
-        else:
-            yield ranges
 
 
 def _log(error: Exception) -> None:
