@@ -19,9 +19,11 @@ class ShortAnswer(OSError):
 
 _NETWORK = re.compile(r"Connect|Timeout|Transport|Protocol|Network|SSH|Socket|EOF|Payload|ServerDisconnected|Reset")
 """Class names of network errors of clients that do not derive from `ConnectionError`."""
-_FTP_DENIED = re.compile(r"denied|not (permitted|allowed)|permission", re.IGNORECASE)
-_FTP_OTHER = re.compile(rf"{_FTP_DENIED.pattern}|exists|not empty|space|quota|read-only", re.IGNORECASE)
-"""Words of an FTP server with which status 550 does not mean a missing file."""
+_FTP_MISSING = re.compile(r"no such|not found|n.t exist|cannot find", re.IGNORECASE)
+_FTP_DENIED = re.compile(r"denied|not (permitted|allowed)|permission|privilege|forbidden|prohibited", re.IGNORECASE)
+_FTP_OTHER = re.compile(r"exists|not empty|space|quota|read-only", re.IGNORECASE)
+"""What FTP servers say with status 550: about a missing file, denied access, and other refusals."""
+_PATH = re.compile(r"\S*/\S*")
 _READ_ONLY = (NotImplementedError, AttributeError)
 """What file systems raise for operations that they do not have."""
 
@@ -50,12 +52,15 @@ def is_beyond_end(error: BaseException) -> bool:
 
 def _is_missing(error: BaseException) -> bool:
     missing = isinstance(error, FileNotFoundError | NotADirectoryError) or _status(error) in (404, 410)
-    return missing or (_is_refused_by_ftp(error) and not _FTP_OTHER.search(str(error)))
+    if missing or not _is_refused_by_ftp(error):
+        return missing
+    said = _PATH.sub("", str(error))  # a path may have such words, too
+    return bool(_FTP_MISSING.search(said)) or not (_FTP_DENIED.search(said) or _FTP_OTHER.search(said))
 
 
 def _is_denied(error: BaseException) -> bool:
     denied = isinstance(error, PermissionError) or _status(error) == 403
-    return denied or (_is_refused_by_ftp(error) and bool(_FTP_DENIED.search(str(error))))
+    return denied or (_is_refused_by_ftp(error) and bool(_FTP_DENIED.search(_PATH.sub("", str(error)))))
 
 
 def _is_refused_by_ftp(error: BaseException) -> bool:
