@@ -61,6 +61,19 @@ def cache(tmp_path, monkeypatch):
     return tmp_path
 
 
+def test_a_kernel_tells_that_another_thread_loads_it():
+    assert not total.loading
+    with ThreadPoolExecutor(1) as pool:
+        with native._loading:
+            running = pool.submit(total, np.arange(3), 1)
+            until = time.monotonic() + 20
+            while not total.loading and time.monotonic() < until:
+                time.sleep(0.001)
+            assert total.loading and not total.loaded
+        assert running.result() == 7
+    assert total.loaded and not total.loading
+
+
 def test_arrays_of_all_kinds_and_numbers():
     for kind in (np.uint8, np.int32, np.int64, np.uint32):
         values = np.arange(10, dtype=kind)

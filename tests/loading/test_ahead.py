@@ -248,18 +248,28 @@ def test_code_is_loaded_when_the_first_requests_were_sent(size, tmp_path, monkey
     assert done[0] == "requests" and done.count("code") == 1
 
 
-def test_later_windows_are_requested_once_code_is_loaded(server, monkeypatch):
-    loaded, asked, want = threading.Event(), list[bool](), ReadAhead.want
-    monkeypatch.setattr(ReadAhead, "want", lambda *args: (asked.append(loaded.is_set()), want(*args))[1])
-    monkeypatch.setattr("feedmill.loading.ahead._warm", lambda _: loaded.wait(30))
-    monkeypatch.setattr("feedmill.loading.ahead._LOADING_SECONDS", 30.0)
-    monkeypatch.setattr("feedmill.loading.ahead.window_of", lambda _: 256)
-    batches = iter(fm.Loader(remote(server), 16))
-    next(batches)
-    time.sleep(0.1)
-    assert asked == [False]
-    loaded.set()
-    assert len(list(batches)) == 140 and len(asked) > 2 and all(asked[1:])
+@pytest.mark.parametrize("output", ["numpy", "samples"])
+def test_the_first_batch_does_not_wait_for_code_that_is_loaded(server, folder, monkeypatch, output):
+    class Loading:
+        loading, calls = True, 0
+
+        def __call__(self, *args):
+            self.calls += 1
+            raise AssertionError("another thread loads this code")
+
+    expected = list(fm.Loader(local(folder), 16, output=output))
+    monkeypatch.setattr("feedmill.formats.tar.samples.plain_samples", code := Loading())
+    monkeypatch.setattr("feedmill.loading.ahead._warm", lambda _: None)
+    batches = list(fm.Loader(remote(server), 16, output=output))
+    assert not code.calls
+    if output == "samples":
+        batches, expected = ([[dict(sample) for sample in batch] for batch in each] for each in (batches, expected))
+        assert batches == expected
+    else:
+        for batch, other in zip(batches, expected, strict=True):
+            assert batch["__key__"] == other["__key__"] and list(map(bytes, batch["bin"])) == list(
+                map(bytes, other["bin"])
+            )
 
 
 @pytest.mark.parametrize("shuffle", ["block", "global"])
@@ -307,6 +317,25 @@ def test_shards_are_compared_with_their_index_before_a_batch_waits_for_that(six,
     main = threading.current_thread().name
     assert {path for path, thread in gathered if thread == main} == {table.shards[0]}
     assert {path for path, thread in gathered if thread != main} == set(table.shards[1:])
+
+
+@pytest.mark.parametrize("fetched", [True, False])
+def test_a_shard_without_fetched_blocks_is_compared_beside_the_first_requests(six, monkeypatch, fetched):
+    compared: list[tuple[str, bool]] = []
+    knows = ShardGuard.knows
+
+    def noted(guard, path):
+        compared.append((path, threading.current_thread() is threading.main_thread()))
+        return knows(guard, path)
+
+    monkeypatch.setattr(ShardGuard, "knows", noted)
+    if not fetched:
+        monkeypatch.setattr(RemoteStore, "holds_any", lambda *_: False)
+        monkeypatch.setattr(RemoteStore, "any_fetched", lambda *_: None)
+    plan = remote(six, shuffle="none")
+    six.delay = 0.2
+    next(iter(fm.Loader(plan, 16)))
+    assert compared[0] == (plan.sources[0].table.shards[0], fetched)
 
 
 def test_a_shard_that_is_not_the_indexed_one_is_an_error_at_its_batch(six):

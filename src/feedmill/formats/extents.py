@@ -21,7 +21,8 @@ class Extents(NamedTuple):
         file: int64[m], number of each range's file in `paths`.
         begins, ends: int64[m], begin and end of each range in bytes.
         check: compares files (their numbers) with the index, which waits for their bytes; None if reading does not
-            compare. Called once the ranges are requested, so that the reader does not wait.
+            compare. Called once the ranges are requested, so that the reader does not wait; with ``awaited=True`` if it
+            waits for the ranges, and then only for files for which it would wait again.
     """
 
     store: Store
@@ -30,7 +31,7 @@ class Extents(NamedTuple):
     file: Int64s
     begins: Int64s
     ends: Int64s
-    check: Callable[[Sequence[int]], object] | None = None
+    check: Callable[..., object] | None = None
 
     def of_samples(self, places: Int64s) -> Extents:
         """Return the same ranges for samples at other positions: ``places[i]`` is that of sample i, int64[n]."""

@@ -77,6 +77,7 @@ class Kernel(Lazy):
 
     Attributes:
         py_func: the Python function, for debugging.
+        loading: whether another thread is loading code for it, for which a call would wait.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -84,6 +85,7 @@ class Kernel(Lazy):
         self.py_func = function
         self.__doc__, self.__name__, self.__module__ = function.__doc__, function.__name__, function.__module__
         self._calls: dict[tuple[Any, ...], _Call] = {}
+        self.loading = False
 
     def __call__(self, *args: Any) -> Any:
         """Call the kernel.
@@ -95,8 +97,12 @@ class Kernel(Lazy):
         kinds = tuple([_kind(arg) for arg in args])
         call = self._calls.get(kinds)
         if call is None:
-            with _loading:
-                call = self._calls[kinds] = _load(self, kinds)
+            self.loading = True
+            try:
+                with _loading:
+                    call = self._calls[kinds] = _load(self, kinds)
+            finally:
+                self.loading = False
         return call(args)
 
     @property

@@ -16,8 +16,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, wait
 from contextvars import copy_context
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -48,8 +48,6 @@ _AHEAD_STEPS, _AHEAD_WINDOWS = 512, 4
 
 The budget bounds requests, but not steps that need none: those of an endless plan over little data, or over local data.
 """
-_LOADING_SECONDS = 0.5
-"""Longest time that the second window waits for code that is being loaded."""
 _MOST_ON_DISK = 1 << 30
 """Maximum number of bytes to request ahead into a cache on disk."""
 
@@ -75,7 +73,6 @@ class Walk(Iterator[Step]):
         self._starving = threading.Event()
         self._done = self._room = 0
         self._closed = self._warned = False
-        self._loading: Future[None] | None = None
         self.waited = 0.0
         # Not a daemon thread: one that runs C++ code while the interpreter exits aborts the process.
         self._thread = threading.Thread(target=copy_context().run, args=(self._walk,), name="feedmill-walk")
@@ -144,17 +141,12 @@ class Walk(Iterator[Step]):
         window: a few large ones, which arrive in a fraction of a second. Where they do not, as over a slow network, its
         samples are requested again, each on its own. That is not done with a cache on disk: all processes of a machine
         together fetch each byte once.
-
-        The next window waits until code is loaded, without which there is no batch: over a fast network, its requests
-        would take the processor from that for a few tenths of a second.
         """
         if first is None:
             return
         shared = rest is not None and not self._reader.cached and self._is_small(first, rest)
         if shared and rest is not None:
             self._request(Window(first.first, [*first.steps, *rest.steps], list(together(first, rest))), None, first)
-            if self._loading is not None:
-                wait([self._loading], _LOADING_SECONDS)
             return
         self._request(first, None)
         self._load_meanwhile()
@@ -162,9 +154,9 @@ class Walk(Iterator[Step]):
             self._request(rest, None)
 
     def _load_meanwhile(self) -> None:
-        """Load code and indices that the first batches need, while their bytes arrive. It takes long, and earlier it
-        would take the interpreter from the thread that requests them."""
-        self._loading = fetcher().run(0, _warm, self._plan)
+        """Load code and indices that the next batches need, while the bytes of the first arrive. It takes long, and
+        earlier it would take the interpreter from the thread that requests them."""
+        fetcher().run(0, _warm, self._plan)
         fetcher().run(0, _load_ahead, self._plan)
 
     def _is_small(self, first: Window, rest: Window) -> bool:
@@ -256,6 +248,9 @@ class Walk(Iterator[Step]):
                     if awaited is None and each.check is not None:
                         fetcher().run(0, each.check, sorted(set(ranges[0][need[rows] <= last].tolist())))
                 if awaited is not None:
+                    for each, _, _ in awaited.extents:
+                        if each.check is not None:
+                            fetcher().run(0, partial(each.check, sorted(set(each.file.tolist())), awaited=True))
                     self._load_meanwhile()
                     began = time.perf_counter()
                     for each, _, _ in awaited.extents:

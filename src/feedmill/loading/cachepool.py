@@ -9,9 +9,10 @@ before that.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from feedmill.samples.stores import FileStore
+if TYPE_CHECKING:
+    from feedmill.samples.stores import FileStore
 
 T = TypeVar("T")
 

@@ -16,7 +16,6 @@ import numpy as np
 
 from feedmill.errors import MissingExtra
 from feedmill.formats.batches import Parts
-from feedmill.formats.pth.tensors import SPECIAL
 from feedmill.formats.sample import Sample
 from feedmill.formats.tokens.window import Window
 from feedmill.jobs.buffers import empty
@@ -159,9 +158,12 @@ def to_torch(batch: Any) -> Any:
                 return torch.from_numpy(value)
             # bfloat16 and similar types, which torch does not accept as NumPy arrays; asking for the name takes longer
             # than the rest of this function, so numpy's own types are not asked.
-            if value.dtype.isbuiltin != 1 and value.dtype.name in SPECIAL:
-                integers = value.view(f"u{value.dtype.itemsize}").copy()
-                return torch.from_numpy(integers).view(getattr(torch, value.dtype.name))
+            if value.dtype.isbuiltin != 1:
+                from feedmill.formats.pth.tensors import SPECIAL
+
+                if value.dtype.name in SPECIAL:
+                    integers = value.view(f"u{value.dtype.itemsize}").copy()
+                    return torch.from_numpy(integers).view(getattr(torch, value.dtype.name))
             if value.dtype.kind not in "biufc":
                 return value
             native = value if value.dtype.isnative else value.astype(value.dtype.newbyteorder("="))

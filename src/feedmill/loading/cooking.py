@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MethodType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,7 +23,9 @@ from feedmill.formats.base import Dataset
 from feedmill.formats.sample import Sample, Source, locate
 from feedmill.loading.cachepool import CachePool
 from feedmill.loading.failures import MISTAKES, SkipSample
-from feedmill.samples.stores import DecodedFileStore, FileStore, PrimaryFileStore, open_file_store
+
+if TYPE_CHECKING:
+    from feedmill.samples.stores import FileStore
 
 _CACHE, _PRIMARY = "__cooker_need_cache__", "__cooker_need_primary__"
 INNER = "__seeded_function__"
@@ -159,6 +161,8 @@ class Kitchen:
             context = self._create_context(home, subflavors)
         arguments: dict[str, Any] = dict(context.stores)
         if context.primary is not None:
+            from feedmill.samples.stores import PrimaryFileStore
+
             arguments["primary"] = PrimaryFileStore(context.primary, sample)
         if context.cache:
             arguments["cache"] = cache
@@ -205,6 +209,8 @@ class Kitchen:
 
     def _decoded(self, url: str, home: Dataset | None) -> FileStore[Any]:
         """Return the store of a URL, opened once, with the decoder of the dataset."""
+        from feedmill.samples.stores import DecodedFileStore, open_file_store
+
         if url not in self._open:
             self._open[url] = open_file_store(url)
         decode = None if home is None else home.decode

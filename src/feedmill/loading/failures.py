@@ -23,7 +23,6 @@ from feedmill.formats.sample import Sample, Source
 from feedmill.jobs.policy import check_budget, over_budget
 from feedmill.loading.metrics import Metrics
 from feedmill.planning.nodes.base import LONGEST
-from feedmill.samples.preview import token_text
 from feedmill.samples.text import MAX_WIDTH, cut
 
 if TYPE_CHECKING:
@@ -263,6 +262,8 @@ def as_error(error: Exception, stage: str, where: str, subject: str, sample: Any
         subject: the sample or samples, as the object of the sentence.
         sample: the sample, if it was read.
     """
+    from feedmill.samples.preview import token_text
+
     if isinstance(error, FeedmillError):
         located = copy.copy(error)
         located.what = f"{error.what} (at {where})"
@@ -286,6 +287,8 @@ def as_error(error: Exception, stage: str, where: str, subject: str, sample: Any
 
 def note_row(error: FeedmillError, plan: PlanLike, position: int) -> None:
     """Add the text of a packed row to an error, as `as_error` does for samples, which know their dataset."""
+    from feedmill.samples.preview import token_text
+
     if not hasattr(plan, "locate_spans"):
         return
     packed = cast("PackedPlan", plan)

@@ -198,6 +198,10 @@ class Store(ABC):
         """
         return None
 
+    def holds_any(self, path: str, offsets: Sequence[int], length: int) -> bool:  # noqa: ARG002
+        """Return whether one of several ranges of a file was read ahead or is being fetched."""
+        return False
+
     @abstractmethod
     def below(self, folder: str) -> Store:
         """Return the store for a subfolder, which need not exist."""

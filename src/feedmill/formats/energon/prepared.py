@@ -187,8 +187,15 @@ class PreparedShards(ShardTable):
                 fetcher().run(0, self._guard.keep)  # a batch may be waiting for this
         return others
 
-    def check_ahead(self, shards: Sequence[int]) -> None:
+    def check_ahead(self, shards: Sequence[int], *, awaited: bool = False) -> None:
         missing = [shard for shard in shards if shard not in self._compared]
+        if awaited:
+            names = set(self._guard.without_block([self.shards[shard] for shard in missing]))
+            alone = [shard for shard in missing if self.shards[shard] in names]
+            self.load(alone)
+            for shard in alone:
+                self.offsets(shard)
+            return
         self._guard.gather([self.shards[shard] for shard in missing], _LONG_WAIT)
         for shard in self._compare_gathered(missing):
             if ending():

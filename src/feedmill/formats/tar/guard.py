@@ -76,6 +76,15 @@ class ShardGuard:
         if len(others) > 1:
             self.store.entries(others)
 
+    def without_block(self, shards: Sequence[str]) -> list[str]:
+        """Return the shards of which no block that could be compared was read ahead or is being fetched."""
+        found = []
+        for shard in shards:
+            record = self.records.get(shard)
+            if record is not None and not self.store.holds_any(shard, *block_places(record.size)):
+                found.append(shard)
+        return found
+
     def has_block(self, shard: str) -> bool:
         """Return whether `gather` found a block of a shard."""
         return shard in self._fetched

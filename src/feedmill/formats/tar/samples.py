@@ -63,10 +63,10 @@ def parse_together(blocks: Sequence[bytes], known: dict[bytes, str]) -> Iterator
     """Parse samples in one call, and yield the content of each; None for samples that are not plain.
 
     Args:
-        blocks: the samples. Fewer than `FEW` are left to `parse_plain`.
+        blocks: the samples. Fewer than `FEW` are left to `parse_plain`, and so are all while compiled code is loaded.
         known: cache of part names, which is filled.
     """
-    if len(blocks) < FEW:
+    if len(blocks) < FEW or plain_samples.loading:
         yield from itertools.repeat(None, len(blocks))
         return
     members, firsts, keys, alike = _scanned(_addresses(blocks), np.asarray([len(block) for block in blocks], np.int64))
@@ -178,7 +178,8 @@ class _Remote(NamedTuple):
 
 def _open(store: Store, paths: Sequence[str], shards: Int64s, lengths: Int64s) -> _Files | _Remote | None:
     """Open the files of the ranges; None if the samples are not read together."""
-    if len(shards) < FEW or (lengths < 512).any():
+    # Over a network, `Dataset.warm` loads code beside the requests; a first batch in Python is ready before that.
+    if len(shards) < FEW or plain_samples.loading or (lengths < 512).any():
         return None
     if not store.is_local:
         return _Remote(store, paths, shards)

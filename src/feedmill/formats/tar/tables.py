@@ -52,8 +52,12 @@ class ShardTable(ABC):
             ahead: as in `offsets_ahead`.
         """
 
-    def check_ahead(self, shards: Sequence[int]) -> None:  # noqa: B027 - most tables have no record of them
-        """Compare shards whose bytes are being fetched with the index; reading them raises what is wrong."""
+    def check_ahead(self, shards: Sequence[int], *, awaited: bool = False) -> None:  # noqa: B027 - most have no record
+        """Compare shards whose bytes are being fetched with the index; reading them raises what is wrong.
+
+        Args:
+            awaited: only those for which none of these bytes can be compared, which takes requests of their own.
+        """
 
     def load_ahead(self) -> None:  # noqa: B027 - most tables have them
         """See `Dataset.load_ahead`."""

@@ -229,6 +229,9 @@ class RangeStore(PinningStore):
                     return number, view
         return None
 
+    def holds_any(self, path: str, offsets: Sequence[int], length: int) -> bool:
+        return any(self.held.find(self.key(path), offsets, [length] * len(offsets)))
+
     def _views(self, files: Sequence[Ranges]) -> list[list[memoryview]]:
         """Return the bytes of ranges, from segments that were read ahead and from new requests."""
         views: list[list[memoryview]] = [[_EMPTY] * len(offsets) for _, offsets, _ in files]
