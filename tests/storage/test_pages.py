@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -207,6 +208,26 @@ def test_plans_of_killed_processes_do_not_count(tmp_path: Path) -> None:
         plan_use(pages, page, 1000)
     pages.put(10 * PAGE, bytes(PAGE))
     assert pages.missing(0, 10 * PAGE) == [(0, PAGE)]
+
+
+def test_an_object_is_opened_while_another_thread_evicts(tmp_path: Path) -> None:
+    """Each had a lock that the other one waited for, forever, as soon as the cache was full."""
+    cache = PageCache(tmp_path / "c", room(10))
+    pages = cache.open(URL, "1", 20 * PAGE)
+    pages.put(0, bytes(10 * PAGE))
+    [item] = cache._objects()
+    with cache._evicting, ThreadPoolExecutor(2) as pool:
+        opening = pool.submit(cache.open, URL, "2", 10_000 * PAGE)  # pages are evicted for the list of its pages
+        time.sleep(0.2)
+        assert not opening.done()
+        try:
+            assert pool.submit(cache._existing, item).result(10) is pages
+        finally:
+            cache._evicting.release()
+            opened = opening.result(30)
+            cache._evicting.acquire()
+    assert opened.header.version == "2"
+    cache.close()
 
 
 def test_pinned_pages_stay_and_a_cache_full_of_them_takes_no_more(cache: PageCache) -> None:

@@ -99,7 +99,8 @@ class PageCache:
         self.size, self.folder, self._other_bytes = size, folder, other_bytes
         self.usage: Usage | None = None
         self.disabled, self.holes, self.corrupt = False, True, 0
-        self._lock, self._evicting = threading.RLock(), threading.Lock()
+        # Taken in this order: opening an object may evict pages, for which objects are looked up.
+        self._opening, self._evicting, self._lock = threading.Lock(), threading.Lock(), threading.RLock()
         self._open: weakref.WeakValueDictionary[tuple[str, str], Pages] = weakref.WeakValueDictionary()
         self._private: dict[str, Pages] = {}
         self._fd, self._uncounted = -1, 0
@@ -128,9 +129,15 @@ class PageCache:
         group = "" if self.folder is None else xxhash.xxh3_64_hexdigest(_server(url))
         with self._lock:
             pages = self._open.get((group, header.name))
+        if pages is not None:
+            return pages
+        with self._opening:
+            with self._lock:
+                pages = self._open.get((group, header.name))
             if pages is None:
                 pages = self._open_new(group, header)
-                self._open[group, header.name] = pages
+                with self._lock:
+                    pages = self._open.setdefault((group, header.name), pages)
             return pages
 
     def _open_new(self, group: str, header: Header) -> Pages:
