@@ -24,10 +24,11 @@ import numpy as np
 
 from feedmill.errors import FeedmillError
 from feedmill.loading.ahead_windows import Ranges, Window, together
+from feedmill.loading.neighbors import Neighbors
 from feedmill.loading.step_reader import joined, settings_of
 from feedmill.planning.dealing.grid import Step
 from feedmill.planning.nodes.base import Located
-from feedmill.planning.remote_reads import window_of
+from feedmill.planning.remote_reads import is_scattered, window_of
 from feedmill.samples.text import human_size
 from feedmill.storage.cache.page_map import FAR
 from feedmill.storage.fetching.fetch import check_stop, ending, fetcher
@@ -48,6 +49,8 @@ _AHEAD_STEPS, _AHEAD_WINDOWS = 512, 4
 
 The budget bounds requests, but not steps that need none: those of an endless plan over little data, or over local data.
 """
+_RANKS = 8
+"""Ranks of a machine that share a cache, as an estimate."""
 _MOST_ON_DISK = 1 << 30
 """Maximum number of bytes to request ahead into a cache on disk."""
 
@@ -60,13 +63,25 @@ class Walk(Iterator[Step]):
         plan: the plan, with the method `Plan.extents`.
         positions: number of positions of the plan per window.
         reader: requests the byte ranges.
+        neighbors: ranks of this machine that share the cache of the reader. A window is then as many times `positions`
+            as fit into half of the budget, because they read it together: at most `world_size` times.
+        world_size: number of ranks, over which positions are dealt.
 
     Attributes:
         waited: seconds that the first step waited for its bytes before it was handed out.
     """
 
-    def __init__(self, steps: Iterator[Step], plan: Any, positions: int, reader: ReadAhead) -> None:
+    def __init__(
+        self,
+        steps: Iterator[Step],
+        plan: Any,
+        positions: int,
+        reader: ReadAhead,
+        neighbors: Neighbors | None = None,
+        world_size: int = 1,
+    ) -> None:
         self._steps, self._plan, self._positions, self._reader = steps, plan, positions, reader
+        self._neighbors, self._world_size = neighbors, world_size
         self._ready: deque[Step | None] = deque()
         self._error: BaseException | None = None
         self._lock = threading.Condition()
@@ -112,6 +127,8 @@ class Walk(Iterator[Step]):
             self._closed = True
             self._lock.notify_all()
         self._reader.close()
+        if self._neighbors is not None:
+            self._neighbors.close()
 
     def _walk(self) -> None:
         try:
@@ -188,18 +205,35 @@ class Walk(Iterator[Step]):
             begin = begin if steps else step.first
             steps.append(step)
             if not first or step.end // self._positions > begin // self._positions:
-                yield Window(first, steps, self._extents(first, steps))
+                window = Window(first, steps, self._extents(first, steps))
+                if not first and self._neighbors is not None:
+                    self._positions *= self._times(window)
+                yield window
                 first, steps = first + len(steps), []
         if steps:
             yield Window(first, steps, self._extents(first, steps))
 
+    def _times(self, window: Window) -> int:
+        """Return how many times the positions of a window fit into half of the budget, if they are as large as here."""
+        samples = sum(len(step.slots) for step in window.steps)
+        size = sum(int((each.extents.ends - each.extents.begins).sum()) for each in window.extents)
+        fits = self._reader.budget // 2 * samples // max(1, size * self._positions)
+        return min(self._world_size, max(1, self._world_size // _RANKS, fits))
+
     def _extents(self, first: int, window: list[Step]) -> list[Ranges]:
         """Return the byte ranges that steps need; none if that fails."""
         try:
-            positions = np.concatenate([step.positions for step in window])
+            parts = [step.positions for step in window]
+            numbers = np.arange(first, first + len(window))
             located = joined([step.located for step in window])
+            if first and self._neighbors is not None:  # the first batch does not wait for the bytes of others
+                parts += self._neighbors.positions(window)
+                numbers = np.tile(numbers, 2)
+            positions = np.concatenate(parts)
+            if located is not None and len(positions) > len(located.index):
+                located = self._plan.locate_ahead(positions)
             extents = self._plan.extents(positions, located)
-            steps = np.repeat(np.arange(first, first + len(window)), [len(step.slots) for step in window])
+            steps = np.repeat(numbers, list(map(len, parts)))
             later = self._later(located)
             return [
                 Ranges(
@@ -308,13 +342,13 @@ def _log(error: Exception) -> None:
     logger.log(level, "samples are not read ahead: %s: %s", type(error).__name__, error)
 
 
-def walk(steps: Iterator[Step], plan: Any, world_size: int, *, processes: bool = False) -> Walk | None:
+def walk(steps: Iterator[Step], plan: Any, rank: int, world_size: int, *, processes: bool = False) -> Walk | None:
     """Return a walk over the steps of a plan; None if the plan has no remote data or reading ahead is off.
 
     Args:
         steps: the steps of the rank.
         plan: the plan of the steps.
-        world_size: number of ranks, over which the positions of a window are dealt.
+        rank, world_size: this rank, and the number of ranks, over which the positions of a window are dealt.
         processes: whether batches are made in other processes, which share only a cache on disk.
 
     Raises:
@@ -333,10 +367,15 @@ def walk(steps: Iterator[Step], plan: Any, world_size: int, *, processes: bool =
             " FEEDMILL_CACHE_SIZE, add a 'cache' to the recipe, or use threads."
         )
         return None
-    if paging is not None:
-        budget = max(budget, min(paging.cache.size // 4, _MOST_ON_DISK))
-    positions = window_of(plan) * world_size
-    return Walk(steps, plan, positions, ReadAhead(budget, paging, memory, most))
+    positions = window_of(plan)
+    if paging is None:
+        return Walk(steps, plan, positions * world_size, ReadAhead(budget, None, memory, most))
+    budget = max(budget, min(paging.cache.size // 4, _MOST_ON_DISK))
+    usage = paging.cache.usage
+    if usage is None or world_size == 1 or is_scattered(plan):  # ranges of others share no requests then
+        return Walk(steps, plan, positions * world_size, ReadAhead(budget, paging, memory, most))
+    reader = ReadAhead(budget, paging, memory, most, shared=True)
+    return Walk(steps, plan, positions, reader, Neighbors(usage, plan, rank, world_size), world_size)
 
 
 def _warm(plan: Any) -> None:

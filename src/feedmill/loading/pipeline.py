@@ -52,7 +52,8 @@ class Pipeline:
 
     def _made(self, steps: Iterator[Step], progress: Progress) -> Generator[Made, None, None]:
         """Yield the batches of steps in order, and read their remote data ahead."""
-        walked = walk(steps, progress.plan, progress.grid.world_size, processes=self.workers.processes)
+        grid = progress.grid
+        walked = walk(steps, progress.plan, grid.rank, grid.world_size, processes=self.workers.processes)
         ready = walked.ready if walked else None
         made_ahead = make_ahead(self.make, walked or steps, self.workers, self.prefetch, self.pace, ready)
         with closing(walked) if walked else nullcontext(), closing(made_ahead) as ahead:

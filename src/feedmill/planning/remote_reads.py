@@ -38,6 +38,16 @@ def window_of(plan: Any) -> int:
     return min(_LONGEST, max(WINDOW, sum(spans)))
 
 
+def is_scattered(plan: Any) -> bool:
+    """Return whether the plan reads samples from anywhere in its datasets one after the other, or may do so."""
+
+    def scatters(node: Node) -> bool:
+        return node.scatters or any(map(scatters, node.children))
+
+    node = getattr(plan, "node", None)
+    return node is None or scatters(node)
+
+
 def _spans(node: Node, remote: Set[int], above: int) -> list[int]:
     """Return for each remote leaf below a node the positions of a window of the shuffle nearest to it."""
     if isinstance(node, BlockShuffle):

@@ -64,12 +64,14 @@ class Node(ABC):
         children: the child nodes.
         leaves: numbers of all leaves below, without duplicates.
         in_slices: whether rank *r* gets the *r*-th slice of a global batch, as in the tool whose order this is.
+        scatters: whether consecutive positions are samples from anywhere in the children.
     """
 
     length: int | None
     children: tuple[Node, ...] = ()
     leaves: tuple[int, ...] = ()
     in_slices: ClassVar[bool] = False
+    scatters: ClassVar[bool] = False
 
     def locate(self, positions: IntArray, epoch: Epochs = 0) -> Located:
         """Return source, index and epoch of positions int64[n], each in ``[0, length)``."""

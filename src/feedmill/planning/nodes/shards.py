@@ -59,6 +59,8 @@ class ShardShuffle(Shuffle):
         ConfigError: `parallel` is less than 1, or the sizes do not sum to the child's length.
     """
 
+    scatters = False
+
     def __init__(self, child: Node, key: int, sizes: Sequence[int], parallel: int = DEFAULT_PARALLEL) -> None:
         super().__init__(child, key)
         if parallel < 1:

@@ -30,6 +30,7 @@ class Shuffle(Wrapper):
     """
 
     length: int
+    scatters = True
 
     def __init__(self, child: Node, key: int) -> None:
         super().__init__(child)
@@ -65,6 +66,8 @@ class BlockShuffle(Shuffle):
         block: consecutive positions that stay together.
         window: blocks per window.
     """
+
+    scatters = False
 
     def __init__(self, child: Node, key: int, block: int = DEFAULT_BLOCK, window: int = DEFAULT_WINDOW) -> None:
         super().__init__(child, key)

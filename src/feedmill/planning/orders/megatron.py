@@ -232,6 +232,7 @@ class GptShuffle(Wrapper):
 
     length: int
     in_slices = True
+    scatters = True
 
     def __init__(self, child: Node, order: GptOrder) -> None:
         super().__init__(child)

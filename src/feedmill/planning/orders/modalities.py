@@ -63,6 +63,7 @@ class ModalitiesSampler(Wrapper):
 
     length: int
     in_slices = True
+    scatters = True
 
     def __init__(
         self,

@@ -51,6 +51,7 @@ class Dealt(Junction):
 
     length: int
     in_slices = True
+    scatters = True
     _title: str
 
     def __init__(self, children: Sequence[Node], weights: npt.NDArray[np.float64], length: int) -> None:

@@ -103,7 +103,7 @@ def _in_cache(store: Store, path: str, stack: ExitStack, *, copied: bool = True)
     if paging is None or paging.cache.disabled or not isinstance(store, RangeStore):
         return None
     try:
-        (pages,) = paging.open(store, [store.key(path)])
+        (pages,) = paging.open(store, [store.key(path)], 1)
         if pages is None or not pages.size:
             return None
         if pages.size > paging.cache.capacity() // _SHARE:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import numpy as np
 import numpy.typing as npt
 
-from feedmill.storage.base import OnDisk
+from feedmill.storage.base import Entry, OnDisk
 from feedmill.storage.cache.page_locks import RangeLock
 from feedmill.storage.cache.pages import PAGE, PageCache, Pages
 from feedmill.storage.fetching.fetch import fetcher
@@ -39,8 +39,6 @@ _TRIES = 3
 """How often to claim missing pages before the bytes are requested without the cache."""
 WHOLE_SHARE = 0.9
 """Objects are fetched as a whole only if together they take at most this share of the cache."""
-_FIRST_BATCH = 1024
-"""Fewer ranges than this are a first batch, which the reader waits for."""
 
 
 class PagedSegment(Segment):
@@ -172,7 +170,7 @@ class Paging:
     Args:
         cache: the page cache.
         unit: ``block`` fetches the pages that are needed; ``shard`` fetches whole objects; ``auto`` fetches whole
-            objects if the needed bytes are scattered over them and all objects opened so far fit into the cache.
+            objects if the needed bytes are scattered over them and all objects will fit into the cache.
 
     Attributes:
         fetched: number of bytes that were requested and cached.
@@ -183,7 +181,8 @@ class Paging:
         self.cache, self.unit = cache, unit
         self.fetched = self.refused = 0
         self._lock = threading.Lock()
-        self._sizes: dict[tuple[str, str], int] = {}
+        self._counts: dict[str, int] = {}  # by URL of the store: objects that it will have
+        self._known: dict[str, tuple[set[str], int]] = {}  # those that were opened, and their size together
 
     def count(self, size: int, *, kept: bool) -> None:
         """Count bytes that were requested, and whether the cache took them."""
@@ -193,32 +192,47 @@ class Paging:
             else:
                 self.refused += size
 
-    def open(self, store: RangeStore, keys: Sequence[str]) -> list[Pages | None]:
-        """Return the pages of objects; None for objects that do not exist. Raises as `Store.entries`."""
+    def open(self, store: RangeStore, keys: Sequence[str], count: int) -> list[Pages | None]:
+        """Return the pages of objects; None for objects that do not exist. Raises as `Store.entries`.
+
+        Args:
+            count: number of objects of the store that will be opened in all.
+        """
+        self._counts[store.url] = max(count, self._counts.get(store.url, 0))
         pages: list[Pages | None] = [store.whole.of(self.cache, key) for key in keys]
         missing = [number for number, found in enumerate(pages) if found is None]
         for number, entry in zip(missing, store.entries([keys[number] for number in missing]), strict=True):
             if entry is not None:
-                with self._lock:
-                    self._sizes[store.url, entry.path] = entry.size
+                self._add(store.url, entry)
                 pages[number] = self.cache.open(f"{store.url}/{keys[number]}", entry.version, entry.size)
         return pages
 
-    def whole(self, begins: Int64s, ends: Int64s, count: int) -> bool:
+    def _add(self, url: str, entry: Entry) -> None:
+        with self._lock:
+            known, size = self._known.get(url, (set(), 0))
+            if entry.path not in known:
+                known.add(entry.path)
+                self._known[url] = known, size + entry.size
+
+    def _expected(self) -> float:
+        """Return the bytes of all objects, as far as those that were opened tell."""
+        with self._lock:
+            return sum(
+                size / len(known) * max(len(known), self._counts[url]) for url, (known, size) in self._known.items()
+            )
+
+    def whole(self, begins: Int64s, ends: Int64s, *, awaited: bool) -> bool:
         """Return whether to fetch a whole object for ranges of it.
 
         Args:
             begins, ends: int64[n], ascending.
-            count: number of ranges of all objects that are requested together. The reader waits for its first batch,
-                which has few ranges, and whole objects would delay it.
+            awaited: whether the reader waits for the ranges, as for those of a first batch; whole objects would delay
+                it.
         """
         if self.unit != "auto":
             return self.unit == "shard"
-        if count < _FIRST_BATCH:
+        if awaited or self._expected() > WHOLE_SHARE * self.cache.size:
             return False
-        with self._lock:
-            if sum(self._sizes.values()) > WHOLE_SHARE * self.cache.size:
-                return False
         first, last = begins // PAGE, -(-ends // PAGE)
         touched = int(np.minimum(last - first, last - np.concatenate(([-1], np.maximum.accumulate(last)[:-1]))).sum())
         return touched * PAGE > 2 * int((ends - begins).sum())

@@ -3,7 +3,7 @@
 If a cache size is set, reading ahead stores the fetched bytes here, so that later epochs and other processes do not
 fetch them again. `PageCache` opens objects as `Pages`, limits their size, and evicts pages.
 
-    folder/usage                                bytes in use, and which processes plan (``usage.py``)
+    folder/usage                                bytes in use, and which processes and readers there are (``usage.py``)
     folder/<hash of the store>/<hash>.data      bytes of an object at their offsets, with holes (``page_io.py``)
     folder/<hash of the store>/<hash>.map       which pages are present (``page_map.py``)
 

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from feedmill.errors import FeedmillError
 from feedmill.storage.cache.paged import PagedSegment, Paging
-from feedmill.storage.cache.pages import Pages
+from feedmill.storage.cache.pages import PAGE, Pages
 from feedmill.storage.fetching.fetch import ending, fetcher
 from feedmill.storage.fetching.needed import Chunk, Needed, chunks, needed, objects
 from feedmill.storage.fetching.ranges import OFFSET_BITS, requests_for
@@ -43,6 +43,8 @@ _MAX_AT_ONCE = 64
 """Maximum number of requests of one reader in flight."""
 _SOON_SECONDS = 0.2
 """Time in which requests of some MiB arrive unless the network is slow."""
+_FIRST_BATCH = 1024
+"""Fewer ranges than this, of a single step, are those of a first batch, which the reader waits for."""
 _RECHECK_SECONDS = 0.1
 """Time after which a waiting thread checks whether the interpreter exits."""
 
@@ -100,13 +102,19 @@ class ReadAhead:
         paging: page cache that keeps them; None to keep them in memory.
         memory: memory in bytes, of which half may be in flight; by default the budget.
         most: what `widen` may raise the budget to; by default the budget.
+        shared: whether other readers that do the same steps at about the same time share the page cache.
 
     Attributes:
         requests, bytes: number of requests so far, and their bytes.
     """
 
     def __init__(
-        self, budget: int, paging: Paging | None = None, memory: int | None = None, most: int | None = None
+        self,
+        budget: int,
+        paging: Paging | None = None,
+        memory: int | None = None,
+        most: int | None = None,
+        shared: bool = False,
     ) -> None:
         self.budget, self._paging, self._most = budget, paging, budget if most is None else most
         self.requests = self.bytes = 0
@@ -117,7 +125,7 @@ class ReadAhead:
         self._freed = threading.Condition(self._lock)
         self._queue: deque[Segment] = deque()
         self._by_last: dict[int, list[Segment]] = {}
-        self._uses = PlannedUses()
+        self._uses, self._shared = PlannedUses(shared), shared
         self._held = self._flying = self._flying_bytes = 0
         self._awaited: int | None = None
         self._done, self._closed = -1, False
@@ -173,7 +181,7 @@ class ReadAhead:
         low, high, steps = low[order], high[order], steps[order]
         last = int(steps.max()) if last is None else last
         self._uses.done(self._done)  # here, because these requests may evict pages
-        pages = None if self._paging is None else self._paging.open(store, keys)
+        pages = None if self._paging is None else self._paging.open(store, keys, len(paths))
         # Of whole shards, other pages than those of these ranges will be needed, too.
         if pages is not None and uses is not None and self._paging is not None and self._paging.unit != "shard":
             now, later = (column[filled][order] for column in uses)
@@ -234,17 +242,23 @@ class ReadAhead:
         assert self._paging is not None
         rows: list[Chunk] = []
         remaining = np.ones(len(low), np.bool_)
+        page, behind = low.copy(), high.copy()
+        awaited = len(low) < _FIRST_BATCH and int(steps.min()) == int(steps.max())
         for cached, base, start, stop in objects(pages, low):
             now = start + np.flatnonzero(steps[start:stop] <= last)
             if not len(now):
                 remaining[start:stop] = False
                 continue
+            if self._shared:  # pages that touch have nothing between them: they are fetched whole
+                page[start:stop] = low[start:stop] // PAGE * PAGE
+                limit = np.minimum(-(-high[start:stop] // PAGE) * PAGE, base + cached.size)
+                behind[start:stop] = np.maximum(high[start:stop], limit)
             begins, ends, needed_at = low[now] - base, high[now] - base, steps[now]
             first, end = int(begins[0]), min(int(ends.max()), cached.size)
             if cached.trusted(first, end):
                 store.whole.add(self._paging.cache, keys[base >> OFFSET_BITS], cached)
                 rows.append((base + first, base + end, int(needed_at.min()), int(needed_at.max())))
-            elif self._paging.whole(begins, ends, len(low)):
+            elif self._paging.whole(begins, ends, awaited=awaited):
                 rows += [
                     (base + chunk_begin, base + chunk_end, soonest, latest)
                     for chunk_begin, chunk_end, soonest, latest in chunks(begins, ends, needed_at, cached.size)
@@ -255,7 +269,7 @@ class ReadAhead:
             remaining[now] = ends > cached.size
         rounds = [Needed(*np.asarray(rows, np.int64).T)] if rows else []
         if remaining.any():
-            requests = requests_for(low[remaining], high[remaining], fetcher().gap())
+            requests = requests_for(page[remaining], behind[remaining], fetcher().gap())
             rounds.append(needed(requests, steps[remaining], last))
         return rounds
 
@@ -408,7 +422,7 @@ class ReadAhead:
 
     def close(self) -> None:
         """Free all segments, and cancel their requests."""
-        self._uses.done(self._done)
+        self._uses.done(self._done, closed=True)
         with self._freed:
             self._closed = True
             self._queue.clear()

@@ -17,10 +17,15 @@ Int64s = npt.NDArray[np.int64]
 
 
 class PlannedUses:
-    """Records the uses of pages for `ReadAhead`: that of now, and once its step is done, the next one. Thread-safe."""
+    """Records the uses of pages for `ReadAhead`: that of now, and once its step is done, the next one. Thread-safe.
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
+    Args:
+        shared: whether other readers use the same pages at about the same time: a page is then kept for them until the
+            steps of the following call are done, too.
+    """
+
+    def __init__(self, shared: bool = False) -> None:
+        self._lock, self._shared = threading.Lock(), shared
         self._later: deque[tuple[int, list[tuple[Pages, Int64s, Int64s]], int]] = deque()
 
     def plan(
@@ -52,11 +57,12 @@ class PlannedUses:
             with self._lock:
                 self._later.append((last, found, int(now[current].max())))
 
-    def done(self, step: int) -> None:
-        """Record the next uses of pages whose step is done."""
+    def done(self, step: int, *, closed: bool = False) -> None:
+        """Record the next uses of pages whose step is done; with `closed`, no step follows."""
+        following = int(self._shared and not closed)
         while True:
             with self._lock:
-                if not self._later or self._later[0][0] > step:
+                if len(self._later) <= following or self._later[following][0] > step:
                     return
                 _, found, until = self._later.popleft()
             for cached, numbers, uses in found:

@@ -1,0 +1,148 @@
+"""The ranks of a machine know each other through their cache, and fetch the blocks of the shuffle together."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from tests.helpers.range_server import range_server
+from tests.loading.test_ahead import content, local, plan_of, shards
+
+import feedmill as fm
+from feedmill.loading.neighbors import Neighbors
+from feedmill.planning.dealing.grid import Grid
+from feedmill.planning.nodes import Leaf
+from feedmill.planning.nodes.shuffle import BlockShuffle
+from feedmill.planning.plan import Plan
+from feedmill.storage.cache import settings as datacache
+from feedmill.storage.cache.pages import PAGE, PageCache
+from feedmill.storage.cache.settings import DataCache
+from feedmill.storage.cache.usage import READERS
+from feedmill.storage.remote.object_store import RemoteStore
+
+PLAN = SimpleNamespace(sources=(), seed=3, length=100)
+
+
+@pytest.fixture
+def usages(tmp_path):
+    """The counters of three processes with one cache."""
+    caches = [PageCache(tmp_path / "cache", 1 << 20) for _ in range(3)]
+    yield [cache.usage for cache in caches]
+    for cache in caches:
+        cache.close()
+
+
+def test_readers_of_a_run_see_each_other_until_they_leave(usages):
+    first, second, third = usages
+    numbers = [usage.join(7, rank) for usage, rank in ((first, 4), (first, 0), (second, 4))]
+    other = third.join(8, 1)
+    assert all(usage.ranks(7) == [0, 4] and usage.ranks(8) == [1] for usage in usages)
+    first.leave(numbers[1])
+    assert third.ranks(7) == [4]
+    first.leave(numbers[0])
+    assert third.ranks(7) == [4]
+    second.leave(numbers[2])
+    assert first.ranks(7) == []
+    third.leave(other)
+    assert first.join(9, 0) == 0
+
+
+def test_readers_of_killed_processes_are_gone(usages, tmp_path):
+    code = (
+        "import sys, time\nfrom pathlib import Path\nfrom feedmill.storage.cache.pages import PageCache\n"
+        "cache = PageCache(Path(sys.argv[1]), 1 << 20); cache.usage.join(7, 5); print('in', flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "cache")], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.readline() == b"in\n"
+        usages[0].join(7, 1)
+        assert usages[1].ranks(7) == [1, 5]
+        os.kill(process.pid, signal.SIGKILL)
+    assert usages[1].ranks(7) == [1]
+
+
+def test_a_full_table_leaves_further_readers_alone(usages):
+    assert {usages[0].join(1, rank) for rank in range(READERS)} == set(range(READERS))
+    assert usages[1].join(1, 999) is None
+    alone = Neighbors(usages[1], PLAN, 1, 2)
+    assert [len(found) for found in alone.positions([Grid(0, 100, 4, 1, 2, "drop").step(0)])] == [0]
+    alone.close()
+    assert len(usages[2].ranks(1)) == READERS
+
+
+@pytest.mark.parametrize("remainder", ["drop", "pad", "uneven"])
+@pytest.mark.parametrize("near", [[0, 3], [1, 2, 4], [0, 1, 2, 3, 4]])
+def test_the_positions_are_those_of_the_ranks_on_this_machine(usages, near, remainder):
+    grids = {rank: Grid(10, 103, 4, rank, 5, remainder) for rank in range(5)}
+    readers = [Neighbors(usages[rank % 3], PLAN, rank, 5) for rank in near]
+    other = Neighbors(usages[0], SimpleNamespace(sources=(), seed=4, length=100), 2, 5)  # another run
+    rank = near[0]
+    steps = [grids[rank].step(number) for number in range(4)]
+    for number, found in enumerate(readers[0].positions(steps)):
+        expected = [grids[each].step(number).slots for each in near[1:]]
+        assert found.tolist() == np.concatenate(expected).tolist()
+    last = grids[rank].step(4)
+    (found,) = readers[0].positions([last])
+    assert set(found.tolist()) <= set(range(90, 103))
+    for reader in (*readers, other):
+        reader.close()
+
+
+def test_where_costs_decide_all_ranks_must_be_here(usages):
+    step = Grid(0, 100, 4, 1, 3, "drop").step(2)._replace(dealt=np.asarray([24, 30, 35, 29]))
+    readers = [Neighbors(usages[rank], PLAN, rank, 3) for rank in (1, 2)]
+    assert [len(found) for found in readers[0].positions([step])] == [0]
+    readers.append(Neighbors(usages[0], PLAN, 0, 3))
+    assert [found.tolist() for found in readers[0].positions([step])] == [[25, 26, 27, 28, 31, 32, 33, 34]]
+    for reader in readers:
+        reader.close()
+
+
+@pytest.fixture
+def server(tmp_path, monkeypatch):
+    monkeypatch.setattr(datacache, "_MIN_SIZE", PAGE)
+    made = shards(tmp_path / "data", [1500, 1400, 1600, 1500], 8000)
+    with range_server() as running:
+        for path in made.rglob("*"):
+            if path.is_file():
+                running.objects[f"data/{path.relative_to(made)}"] = path.read_bytes()
+        yield running
+    for cache in datacache._caches.values():
+        cache.close()
+    datacache._caches.clear()
+
+
+@pytest.mark.parametrize("share", [2.0, 0.5])
+def test_ranks_fetch_each_byte_about_once_even_if_the_cache_is_smaller_than_the_data(
+    server, tmp_path, monkeypatch, share
+):
+    monkeypatch.setattr("feedmill.planning.remote_reads.WINDOW", 512)
+    size = sum(len(data) for key, data in server.objects.items() if key.endswith(".tar"))
+    monkeypatch.setenv("FEEDMILL_READ_AHEAD", str(size // 8))
+    monkeypatch.setattr("feedmill.loading.ahead._AHEAD_STEPS", 8)
+    cache = DataCache(int(share * size), tmp_path / "cache")
+    expected = [
+        content(fm.Loader(shuffled(local(tmp_path / "data")), 16, rank=rank, world_size=4)) for rank in range(4)
+    ]
+    loaders = []
+    for rank in range(4):
+        plan = shuffled(plan_of(RemoteStore("s3://bkt/data", **server.options)))
+        plan.cache = cache
+        loaders.append(iter(fm.Loader(plan, 16, rank=rank, world_size=4)))
+    server.asked.clear()
+    server.keys.clear()
+    with ThreadPoolExecutor(4) as pool:
+        batches = [list(pool.map(next, loaders)) for _ in expected[0]]
+    assert [[[bytes(part) for part in step[rank]["bin"]] for step in batches] for rank in range(4)] == expected
+    asked = [end - begin for (begin, end), key in zip(server.asked, server.keys, strict=True) if key.endswith(".tar")]
+    assert 0.97 * size < sum(asked) < 1.15 * size
+    assert len(asked) < 0.6 * size / PAGE  # not a page at a time
+
+
+def shuffled(plan):
+    return Plan(BlockShuffle(Leaf(0, len(plan.sources[0])), 5, 64, 8), plan.sources, ["data"], 3)
