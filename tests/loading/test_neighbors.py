@@ -30,12 +30,17 @@ PLAN = SimpleNamespace(sources=(), seed=3, length=100)
 
 
 @pytest.fixture
-def usages(tmp_path):
-    """The counters of three processes with one cache."""
-    caches = [PageCache(tmp_path / "cache", 1 << 20) for _ in range(3)]
-    yield [cache.usage for cache in caches]
-    for cache in caches:
+def caches(tmp_path):
+    """One cache, as three processes open it."""
+    opened = [PageCache(tmp_path / "cache", 1 << 20) for _ in range(3)]
+    yield opened
+    for cache in opened:
         cache.close()
+
+
+@pytest.fixture
+def usages(caches):
+    return [cache.usage for cache in caches]
 
 
 def test_readers_of_a_run_see_each_other_until_they_leave(usages):
@@ -66,10 +71,10 @@ def test_readers_of_killed_processes_are_gone(usages, tmp_path):
     assert usages[1].ranks(7) == [1]
 
 
-def test_a_full_table_leaves_further_readers_alone(usages):
+def test_a_full_table_leaves_further_readers_alone(caches, usages):
     assert {usages[0].join(1, rank) for rank in range(READERS)} == set(range(READERS))
     assert usages[1].join(1, 999) is None
-    alone = Neighbors(usages[1], PLAN, 1, 2)
+    alone = Neighbors(caches[1], PLAN, 1, 2)
     assert [len(found) for found in alone.positions([Grid(0, 100, 4, 1, 2, "drop").step(0)])] == [0]
     alone.close()
     assert len(usages[2].ranks(1)) == READERS
@@ -77,10 +82,10 @@ def test_a_full_table_leaves_further_readers_alone(usages):
 
 @pytest.mark.parametrize("remainder", ["drop", "pad", "uneven"])
 @pytest.mark.parametrize("near", [[0, 3], [1, 2, 4], [0, 1, 2, 3, 4]])
-def test_the_positions_are_those_of_the_ranks_on_this_machine(usages, near, remainder):
+def test_the_positions_are_those_of_the_ranks_on_this_machine(caches, near, remainder):
     grids = {rank: Grid(10, 103, 4, rank, 5, remainder) for rank in range(5)}
-    readers = [Neighbors(usages[rank % 3], PLAN, rank, 5) for rank in near]
-    other = Neighbors(usages[0], SimpleNamespace(sources=(), seed=4, length=100), 2, 5)  # another run
+    readers = [Neighbors(caches[rank % 3], PLAN, rank, 5) for rank in near]
+    other = Neighbors(caches[0], SimpleNamespace(sources=(), seed=4, length=100), 2, 5)  # another run
     rank = near[0]
     steps = [grids[rank].step(number) for number in range(4)]
     for number, found in enumerate(readers[0].positions(steps)):
@@ -93,12 +98,22 @@ def test_the_positions_are_those_of_the_ranks_on_this_machine(usages, near, rema
         reader.close()
 
 
-def test_where_costs_decide_all_ranks_must_be_here(usages):
+def test_where_costs_decide_all_ranks_must_be_here(caches):
     step = Grid(0, 100, 4, 1, 3, "drop").step(2)._replace(dealt=np.asarray([24, 30, 35, 29]))
-    readers = [Neighbors(usages[rank], PLAN, rank, 3) for rank in (1, 2)]
+    readers = [Neighbors(caches[rank], PLAN, rank, 3) for rank in (1, 2)]
     assert [len(found) for found in readers[0].positions([step])] == [0]
-    readers.append(Neighbors(usages[0], PLAN, 0, 3))
+    readers.append(Neighbors(caches[0], PLAN, 0, 3))
     assert [found.tolist() for found in readers[0].positions([step])] == [[25, 26, 27, 28, 31, 32, 33, 34]]
+    for reader in readers:
+        reader.close()
+
+
+def test_ranks_read_alone_once_the_cache_is_disabled(caches):
+    readers = [Neighbors(caches[rank], PLAN, rank, 2) for rank in range(2)]
+    steps = [Grid(0, 100, 4, 0, 2, "drop").step(number) for number in range(2)]
+    assert [found.tolist() for found in readers[0].positions(steps)] == [[4, 5, 6, 7], [12, 13, 14, 15]]
+    caches[0].disable(OSError(28, "No space left on device"))
+    assert [len(found) for found in readers[0].positions(steps)] == [0, 0]
     for reader in readers:
         reader.close()
 

@@ -371,11 +371,10 @@ def walk(steps: Iterator[Step], plan: Any, rank: int, world_size: int, *, proces
     if paging is None:
         return Walk(steps, plan, positions * world_size, ReadAhead(budget, None, memory, most))
     budget = max(budget, min(paging.cache.size // 4, _MOST_ON_DISK))
-    usage = paging.cache.usage
-    if usage is None or world_size == 1 or is_scattered(plan):  # ranges of others share no requests then
+    if paging.cache.disabled or world_size == 1 or is_scattered(plan):  # ranges of others share no requests then
         return Walk(steps, plan, positions * world_size, ReadAhead(budget, paging, memory, most))
     reader = ReadAhead(budget, paging, memory, most, shared=True)
-    return Walk(steps, plan, positions, reader, Neighbors(usage, plan, rank, world_size), world_size)
+    return Walk(steps, plan, positions, reader, Neighbors(paging.cache, plan, rank, world_size), world_size)
 
 
 def _warm(plan: Any) -> None:

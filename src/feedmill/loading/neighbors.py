@@ -15,7 +15,7 @@ import numpy.typing as npt
 import xxhash
 
 from feedmill.planning.dealing.grid import Step
-from feedmill.storage.cache.usage import Usage
+from feedmill.storage.cache.pages import PageCache
 
 IntArray = npt.NDArray[np.int64]
 
@@ -24,23 +24,25 @@ class Neighbors:
     """The readers of the same plan on this machine, which come and go.
 
     Args:
-        usage: counters of the cache that they share.
+        cache: the cache that they share; while it is disabled, each rank reads alone.
         plan: the plan of the run.
         rank, world_size: of this reader.
     """
 
-    def __init__(self, usage: Usage, plan: Any, rank: int, world_size: int) -> None:
-        self._usage, self._rank, self._world_size = usage, rank, world_size
+    def __init__(self, cache: PageCache, plan: Any, rank: int, world_size: int) -> None:
+        self._cache, self._usage, self._rank, self._world_size = cache, cache.usage, rank, world_size
         sources = [(source.url, len(source)) for source in getattr(plan, "sources", ())]
         identity = repr((sources, getattr(plan, "seed", None), getattr(plan, "length", None), world_size))
         self._run = xxhash.xxh3_64_intdigest(identity.encode("utf-8", "surrogateescape")) or 1
-        self._number = usage.join(self._run, rank)
+        self._number = None if self._usage is None else self._usage.join(self._run, rank)
 
     def positions(self, steps: Sequence[Step]) -> list[IntArray]:
         """Return for each step the positions that other ranks of this machine read in it, int64[n] each.
 
         Where costs decide which rank reads a position, these are known only if all ranks are on this machine.
         """
+        if self._usage is None or self._cache.disabled:
+            return [_NONE] * len(steps)
         ranks = [rank for rank in self._usage.ranks(self._run) if rank != self._rank]
         return [self._of(step, ranks) for step in steps]
 
@@ -58,7 +60,7 @@ class Neighbors:
 
     def close(self) -> None:
         """Leave the others."""
-        if self._number is not None:
+        if self._usage is not None and self._number is not None:
             self._usage.leave(self._number)
             self._number = None
 
