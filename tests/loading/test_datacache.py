@@ -15,7 +15,7 @@ from tests.loading.test_ahead import content, data_requests, local, plan_of, sha
 import feedmill as fm
 from feedmill.errors import ConfigError
 from feedmill.formats.energon.prepared import open_prepared
-from feedmill.loading.ahead import Walk
+from feedmill.loading.ahead_windows import Windows
 from feedmill.planning.nodes import Leaf, Repeat
 from feedmill.planning.nodes.shuffle import BlockShuffle
 from feedmill.planning.plan import Plan
@@ -108,7 +108,7 @@ def test_a_small_cache_keeps_what_the_next_epoch_needs_first(server, folder, tmp
     def fetched(planned: bool) -> float:
         with monkeypatch.context() as patch:
             if not planned:
-                patch.setattr(Walk, "_later", lambda *_: None)
+                patch.setattr(Windows, "_later", lambda *_: None)
             dataset = open_prepared(RemoteStore("s3://bkt/data", **server.options), "train")
             order = Repeat(BlockShuffle(Leaf(0, len(dataset)), 5, 64, 2), epochs)
             plan = Plan(order, [dataset], ["data"], 3)

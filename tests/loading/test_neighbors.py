@@ -159,5 +159,21 @@ def test_ranks_fetch_each_byte_about_once_even_if_the_cache_is_smaller_than_the_
     assert len(asked) < 0.6 * size / PAGE  # not a page at a time
 
 
+@pytest.mark.parametrize("case", ["ranks", "a cache", "one rank", "scattered"])
+def test_a_warning_advises_a_cache_to_ranks_that_request_samples_one_by_one(
+    server, tmp_path, monkeypatch, caplog, case
+):
+    monkeypatch.setattr("feedmill.loading.ahead._MANY", 100)
+    monkeypatch.setattr("feedmill.planning.remote_reads.WINDOW", 512)
+    plan = plan_of(RemoteStore("s3://bkt/data", **server.options), shuffle="global")
+    plan = plan if case == "scattered" else shuffled(plan)
+    if case == "a cache":
+        plan.cache = DataCache(1 << 30, tmp_path / "cache")
+    loader = fm.Loader(plan, 16, rank=0, world_size=1 if case == "one rank" else 16)
+    assert len(list(loader))
+    said = [record.getMessage() for record in caplog.records if "dealt to 16 ranks" in record.getMessage()]
+    assert len(said) == (case == "ranks")
+
+
 def shuffled(plan):
     return Plan(BlockShuffle(Leaf(0, len(plan.sources[0])), 5, 64, 8), plan.sources, ["data"], 3)

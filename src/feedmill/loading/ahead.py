@@ -22,15 +22,12 @@ from typing import Any, cast
 
 import numpy as np
 
-from feedmill.errors import FeedmillError
-from feedmill.loading.ahead_windows import Ranges, Window, together
+from feedmill.loading.ahead_windows import Window, Windows, log_unread, together
 from feedmill.loading.neighbors import Neighbors
-from feedmill.loading.step_reader import joined, settings_of
+from feedmill.loading.step_reader import settings_of
 from feedmill.planning.dealing.grid import Step
-from feedmill.planning.nodes.base import Located
 from feedmill.planning.remote_reads import is_scattered, window_of
 from feedmill.samples.text import human_size
-from feedmill.storage.cache.page_map import FAR
 from feedmill.storage.fetching.fetch import check_stop, ending, fetcher
 from feedmill.storage.fetching.lanes import SMALL
 from feedmill.storage.fetching.read_ahead import ReadAhead, budget_from_environment, most_from_environment, parts
@@ -42,6 +39,8 @@ _SHARED = 0.75
 """Part of the budget that a part of a window takes at most, with the ranges of later steps in its requests."""
 _SCATTERED = 1 << 20
 """Bytes per request below which a split window is worth a warning; a request of a whole one has 4 MiB."""
+_MANY = 1000
+"""Number of requests from which small ones are worth a warning."""
 _RECHECK_SECONDS = 0.1
 """Time after which a wait checks whether the loader was closed."""
 _AHEAD_STEPS, _AHEAD_WINDOWS = 512, 4
@@ -49,8 +48,6 @@ _AHEAD_STEPS, _AHEAD_WINDOWS = 512, 4
 
 The budget bounds requests, but not steps that need none: those of an endless plan over little data, or over local data.
 """
-_RANKS = 8
-"""Ranks of a machine that share a cache, as an estimate."""
 _MOST_ON_DISK = 1 << 30
 """Maximum number of bytes to request ahead into a cache on disk."""
 
@@ -59,29 +56,17 @@ class Walk(Iterator[Step]):
     """Iterator over the steps of a rank, in order, that requests their byte ranges ahead of time.
 
     Args:
-        steps: the steps of the rank.
-        plan: the plan, with the method `Plan.extents`.
-        positions: number of positions of the plan per window.
+        windows: the steps of the rank in windows, with the byte ranges that they need.
+        plan: the plan of the steps.
         reader: requests the byte ranges.
-        neighbors: ranks of this machine that share the cache of the reader. A window is then as many times `positions`
-            as fit into half of the budget, because they read it together: at most `world_size` times.
-        world_size: number of ranks, over which positions are dealt.
+        ranks: number of ranks to which blocks are dealt without a cache, for a warning; 1 if they are not.
 
     Attributes:
         waited: seconds that the first step waited for its bytes before it was handed out.
     """
 
-    def __init__(
-        self,
-        steps: Iterator[Step],
-        plan: Any,
-        positions: int,
-        reader: ReadAhead,
-        neighbors: Neighbors | None = None,
-        world_size: int = 1,
-    ) -> None:
-        self._steps, self._plan, self._positions, self._reader = steps, plan, positions, reader
-        self._neighbors, self._world_size = neighbors, world_size
+    def __init__(self, windows: Windows, plan: Any, reader: ReadAhead, ranks: int = 1) -> None:
+        self._windows, self._plan, self._reader, self._ranks = windows, plan, reader, ranks
         self._ready: deque[Step | None] = deque()
         self._error: BaseException | None = None
         self._lock = threading.Condition()
@@ -127,12 +112,11 @@ class Walk(Iterator[Step]):
             self._closed = True
             self._lock.notify_all()
         self._reader.close()
-        if self._neighbors is not None:
-            self._neighbors.close()
+        self._windows.close()
 
     def _walk(self) -> None:
         try:
-            windows = self._windows()
+            windows = iter(self._windows)
             self._start(next(windows, None), next(windows, None))
             window = next(windows, None)
             while window is not None and self._wait_for_room(len(window.steps)):
@@ -197,69 +181,6 @@ class Walk(Iterator[Step]):
             self._starving.clear()
             self._lock.notify_all()
 
-    def _windows(self) -> Iterator[Window]:
-        """Yield the windows of the run; the first window has only the first step."""
-        steps: list[Step] = []
-        first = begin = 0
-        for step in self._steps:
-            begin = begin if steps else step.first
-            steps.append(step)
-            if not first or step.end // self._positions > begin // self._positions:
-                window = Window(first, steps, self._extents(first, steps))
-                if not first and self._neighbors is not None:
-                    self._positions *= self._times(window)
-                yield window
-                first, steps = first + len(steps), []
-        if steps:
-            yield Window(first, steps, self._extents(first, steps))
-
-    def _times(self, window: Window) -> int:
-        """Return how many times the positions of a window fit into half of the budget, if they are as large as here."""
-        samples = sum(len(step.slots) for step in window.steps)
-        size = sum(int((each.extents.ends - each.extents.begins).sum()) for each in window.extents)
-        fits = self._reader.budget // 2 * samples // max(1, size * self._positions)
-        return min(self._world_size, max(1, self._world_size // _RANKS, fits))
-
-    def _extents(self, first: int, window: list[Step]) -> list[Ranges]:
-        """Return the byte ranges that steps need; none if that fails."""
-        try:
-            parts = [step.positions for step in window]
-            numbers = np.arange(first, first + len(window))
-            located = joined([step.located for step in window])
-            if first and self._neighbors is not None:  # the first batch does not wait for the bytes of others
-                parts += self._neighbors.positions(window)
-                numbers = np.tile(numbers, 2)
-            positions = np.concatenate(parts)
-            if located is not None and len(positions) > len(located.index):
-                located = self._plan.locate_ahead(positions)
-            extents = self._plan.extents(positions, located)
-            steps = np.repeat(numbers, list(map(len, parts)))
-            later = self._later(located)
-            return [
-                Ranges(
-                    each,
-                    steps[each.sample],
-                    None if later is None else (positions[each.sample], later[each.sample]),
-                )
-                for each in extents
-                if isinstance(each.store, RangeStore)
-            ]
-        except Exception as error:  # reading the samples raises the error again if it concerns them
-            _log(error)
-            return []
-
-    def _later(self, located: Located | None) -> Any:
-        """Return the position at which each sample is read again, `FAR` if none; None without a cache or locations."""
-        next_uses = getattr(self._plan, "next_uses", None)
-        if located is None or next_uses is None or not self._reader.cached:
-            return None
-        try:
-            positions = next_uses(located)
-        except Exception as error:  # only a hint: without it the cache evicts what was used least recently
-            logger.debug("the next uses are unknown: %s: %s", type(error).__name__, error)
-            return None
-        return np.where(positions < 0, FAR, positions)
-
     def _request(self, window: Window, following: Window | None, awaited: Window | None = None) -> None:
         """Request what the steps of a window need, and hand them out; without requests if that fails.
 
@@ -293,8 +214,9 @@ class Walk(Iterator[Step]):
                     self.waited = time.perf_counter() - began
                 self._hand_out(window.steps[handed:high])
                 handed = high
+            self._advise()
         except Exception as error:  # reading the samples raises the error again if it concerns them
-            _log(error)
+            log_unread(error)
         self._hand_out(window.steps[handed:])
 
     def _parts(self, window: Window, following: Window | None) -> Iterator[tuple[int, int, int]]:
@@ -319,6 +241,20 @@ class Walk(Iterator[Step]):
         if len(found) > 1:
             self._warn(int(ends[count - 1]))
 
+    def _advise(self) -> None:
+        """Log, once, that samples are requested one by one because the blocks of a shuffle are dealt to ranks."""
+        reader = self._reader
+        few = reader.requests < _MANY or reader.bytes > SMALL * reader.requests
+        if self._warned or self._ranks == 1 or few:
+            return
+        self._warned = True
+        logger.warning(
+            "a request has only %s of samples, because blocks are dealt to %d ranks. Ranks of a machine that share a"
+            " cache on disk request blocks together: set FEEDMILL_CACHE_SIZE, or add a 'cache' to the recipe.",
+            human_size(reader.bytes // reader.requests),
+            self._ranks,
+        )
+
     def _warn(self, window: int) -> None:
         """Log, once, that the blocks of a window do not fit into the budget together, so that samples are scattered."""
         reader = self._reader
@@ -333,13 +269,6 @@ class Walk(Iterator[Step]):
             human_size(reader.bytes // max(1, reader.requests)),
             -(-2 * window // (1 << 20)),
         )
-
-
-def _log(error: Exception) -> None:
-    exiting = isinstance(error, RuntimeError) and "shutdown" in str(error)  # thread pools reject new work then
-    expected = exiting or isinstance(error, FeedmillError | OSError)
-    level = logging.DEBUG if expected else logging.WARNING
-    logger.log(level, "samples are not read ahead: %s: %s", type(error).__name__, error)
 
 
 def walk(steps: Iterator[Step], plan: Any, rank: int, world_size: int, *, processes: bool = False) -> Walk | None:
@@ -367,14 +296,17 @@ def walk(steps: Iterator[Step], plan: Any, rank: int, world_size: int, *, proces
             " FEEDMILL_CACHE_SIZE, add a 'cache' to the recipe, or use threads."
         )
         return None
-    positions = window_of(plan)
+    positions, scattered = window_of(plan), is_scattered(plan)
     if paging is None:
-        return Walk(steps, plan, positions * world_size, ReadAhead(budget, None, memory, most))
+        reader = ReadAhead(budget, None, memory, most)
+        return Walk(Windows(steps, plan, positions * world_size, reader), plan, reader, 1 if scattered else world_size)
     budget = max(budget, min(paging.cache.size // 4, _MOST_ON_DISK))
-    if paging.cache.disabled or world_size == 1 or is_scattered(plan):  # ranges of others share no requests then
-        return Walk(steps, plan, positions * world_size, ReadAhead(budget, paging, memory, most))
+    if paging.cache.disabled or world_size == 1 or scattered:  # ranges of others share no requests then
+        reader = ReadAhead(budget, paging, memory, most)
+        return Walk(Windows(steps, plan, positions * world_size, reader), plan, reader)
     reader = ReadAhead(budget, paging, memory, most, shared=True)
-    return Walk(steps, plan, positions, reader, Neighbors(paging.cache, plan, rank, world_size), world_size)
+    neighbors = Neighbors(paging.cache, plan, rank, world_size)
+    return Walk(Windows(steps, plan, positions, reader, neighbors, world_size), plan, reader)
 
 
 def _warm(plan: Any) -> None:
