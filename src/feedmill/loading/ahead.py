@@ -59,7 +59,7 @@ class Walk(Iterator[Step]):
         windows: the steps of the rank in windows, with the byte ranges that they need.
         plan: the plan of the steps.
         reader: requests the byte ranges.
-        ranks: number of ranks to which blocks are dealt without a cache, for a warning; 1 if they are not.
+        ranks: number of ranks to which blocks are dealt without a cache, for a warning; 1 for none.
 
     Attributes:
         waited: seconds that the first step waited for its bytes before it was handed out.
@@ -299,7 +299,8 @@ def walk(steps: Iterator[Step], plan: Any, rank: int, world_size: int, *, proces
     positions, scattered = window_of(plan), is_scattered(plan)
     if paging is None:
         reader = ReadAhead(budget, None, memory, most)
-        return Walk(Windows(steps, plan, positions * world_size, reader), plan, reader, 1 if scattered else world_size)
+        warned = 1 if scattered or rank else world_size
+        return Walk(Windows(steps, plan, positions * world_size, reader), plan, reader, warned)
     budget = max(budget, min(paging.cache.size // 4, _MOST_ON_DISK))
     if paging.cache.disabled or world_size == 1 or scattered:  # ranges of others share no requests then
         reader = ReadAhead(budget, paging, memory, most)
