@@ -44,7 +44,8 @@ _MAX_AT_ONCE = 64
 _SOON_SECONDS = 0.2
 """Time in which requests of some MiB arrive unless the network is slow."""
 _FIRST_BATCH = 1024
-"""Fewer ranges than this, of a single step, are those of a first batch, which the reader waits for."""
+"""Fewer ranges than this are those of a first batch, which the reader waits for, or lie across requests for parts of
+whole objects: requesting these once more would delay them."""
 _RECHECK_SECONDS = 0.1
 """Time after which a waiting thread checks whether the interpreter exits."""
 
@@ -243,7 +244,7 @@ class ReadAhead:
         rows: list[Chunk] = []
         remaining = np.ones(len(low), np.bool_)
         page, behind = low.copy(), high.copy()
-        awaited = len(low) < _FIRST_BATCH and int(steps.min()) == int(steps.max())
+        awaited = len(low) < _FIRST_BATCH
         for cached, base, start, stop in objects(pages, low):
             now = start + np.flatnonzero(steps[start:stop] <= last)
             if not len(now):
