@@ -101,7 +101,11 @@ def test_a_cache_that_is_too_small_evicts_and_the_batches_are_the_same(server, f
     assert used <= 12 * PAGE + (1 << 16)
 
 
-def test_a_small_cache_keeps_what_the_next_epoch_needs_first(server, folder, tmp_path, monkeypatch):
+def test_a_small_cache_keeps_what_the_next_epoch_needs_first(server, tmp_path, monkeypatch):
+    # blocks of several pages, so that what is fetched hardly depends on the order in which threads use the cache
+    folder = shards(tmp_path / "data", [700, 900, 650], 6000)
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    server.objects |= {f"large/{path.relative_to(folder)}": path.read_bytes() for path in files}
     monkeypatch.setattr("feedmill.loading.ahead.window_of", lambda _: 128)
     epochs = 6
 
@@ -109,7 +113,7 @@ def test_a_small_cache_keeps_what_the_next_epoch_needs_first(server, folder, tmp
         with monkeypatch.context() as patch:
             if not planned:
                 patch.setattr(Windows, "_later", lambda *_: None)
-            dataset = open_prepared(RemoteStore("s3://bkt/data", **server.options), "train")
+            dataset = open_prepared(RemoteStore("s3://bkt/large", **server.options), "train")
             order = Repeat(BlockShuffle(Leaf(0, len(dataset)), 5, 64, 2), epochs)
             plan = Plan(order, [dataset], ["data"], 3)
             plan.cache = DataCache(2 * total(folder) // 3, tmp_path / str(planned), "block")
