@@ -28,9 +28,10 @@ from feedmill.loading.step_reader import settings_of
 from feedmill.planning.dealing.grid import Step
 from feedmill.planning.remote_reads import is_scattered, window_of
 from feedmill.samples.text import human_size
+from feedmill.storage.fetching.budget import budget_from_environment, most_from_environment, parts
 from feedmill.storage.fetching.fetch import check_stop, ending, fetcher
 from feedmill.storage.fetching.lanes import SMALL
-from feedmill.storage.fetching.read_ahead import ReadAhead, budget_from_environment, most_from_environment, parts
+from feedmill.storage.fetching.read_ahead import ReadAhead
 from feedmill.storage.remote.range_store import RangeStore
 
 logger = logging.getLogger("feedmill")

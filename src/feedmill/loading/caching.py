@@ -29,7 +29,8 @@ from feedmill.storage.cache.items import Cached
 from feedmill.storage.cache.paged import Paging
 from feedmill.storage.cache.pages import PageCache
 from feedmill.storage.cache.settings import DataCache, using_cache
-from feedmill.storage.fetching.read_ahead import BUDGET, ReadAhead
+from feedmill.storage.fetching.budget import BUDGET
+from feedmill.storage.fetching.read_ahead import ReadAhead
 from feedmill.storage.folders import cache_folder
 from feedmill.storage.os_errors import storage_error
 from feedmill.storage.remote.range_store import RangeStore

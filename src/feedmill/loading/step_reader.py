@@ -17,7 +17,8 @@ from feedmill.errors import FeedmillError
 from feedmill.planning.dealing.grid import Step
 from feedmill.planning.nodes.base import Located
 from feedmill.storage.cache.settings import DataCache
-from feedmill.storage.fetching.read_ahead import BUDGET, ReadAhead, budget_from_environment
+from feedmill.storage.fetching.budget import BUDGET, budget_from_environment
+from feedmill.storage.fetching.read_ahead import ReadAhead
 from feedmill.storage.remote.range_store import RangeStore
 
 logger = logging.getLogger("feedmill")

@@ -9,11 +9,10 @@ that was not fetched, or whose request failed, is requested by the read itself.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
@@ -23,22 +22,18 @@ import numpy.typing as npt
 from feedmill.errors import FeedmillError
 from feedmill.storage.cache.paged import PagedSegment, Paging
 from feedmill.storage.cache.pages import PAGE, Pages
+from feedmill.storage.fetching.budget import widened
 from feedmill.storage.fetching.fetch import ending, fetcher
 from feedmill.storage.fetching.needed import Chunk, Needed, chunks, needed, objects
 from feedmill.storage.fetching.ranges import OFFSET_BITS, requests_for
 from feedmill.storage.fetching.segments import Segment, farthest
 from feedmill.storage.fetching.uses import PlannedUses
-from feedmill.storage.limits import available_memory, parse_size
 
 if TYPE_CHECKING:
     from feedmill.storage.remote.range_store import RangeStore
 
 Int64s = npt.NDArray[np.int64]
 
-BUDGET = 256 << 20
-"""Default memory in bytes for segments that are requested or kept."""
-_MOST, _SHARE = 2 << 30, 16
-"""What the default may grow to: a number of bytes, and the available memory divided by a number."""
 _MAX_AT_ONCE = 64
 """Maximum number of requests of one reader in flight."""
 _SOON_SECONDS = 0.2
@@ -48,51 +43,6 @@ _FIRST_BATCH = 1024
 whole objects: requesting these once more would delay them."""
 _RECHECK_SECONDS = 0.1
 """Time after which a waiting thread checks whether the interpreter exits."""
-
-
-def budget_from_environment() -> int:
-    """Return ``$FEEDMILL_READ_AHEAD`` in bytes, or `BUDGET`; 0 turns reading ahead off. Raises `ConfigError`."""
-    budget = _from_environment()
-    return BUDGET if budget is None else budget
-
-
-def most_from_environment() -> int:
-    """Return what a budget may grow to for large windows: ``$FEEDMILL_READ_AHEAD``, or a share of the memory.
-
-    Raises as `budget_from_environment`.
-    """
-    budget = _from_environment()
-    if budget is not None:
-        return budget
-    memory = available_memory()
-    return BUDGET if memory is None else max(BUDGET, min(_MOST, memory // _SHARE))
-
-
-def _from_environment() -> int | None:
-    return parse_size(os.environ.get("FEEDMILL_READ_AHEAD") or None, "FEEDMILL_READ_AHEAD")
-
-
-def widened(budget: int, most: int, window: int) -> int:
-    """Return a budget, up to `most`, of which a window of bytes takes half: the next one is fetched beside it.
-
-    A smaller budget splits windows: the blocks of a shuffle are then requested sample by sample.
-    """
-    return max(budget, min(most, 2 * window))
-
-
-def parts(sizes: npt.NDArray[np.int64], budget: int) -> Iterator[tuple[int, int]]:
-    """Yield the parts of a window that take at most half of the budget: begin and end, as numbers of steps.
-
-    Args:
-        sizes: int64[n], bytes of each step. A step that takes more than half is in no part.
-    """
-    ends, low = np.cumsum(sizes), 0
-    while low < len(sizes):
-        used = int(ends[low - 1]) if low else 0
-        high = max(low + 1, int(np.searchsorted(ends, used + budget // 2, side="right")))
-        if ends[high - 1] - used <= budget // 2:
-            yield low, high
-        low = high
 
 
 class ReadAhead:
