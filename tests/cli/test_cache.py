@@ -131,3 +131,34 @@ def test_what_cannot_be_warmed_is_an_error(recipe, tmp_path, monkeypatch, caplog
 def test_an_empty_cache_is_listed_and_cleared(recipe):
     assert json.loads(run("list", "--json"))["objects"] == []
     assert json.loads(run("clear", "--json"))["freed"] == 0
+
+
+def test_sources_that_exceed_the_memory_of_reading_ahead_are_warmed(recipe, tmp_path, monkeypatch):
+    _, server = recipe
+    server.objects |= {key.replace("data/", "more/", 1): data for key, data in server.objects.items()}
+    sources = "{path: s3://bkt/data}, {path: s3://bkt/more}"
+    (tmp_path / "two.yaml").write_text(f"concat: [{sources}]\nepochs: 1\nshuffle: block\n")
+    monkeypatch.setattr("feedmill.loading.caching.BUDGET", 1000)
+    run("warm", tmp_path / "two.yaml", "--size", "1GB")
+    tars = {f"s3://bkt/{key}": len(data) for key, data in server.objects.items() if key.endswith(".tar")}
+    found = {one.url: one.present for one in fm.cache("list").of_kind("data") if one.url.endswith(".tar")}
+    assert found == tars and len(tars) == 4
+
+
+def test_samples_that_made_room_for_those_of_other_recipes_are_an_error(recipe, tmp_path, monkeypatch):
+    _, server = recipe
+    folder = shards(tmp_path / "large", [300], 3000)
+    server.objects.clear()
+    for path in folder.rglob("*"):
+        if path.is_file():
+            for prefix in ("one", "two"):
+                server.objects[f"{prefix}/{path.relative_to(folder)}"] = path.read_bytes()
+    for prefix in ("one", "two"):
+        (tmp_path / f"{prefix}.yaml").write_text(f"source: s3://bkt/{prefix}\nepochs: 1\nshuffle: none\n")
+    size = 4 * len(server.objects["one/shard_0.tar"]) // 3
+    monkeypatch.setattr(datacache, "_MIN_SIZE", 1)
+    both = [str(tmp_path / f"{prefix}.yaml") for prefix in ("one", "two")]
+    for path in both:
+        assert fm.cache("warm", [path], size=size).fetched  # the cache keeps what was used last
+    with pytest.raises(fm.FeedmillError, match="made room"):
+        fm.cache("warm", both, size=size)

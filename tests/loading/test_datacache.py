@@ -20,7 +20,7 @@ from feedmill.planning.nodes import Leaf, Repeat
 from feedmill.planning.nodes.shuffle import BlockShuffle
 from feedmill.planning.plan import Plan
 from feedmill.storage.cache import settings as datacache
-from feedmill.storage.cache.pages import PAGE
+from feedmill.storage.cache.pages import PAGE, Pages
 from feedmill.storage.cache.settings import DataCache
 from feedmill.storage.remote.object_store import RemoteStore
 
@@ -162,8 +162,50 @@ def _forget_session(path: Path) -> None:
 def test_a_folder_that_cannot_be_written_to_is_done_without(server, folder, tmp_path, caplog):
     (tmp_path / "file").write_text("")
     cache = DataCache(1 << 30, tmp_path / "file" / "cache")
-    assert content(fm.Loader(remote(server, cache), 32)) == content(fm.Loader(local(folder), 32))
+    found, requests = asked_in(server, lambda: content(fm.Loader(remote(server, cache), 32)))
+    assert found == content(fm.Loader(local(folder), 32))
     assert "is disabled" in caplog.text
+    assert sum(end - begin for begin, end in requests) <= 1.05 * total(folder)
+
+
+def test_bytes_that_the_cache_does_not_take_are_fetched_once(server, folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(Pages, "put", lambda *_: False)
+    cache = DataCache(1 << 30, tmp_path / "cache")
+    found, requests = asked_in(server, lambda: content(fm.Loader(remote(server, cache), 32)))
+    assert found == content(fm.Loader(local(folder), 32))
+    assert sum(end - begin for begin, end in requests) <= 2 * total(folder)  # the first batch on its own, in pages
+
+
+def test_a_disabled_cache_leaves_reading_ahead_within_its_memory(server, folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("FEEDMILL_READ_AHEAD", "300K")
+    monkeypatch.setattr("feedmill.loading.ahead.window_of", lambda _: 128)
+    cache = DataCache(1 << 30, tmp_path / "cache")
+    opened = cache.paging()
+    assert opened is not None
+    opened.cache.disable(OSError(28, "No space left on device"))
+    plan, most = remote(server, cache), 0
+
+    def run():
+        nonlocal most
+        found = []
+        for batch in fm.Loader(plan, 32):
+            found.append([bytes(part) for part in batch["bin"]])
+            most = max(most, plan.sources[0].store.held.size)
+        return found
+
+    found, requests = asked_in(server, run)
+    assert found == content(fm.Loader(local(folder), 32))
+    assert sum(end - begin for begin, end in requests) <= 1.05 * total(folder)
+    assert 0 < most <= 450_000
+
+
+def test_a_loader_that_reads_nothing_ahead_says_that_it_does_not_use_its_cache(
+    server, folder, tmp_path, monkeypatch, caplog
+):
+    monkeypatch.setenv("FEEDMILL_READ_AHEAD", "0")
+    cache = DataCache(1 << 30, tmp_path / "cache")
+    assert content(fm.Loader(remote(server, cache), 32)) == content(fm.Loader(local(folder), 32))
+    assert caplog.text.count("FEEDMILL_READ_AHEAD=0") == 1
 
 
 def test_a_full_disk_is_done_without(server, folder, tmp_path, monkeypatch, caplog):

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,6 +16,7 @@ from tests.helpers.range_server import range_server
 from tests.loading.test_ahead import content, local, plan_of, shards
 
 import feedmill as fm
+from feedmill.loading.cursors import Cursor
 from feedmill.loading.neighbors import Neighbors
 from feedmill.planning.dealing.grid import Grid
 from feedmill.planning.nodes import Leaf
@@ -22,8 +24,8 @@ from feedmill.planning.nodes.shuffle import BlockShuffle
 from feedmill.planning.plan import Plan
 from feedmill.storage.cache import settings as datacache
 from feedmill.storage.cache.pages import PAGE, PageCache
+from feedmill.storage.cache.readers import READERS
 from feedmill.storage.cache.settings import DataCache
-from feedmill.storage.cache.usage import READERS
 from feedmill.storage.fetching.fetch import fetcher
 from feedmill.storage.remote.object_store import RemoteStore
 
@@ -40,45 +42,62 @@ def caches(tmp_path):
 
 
 @pytest.fixture
-def usages(caches):
-    return [cache.usage for cache in caches]
+def tables(caches):
+    return [cache.readers for cache in caches]
 
 
-def test_readers_of_a_run_see_each_other_until_they_leave(usages):
-    first, second, third = usages
-    numbers = [usage.join(7, rank) for usage, rank in ((first, 4), (first, 0), (second, 4))]
+def test_readers_of_a_run_see_each_other_until_they_leave(tables):
+    first, second, third = tables
+    joined = [table.join(7, rank) for table, rank in ((first, 4), (first, 0), (second, 4))]
     other = third.join(8, 1)
-    assert all(usage.ranks(7) == [0, 4] and usage.ranks(8) == [1] for usage in usages)
-    first.leave(numbers[1])
+    assert all(table.ranks(7) == [0, 4] and table.ranks(8) == [1] for table in tables)
+    joined[1].release()
     assert third.ranks(7) == [4]
-    first.leave(numbers[0])
+    joined[0].release()
     assert third.ranks(7) == [4]
-    second.leave(numbers[2])
+    joined[2].release()
     assert first.ranks(7) == []
-    third.leave(other)
-    assert first.join(9, 0) == 0
+    other.release()
+    again = first.join(9, 0)
+    assert second.ranks(9) == [0] and third.ranks(8) == []
+    again.release()
 
 
-def test_readers_of_killed_processes_are_gone(usages, tmp_path):
+def test_readers_of_killed_processes_are_gone_even_if_a_forked_child_lives(tables, tmp_path):
     code = (
-        "import sys, time\nfrom pathlib import Path\nfrom feedmill.storage.cache.pages import PageCache\n"
-        "cache = PageCache(Path(sys.argv[1]), 1 << 20); cache.usage.join(7, 5); print('in', flush=True); time.sleep(60)"
+        "import os, sys, time\nfrom pathlib import Path\nfrom feedmill.storage.cache.pages import PageCache\n"
+        "cache = PageCache(Path(sys.argv[1]), 1 << 20); joined = cache.readers.join(7, 5)\n"
+        "child = os.fork()\nif child: print(child, flush=True)\ntime.sleep(60)"
     )
     with subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "cache")], stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None and process.stdout.readline() == b"in\n"
-        usages[0].join(7, 1)
-        assert usages[1].ranks(7) == [1, 5]
-        os.kill(process.pid, signal.SIGKILL)
-    assert usages[1].ranks(7) == [1]
+        assert process.stdout is not None
+        child = int(process.stdout.readline())
+        try:
+            joined = tables[0].join(7, 1)
+            assert tables[1].ranks(7) == [1, 5]
+            os.kill(process.pid, signal.SIGKILL)
+            process.wait()
+            assert tables[1].ranks(7) == [1]
+        finally:
+            os.kill(child, signal.SIGKILL)
+    joined.release()
 
 
-def test_a_full_table_leaves_further_readers_alone(caches, usages):
-    assert {usages[0].join(1, rank) for rank in range(READERS)} == set(range(READERS))
-    assert usages[1].join(1, 999) is None
+def test_a_full_table_leaves_further_readers_alone(caches, tables):
+    joined = [tables[0].join(1, rank) for rank in range(READERS)]
+    assert all(joined)
+    assert tables[1].join(1, 999) is None
     alone = Neighbors(caches[1], PLAN, 1, 2)
     assert [len(found) for found in alone.positions([Grid(0, 100, 4, 1, 2, "drop").step(0)])] == [0]
     alone.close()
-    assert len(usages[2].ranks(1)) == READERS
+    assert len(tables[2].ranks(1)) == READERS
+    for reader in joined:
+        reader.release()
+
+
+def test_processes_of_the_former_version_keep_their_counters(caches, tmp_path):
+    usage = tmp_path / "cache" / "usage"
+    assert usage.stat().st_size == 16384 and usage.read_bytes()[:8] == b"FMUSAGE\3"
 
 
 @pytest.mark.parametrize("remainder", ["drop", "pad", "uneven"])
@@ -96,6 +115,17 @@ def test_the_positions_are_those_of_the_ranks_on_this_machine(caches, near, rema
     (found,) = readers[0].positions([last])
     assert set(found.tolist()) <= set(range(90, 103))
     for reader in (*readers, other):
+        reader.close()
+
+
+def test_the_windows_of_packs_are_those_of_all_ranks_on_this_machine(caches):
+    readers = [Neighbors(caches[rank], PLAN, rank, 3) for rank in range(3)]
+    cursors = [Cursor(8, 100, rank, 3) for rank in range(3)]
+    steps = [[cursor.step(first) for _, first, _ in islice(cursor.windows(), 4)] for cursor in cursors]
+    for rank, reader in enumerate(readers):
+        others = [np.concatenate([own[number].slots for own in steps if own is not steps[rank]]) for number in range(4)]
+        assert [found.tolist() for found in reader.positions(steps[rank])] == [found.tolist() for found in others]
+    for reader in readers:
         reader.close()
 
 
@@ -164,6 +194,33 @@ def test_ranks_fetch_each_byte_about_once_even_if_the_cache_is_smaller_than_the_
     assert len(asked) < 0.6 * size / PAGE  # not a page at a time
     for reader in here:
         reader.close()
+
+
+@pytest.mark.parametrize(("ranks", "budget"), [(4, 600_000), (1, 200_000)])
+def test_steps_above_half_of_the_budget_are_read_through_the_cache(
+    server, tmp_path, monkeypatch, ranks, budget, caplog
+):
+    monkeypatch.setattr("feedmill.loading.ahead._MOST_ON_DISK", budget)
+    monkeypatch.setenv("FEEDMILL_READ_AHEAD", str(budget))
+    monkeypatch.setattr(fetcher(), "_hedging", False)
+    size = sum(len(data) for key, data in server.objects.items() if key.endswith(".tar"))
+    cache = DataCache(2 * size, tmp_path / "cache")
+
+    def run(rank):
+        plan = shuffled(plan_of(RemoteStore("s3://bkt/data", **server.options)))
+        plan.cache = cache
+        return content(fm.Loader(plan, 16, rank=rank, world_size=ranks))
+
+    server.asked.clear()
+    server.keys.clear()
+    with ThreadPoolExecutor(ranks) as pool:
+        found = list(pool.map(run, range(ranks)))
+    local_plan = shuffled(local(tmp_path / "data"))
+    assert found == [content(fm.Loader(local_plan, 16, rank=rank, world_size=ranks)) for rank in range(ranks)]
+    assert sum(end - begin for (begin, end), key in zip(server.asked, server.keys, strict=True) if ".tar" in key) < (
+        1.2 * size
+    )
+    assert "'cache'" not in caplog.text  # which is there
 
 
 @pytest.mark.parametrize("case", ["ranks", "a cache", "one rank", "scattered"])

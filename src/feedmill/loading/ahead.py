@@ -223,7 +223,7 @@ class Walk(Iterator[Step]):
     def _parts(self, window: Window, following: Window | None) -> Iterator[tuple[int, int, int]]:
         """Yield parts of a window that take at most half of the budget.
 
-        A step that takes more is not read ahead.
+        A step that takes more is not read ahead, or is a part of its own if the cache on disk holds it.
 
         Yields:
             The begin and the end of a part, and the end of the steps with which it may share requests, as numbers of
@@ -235,7 +235,7 @@ class Walk(Iterator[Step]):
             np.add.at(sizes, need - window.first, each.ends - each.begins)
         self._reader.widen(int(max(sizes[:count].sum(), sizes[count:].sum())))
         ends, budget = np.cumsum(sizes), self._reader.budget
-        found = list(parts(sizes[:count], budget))
+        found = list(parts(sizes[:count], budget, self._reader.limit if self._reader.cached else 0))
         for low, high in found:
             used = int(ends[low - 1]) if low else 0
             yield low, high, max(high, int(np.searchsorted(ends, used + _SHARED * budget, side="right")))
@@ -264,11 +264,12 @@ class Walk(Iterator[Step]):
         self._warned = True
         logger.warning(
             "a window of the shuffle takes %s, and reading ahead may take %s: it needs a request for each %s. Set"
-            " FEEDMILL_READ_AHEAD=%dM, or give the recipe a 'cache' on disk.",
+            " FEEDMILL_READ_AHEAD=%dM%s.",
             human_size(window),
             human_size(reader.budget),
             human_size(reader.bytes // max(1, reader.requests)),
             -(-2 * window // (1 << 20)),
+            "" if reader.cached else ", or give the recipe a 'cache' on disk",
         )
 
 
@@ -288,6 +289,10 @@ def walk(steps: Iterator[Step], plan: Any, rank: int, world_size: int, *, proces
         return None
     budget = memory = budget_from_environment()
     if not budget:
+        if settings_of(plan).size:
+            logger.warning(
+                "FEEDMILL_READ_AHEAD=0 turns reading ahead off: samples are read without the cache that is configured."
+            )
         return None
     most = most_from_environment()
     paging = settings_of(plan).paging()

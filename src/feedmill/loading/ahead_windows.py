@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from feedmill.errors import FeedmillError
 from feedmill.formats.extents import Extents
@@ -79,7 +80,8 @@ class Windows(Iterable[Window]):
         positions: number of positions of the plan per window.
         reader: will request the byte ranges.
         neighbors: ranks of this machine that share the cache of the reader. A window is then as many times `positions`
-            as fit into half of the budget, because they read it together: at most `world_size` times.
+            as fit into half of the budget, because they read it together: at most `world_size` times. If a step of all
+            ranks takes more than that, each of them requests its own samples.
         world_size: number of ranks, over which positions are dealt.
     """
 
@@ -125,30 +127,33 @@ class Windows(Iterable[Window]):
     def _extents(self, first: int, window: list[Step]) -> list[Ranges]:
         """Return the byte ranges that steps need; none if that fails."""
         try:
-            parts = [step.positions for step in window]
-            numbers = np.arange(first, first + len(window))
-            located = joined([step.located for step in window])
             if first and self._neighbors is not None:  # the first batch does not wait for the bytes of others
-                parts += self._neighbors.positions(window)
-                numbers = np.tile(numbers, 2)
-            positions = np.concatenate(parts)
-            if located is not None and len(positions) > len(located.index):
-                located = self._plan.locate_ahead(positions)
-            extents = self._plan.extents(positions, located)
-            steps = np.repeat(numbers, list(map(len, parts)))
-            later = self._later(located)
-            return [
-                Ranges(
-                    each,
-                    steps[each.sample],
-                    None if later is None else (positions[each.sample], later[each.sample]),
-                )
-                for each in extents
-                if isinstance(each.store, RangeStore)
-            ]
+                found = self._ranges(first, window, self._neighbors.positions(window))
+                sizes = np.zeros(len(window), np.int64)
+                for each in found:
+                    np.add.at(sizes, each.steps - first, each.extents.ends - each.extents.begins)
+                if sizes.max() <= self._reader.budget // 2:
+                    return found
+            return self._ranges(first, window, [])
         except Exception as error:  # reading the samples raises the error again if it concerns them
             log_unread(error)
             return []
+
+    def _ranges(self, first: int, window: list[Step], others: list[npt.NDArray[np.int64]]) -> list[Ranges]:
+        """Return the byte ranges that steps need, and those of the positions that other ranks read in them."""
+        located = joined([step.located for step in window])
+        parts = [step.positions for step in window] + others
+        positions = np.concatenate(parts)
+        if located is not None and len(positions) > len(located.index):
+            located = self._plan.locate_ahead(positions)
+        numbers = np.resize(np.arange(first, first + len(window)), len(parts))
+        steps = np.repeat(numbers, list(map(len, parts)))
+        extents, later = self._plan.extents(positions, located), self._later(located)
+        return [
+            Ranges(each, steps[each.sample], None if later is None else (positions[each.sample], later[each.sample]))
+            for each in extents
+            if isinstance(each.store, RangeStore)
+        ]
 
     def _later(self, located: Located | None) -> Any:
         """Return the position at which each sample is read again, `FAR` if none; None without a cache or locations."""

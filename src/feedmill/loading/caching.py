@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
@@ -154,6 +153,7 @@ def _warm(
     if not targets:
         raise ConfigError("no recipe is given", kind="bad-cache", fix="Name the recipes whose data to fetch.")
     report = CacheReport("warm", "")
+    filled: list[tuple[Plan, int, Paging, int]] = []
     for target in targets:
         plan, path = bound_plan(target, trust=trust)
         settings = plan.cache or DataCache.of(size, dir)
@@ -183,10 +183,34 @@ def _warm(
             )
         if count < 1:
             raise ConfigError(f"samples={samples} fetches nothing", kind="bad-cache", fix="Give at least 1.")
+        filled.append((plan, count, paging, _evictions(paging)))
         _fill(plan, count, paging, report, progress)
         report.dir = str(settings.dir)
         report.objects = sorted([*file_cache(cache_folder()).list(), *paging.cache.list()])
+    for plan, count, paging, evictions in filled:
+        if _evictions(paging) != evictions:
+            _check_present(plan, count, paging)
     return report
+
+
+def _evictions(paging: Paging) -> int:
+    return -1 if paging.cache.usage is None else paging.cache.usage.evictions
+
+
+def _check_present(plan: Plan, count: int, paging: Paging) -> None:
+    """Raise `ConfigError` unless the cache has the first samples of a plan, of which others may have been evicted."""
+    window = window_of(plan)
+    for first in range(0, count, window):
+        for extents in plan.extents(np.arange(first, min(first + window, count), dtype=np.int64)):
+            if not isinstance(extents.store, RangeStore):
+                continue
+            files = np.unique(extents.file)
+            keys = [extents.store.key(extents.paths[number]) for number in files.tolist()]
+            opened = paging.open(extents.store, keys, len(extents.paths))
+            for number, pages in zip(files.tolist(), opened, strict=True):
+                rows = extents.file == number
+                if pages is None or not pages.present(extents.begins[rows], extents.ends[rows]).all():
+                    raise _full(paging, count, count, "made room for each other, or for other recipes, in")
 
 
 def _copy_indices(plan: Plan, pages: PageCache) -> int:
@@ -204,7 +228,7 @@ def _copy_indices(plan: Plan, pages: PageCache) -> int:
 def _fill(plan: Plan, count: int, paging: Paging, report: CacheReport, progress: bool) -> None:
     """Fetch the bytes of the first samples of a plan into the cache."""
     _warn_of_size(plan, count, paging)
-    reader, starving = ReadAhead(BUDGET, paging), threading.Event()
+    reader = ReadAhead(BUDGET, paging)
     has_ranges, window = False, window_of(plan)
     with closing(reader), Progress("fetching", count, "samples", enabled=progress) as bar:
         for step, first in enumerate(range(0, count, window)):
@@ -214,7 +238,7 @@ def _fill(plan: Plan, count: int, paging: Paging, report: CacheReport, progress:
                     has_ranges = True
                     steps = np.full(len(extents.file), step, np.int64)
                     ranges = extents.file, extents.begins, extents.ends, steps
-                    reader.want(extents.store, extents.paths, *ranges, starving)
+                    reader.want(extents.store, extents.paths, *ranges, None)
             reader.finish()
             reader.done(step)
             bar.advance(len(positions))
@@ -249,7 +273,7 @@ def _warn_of_size(plan: Plan, count: int, paging: Paging) -> None:
         )
 
 
-def _full(paging: Paging, samples: int, count: int) -> ConfigError:
+def _full(paging: Paging, samples: int, count: int, why: str = "are larger than") -> ConfigError:
     """Return the error for data that does not fit into the cache, or for a cache that is disabled."""
     folder = str(paging.cache.folder)
     if paging.cache.disabled:
@@ -257,7 +281,7 @@ def _full(paging: Paging, samples: int, count: int) -> ConfigError:
             "the cache cannot be written to", file=folder, kind="cache-disabled", fix="See the log for the reason."
         )
     return ConfigError(
-        f"the first {samples:,} samples of {count:,} are larger than the cache of {paging.cache.capacity():,} bytes",
+        f"the first {samples:,} samples of {count:,} {why} the cache of {paging.cache.capacity():,} bytes",
         file=folder,
         kind="cache-full",
         fix="Give a larger --size, or fewer --samples.",

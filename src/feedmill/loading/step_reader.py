@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -51,17 +50,13 @@ class StepReader:
             for extents in plan.extents(step.positions, joined([step.located])):
                 if isinstance(extents.store, RangeStore):
                     ranges = extents.file, extents.begins, extents.ends, np.full(len(extents.file), number)
-                    self._reader.want(extents.store, extents.paths, *ranges, _ALWAYS)
+                    self._reader.want(extents.store, extents.paths, *ranges, None)
         except (FeedmillError, OSError) as error:  # reading the samples raises the error again if it concerns them
             logger.debug("samples are not read ahead: %s", error)
         try:
             yield
         finally:
             self._reader.done(number)
-
-
-_ALWAYS = threading.Event()
-_ALWAYS.set()
 
 
 def step_reader(plan: Any) -> StepReader | None:

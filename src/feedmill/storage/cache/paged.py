@@ -87,10 +87,13 @@ class PagedSegment(Segment):
             if self.pages.verify(self.begin, self.end):
                 self.seen = seen
                 return None
+            if self.paging.cache.disabled:
+                break
             with self.pages.claim(self.begin, self.end) as claim:
                 for begin, end in claim.mine:
-                    if not self._fetch(begin, end, flight, claim.lock):
-                        return self._in_memory(flight)
+                    refused = self._fetch(begin, end, flight, claim.lock)
+                    if refused is not None:
+                        return self._in_memory(flight, begin, refused)
             if not limit:
                 usual = fetcher().lane(self.store, self.size).quantile(0.95)
                 limit = time.monotonic() + max(_WAIT, _WAIT_TIMES * usual)
@@ -102,20 +105,32 @@ class PagedSegment(Segment):
 
     def _request_again(self, flight: Flight) -> Body | None:
         """Fetch the missing pages although they are claimed, because their request hangs."""
+        if self.paging.cache.disabled:
+            return self._in_memory(flight)
         for begin, end in self.pages.missing(self.begin, self.end):
-            if not self._fetch(begin, end, flight):
-                return self._in_memory(flight)
+            refused = self._fetch(begin, end, flight)
+            if refused is not None:
+                return self._in_memory(flight, begin, refused)
         return None
 
-    def _fetch(self, begin: int, end: int, flight: Flight, lock: RangeLock | None = None) -> bool:
-        """Request whole pages and put them; return whether the cache took them."""
+    def _fetch(self, begin: int, end: int, flight: Flight, lock: RangeLock | None = None) -> Body | None:
+        """Request whole pages and put them; return None, or their bytes if the cache did not take them."""
         data = fetcher().request(self.store, self.key, begin, end, flight)
         kept = self.pages.put(begin, memoryview(data), lock)
         self.paging.count(end - begin, kept=kept)
-        return kept
+        return None if kept else data
 
-    def _in_memory(self, flight: Flight) -> Body:
-        return fetcher().request(self.store, self.key, self.begin, self.end, flight)
+    def _in_memory(self, flight: Flight, begin: int = 0, fetched: Body = b"") -> Body:
+        """Return the bytes of the segment; request those that are not among the bytes fetched from `begin` on."""
+        if not fetched:
+            return fetcher().request(self.store, self.key, self.begin, self.end, flight)
+        end = begin + len(fetched)
+        found = [memoryview(fetched)[max(0, self.begin - begin) : self.end - begin]]
+        if self.begin < begin:
+            found.insert(0, memoryview(fetcher().request(self.store, self.key, self.begin, begin, flight)))
+        if end < self.end:
+            found.append(memoryview(fetcher().request(self.store, self.key, end, self.end, flight)))
+        return found[0] if len(found) == 1 else b"".join(found)
 
     def view(self, begin: int, end: int) -> memoryview | None:
         """Wait for the request and return a subrange of its bytes, from memory or from the cache; None if it failed."""
@@ -229,6 +244,8 @@ class Paging:
             awaited: whether the reader waits for the ranges, as for those of a first batch; whole objects would delay
                 it.
         """
+        if self.cache.disabled:
+            return False
         if self.unit != "auto":
             return self.unit == "shard"
         if awaited or self._expected() > WHOLE_SHARE * self.cache.size:

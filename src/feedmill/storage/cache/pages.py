@@ -3,7 +3,8 @@
 If a cache size is set, reading ahead stores the fetched bytes here, so that later epochs and other processes do not
 fetch them again. `PageCache` opens objects as `Pages`, limits their size, and evicts pages.
 
-    folder/usage                                bytes in use, and which processes and readers there are (``usage.py``)
+    folder/usage                                bytes in use, and which processes there are (``usage.py``)
+    folder/readers                              which ranks read ahead (``readers.py``)
     folder/<hash of the store>/<hash>.data      bytes of an object at their offsets, with holes (``page_io.py``)
     folder/<hash of the store>/<hash>.map       which pages are present (``page_map.py``)
 
@@ -43,6 +44,7 @@ from feedmill.storage.cache.page_map import (
     remove_damaged,
     remove_unused,
 )
+from feedmill.storage.cache.readers import Readers
 from feedmill.storage.cache.usage import Usage
 
 __all__ = ["PAGE", "Cached", "PageCache", "Pages"]
@@ -54,7 +56,7 @@ _MAP = re.compile(r"([0-9a-f]{32})\.map")
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _FILE = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _FIXED = 32 << 10
-"""Bytes of the folders and of the file of counters."""
+"""Bytes of the folders, of the file of counters and of that of readers."""
 _KEEP = 0.95
 """Eviction frees pages down to this share of the capacity, so that it does not run for each page."""
 _SLACK = 1 << 20
@@ -83,6 +85,7 @@ class PageCache:
     Attributes:
         size: maximum number of bytes of all pages and their files.
         usage: counters shared with other processes; None if the folder cannot be used.
+        readers: ranks that read ahead; None if the folder cannot be used.
         disabled: whether writing has stopped.
         holes: whether the file system can free ranges of a file; if not, objects are evicted as a whole.
         corrupt: number of pages whose hash did not match.
@@ -98,6 +101,7 @@ class PageCache:
         """
         self.size, self.folder, self._other_bytes = size, folder, other_bytes
         self.usage: Usage | None = None
+        self.readers: Readers | None = None
         self.disabled, self.holes, self.corrupt = False, True, 0
         # Taken in this order: opening an object may evict pages, for which objects are looked up.
         self._opening, self._evicting, self._lock = threading.Lock(), threading.Lock(), threading.RLock()
@@ -107,11 +111,13 @@ class PageCache:
         try:
             if folder is None:
                 self.usage = Usage(os.memfd_create("feedmill-usage", os.MFD_CLOEXEC))
+                self.readers = Readers(os.memfd_create("feedmill-readers", os.MFD_CLOEXEC))
                 return
             os.makedirs(folder, mode=0o700, exist_ok=True)
             self._fd = os.open(folder, _FOLDER)
             flags = os.O_RDWR | os.O_CREAT | _FILE
             self.usage = Usage(os.open("usage", flags, 0o600, dir_fd=self._fd))
+            self.readers = Readers(os.open("readers", flags, 0o600, dir_fd=self._fd))
             if self.usage.created:
                 self._recount()
         except OSError as error:
@@ -333,6 +339,9 @@ class PageCache:
             if self.usage is not None:
                 self.usage.close()
                 self.usage = None
+            if self.readers is not None:
+                self.readers.close()
+                self.readers = None
             if self._fd >= 0:
                 os.close(self._fd)
                 self._fd = -1

@@ -1,13 +1,10 @@
-"""Counters that all processes of one page cache share: the bytes in use, and which processes and readers are alive.
+"""Counters that all processes of one page cache share: the bytes in use, and which processes are alive.
 
 The file has a header, counters of bytes (of pages, and of their files besides), and a table of processes. A process
 takes a slot of the table, writes a random token into it, and keeps a lock on the slot's byte. The token marks the pages
 that the process plans to read. The slot also has the bytes that the process has *reserved*: those that it is about to
 write, and those that it evicts until the file system has freed them. The lock of a dead process is gone, so its plans
 and reservations do not count.
-
-A second table has the *readers*: the ranks of runs that read ahead through the cache, with the number of their run. So
-the ranks of a machine know each other, whatever started them.
 """
 
 from __future__ import annotations
@@ -27,14 +24,11 @@ from feedmill.storage.cache.page_locks import SharedLock, is_locked, set_lock
 
 SLOTS = 1024
 """Maximum number of processes with plans and reservations at a time."""
-READERS = 256
-"""Maximum number of readers that know each other."""
-_MAGIC = b"FMUSAGE\4"
-_LENGTH = 20480
-_COUNTER_AT, _EVICTIONS_AT, _FILES_AT, _TABLE_AT, _RESERVED_AT, _READERS_AT = 16, 24, 32, 4096, 8192, 16384
-_COUNT_LOCK, _SLOT_LOCKS, _READER_LOCKS = 1 << 40, 2 << 40, 3 << 40
-"""Bytes of the file that are locked: one for the counters, and the first of one for each slot and each reader."""
-_READER = np.dtype([("run", "<u8"), ("rank", "<i8")])
+_MAGIC = b"FMUSAGE\3"
+_LENGTH = 16384
+_COUNTER_AT, _EVICTIONS_AT, _FILES_AT, _TABLE_AT, _RESERVED_AT = 16, 24, 32, 4096, 8192
+_COUNT_LOCK, _SLOT_LOCKS = 1 << 40, 2 << 40
+"""Bytes of the file that are locked: one for the counters, and the first of one for each slot."""
 
 
 class Usage:
@@ -70,8 +64,6 @@ class Usage:
         self._tokens: npt.NDArray[np.uint32] = np.frombuffer(self._mmap, np.uint32, SLOTS, _TABLE_AT)
         self._reserved: npt.NDArray[np.int64] = np.frombuffer(self._mmap, np.int64, SLOTS, _RESERVED_AT)
         self._slot: int | None = None
-        self._readers: npt.NDArray[np.void] = np.frombuffer(self._mmap, _READER, READERS, _READERS_AT)
-        self._joined: set[int] = set()
 
     @property
     def bytes(self) -> int:
@@ -191,38 +183,8 @@ class Usage:
     def _is_alive(self, slot: int) -> bool:
         return slot == self._slot or is_locked(self._fd, _SLOT_LOCKS + slot, 1)
 
-    def join(self, run: int, rank: int) -> int | None:
-        """Add a reader to the table; return its number for `leave`, or None if the table is full.
-
-        Args:
-            run: the same number for all ranks of a run, and not 0.
-            rank: its rank.
-        """
-        with self._thread_lock:
-            for number in range(READERS):
-                if number not in self._joined and set_lock(self._fd, fcntl.F_WRLCK, _READER_LOCKS + number, 1):
-                    self._readers[number] = run, rank
-                    self._joined.add(number)
-                    return number
-        return None
-
-    def leave(self, number: int) -> None:
-        """Remove a reader that `join` added, unless the file was closed."""
-        with self._thread_lock:
-            if number in self._joined:
-                self._readers[number] = 0, 0
-                self._joined.remove(number)
-                set_lock(self._fd, fcntl.F_UNLCK, _READER_LOCKS + number, 1)
-
-    def ranks(self, run: int) -> list[int]:
-        """Return the ranks of a run whose readers are alive on this machine, ascending and each once."""
-        rows = np.flatnonzero(self._readers["run"].copy() == run).tolist()
-        alive = [row for row in rows if row in self._joined or is_locked(self._fd, _READER_LOCKS + row, 1)]
-        return sorted(set(self._readers["rank"][alive].tolist()))
-
     def close(self) -> None:
-        """Close the file, and end the plans, reservations and readers of this process."""
-        self._joined.clear()
+        """Close the file, and end the plans and reservations of this process."""
         self._counters_locked.reset()
         set_lock(self._fd, fcntl.F_UNLCK, 0, 1 << 62)  # closing is not enough: the mapping has a copy of the descriptor
         os.close(self._fd)

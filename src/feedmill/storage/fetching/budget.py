@@ -46,16 +46,19 @@ def widened(budget: int, most: int, window: int) -> int:
     return max(budget, min(most, 2 * window))
 
 
-def parts(sizes: npt.NDArray[np.int64], budget: int) -> Iterator[tuple[int, int]]:
+def parts(sizes: npt.NDArray[np.int64], budget: int, most: int = 0) -> Iterator[tuple[int, int]]:
     """Yield the parts of a window that take at most half of the budget: begin and end, as numbers of steps.
 
     Args:
-        sizes: int64[n], bytes of each step. A step that takes more than half is in no part.
+        sizes: int64[n], bytes of each step. One that takes more than half is a part, or in none if it takes more than
+            `most`.
+        budget: memory in bytes.
+        most: number of bytes.
     """
     ends, low = np.cumsum(sizes), 0
     while low < len(sizes):
         used = int(ends[low - 1]) if low else 0
         high = max(low + 1, int(np.searchsorted(ends, used + budget // 2, side="right")))
-        if ends[high - 1] - used <= budget // 2:
+        if ends[high - 1] - used <= max(most, budget // 2):
             yield low, high
         low = high

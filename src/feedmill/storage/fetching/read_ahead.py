@@ -51,7 +51,8 @@ class ReadAhead:
     Args:
         budget: maximum number of bytes that are requested or kept at once.
         paging: page cache that keeps them; None to keep them in memory.
-        memory: memory in bytes, of which half may be in flight; by default the budget.
+        memory: memory in bytes, of which half may be in flight; by default the budget. The budget if the cache is
+            disabled, which may happen at any time.
         most: what `widen` may raise the budget to; by default the budget.
         shared: whether other readers that do the same steps at about the same time share the page cache.
 
@@ -67,11 +68,10 @@ class ReadAhead:
         most: int | None = None,
         shared: bool = False,
     ) -> None:
-        self.budget, self._paging, self._most = budget, paging, budget if most is None else most
+        self._disk, self._memory, self._paging = budget, budget if memory is None else memory, paging
+        self._most = budget if most is None else most
         self.requests = self.bytes = 0
-        # More than the cache holds would evict pages before they are read.
-        self._limit = budget if paging is None else min(budget, 3 * paging.cache.size // 4)
-        self._in_flight = (budget if memory is None else memory) // 2
+        self._in_flight = self._memory // 2
         self._lock = threading.Lock()
         self._freed = threading.Condition(self._lock)
         self._queue: deque[Segment] = deque()
@@ -83,16 +83,28 @@ class ReadAhead:
 
     def widen(self, window: int) -> None:
         """Raise the budget for windows of that many bytes, as far as it may; see `widened`."""
-        budget = widened(self.budget, self._most, window)
-        if self._paging is None and budget > self.budget:
+        budget = widened(self._memory, self._most, window)
+        if not self.cached and budget > self._memory:
             with self._freed:
-                self.budget = self._limit = budget
+                self._memory = budget
                 self._freed.notify_all()
 
     @property
     def cached(self) -> bool:
         """Return whether the bytes go to a cache on disk."""
-        return self._paging is not None
+        return self._paging is not None and not self._paging.cache.disabled
+
+    @property
+    def budget(self) -> int:
+        """Return the maximum number of bytes that are requested or kept at once."""
+        return self._disk if self.cached else self._memory
+
+    @property
+    def limit(self) -> int:
+        """Return the budget, as far as the cache holds it: more would evict pages before they are read."""
+        if self._paging is None or self._paging.cache.disabled:
+            return self._memory
+        return min(self._disk, 3 * self._paging.cache.size // 4)
 
     def want(
         self,
@@ -102,7 +114,7 @@ class ReadAhead:
         begins: Int64s,
         ends: Int64s,
         steps: Int64s,
-        starving: threading.Event,
+        starving: threading.Event | None,
         last: int | None = None,
         uses: tuple[Int64s, Int64s] | None = None,
     ) -> None:
@@ -115,7 +127,7 @@ class ReadAhead:
             file: int64[n], number of each range's file in `paths`.
             begins, ends: int64[n], byte offsets.
             steps: int64[n], number of the step that needs each range.
-            starving: set while the reader waits for more steps: the budget is ignored then; see `wake`.
+            starving: set while the reader waits for more steps: the budget is ignored then; see `wake`. None: always.
             last: the last step whose ranges must be requested now; those of later steps are requested only where they
                 share a request with one of these. None: all.
             uses: int64[n] each: positions of the plan that read each range now, and next; `FAR` if none will. The cache
@@ -142,10 +154,7 @@ class ReadAhead:
             return
         low, high, steps = low[missing], high[missing], steps[missing]
         if pages is None:
-            requests = needed(requests_for(low, high, fetcher().gap()), steps, last)
-            if requests.size > max(self.budget // 2, self._limit - self._held):
-                requests = needed(requests_for(low, high, 0), steps, last)
-            rounds = [requests]
+            rounds = [self._merged(low, high, steps, last)]
         else:
             rounds = self._rounds(store, keys, pages, low, high, steps, last)
         for requests in rounds:
@@ -200,7 +209,7 @@ class ReadAhead:
             if not len(now):
                 remaining[start:stop] = False
                 continue
-            if self._shared:  # pages that touch have nothing between them: they are fetched whole
+            if self._shared and self.cached:  # pages that touch have nothing between them: they are fetched whole
                 page[start:stop] = low[start:stop] // PAGE * PAGE
                 limit = np.minimum(-(-high[start:stop] // PAGE) * PAGE, base + cached.size)
                 behind[start:stop] = np.maximum(high[start:stop], limit)
@@ -220,9 +229,15 @@ class ReadAhead:
             remaining[now] = ends > cached.size
         rounds = [Needed(*np.asarray(rows, np.int64).T)] if rows else []
         if remaining.any():
-            requests = requests_for(page[remaining], behind[remaining], fetcher().gap())
-            rounds.append(needed(requests, steps[remaining], last))
+            rounds.append(self._merged(page[remaining], behind[remaining], steps[remaining], last))
         return rounds
+
+    def _merged(self, low: Int64s, high: Int64s, steps: Int64s, last: int) -> Needed:
+        """Return requests for ranges; into memory, they have no gaps that the budget does not allow."""
+        requests = needed(requests_for(low, high, fetcher().gap()), steps, last)
+        if not self.cached and requests.size > max(self.budget // 2, self.limit - self._held):
+            return needed(requests_for(low, high, 0), steps, last)
+        return requests
 
     def _extend(
         self, store: RangeStore, keys: Sequence[str], low: Int64s, high: Int64s, steps: Int64s
@@ -316,15 +331,15 @@ class ReadAhead:
 
         future.add_done_callback(answered)
 
-    def _wait_for_budget(self, size: int, starving: threading.Event) -> bool:
-        """Wait until `size` more bytes fit into the budget, or `starving` is set.
+    def _wait_for_budget(self, size: int, starving: threading.Event | None) -> bool:
+        """Wait until `size` more bytes fit into the budget, or the reader is starving.
 
         Returns:
             Whether the reader is still open.
         """
         with self._freed:
             self._awaited = size
-            while not (self._closed or starving.is_set() or self._fits()):
+            while not (self._closed or starving is None or starving.is_set() or self._fits()):
                 self._freed.wait(_RECHECK_SECONDS)
                 if ending():
                     return False
@@ -333,7 +348,7 @@ class ReadAhead:
 
     def _fits(self) -> bool:
         """Return whether the bytes for which `want` waits fit into the budget. Any size fits if nothing is held."""
-        return self._awaited is not None and (not self._held or self._held + self._awaited <= self._limit)
+        return self._awaited is not None and (not self._held or self._held + self._awaited <= self.limit)
 
     def wake(self) -> None:
         """Make a waiting `want` check again, because the reader is starving."""

@@ -35,7 +35,7 @@ from feedmill.storage.remote.spool import spool_error, spool_folder
 if TYPE_CHECKING:
     from obstore import Bytes
 
-    Body: TypeAlias = "Bytes | bytes"
+    Body: TypeAlias = "Bytes | bytes | memoryview"
 
 _EMPTY = memoryview(b"")
 _answered: set[str] = set()
