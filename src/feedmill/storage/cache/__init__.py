@@ -6,5 +6,6 @@
 - `mapped.py`: whole files as arrays, through the page cache.
 - `pages.py`: the page cache, which has byte ranges of objects; `page_io.py`: the pages of one object, over
   `page_states.py` (which are present) and `page_eviction.py` (which are freed); `page_map.py`: its files;
-  `page_locks.py`: locks on them; `usage.py`: counters that processes share; `readers.py`: which ranks read ahead; `paged.py`: requests that fill the pages.
+  `page_locks.py`: locks on them; `usage.py`: counters that processes share; `readers.py`: which ranks read ahead;
+  `paged.py`: requests that fill the pages.
 """
