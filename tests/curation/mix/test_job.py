@@ -157,9 +157,15 @@ def test_reruns(tmp_path):
 
 def test_outputs_of_an_earlier_mix_are_named(tmp_path):
     prepare(tmp_path)
-    run(stream(tmp_path))
-    report = run(stream(tmp_path, output={"max_size_in_bytes": 10**6}))
-    assert len(report.warnings) == 2 and "m-0002.jsonl.gz is an output of an earlier run" in report.warnings[1]
+    run([stream(tmp_path), stream(tmp_path, "other", output={"path": f"{tmp_path}/mixed/more"})])
+    report = run([stream(tmp_path), stream(tmp_path, "n", output={"path": f"{tmp_path}/mixed/more"})])
+    (warning,) = report.warnings
+    assert warning.startswith("outputs of other runs are in") and "mixed/more/other-0002.jsonl.gz" in warning
+    (warning,) = run(stream(tmp_path, "renamed", output={"max_size_in_bytes": 10**6})).warnings
+    assert warning.endswith("m-0002.jsonl.gz") and warning.count("jsonl.gz") == 3
+    (tmp_path / "mixed/m-0001.jsonl.gz").unlink()
+    (warning,) = run(stream(tmp_path, "renamed", output={"max_size_in_bytes": 10**6})).warnings
+    assert "m-0001" not in warning
 
 
 def spoil(root, how):

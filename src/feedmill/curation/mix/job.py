@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import random
-import re
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
@@ -36,6 +35,7 @@ from feedmill.storage.remote.claims import Claim
 
 KERNELS = ("feedmill.curation.mix.shard",)
 _LOOKS = 8
+_NAMED = 5
 
 
 def mix(
@@ -99,7 +99,8 @@ def _mix(
             one.outputs.append(join_url(stream.output, shard.path))
         report.streams.append(one)
         _refuse_empty(stream, plan, one, report)
-        report.warnings += [*_left_over(stream, plan), *_of_counts(stream, one.counts)]
+        report.warnings += _of_counts(stream, one.counts)
+    report.warnings += _left_over(shards)
     return report
 
 
@@ -324,16 +325,19 @@ def _of_counts(stream: Stream, counts: Counts) -> list[str]:
     return [f"stream {stream.name}: {what}" for what in found]
 
 
-def _left_over(stream: Stream, plan: list[Shard]) -> list[str]:
-    """Return warnings about outputs of earlier runs under this stream's name, which would be read with its outputs."""
-    store, mine = open_store(stream.output), {shard.path for shard in plan}
-    name = re.compile(rf"{re.escape(stream.name)}-\d{{4,}}\.jsonl?(\.\w+)?")
-    paths = Finished(stream.output).outputs() if mine else []
-    return [
-        f"stream {stream.name}: {join_url(stream.output, path)} is an output of an earlier run; delete it"
-        for path in paths
-        if name.fullmatch(path) and path not in mine and store.exists(path)
-    ]
+def _left_over(shards: Sequence[Shard]) -> list[str]:
+    """Return a warning for each folder with outputs of other runs, which would be read together with these outputs."""
+    place = places()
+    mine = {place(join_url(shard.stream.output, shard.path)) for shard in shards}
+    found = []
+    for folder in dict.fromkeys(shard.stream.output for shard in shards):
+        store = open_store(folder)
+        others = [path for path in Finished(folder).outputs() if place(join_url(folder, path)) not in mine]
+        others = [join_url(folder, path) for path in others if store.exists(path)]
+        if others:
+            shown = ", ".join(others[:_NAMED]) + (f" and {len(others) - _NAMED:,} more" if others[_NAMED:] else "")
+            found.append(f"outputs of other runs are in {folder}; delete them unless they belong together: {shown}")
+    return found
 
 
 def _fingerprint(shard: Shard) -> str:
