@@ -220,6 +220,9 @@ def _look(step: Step, history: History, force: bool, hashed: bool, waits: Sequen
     outputs = {path: facts for path, facts in outputs.items() if path not in foreign}
     outputs = with_hashes(outputs, *_known(history)) if hashed else outputs
     one.reasons += _shown("output", changed(before, outputs))
+    failed = record.report.get("failed") if isinstance(record.report, dict) else None
+    if failed:
+        one.reasons.append(f"{len(failed)} of its files failed in its last run")
     if force and not one.reasons:
         one.reasons = ["all steps were requested"]
     one.outputs, one.report = len(outputs), record.report
