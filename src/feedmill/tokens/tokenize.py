@@ -115,10 +115,9 @@ class TokenizeReport(Counts):
 
     def written_files(self) -> list[str] | None:
         """See `JobReport`."""
-        if self.dry_run is not None and any("{part" in path for path in self.outputs.values()):
-            return None  # the number of files is not known yet
-        each = ((path, name) for name, given in self.outputs.items() for path in numbered_paths(given))
-        return [file for path, name in each for file in files_of_part(path, name)]
+        paths = [(path, name) for name, given in self.outputs.items() for path in numbered_paths(given)]
+        unknown = any("{part" in path for path, _ in paths)  # in a dry run
+        return None if unknown else [file for path, name in paths for file in files_of_part(path, name)]
 
 
 @can_run_dry
