@@ -46,6 +46,7 @@ def filter(
     allow_stale: bool = False,
     id: str | None = None,
     allow_empty: bool = False,
+    overwrite: bool = False,
     workers: int | None = None,
     progress: bool | None = None,
 ) -> MixReport: ...
@@ -75,11 +76,12 @@ def filter(
         inputs: with an `output`, token files or JSONL files. Without one, a configuration that filters documents by
             their attributes (docs/filter.md): its path or URL, its content, or a `feedmill.FilterConfig`.
         output: the file to write.
-        min_length, max_length, keep, drop, predicate, token_size, mixed_tokenizers, drop_loss, overwrite: for token
-            files and JSONL files, see `feedmill.tokens.filter.filter`.
+        min_length, max_length, keep, drop, predicate, token_size, mixed_tokenizers, drop_loss: for token files and
+            JSONL files, see `feedmill.tokens.filter.filter`.
         dry_run: write nothing; the report has what would be written, and for documents the result of trying the rules.
         allow_stale, id, workers: for documents, see `feedmill.curation.mix.job.mix`.
         allow_empty: accept a result without documents.
+        overwrite: replace existing files; of documents, those that no filter has written (others are always replaced).
 
     Raises:
         ConfigError: an option does not apply to this kind of input; other errors are those of the two functions.
@@ -95,7 +97,6 @@ def filter(
         "token_size": token_size,
         "mixed_tokenizers": mixed_tokenizers,
         "drop_loss": drop_loss,
-        "overwrite": overwrite,
     }
     of_documents = {"allow_stale": allow_stale, "id": id, "workers": workers}
     if output is not None:
@@ -105,7 +106,8 @@ def filter(
         if not isinstance(inputs, Sequence):
             raise ConfigError("a configuration sets its own outputs", fix="Omit the output.")
         names, target = paths_of(inputs), os.fspath(output)
-        return filter_tokens(names, target, **of_tokens, allow_empty=allow_empty, dry_run=dry_run, progress=progress)  # type: ignore[arg-type]
+        of_all = {"allow_empty": allow_empty, "overwrite": overwrite, "dry_run": dry_run, "progress": progress}
+        return filter_tokens(names, target, **of_tokens, **of_all)  # type: ignore[arg-type]
     if isinstance(inputs, str) and inputs.endswith(_DATA):
         fix = "Pass the file to write: feedmill filter INPUT... OUTPUT. Documents are filtered by a configuration."
         raise ConfigError("no output was given", file=inputs, kind="bad-usage", fix=f"{fix} See docs/filter.md.")
@@ -119,7 +121,7 @@ def filter(
         allow_empty=config.allow_empty or allow_empty,
         id=id or config.id,
     )
-    return mix(config, workers=workers, progress=progress, dry_run=dry_run)
+    return mix(config, workers=workers, progress=progress, dry_run=dry_run, overwrite=overwrite)
 
 
 def _refuse(options: dict[str, Any], what: str) -> None:

@@ -9,7 +9,7 @@ import typer
 
 from feedmill.cli.engines import on_engine
 from feedmill.cli.options import DryRun, Json
-from feedmill.cli.output import counted, emit, show_dry_run
+from feedmill.cli.output import counted, emit, printable, show_dry_run
 
 if TYPE_CHECKING:
     from feedmill.pipelines.run import RunReport, StepReport
@@ -36,8 +36,9 @@ def run(
     """Run several verbs as the steps of a pipeline. Steps whose inputs, options and outputs are unchanged are skipped.
 
     Each step is recorded in a manifest beside the pipeline, with the hashes of all files that it read and wrote. After
-    a kill, the same command resumes.
+    a kill, the same command resumes. Exit status 1 if a step skipped files or lines that failed.
     """
+    from feedmill.pipelines.remarks import failures
     from feedmill.pipelines.run import run as run_pipeline
 
     report = run_pipeline(
@@ -50,6 +51,8 @@ def run(
         on_step=_announce if not json and sys.stderr.isatty() else None,
     )
     emit(report.as_dict(), json, lambda: show(report))
+    if any(failures(step.report) for step in report.steps):
+        raise typer.Exit(1)
 
 
 def _announce(step: StepReport) -> None:
@@ -57,7 +60,9 @@ def _announce(step: StepReport) -> None:
 
 
 def show(report: RunReport) -> None:
-    """Print what became of each step."""
+    """Print what became of each step, and what it left out or warns of."""
+    from feedmill.pipelines.remarks import failures, remarks
+
     dry = report.dry_run
     width = max(len(step.name) for step in report.steps)
     for step in report.steps:
@@ -68,6 +73,8 @@ def show(report: RunReport) -> None:
         else:
             what = "up to date"
         typer.echo(f"{step.name:<{width}}  {what}")
+        for line in [*failures(step.report), *(remarks(step.report) if step.ran else ())]:
+            typer.echo(f"{step.name}: {printable(line)}", err=True)
     if report.waiting is not None:
         typer.echo(f"next: all parts of the step {report.waiting!r}")
     if dry is not None:

@@ -121,6 +121,10 @@ class JobReport(VerbReport):
         """Return `dry_run` as plain data."""
         return None if self.dry_run is None else self.dry_run.as_dict()
 
+    def written_files(self) -> list[str] | None:
+        """Return the paths or URLs of all output files, which may be missing in a dry run; None if it cannot say."""
+        return None
+
     def as_dict(self) -> dict[str, Any]:
         """Return all fields as plain data for ``--json``, `dry_run` last."""
         values = VerbReport.as_dict(self)

@@ -13,7 +13,8 @@ from typing import Any
 import msgspec
 
 from feedmill.errors import DataError, NotFound
-from feedmill.pipelines.files import FileFacts
+from feedmill.jobs.engine import is_alone
+from feedmill.pipelines.files import FileFacts, files_of
 from feedmill.pipelines.pipeline import Pipeline, Step
 from feedmill.storage import Store, open_store, split_url
 
@@ -27,6 +28,7 @@ class StepRecord(msgspec.Struct):
         feedmill: version that ran it.
         seconds: wall time.
         report: the report of the verb, as with ``--json``.
+        others: those of the outputs that the step has not written: other steps, verbs or users did.
     """
 
     name: str
@@ -37,15 +39,17 @@ class StepRecord(msgspec.Struct):
     outputs: dict[str, FileFacts]
     seconds: float = 0.0
     report: Any = None
+    others: list[str] = []
 
 
 class Manifest(msgspec.Struct):
-    """The manifest as it is stored. `began` has what was there when steps began that have not ended."""
+    """The manifest as it is stored. `began` and `published` are those of `History`."""
 
     version: int
     pipeline: str
     steps: list[StepRecord]
     began: dict[str, list[str]] = {}
+    published: dict[str, list[str]] = {}
 
 
 class History:
@@ -54,6 +58,7 @@ class History:
     Attributes:
         records: the last run of each step that has ended.
         began: outputs of others that were there when a step began that has not ended. All others are its own.
+        published: outputs of steps whose last run ended with an error.
 
     Raises:
         DataError: the manifest is corrupt.
@@ -64,12 +69,13 @@ class History:
         self._store, self._name = manifest_of(pipeline.url)
         self.records: dict[str, StepRecord] = {}
         self.began: dict[str, list[str]] = {}
+        self.published: dict[str, list[str]] = {}
         try:
             file = read_manifest(self.url)
         except NotFound:
             return
         self.records = {record.name: record for record in file.steps}
-        self.began = file.began
+        self.began, self.published = file.began, file.published
 
     @property
     def url(self) -> str:
@@ -80,32 +86,54 @@ class History:
         """Store the record of a step that has run. Records of steps that the pipeline no longer has are dropped."""
         self.records[step.name] = record
         self.began.pop(step.name, None)
+        self.published.pop(step.name, None)
         self._store_all()
 
     def others(self, step: Step, there: Iterable[str]) -> list[str]:
-        """Return the outputs that neither the last run of a step wrote nor a run that was killed before its end."""
+        """Return the outputs that neither the last run of a step wrote nor runs before their error or kill."""
         if step.name in self.began:
             return [path for path in there if path in self.began[step.name]]
-        before = self.records[step.name].outputs if step.name in self.records else {}
-        return [path for path in there if path not in before]
+        mine = {*self._written(step.name), *self.published.get(step.name, ())}
+        return [path for path in there if path not in mine]
+
+    def writers(self, step: Step) -> dict[str, str]:
+        """Return the files that other steps have written, each with the name of its step."""
+        return {path: name for name in self.records if name != step.name for path in self._written(name)}
+
+    def of_steps(self, step: Step) -> set[str]:
+        """Return the files at the outputs of a step's last run that only other steps have written."""
+        record = self.records.get(step.name)
+        return set() if record is None else {*record.others} & {*self.writers(step)}
+
+    def _written(self, name: str) -> list[str]:
+        record = self.records.get(name)
+        return [] if record is None else list(record.outputs.keys() - set(record.others))
 
     @contextlib.contextmanager
     def beginning(self, step: Step, others: list[str]) -> Iterator[None]:
-        """Note for the block, in which a step runs, that it began. The note stays if the process is killed."""
-        self.began[step.name] = others
-        self._store_all()
+        """Note for the block, in which a step runs, that it began. The note stays if the process is killed.
+
+        Parts of a job array leave the note to the run that ends the step: they may have published outputs.
+        """
+        if is_alone() or step.name not in self.began:
+            self.began[step.name] = others
+            self._store_all()
         try:
             yield
         except Exception:
-            del self.began[step.name]
-            self._store_all()
+            if is_alone():
+                del self.began[step.name]
+                self.published[step.name] = [path for path in files_of(step.outputs) if path not in others]
+                self._store_all()
             raise
 
     def _store_all(self) -> None:
         names = [other.name for other in self._pipeline.steps]
         steps = [self.records[name] for name in names if name in self.records]
-        began = {name: others for name, others in self.began.items() if name in names}
-        data = msgspec.json.encode(Manifest(VERSION, self._pipeline.url, steps, began), enc_hook=str)
+        began, published = (
+            {name: paths for name, paths in noted.items() if name in names} for noted in (self.began, self.published)
+        )
+        data = msgspec.json.encode(Manifest(VERSION, self._pipeline.url, steps, began, published), enc_hook=str)
         self._store.write_bytes(self._name, msgspec.json.format(data, indent=1))
 
 

@@ -22,20 +22,22 @@ class Verb(NamedTuple):
         takes_output: whether its second argument is the output.
         takes_many: whether its first argument is a list.
         in_place: whether its output lies beside its input, and is refused if it is there already.
+        updates: whether it replaces outdated outputs without ``overwrite``.
     """
 
     module: str
     takes_output: bool = False
     takes_many: bool = False
     in_place: bool = False
+    updates: bool = False
 
 
 VERBS = {
-    "extract": Verb("curation.extract.extract", takes_output=True, takes_many=True),
-    "tag": Verb("curation.tag", takes_many=True),
-    "dedupe": Verb("curation.dedupe.dedupe", takes_many=True),
-    "neardedupe": Verb("curation.near.neardedupe", takes_many=True),
-    "filter": Verb("filtering"),
+    "extract": Verb("curation.extract.extract", takes_output=True, takes_many=True, updates=True),
+    "tag": Verb("curation.tag", takes_many=True, updates=True),
+    "dedupe": Verb("curation.dedupe.dedupe", takes_many=True, updates=True),
+    "neardedupe": Verb("curation.near.neardedupe", takes_many=True, updates=True),
+    "filter": Verb("filtering", updates=True),
     "tokenize": Verb("tokens.tokenize", takes_output=True, takes_many=True),
     "merge": Verb("tokens.merge", takes_output=True, takes_many=True),
     "shuffle": Verb("tokens.shuffle", takes_output=True, takes_many=True),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import logging
 import os
@@ -23,7 +22,8 @@ from feedmill.jobs.policy import renamed_parameters
 from feedmill.jobs.work import alone
 from feedmill.pipelines.files import Files, changed, files_of, with_hashes
 from feedmill.pipelines.history import History, StepRecord, manifest_of
-from feedmill.pipelines.pipeline import VERBS, Pipeline, Step, read_pipeline
+from feedmill.pipelines.outputs import arguments_of, others_of, refuse_others, refuse_planned, stale
+from feedmill.pipelines.pipeline import Pipeline, Step, read_pipeline
 from feedmill.storage import open_store, split_url
 
 logger = logging.getLogger("feedmill")
@@ -179,10 +179,12 @@ def _run_dry(steps: Sequence[Step], history: History, force: bool, hashed: bool)
             waiting.append(step.name)
         if waits is not None or not one.reasons:
             continue
-        done = step.function(**_arguments(step, history)[0], dry_run=True)
+        arguments, others = arguments_of(step, history)
+        done = step.function(**arguments, dry_run=True)
+        refuse_planned(step, history, done.dry_run, others)
         one.report = _as_plain(done)
         dry.merge(done.dry_run, step.name)
-        for path in _stale(step, history.records.get(step.name), done):
+        for path in stale(step, history, done):
             dry.deletes_all(open_store(split_url(path)[0]), [split_url(path)[1]])
     if any(one.reasons for one in report.steps):
         dry.writes(open_store(split_url(history.url)[0]), split_url(history.url)[1])
@@ -212,8 +214,15 @@ def _look(step: Step, history: History, force: bool, hashed: bool, waits: Sequen
     one.reasons += [f"the option {name!r} has changed" for name in names]
     one.reasons += _shown("input", changed(record.inputs, inputs))
     outputs = files_of(step.outputs)
+    # Those of other steps, which may write to the same folder, and new ones of others are no reason.
+    before = {path: record.outputs[path] for path in record.outputs.keys() - history.of_steps(step)}
+    foreign = {*history.others(step, outputs)} - {*before}
+    outputs = {path: facts for path, facts in outputs.items() if path not in foreign}
     outputs = with_hashes(outputs, *_known(history)) if hashed else outputs
-    one.reasons += _shown("output", changed(record.outputs, outputs))
+    one.reasons += _shown("output", changed(before, outputs))
+    failed = record.report.get("failed") if isinstance(record.report, dict) else None
+    if failed:
+        one.reasons.append(f"{len(failed)} of its files failed in its last run")
     if force and not one.reasons:
         one.reasons = ["all steps were requested"]
     one.outputs, one.report = len(outputs), record.report
@@ -246,16 +255,15 @@ def _shown(what: str, changes: Sequence[str]) -> list[str]:
 
 
 def _run(step: Step, one: StepReport, inputs: Files, history: History, hashed: bool, progress: bool) -> None:
-    record = history.records.get(step.name)
-    arguments, others = _arguments(step, history)
+    arguments, others = arguments_of(step, history)
+    refuse_others(step, history, arguments, others)
     if "progress" in inspect.signature(step.function).parameters:
         arguments["progress"] = progress
     began = time.perf_counter()
-    # Parts publish nothing.
-    with history.beginning(step, others) if is_alone() else contextlib.nullcontext():
+    with history.beginning(step, others):
         report = step.function(**arguments)
     one.seconds, one.ran, one.report = round(time.perf_counter() - began, 3), True, _as_plain(report)
-    for path in _stale(step, record, report):
+    for path in stale(step, history, report):
         folder, name = split_url(path)
         open_store(folder).delete(name)
         logger.warning("%s: deleted, an output of the last run of the step %r", path, step.name)
@@ -270,38 +278,17 @@ def _run(step: Step, one: StepReport, inputs: Files, history: History, hashed: b
     outputs = with_hashes(outputs, *_known(history)) if hashed else outputs
     one.outputs = len(outputs)
     facts = StepRecord(
-        step.name, step.verb, _plain(step.options), __version__, inputs, outputs, one.seconds, one.report
+        name=step.name,
+        verb=step.verb,
+        options=_plain(step.options),
+        feedmill=__version__,
+        inputs=inputs,
+        outputs=outputs,
+        seconds=one.seconds,
+        report=one.report,
+        others=others_of(outputs, others, report),
     )
     history.record(step, facts)
-
-
-def _arguments(step: Step, history: History) -> tuple[dict[str, Any], list[str]]:
-    """Return the arguments of a step's function, and the files at its outputs that the pipeline has not written."""
-    arguments = step.arguments()
-    there = files_of(step.outputs)
-    others = history.others(step, there)
-    verb = VERBS[step.verb]
-    if (
-        (verb.takes_output or verb.in_place)
-        and "overwrite" in inspect.signature(step.function).parameters
-        and "overwrite" not in step.options
-        and (there or step.name in history.records)
-    ):
-        arguments["overwrite"] = not others
-    return arguments, others
-
-
-def _stale(step: Step, record: StepRecord | None, report: Any) -> list[str]:
-    """Return outputs of the last run that a filter no longer writes: the next step would read them too."""
-    streams = getattr(report, "streams", None)
-    if record is None or streams is None:
-        return []
-    written = {os.path.normpath(path) for stream in streams for path in stream.outputs}
-    return [
-        path
-        for path, facts in files_of(step.outputs).items()
-        if os.path.normpath(path) not in written and path in record.outputs and facts.is_same(record.outputs[path])
-    ]
 
 
 def _overlap(written: Sequence[str], read: Sequence[str]) -> bool:

@@ -8,6 +8,7 @@ one unit, which reads the parts of pieces that it needs.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -21,6 +22,7 @@ from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.registry import targets
 from feedmill.formats.tokens.base import Form
 from feedmill.formats.tokens.manifest import TokenManifest, read_manifest, with_files, write_manifest
+from feedmill.jobs.dry_run import active
 from feedmill.jobs.engine import Where
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run
@@ -44,15 +46,17 @@ from feedmill.tokens.token_files import Piece, TokenFiles, add_documents, alread
 from feedmill.tokens.work import EncodedUnit
 
 NUMBER = "_{part}"
+_NUMBERS = re.compile(r"\{(\d+)\.\.(\d+)\}")
 FEW = 1 << 25
 """Number of tokens below which this process writes the files itself: starting processes would take longer."""
 
 
-def numbered(outputs: Sequence[Output], max_size: int) -> list[Output]:
+def numbered(outputs: Sequence[Output], max_size: int, overwrite: bool = False) -> list[Output]:
     """Return the outputs as numbered files: with ``{part}`` in the name, and `max_size`.
 
     Raises:
-        ConfigError: the size is invalid, a format has no such files, or the single file of an earlier run exists.
+        ConfigError: the size is invalid, a format has no such files, or the single file of an earlier run exists and
+            `overwrite`, with which the numbered files replace it, is not set.
     """
     if max_size < 1:
         raise ConfigError(f"--max-file-size {max_size} is invalid", kind="bad-limit", fix="Use for example 1GB.")
@@ -71,16 +75,36 @@ def numbered(outputs: Sequence[Output], max_size: int) -> list[Output]:
                 kind="no-part",
                 fix="Remove the others.",
             )
-        if not has_parts(out.stem) and out.sizes():
+        if has_parts(out.stem) or not out.sizes():
+            continue
+        if (dry := active()) is not None:
+            dry.deletes_all(out.store, [out.path])
+        if not overwrite:
             raise ConfigError(
                 "this file exists already, and would be read together with the numbered files",
                 file=out.url,
                 kind="exists",
-                fix="Remove it with its manifest, or choose another output.",
+                fix="Add --overwrite to replace it, or choose another output.",
             )
     return [
-        replace(out, stem=out.stem if has_parts(out.stem) else out.stem + NUMBER, max_size=max_size) for out in outputs
+        replace(out, max_size=max_size)
+        if has_parts(out.stem)
+        else replace(out, stem=out.stem + NUMBER, max_size=max_size, single=out.stem)
+        for out in outputs
     ]
+
+
+def numbered_paths(pattern: str) -> list[str]:
+    """Return the paths of the numbered files that a report names by one pattern.
+
+    >>> numbered_paths("x_{00008..00010}.ds")
+    ['x_00008.ds', 'x_00009.ds', 'x_00010.ds']
+    """
+    found = _NUMBERS.search(pattern)
+    if found is None:
+        return [pattern]
+    low, high = found.groups()
+    return [_NUMBERS.sub(f"{number:0{len(low)}d}", pattern) for number in range(int(low), int(high) + 1)]
 
 
 def refuse_part(outputs: Sequence[Output]) -> None:
@@ -295,6 +319,8 @@ class NumberedFiles(TokenFiles):
         for out in self.outputs:
             for path in reversed(higher_parts(out.url, self.report.numbered_files[out.format])):
                 remove_part(path, out.format)  # from the last one on, so that a killed run finds the others
+            if out.single and self.options.overwrite:
+                remove_part(replace(out, stem=out.single).url, out.format)
 
     def _check(self, out: Output, count: int) -> None:
         """Raise `ConfigError` if there are too many files for their names, or others with higher numbers."""

@@ -39,6 +39,7 @@ class Output:
         dtype: type of a stored token.
         sequence, shard: for ``vla-text``: tokens per sequence, and sequences per shard.
         max_size: bytes of a file at most; `stem` has ``{part}`` for its number. 0 for one file of any size.
+        single: with `max_size`, the stem of the single file in whose place the numbered files are, if any.
     """
 
     format: str
@@ -48,6 +49,7 @@ class Output:
     sequence: int = 0
     shard: int = 0
     max_size: int = 0
+    single: str = ""
 
     @property
     def path(self) -> str:
@@ -131,10 +133,14 @@ def data_files(format: str, stem: str) -> list[str]:
 
 def sizes_of(format: str, store: Store, stem: str) -> dict[str, int]:
     """Return the sizes of the files of one dataset, see `Output.sizes`."""
-    names = [stem + suffix for suffix in FORMATS[format]]
-    if targets()[format].form == "sequences" and store.exists(names[0]):
-        names += shard_files(store, stem)
+    names = [*(stem + suffix for suffix in FORMATS[format]), *shards_of(format, store, stem)]
     return {name.rpartition("/")[2]: store.stat(name).size for name in names if store.exists(name)}
+
+
+def shards_of(format: str, store: Store, stem: str) -> list[str]:
+    """Return the shards of a dataset, if its format has shards and their manifest exists."""
+    has_shards = targets()[format].form == "sequences" and store.exists(stem + FORMATS[format][0])
+    return shard_files(store, stem) if has_shards else []
 
 
 def plan_outputs(

@@ -27,9 +27,9 @@ from feedmill.jobs.run import Policy, run
 from feedmill.jobs.work import Work
 from feedmill.storage import canonical_location, open_store, split_url
 from feedmill.storage.cache.copies import forget_copies
-from feedmill.tokens.corpus import Corpus
+from feedmill.tokens.corpus import Corpus, format_of
 from feedmill.tokens.outputs import FORMATS, LINES, data_files, main_file
-from feedmill.tokens.targets import Part, file_bytes, higher_parts, remove_part
+from feedmill.tokens.targets import Part, file_bytes, files_of_part, higher_parts, remove_part
 from feedmill.tokens.units import Units, in_blocks, lengths_of
 from feedmill.tokens.write_part import Mask, PartJob, PartTask, WrittenFile, main_of, remove_marks, write_part
 
@@ -69,6 +69,10 @@ class Report(JobReport):
     def tokens(self) -> int:
         """Number of tokens of all outputs."""
         return sum(done.tokens for done in self.outputs)
+
+    def written_files(self) -> list[str]:
+        """See `JobReport`."""
+        return [name for done in self.outputs for name in files_of_part(done.path, format_of(done.path))]
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data, for ``--json``."""

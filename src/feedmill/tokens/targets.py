@@ -8,7 +8,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from feedmill.documents.lineage.sidecar import lineage_of
+from feedmill.documents.lineage.sidecar import lineage_of, lineage_path
 from feedmill.errors import ConfigError
 from feedmill.formats.tokens.base import Form, Int64s
 from feedmill.formats.tokens.manifest import manifest_path
@@ -17,7 +17,7 @@ from feedmill.kernels.bounds import bounds_of
 from feedmill.storage import open_store, split_url
 from feedmill.tokens.corpus import Corpus, format_of
 from feedmill.tokens.orders import Numbers
-from feedmill.tokens.outputs import FORMATS, LINES, Output, main_file, token_format
+from feedmill.tokens.outputs import FORMATS, LINES, Output, main_file, shards_of, token_format
 
 logger = logging.getLogger("feedmill")
 
@@ -104,6 +104,18 @@ def remove_part(path: str, format: str) -> None:
     place.delete(lineage)
     for other in (manifest_path(main), *(stem + suffix for suffix in suffixes[1:]), main):
         store.delete(other)
+
+
+def files_of_part(path: str, format: str) -> list[str]:
+    """Return the paths or URLs of the files that one part can have, with those beside it."""
+    main = main_file(path)
+    beside = [manifest_path(main), lineage_path(main)]
+    if format == LINES:
+        return [main, *beside]
+    ends = FORMATS[format]
+    folder, stem = split_url(main.removesuffix(ends[0]))
+    store = open_store(folder)
+    return [*beside, *(store.locate(name) for name in (*(stem + end for end in ends), *shards_of(format, store, stem)))]
 
 
 def numbered_parts(target: str, rows: Sequence[Numbers]) -> list[Part]:

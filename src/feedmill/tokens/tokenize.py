@@ -21,10 +21,10 @@ from feedmill.jobs.policy import RAISE, OnError, on_error_policy, skips
 from feedmill.storage.limits import parse_size
 from feedmill.tokens.encode import Encoding
 from feedmill.tokens.job import Counts, EncodeJob, JobOptions
-from feedmill.tokens.numbered_files import NumberedFiles, numbered, refuse_part
+from feedmill.tokens.numbered_files import NumberedFiles, numbered, numbered_paths, refuse_part
 from feedmill.tokens.outputs import Output, plan_outputs
 from feedmill.tokens.sentences import Sentences
-from feedmill.tokens.targets import warn_of_large_files
+from feedmill.tokens.targets import files_of_part, warn_of_large_files
 from feedmill.tokens.template import TemplateSource
 from feedmill.tokens.token_files import TokenFiles
 from feedmill.tokens.tokenizer import Backend, Tokenizer, load_tokenizer
@@ -112,6 +112,12 @@ class TokenizeReport(Counts):
         """See `Counts.restore`."""
         super().restore(manifests)
         self.left_over = max(int(manifest.options.get("left_over", 0)) for manifest in manifests)
+
+    def written_files(self) -> list[str] | None:
+        """See `JobReport`."""
+        paths = [(path, name) for name, given in self.outputs.items() for path in numbered_paths(given)]
+        unknown = any("{part" in path for path, _ in paths)  # in a dry run
+        return None if unknown else [file for path, name in paths for file in files_of_part(path, name)]
 
 
 @can_run_dry
@@ -298,7 +304,7 @@ def _planned(
         shard=options.shard_sequences,
     )
     if options.max_file_size is not None:
-        return numbered(outputs, options.max_file_size)
+        return numbered(outputs, options.max_file_size, options.overwrite)
     refuse_part(outputs)
     return outputs
 

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import shutil
 import subprocess
 from collections import Counter
@@ -155,11 +156,43 @@ def test_reruns(tmp_path):
     assert run(stream(tmp_path, rate=0.5)).streams[0].finished_before == 2
 
 
+def test_a_file_of_others_is_replaced_only_if_asked(tmp_path, monkeypatch):
+    prepare(tmp_path)
+    mine = tmp_path / "mixed/m-0001.jsonl.gz"
+    mine.parent.mkdir()
+    mine.write_bytes(b"mine")
+    for dry_run in (True, False):
+        with pytest.raises(ConfigError, match="no filter has written it") as caught:
+            run(stream(tmp_path), dry_run=dry_run)
+        assert caught.value.file == str(mine) and os.listdir(mine.parent) == [mine.name]
+    run(stream(tmp_path), overwrite=True)
+    assert sorted(ids(tmp_path)) == sorted(ALL)
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    for path in mine.parent.iterdir():
+        path.unlink()
+    shutil.rmtree(tmp_path / ".feedmill")
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("feedmill.curation.mix.finished.Finished.write_lineage", killed)
+        run(stream(tmp_path))
+    assert len(list(mine.parent.glob("*.gz"))) == 1  # published, and not yet recorded as finished
+    run(stream(tmp_path))
+    assert sorted(ids(tmp_path)) == sorted(ALL)
+
+
 def test_outputs_of_an_earlier_mix_are_named(tmp_path):
     prepare(tmp_path)
-    run(stream(tmp_path))
-    report = run(stream(tmp_path, output={"max_size_in_bytes": 10**6}))
-    assert len(report.warnings) == 2 and "m-0002.jsonl.gz is an output of an earlier run" in report.warnings[1]
+    run([stream(tmp_path), stream(tmp_path, "other", output={"path": f"{tmp_path}/mixed/more"})])
+    report = run([stream(tmp_path), stream(tmp_path, "n", output={"path": f"{tmp_path}/mixed/more"})])
+    (warning,) = report.warnings
+    assert warning.startswith("outputs of other runs are in") and "mixed/more/other-0002.jsonl.gz" in warning
+    (warning,) = run(stream(tmp_path, "renamed", output={"max_size_in_bytes": 10**6})).warnings
+    assert warning.endswith("m-0002.jsonl.gz") and warning.count("jsonl.gz") == 3
+    (tmp_path / "mixed/m-0001.jsonl.gz").unlink()
+    (warning,) = run(stream(tmp_path, "renamed", output={"max_size_in_bytes": 10**6})).warnings
+    assert "m-0001" not in warning
 
 
 def spoil(root, how):
@@ -462,8 +495,8 @@ def make_many(root):
 
 
 def test_killed_before_any_file_is_in_place(tmp_path):
-    """Each of three outputs has a lineage and a record."""
-    assert kill_everywhere(["filter", "mix.yaml", "--workers", 1], make, tmp_path) == 9
+    """Each of three outputs has a note that it is begun, a lineage and a record."""
+    assert kill_everywhere(["filter", "mix.yaml", "--workers", 1], make, tmp_path) == 12
 
 
 @pytest.mark.slow

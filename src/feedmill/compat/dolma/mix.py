@@ -30,4 +30,4 @@ def mix(arguments: Sequence[str], file: str | Mapping[str, Any] | None, exact: b
         {name: values[name] for name in ("streams", "shuffle", "allow_stale", "allow_missing")}, dolma=True, exact=exact
     )
     if not values["dryrun"]:
-        show_documents(run(config, workers=values["processes"]))
+        show_documents(run(config, workers=values["processes"], overwrite=True))

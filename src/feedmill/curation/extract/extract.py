@@ -52,6 +52,7 @@ class ExtractReport(JobReport):
         left_out: pages that are not documents, and records that cannot be read.
         skipped: number of records of other types, by type.
         attributes: names of the attribute sets.
+        outputs: paths or URLs of all files of documents and attributes.
         missing: patterns without archives, if allowed.
     """
 
@@ -65,7 +66,12 @@ class ExtractReport(JobReport):
     left_out: LeftOut = field(default_factory=LeftOut)
     skipped: dict[str, int] = field(default_factory=dict)
     attributes: list[str] = field(default_factory=list)
+    outputs: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
+
+    def written_files(self) -> list[str]:
+        """See `JobReport`."""
+        return self.outputs
 
 
 @can_run_dry
@@ -229,6 +235,7 @@ def run_tasks(tasks: list[ExtractTask], report: ExtractReport, workers: int | No
     begin = time.perf_counter()
     _refuse_shared(tasks)
     report.archives = len(tasks)
+    report.outputs = sorted(output.url for task in tasks for output in task.outputs)
     # The largest first, so that no process is left alone with a large archive at the end.
     tasks.sort(key=lambda task: (-task.input.size, task.input.name))
     sizes = [task.input.size for task in tasks]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import random
-import re
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
@@ -36,10 +35,16 @@ from feedmill.storage.remote.claims import Claim
 
 KERNELS = ("feedmill.curation.mix.shard",)
 _LOOKS = 8
+_NAMED = 5
 
 
 def mix(
-    config: FilterConfig, *, workers: int | None = None, progress: bool | None = None, dry_run: bool = False
+    config: FilterConfig,
+    *,
+    workers: int | None = None,
+    progress: bool | None = None,
+    dry_run: bool = False,
+    overwrite: bool = False,
 ) -> MixReport:
     """Filter and merge documents and their attributes into new files.
 
@@ -50,15 +55,17 @@ def mix(
         workers: Number of worker processes. Default: That of the configuration, or one per core.
         dry_run: Write nothing; the report has what would be written, and the result of applying the rules to the first
             documents of some files.
+        overwrite: Also replace files that no filter has written.
 
     Raises:
         NotFound: No files were found.
-        ConfigError: The configuration is invalid, or an output is also an input or another output.
+        ConfigError: The configuration is invalid, an output is also an input or another output, or it exists and no
+            filter has written it.
         EmptyResult: A stream keeps no documents.
         DataError: Attributes do not line up, a row is invalid, or an expression fails on a document.
     """
     workers = config.workers if workers is None else workers
-    return _mix(config, workers, progress, dry_run=dry_run or config.dry_run)
+    return _mix(config, workers, progress, overwrite, dry_run=dry_run or config.dry_run)
 
 
 @can_run_dry
@@ -66,6 +73,7 @@ def _mix(
     config: FilterConfig,
     workers: int | None,
     progress: bool | None,
+    overwrite: bool,
     *,
     dry_run: bool,  # noqa: ARG001 - see `can_run_dry`
 ) -> MixReport:
@@ -76,6 +84,8 @@ def _mix(
     spare = (workers or available_cores()) < available_cores()
     shards = [replace(shard, spare=spare) for plan in plans for shard in plan]
     _keep_apart(shards)
+    if not overwrite:
+        _refuse_existing(shards)
     pairings = [_pairing(shard, file) for shard in shards if shard.stream.attributes for file in shard.files]
     if dry is not None:
         pairings = [_pairing(plan[0], file) for plan in plans if plan[0].stream.attributes for file in some(plan)]
@@ -99,7 +109,8 @@ def _mix(
             one.outputs.append(join_url(stream.output, shard.path))
         report.streams.append(one)
         _refuse_empty(stream, plan, one, report)
-        report.warnings += [*_left_over(stream, plan), *_of_counts(stream, one.counts)]
+        report.warnings += _of_counts(stream, one.counts)
+    report.warnings += _left_over(shards)
     return report
 
 
@@ -165,6 +176,19 @@ def _keep_apart(shards: Sequence[Shard]) -> None:
                 f"{other.files[0].name} and {shard.files[0].name} would both become {path}",
                 kind="outputs-clash",
                 fix="Put them into streams with different output paths.",
+            )
+
+
+def _refuse_existing(shards: Sequence[Shard]) -> None:
+    """Raise `ConfigError` if an output exists and no filter has written it, or begun to."""
+    for shard in shards:
+        store = open_store(shard.stream.output)
+        if store.exists(shard.path) and Finished(shard.stream.output).where(shard.path) is None:
+            raise ConfigError(
+                f"stream {shard.stream.name}: this file already exists, and no filter has written it",
+                file=join_url(shard.stream.output, shard.path),
+                kind="exists",
+                fix="Add --overwrite to replace it, or change output.path or the name of the stream.",
             )
 
 
@@ -250,6 +274,8 @@ def _make(shard: Shard, workers: int = 1) -> tuple[Counts, int]:
     if counts is not None:
         finished.move(shard.path)
         return counts, 1
+    if finished.where(shard.path) is None:
+        finished.record(shard.path, {"begun": True})  # after a kill, what is published is known to be a filter's
     origins = Origins("filter", _rules(shard))
     counts = write_shard(shard, origins, workers)
     size = store.stat(shard.path).size
@@ -324,16 +350,19 @@ def _of_counts(stream: Stream, counts: Counts) -> list[str]:
     return [f"stream {stream.name}: {what}" for what in found]
 
 
-def _left_over(stream: Stream, plan: list[Shard]) -> list[str]:
-    """Return warnings about outputs of earlier runs under this stream's name, which would be read with its outputs."""
-    store, mine = open_store(stream.output), {shard.path for shard in plan}
-    name = re.compile(rf"{re.escape(stream.name)}-\d{{4,}}\.jsonl?(\.\w+)?")
-    paths = Finished(stream.output).outputs() if mine else []
-    return [
-        f"stream {stream.name}: {join_url(stream.output, path)} is an output of an earlier run; delete it"
-        for path in paths
-        if name.fullmatch(path) and path not in mine and store.exists(path)
-    ]
+def _left_over(shards: Sequence[Shard]) -> list[str]:
+    """Return a warning for each folder with outputs of other runs, which would be read together with these outputs."""
+    place = places()
+    mine = {place(join_url(shard.stream.output, shard.path)) for shard in shards}
+    found = []
+    for folder in dict.fromkeys(shard.stream.output for shard in shards):
+        store = open_store(folder)
+        others = [path for path in Finished(folder).outputs() if place(join_url(folder, path)) not in mine]
+        others = [join_url(folder, path) for path in others if store.exists(path)]
+        if others:
+            shown = ", ".join(others[:_NAMED]) + (f" and {len(others) - _NAMED:,} more" if others[_NAMED:] else "")
+            found.append(f"outputs of other runs are in {folder}; delete them unless they belong together: {shown}")
+    return found
 
 
 def _fingerprint(shard: Shard) -> str:

@@ -36,6 +36,10 @@ class MixReport(JobReport):
     stale: int = 0
     absent: list[str] = field(default_factory=list)
 
+    def written_files(self) -> list[str]:
+        """See `JobReport`."""
+        return [path for stream in self.streams for path in stream.outputs]
+
     def as_dict(self) -> dict[str, Any]:
         """Return the report as plain data."""
         streams = [
