@@ -18,6 +18,7 @@ from feedmill.formats.energon import prepared as energon
 from feedmill.formats.energon import write as energon_write
 from feedmill.formats.energon.prepared import idx_name
 from feedmill.formats.energon.splits import Splits, read_splits
+from feedmill.formats.tar.finished import left_shards
 from feedmill.jobs.dry_run import active
 from feedmill.jobs.work import tidy
 from feedmill.samples.description import declared_map, unreadable
@@ -70,6 +71,7 @@ class Destination:
         self.home: Store = open_store(url)
         self.store = self.home
         self.base: list[Shard] = []
+        self._others: set[str] = set()
         if append:
             need_prepared(self.home, url)
         elif not overwrite:
@@ -81,11 +83,14 @@ class Destination:
                 if overwrite and "replaced" not in self.work.noted:
                     staged = isinstance(self.home, LocalStore) and self._prepared
                     self.work.note(replaced=self._replaceable(), staged=staged)
+                if not append:
+                    self._replace()
+                self.done = self.work.finished(self.store) if self.work.resumed else {}
                 if append:
                     self._grow()
-                else:
-                    self._replace()
-            self.done = self.work.finished(self.store) if self.work.resumed else {}
+            if self.store is self.home:
+                own = {*self.done, *self._indexed(), *left_shards(self.home, self.work.noted)}
+                self._others = set(_tars(self.home)) - own
         except BaseException:
             self.work.abandon(keep=bool(self.work.noted.get("replaced")))
             raise
@@ -109,6 +114,24 @@ class Destination:
     def _empty(self) -> DataError:
         return DataError("no samples to write", file=self.url, kind="no-samples", fix="Give at least one sample.")
 
+    def claim(self, names: Sequence[str]) -> None:
+        """Raise `ConfigError` if one of the shards to write would replace a tar that this job did not write."""
+        for path in names:
+            if path in self._others:
+                raise ConfigError(
+                    f"this run writes a shard {path!r}, but a tar of this name was added since it was interrupted",
+                    file=self.home.locate(path),
+                    kind="changed",
+                    fix="Move the tar to a name that no shard of this run gets, and index it with 'feedmill prepare' if"
+                    " it belongs to the dataset. Then run this command again.",
+                )
+
+    def note_units(self, count: int) -> None:
+        """Record the number of shards to write, so that other work can tell them from the tars of others."""
+        with self.work.beginning():
+            if self.work.noted.get("units") != count:
+                self.work.note(units=count)
+
     def record(self, shard: Shard | None) -> None:
         """Record a finished shard in the journal; None for one without samples, which has no file."""
         if shard is not None:
@@ -130,7 +153,8 @@ class Destination:
                 kind="exists",
                 fix="Write to another folder, append to the dataset, or replace it with overwrite (--overwrite).",
             )
-        tars = [path for path in _tars(self.home) if not (left is not None and self.layout.number(path) is not None)]
+        own = set() if left is None else {*left_shards(self.home, left)}
+        tars = [path for path in _tars(self.home) if path not in own]
         if tars:
             raise _foreign(self.url, tars[0], "Write to another folder, or index them with 'feedmill prepare'.")
 
@@ -177,8 +201,9 @@ class Destination:
             first = max((number for number in numbers if number is not None), default=self.layout.first - 1) + 1
             self.work.note(first=first, base=[shard.path for shard in present])
             base = self.work.noted["base"]
-        self.base = [shard for shard in present if shard.path in set(base)]
-        if [shard.path for shard in self.base] != base:
+        own = {*self.done, *self._indexed()}
+        self.base = [shard for shard in present if shard.path not in own]  # also those indexed since
+        if [shard.path for shard in self.base if shard.path in set(base)] != base:
             raise ConfigError(
                 "the dataset has lost shards since the interrupted run",
                 file=self.url,
@@ -186,6 +211,10 @@ class Destination:
                 fix=f"Remove {self.work.folder} and run the command again.",
             )
         self.layout = replace(self.layout, first=self.work.noted["first"])
+
+    def _indexed(self) -> set[str]:
+        """Return the new shards, if an interrupted run had begun to write the index with them."""
+        return {path for names in self.work.noted.get("joins", {}).values() for path in names}
 
     def finish(self, shards: Sequence[Shard], splits: Mapping[str, Sequence[str]] | None = None) -> None:
         """Add the new shards to the dataset and write its index. A new dataset gets the media metadata of `self.media`.
@@ -259,18 +288,13 @@ def _joined(present: Splits, joins: Mapping[str, Sequence[str]]) -> tuple[dict[s
 
 
 def clear_left(store: Store, left: Mapping[str, Any]) -> None:
-    """Delete unlisted shards that unfinished work left, and add those that the index lists to their splits."""
+    """Delete unlisted shards that unfinished work wrote, and add those that the index lists to their splits."""
     if left.get("staged"):  # all it wrote is in the staging folder
         return
     _join_left(store, left)
     listed = set(energon.read_info(store)) if store.exists(energon.INFO) else set()
-    if "layout" not in left["identity"]:
-        return
-    layout = Layout(**left["identity"]["layout"])
-    first = left.get("first", layout.first)
-    for path in _tars(store):
-        number = layout.number(path)
-        if path not in listed and number is not None and number >= first:
+    for path in left_shards(store, left):
+        if path not in listed:
             store.delete(path)
             store.delete(idx_name(path))
             store.delete(shard_lineage(path))

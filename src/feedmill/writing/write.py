@@ -173,6 +173,8 @@ def write_shards(
     shared = _Shared(target.store.url, produce, encoding)
     listed = list(enumerate(items))
     names = [target.layout.shard(number) for number, _ in listed]
+    target.claim(names)
+    target.note_units(len(names))
     todo = [number for number, name in enumerate(names) if name not in target.done]
     shards: list[Shard] = []
     steps = [1] * len(listed) if sizes is None else sizes

@@ -271,7 +271,9 @@ class Writer:
     def _append(self, batch: list[Encoded]) -> None:
         if self._file is None:
             number = len(self.shards) + len(self._placed)
-            self._file = ShardFile(self.target.store, self.layout.shard(number))
+            path = self.layout.shard(number)
+            self.target.claim([path])
+            self._file = ShardFile(self.target.store, path)
         self._file.add(batch)
 
     def _finish_shard(self) -> None:
