@@ -20,9 +20,9 @@ from typer.testing import CliRunner
 from feedmill.cli.app import app
 from feedmill.errors import ConfigError, DataError, NotFound, StorageError
 from feedmill.formats.energon.media import read_tables
-from feedmill.indexing import media as collecting
 from feedmill.indexing.prepare import prepare
 from feedmill.indexing.prepare_media import prepare_media
+from feedmill.samples import mediacollection as collecting
 from feedmill.samples.media import MediaFilter
 from feedmill.samples.mediafacts import MediaFacts
 from feedmill.storage import LocalStore, open_store

@@ -24,7 +24,6 @@ from feedmill.formats.tar.finished import SHARDS, left_shards
 from feedmill.indexing import splitting
 from feedmill.indexing.index_files import plan_all, write_all, write_description
 from feedmill.indexing.media import Gathered, gather
-from feedmill.indexing.media_journal import MEDIA, MediaNotes
 from feedmill.indexing.report import PrepareReport
 from feedmill.indexing.scanning import Scanned, scan_all
 from feedmill.jobs.dry_run import active
@@ -35,6 +34,7 @@ from feedmill.jobs.units import Units
 from feedmill.jobs.work import alone, settle
 from feedmill.samples.description import check_parts, describe_type
 from feedmill.samples.media import MediaFilter
+from feedmill.samples.mediajournal import MEDIA, MediaNotes
 from feedmill.storage import Entry, Store, open_store
 
 SUFFIXES = (".tar", ".tgz", ".tar.gz", ".tar.zst")

@@ -18,14 +18,12 @@ from functools import lru_cache
 from typing import Any, BinaryIO, Literal, Self
 
 from feedmill.errors import ConfigError, DataError, MissingExtra
+from feedmill.formats.energon.media import AV_EXTENSIONS, IMAGE_EXTENSIONS
 from feedmill.samples.avfile import reason
 from feedmill.samples.avmetadata import av_metadata
 from feedmill.samples.imageheader import Header, image_header
 
 Kind = Literal["image", "av"]
-
-IMAGE_EXTENSIONS = frozenset(("bmp", "gif", "ico", "j2k", "jp2", "jpx", "jpeg", "jpg", "png", "tif", "tiff", "webp"))
-AV_EXTENSIONS = frozenset(("aac", "avi", "flac", "m4a", "m4v", "mkv", "mov", "mp3", "mp4", "ogg", "wav", "webm"))
 
 _KINDS: dict[str, Kind] = {**dict.fromkeys(IMAGE_EXTENSIONS, "image"), **dict.fromkeys(AV_EXTENSIONS, "av")}
 

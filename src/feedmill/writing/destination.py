@@ -216,8 +216,11 @@ class Destination:
         """Return the new shards, if an interrupted run had begun to write the index with them."""
         return {path for names in self.work.noted.get("joins", {}).values() for path in names}
 
-    def finish(self, shards: Sequence[Shard], splits: Mapping[str, Sequence[str]] | None = None) -> None:
-        """Add the new shards to the dataset and write its index. A new dataset gets the media metadata of `self.media`.
+    def finish(self, shards: Sequence[Shard], splits: Mapping[str, Sequence[str]] | None = None) -> list[str]:
+        """Add the new shards to the dataset and write its index. Return warnings.
+
+        A new dataset gets the media metadata of `self.media`. If a dataset that grows has media metadata, that of the
+        new shards is collected.
 
         Args:
             splits: split -> new shards; by default all are in the target's split.
@@ -235,10 +238,14 @@ class Destination:
         if self.append:  # after a kill, other work can then add the new shards to their splits
             self.work.note(joins={name: list(names) for name, names in splits.items()})
         whole = [*self.base, *shards]
-        commit(self.store, whole, parts, exclude=exclude, description=self.description, media=self.media)
+        probed = shards if self.append else ()
+        broken = commit(
+            self.store, whole, parts, exclude=exclude, description=self.description, media=self.media, probed=probed
+        )
         if self.store is not self.home:
             self._publish()
         self.work.finish()
+        return [str(error) for error in broken]
 
     def _refuse_unreadable(self, shards: Sequence[Shard]) -> None:
         """Remove the new shards and raise if the declared sample type cannot read one of their samples."""

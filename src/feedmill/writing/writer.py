@@ -312,8 +312,9 @@ class Writer:
             self._queue.popleft().result()
         while self._placed:
             self._record()
-        self.target.finish(self.shards)
+        warnings = self.target.finish(self.shards)
         self.report = WriteReport.of(self.url, self.shards, self.reused, time.perf_counter() - self._began)
+        self.report.warnings += warnings
         return self.report
 
     def abort(self) -> None:
