@@ -6,12 +6,12 @@ can be read until then. Object stores cannot rename, so there the old dataset is
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from feedmill.documents.lineage.samples import shard_lineage
-from feedmill.errors import ConfigError, DataError
+from feedmill.errors import ConfigError, DataError, did_you_mean
 from feedmill.formats.energon import all_offsets, database, sidecar
 from feedmill.formats.energon import members as energon_members
 from feedmill.formats.energon import prepared as energon
@@ -108,6 +108,7 @@ class Destination:
         for path, size in sizes.items():
             dry.writes(self.home, path, size)
         dry.writes(self.home, f"{database.META}/")
+        dry.warnings += self._new_splits([self.split] if self.split else [])
         dry.counts["shards"] = len(sizes)
         dry.deletes_all(self.home, [path for path in self.work.noted.get("replaced") or () if path not in sizes])
 
@@ -234,6 +235,7 @@ class Destination:
         present = _present_splits(self.home, base) if self.append else Splits()
         if splits is None:
             splits = {self.split or next(iter(present.parts), "train"): paths}
+        warnings = self._new_splits(splits)
         parts, exclude = _joined(present, splits)
         if self.append:  # after a kill, other work can then add the new shards to their splits
             self.work.note(joins={name: list(names) for name, names in splits.items()})
@@ -245,7 +247,16 @@ class Destination:
         if self.store is not self.home:
             self._publish()
         self.work.finish()
-        return [str(error) for error in broken]
+        return [*warnings, *(str(error) for error in broken)]
+
+    def _new_splits(self, splits: Iterable[str]) -> list[str]:
+        """Return a warning for each split that the dataset that is appended to does not have."""
+        known = list(_present_splits(self.home, ()).parts) if self.append else []
+        new = [name for name in splits if known and name not in known]
+        return [
+            f"the split {name!r} is new{did_you_mean(name, known)}: until now the dataset had {', '.join(known)}"
+            for name in new
+        ]
 
     def _refuse_unreadable(self, shards: Sequence[Shard]) -> None:
         """Remove the new shards and raise if the declared sample type cannot read one of their samples."""
