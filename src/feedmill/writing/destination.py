@@ -20,6 +20,7 @@ from feedmill.formats.energon.prepared import idx_name
 from feedmill.formats.energon.splits import Splits, read_splits
 from feedmill.formats.tar.finished import left_shards
 from feedmill.jobs.dry_run import active
+from feedmill.jobs.engine import is_alone
 from feedmill.jobs.work import tidy
 from feedmill.samples.description import declared_map, unreadable
 from feedmill.storage import LocalStore, Store, open_store
@@ -88,9 +89,11 @@ class Destination:
                 self.done = self.work.finished(self.store) if self.work.resumed else {}
                 if append:
                     self._grow()
-            if self.store is self.home:
-                own = {*self.done, *self._indexed(), *left_shards(self.home, self.work.noted)}
-                self._others = set(_tars(self.home)) - own
+            if self.store is self.home and is_alone():  # otherwise other parts of this job may be writing
+                tars = set(_tars(self.home))
+                left = left_shards(self.home, self.work.noted) if self.work.resumed else ()
+                own = {*self.done, *self._indexed(), *left}
+                self._others = tars - (own - {shard.path for shard in self.base})
         except BaseException:
             self.work.abandon(keep=bool(self.work.noted.get("replaced")))
             raise

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from feedmill.errors import NotFound
 from feedmill.formats.energon.prepared import idx_name
 from feedmill.formats.energon.sidecar import ShardRecord
 from feedmill.formats.tar.write import END
@@ -92,8 +93,8 @@ class _Job(msgspec.Struct):
 def left_shards(store: Store, job: Mapping[str, Any]) -> list[str]:
     """Return the shards that an unfinished job wrote into a dataset, also those of which only the offset file exists.
 
-    A tar that others put there is none of them, whatever its name: a shard of the job is in its journal, or it has one
-    of the job's names and ends where its offset file says, because a shard is published after its offset file.
+    A tar that others put there is none of them: the path of a shard of the job is in its journal, or it is one of the
+    job's names and the shard ends where its offset file says, because a shard is published after its offset file.
 
     Args:
         job: the unfinished job; see `feedmill.jobs.unfinished`.
@@ -105,8 +106,10 @@ def left_shards(store: Store, job: Mapping[str, Any]) -> list[str]:
         return []  # it rewrites shards, or writes something else
     if left.staged:
         return []
-    known = finished_shards(Units(place_of(store), UNITS, part_name()).read())
-    there = {entry.path: entry for entry in store.files(suffixes=(".tar", ".tar.idx"))}
+    recorded = Units(place_of(store), UNITS, part_name()).read()
+    there: dict[str, Entry] = {}
+    with contextlib.suppress(NotFound):  # the folder has no files yet
+        there = {entry.path: entry for entry in store.files(suffixes=(".tar", ".tar.idx"))}
     out = []
     for path in names:
         tar, idx = there.get(path), there.get(idx_name(path))
@@ -114,9 +117,7 @@ def left_shards(store: Store, job: Mapping[str, Any]) -> list[str]:
             if left.units is not None:
                 continue  # it is still to be written, or has no samples
             break  # a job that does not know how many shards it writes, writes them one after another
-        record = known[path][0] if path in known else None
-        same = tar and record and (tar.size, tar.version) == (record.size, record.version)
-        if tar is None or same or _fits(store, tar, idx):
+        if tar is None or path in recorded or _fits(store, tar, idx):
             out.append(path)
     return out
 
