@@ -107,13 +107,16 @@ def test_repair_leaves_a_data_set_without_findings(name: str, root: Path) -> Non
     assert len(open_dataset(root)) == report.prepared.samples
 
 
+LOST = [f"s{n:05d}" for n in range(5, 9)]  # the index lists them
+
+
 @pytest.mark.parametrize(
     ("damage", "kept", "lost"),
     [
-        (DAMAGE["cut in a member"][0], 1, ["s00005"]),
-        (DAMAGE["cut in a header"][0], 1, []),
+        (DAMAGE["cut in a member"][0], 1, LOST),
+        (DAMAGE["cut in a header"][0], 1, LOST),
         (DAMAGE["header changed"][0], 0, []),
-        (lambda r: edit(shard(r), 3 * 1024, b"#"), 1, ["s00005"]),
+        (lambda r: edit(shard(r), 3 * 1024, b"#"), 1, LOST),
     ],
 )
 def test_repair_drops_incomplete_tails_and_keeps_their_bytes(
@@ -380,6 +383,29 @@ def test_jsonl_lines(tmp_path: Path) -> None:
     assert [list(s["json"]) for s in open_dataset(path)] == [["a"], ["b"], ["d"]]
     path.write_bytes(path.read_bytes() + b'{"f": 6}\n')
     assert kinds(path) == ["stale-index"]
+
+
+def test_byte_order_marks_are_named_and_removed_without_their_lines(tmp_path: Path) -> None:
+    path, mark = tmp_path / "x.jsonl", b"\xef\xbb\xbf"
+    whole = b'{"a": 1}\n{"a": 2}\n{"a": 3}'
+    path.write_bytes(whole)
+    prepare(str(path), split_ratio="2,1,0", progress=False)
+    splits = (tmp_path / "x.jsonl.split.yaml").read_bytes()
+    path.write_bytes(mark + whole.replace(b'{"a": 3}', mark + b'{"a": 3}'))  # two marked files, joined
+    with pytest.raises(DataError, match=r"byte order mark.*'feedmill repair' to remove the mark"):
+        prepare(str(path), progress=False)
+    report = repair(str(path), progress=False)
+    assert [(one.offset, one.bytes, one.why) for one in report.dropped] == [
+        (0, 3, "a byte order mark"),
+        (21, 3, "a byte order mark"),
+    ]
+    assert path.read_bytes() == whole and kinds(path) == []
+    assert (tmp_path / "x.jsonl.split.yaml").read_bytes() == splits
+    path = tmp_path / "y.jsonl"
+    path.write_bytes(mark + b'{"a": 1}\n' + mark + b"{]}\nnot json\n")
+    assert len(repair(str(path), progress=False).dropped) == 3 and path.read_bytes() == b'{"a": 1}\n'
+    kept = (tmp_path / "y.jsonl.repair" / "bad-lines.jsonl").read_bytes()
+    assert kept == mark + mark + b"{]}\nnot json\n"
 
 
 def test_what_an_earlier_repair_took_out_stays(tmp_path: Path) -> None:

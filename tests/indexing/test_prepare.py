@@ -365,7 +365,7 @@ def test_media_metadata_is_kept_and_completed_when_shards_are_added(
 ) -> None:
     import sqlite3
 
-    from feedmill.indexing import media
+    from feedmill.samples import mediacollection as media
     from feedmill.samples.media import MediaFilter
 
     png = (GOLDEN / "negative" / "glob_filter" / "0.tar").read_bytes()

@@ -20,9 +20,9 @@ from typer.testing import CliRunner
 from feedmill.cli.app import app
 from feedmill.errors import ConfigError, DataError, NotFound, StorageError
 from feedmill.formats.energon.media import read_tables
-from feedmill.indexing import media as collecting
 from feedmill.indexing.prepare import prepare
 from feedmill.indexing.prepare_media import prepare_media
+from feedmill.samples import mediacollection as collecting
 from feedmill.samples.media import MediaFilter
 from feedmill.samples.mediafacts import MediaFacts
 from feedmill.storage import LocalStore, open_store
@@ -357,3 +357,9 @@ def test_choosing_the_same_media_again_leaves_the_index_as_it_is(
     assert (first.media, again.media) == (2, 2)
     prepare_media(str(root), HEADER, progress=False)
     assert index.read_bytes() != before
+
+
+def test_messages_about_broken_images_have_no_addresses(tmp_path: Path) -> None:
+    root = folder(tmp_path, {"a.jpg": b"no image", "b.png": picture()})
+    (error,) = prepare_media(str(root), EXTENSION, progress=False).broken
+    assert "cannot identify image file (the file begins with b'no image')" in str(error)

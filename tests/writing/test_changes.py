@@ -139,6 +139,17 @@ class TestReshard:
 
 
 class TestAppend:
+    def test_a_new_split_is_a_warning(self, root: Path, tmp_path: Path) -> None:
+        fm.write(str(tmp_path / "more"), samples(3, 500))
+        for dry_run in (True, False):
+            report = append(str(root), [str(tmp_path / "more")], split="vall", dry_run=dry_run, workers=1)
+            warnings = report.dry_run.warnings if report.dry_run is not None else report.warnings
+            assert warnings == [
+                "the split 'vall' is new (did you mean 'val'?): until now the dataset had train, val, test"
+            ]
+        fm.write(str(root), samples(1, 900), split="vall", append=True)
+        assert len(fm.open(root, split="vall")) == 4
+
     def test_new_shards_come_last(self, root: Path, tmp_path: Path) -> None:
         before = {name: word for name, word in files(root).items() if ".tar" in name}
         old = contents(root)

@@ -22,6 +22,7 @@ from feedmill.storage import LocalStore
 from feedmill.storage.locks import FileLock
 from feedmill.writing.append import append
 from helpers.kills import command, finish, run_until_killed
+from helpers.tars import write_tar
 from helpers.written_datasets import contents, files, samples
 
 MOMENTS = range(1, 40, 6)
@@ -270,3 +271,57 @@ def test_splits_that_were_made_after_a_killed_append_stay(start: Path) -> None:
     finish(["delete", "d", "--yes", "s00119", "--workers", "1"], place)
     assert sum(splits.values()) == sum(fm.open(place / "d").splits.values()) + 1
     assert fm.open(place / "d").splits["train"] == splits["train"]
+
+
+class TestTarsOfOthers:
+    """A killed append has left shards 4 and 5 of five when the user adds tars of his own."""
+
+    @pytest.fixture
+    def place(self, tmp_path: Path) -> Path:
+        fm.write(str(tmp_path / "d"), samples(20), max_shard_samples=5)
+        fm.write(str(tmp_path / "more"), samples(25, 500))
+        assert run_until_killed(7, self.WORDS, tmp_path)
+        assert self.tars(tmp_path) == [f"{n:06d}" for n in range(6)] and len(contents(tmp_path / "d")) == 20
+        write_tar(tmp_path / "d/shards/000500.tar", [("mine.txt", b"precious")])
+        return tmp_path
+
+    WORDS = ("append", "d", "more", "--samples", "5", "--workers", "1")
+
+    @staticmethod
+    def tars(place: Path) -> list[str]:
+        return sorted(path.stem for path in (place / "d/shards").glob("*.tar"))
+
+    def test_other_work_deletes_only_what_the_append_wrote(self, place: Path) -> None:
+        (place / "d/shards/000006.tar").write_bytes((place / "d/shards/000500.tar").read_bytes())
+        fm.write(str(place / "d"), samples(3, 900), append=True)
+        assert self.tars(place) == [*(f"{n:06d}" for n in range(4)), "000006", "000500", "000501"]
+
+    def test_check_and_prepare_name_the_append_and_its_shards_are_not_indexed(self, place: Path) -> None:
+        notes = check(str(place / "d"), progress=False).notes
+        assert ["interrupted 'append' wrote it" in note for note in notes] == [True, True, False]
+        report = prepare(str(place / "d"), progress=False)
+        assert report.samples == 21 and len(report.warnings) == 1
+        assert "000004.tar: not indexed, like 1 more shards: an interrupted 'append'" in report.warnings[0]
+        finish(self.WORDS, place)
+        assert len(contents(place / "d")) == 46 and fm.open(place / "d")["mine"]["txt"] == "precious"
+        assert check(str(place / "d"), progress=False).notes == []
+
+    def test_shards_that_were_indexed_half_way_are_not_indexed_twice(self, place: Path) -> None:
+        """Earlier releases indexed them."""
+        prepare(str(place / "d"), shards=[f"shards/{name}.tar" for name in self.tars(place)], progress=False)
+        assert len(contents(place / "d")) == 31
+        finish(self.WORDS, place)
+        assert len(contents(place / "d")) == 46
+        assert check(str(place / "d"), progress=False).findings == []
+
+    def test_a_tar_of_others_is_not_replaced(self, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.chdir(place)
+        mine = place / "d/shards/000006.tar"
+        (place / "d/shards/000500.tar").rename(mine)
+        before = mine.read_bytes()
+        with pytest.raises(FeedmillError, match=r"000006\.tar.*was added since it was interrupted") as caught:
+            append("d", ["more"], max_shard_samples=5, workers=1, progress=False)
+        assert caught.value.kind == "changed" and mine.read_bytes() == before
+        mine.unlink()
+        append("d", ["more"], max_shard_samples=5, workers=1, progress=False)
+        assert len(contents(place / "d")) == 45

@@ -12,6 +12,9 @@ from feedmill.cli.output import counted, emit_report
 if TYPE_CHECKING:
     from feedmill.indexing.repair import RepairReport
 
+SHOWN = 20
+"""Number of keys of lost samples that are printed for a shard."""
+
 
 def repair(
     path: DatasetPath,
@@ -34,7 +37,8 @@ def repair(
 def show(report: RepairReport) -> None:
     """Print what was removed, what damage remains, and what is indexed."""
     for item in report.dropped:
-        keys = f", samples {', '.join(item.keys)}" if item.keys else ""
+        more = f" and {len(item.keys) - SHOWN:,} more (see the report)" if len(item.keys) > SHOWN else ""
+        keys = f", samples {', '.join(item.keys[:SHOWN])}{more}" if item.keys else ""
         typer.echo(
             f"removed: {item.bytes:,} bytes from byte {item.offset:,} of {item.file}{keys}; kept in {item.saved}"
         )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from feedmill.formats.documents import PACKED_ENDS
+from feedmill.formats.energon.media import IMAGE_EXTENSIONS
 from feedmill.formats.leftovers import data_kind
-from feedmill.samples.media import IMAGE_EXTENSIONS
 
 IMAGE, AUDIO, VIDEO = "image", "audio", "video"
 MODALITIES = (IMAGE, AUDIO, VIDEO)

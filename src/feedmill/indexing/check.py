@@ -29,7 +29,7 @@ from feedmill.formats.tokens.bounds import SUFFIX as BOUNDS
 from feedmill.formats.tokens.manifest import SUFFIX as MANIFEST
 from feedmill.formats.tokens.manifest import manifest_path, read_manifest, wrong_files
 from feedmill.indexing.check_index import AGAIN, PreparedIndex
-from feedmill.indexing.prepare_tars import find_shards
+from feedmill.indexing.prepare_tars import FINISH, find_shards, unfinished_shards
 from feedmill.indexing.scanning import Scanned, checked, repeated_parts
 from feedmill.jobs.policy import renamed_parameters
 from feedmill.jobs.progress import Progress
@@ -198,10 +198,16 @@ def _check_shards(
 ) -> None:
     seen: dict[str, str] = {}
     field_map, out = _declared(store) if index is not None else ({}, set())
+    verb, left = "", set[str]()
+    with suppress(FeedmillError):  # the next command that writes reports a corrupt journal
+        verb, left = unfinished_shards(store)
     with Progress("checking", sum(entry.size for entry in entries), "B", enabled=progress) as bar:
         for found in checked(store, entries, workers, bar.advance):
             if index is not None and index.counts and found.shard not in index.counts:
-                report.notes.append(f"{store.locate(found.shard)}: not in the index. Run 'feedmill prepare' to add it.")
+                add = "Run 'feedmill prepare' to add it."
+                if found.shard in left:
+                    add = f"An interrupted '{verb}' wrote it. {FINISH}"
+                report.notes.append(f"{store.locate(found.shard)}: not in the index. {add}")
                 continue
             report.shards += 1
             report.bytes += found.record.size

@@ -1,76 +1,18 @@
-"""Collect media metadata: image sizes and audio and video durations, of a dataset's parts or a folder's files.
-
-The work is divided into units of a few hundred files. Each unit is read in bulk, probed on one of several threads, and
-recorded in a journal when it is done (see `feedmill.indexing.media_journal`). A file that cannot be decoded is reported
-as an error in the result and does not affect other files.
-"""
+"""Media metadata of a new index: rows of the present index for unchanged shards, collected rows for the others."""
 
 from __future__ import annotations
 
-import io
-from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from typing import NamedTuple
 
-import msgspec
-import numpy as np
-import xxhash
-
-from feedmill.errors import DataError, FeedmillError, NotFound
+from feedmill.errors import DataError
 from feedmill.formats.energon.media import MediaTables, Row, read_tables
-from feedmill.formats.offsets import Int64s, read_records
 from feedmill.formats.sample import split_name
-from feedmill.indexing.media_journal import MediaNotes
 from feedmill.indexing.scanning import Scanned
-from feedmill.jobs.cores import available_cores
-from feedmill.jobs.engine import Where, current, key_of
-from feedmill.jobs.progress import Progress
-from feedmill.jobs.run import Policy, run
-from feedmill.jobs.threads import ordered_map
-from feedmill.samples.media import HEAD_LENGTH, MediaFilter, kind_by, probe_json
-from feedmill.storage import Entry, Store, open_store
-from feedmill.storage.window import Window
-
-AT_ONCE = 256
-"""Number of files in a unit of work."""
-_MOST_BYTES = 32 << 20
-"""Bytes in a unit of work, unless a single file is larger."""
-LARGE = 16 << 20
-"""Size in bytes from which audio and video files are read through a window instead of loaded whole."""
-
-Filters = tuple[MediaFilter, ...]
-
-
-class Piece(NamedTuple):
-    """A unit of work: files to probe.
-
-    Attributes:
-        file: the shard that contains them; None if each is a separate file.
-        stamp: changes when the shard or the files change.
-        names: full member names, or paths in the folder.
-        starts, sizes: int64[n], byte offsets and sizes in the shard or file.
-        filters: a file is a media file if at least one of them matches.
-    """
-
-    file: str | None
-    stamp: str
-    names: list[str]
-    starts: Int64s
-    sizes: Int64s
-    filters: Filters
-
-    def __str__(self) -> str:
-        return f"{len(self.names)} files of {self.file}" if self.file else f"{self.names[0]} ({len(self.names)} files)"
-
-    @property
-    def digest(self) -> bytes:
-        """Return the hash of everything that the result of this unit depends on."""
-        rows = [one.row for one in self.filters]
-        head = msgspec.msgpack.encode([self.file or "", self.stamp, rows])
-        names = "\0".join(self.names).encode("utf-8", "surrogateescape")
-        return xxhash.xxh3_128_digest(head + names + self.starts.tobytes() + self.sizes.tobytes())
+from feedmill.samples.media import MediaFilter, kind_of_name
+from feedmill.samples.mediacollection import Piece, collect, pieces_of_shard
+from feedmill.samples.mediajournal import MediaNotes
+from feedmill.storage import Store
 
 
 @dataclass(slots=True)
@@ -88,155 +30,6 @@ class Gathered:
         return {one.row: self.present.filters.get(one.row) for one in self.filters}
 
 
-def pieces_of_shard(found: Scanned, filters: Filters) -> Iterator[Piece]:
-    """Yield units with the parts of one shard that may be media."""
-    scan = found.scan
-    may = {part: any(one.part_may_hold(part) for one in filters) for part in set(scan.parts)}
-    chosen = [i for i, part in enumerate(scan.parts) if may[part]]
-    keys = scan.keys
-    names = [f"{keys[s]}.{scan.parts[i]}" for i, s in zip(chosen, scan.sample[chosen].tolist(), strict=True)]
-    numbers = np.asarray(chosen, np.int64)
-    if any(one.strategy == "GLOB" for one in filters):
-        kept = [i for i, name in enumerate(names) if any(one.may_hold(name) for one in filters)]
-        names, numbers = [names[i] for i in kept], numbers[kept]
-    stamp = f"{found.record.size} {found.record.version} {found.record.digest}"
-    yield from _cut(found.shard, stamp, names, scan.data[numbers], scan.sizes[numbers], filters)
-
-
-def pieces_of_folder(entries: Iterable[Entry], filters: Filters) -> Iterator[Piece]:
-    """Yield units with the files of a folder that may be media."""
-    chosen = [entry for entry in entries if any(one.may_hold(entry.path) for one in filters)]
-    sizes = np.asarray([entry.size for entry in chosen], np.int64)
-    versions = {entry.path: entry.version for entry in chosen}
-    for piece in _cut(None, "", list(versions), np.zeros_like(sizes), sizes, filters):
-        yield piece._replace(stamp=" ".join(versions[name] for name in piece.names))
-
-
-def _cut(
-    file: str | None, stamp: str, names: list[str], starts: Int64s, sizes: Int64s, filters: Filters
-) -> Iterator[Piece]:
-    """Yield units of limited size. The limits are the same on all machines, so a retry finds a killed run's units."""
-    low, held = 0, 0
-    for i, size in enumerate(sizes.tolist()):
-        if i > low and (i - low == AT_ONCE or held + size > _MOST_BYTES):
-            yield Piece(file, stamp, names[low:i], starts[low:i], sizes[low:i], filters)
-            low, held = i, 0
-        held += size
-    if low < len(names):
-        yield Piece(file, stamp, names[low:], starts[low:], sizes[low:], filters)
-
-
-def collect(
-    store: Store,
-    pieces: Sequence[Piece],
-    *,
-    notes: MediaNotes | None = None,
-    workers: int | None = None,
-    progress: bool = False,
-) -> tuple[list[Row], list[DataError]]:
-    """Return the metadata of all media files, in the order of `pieces`, and errors for those that cannot be read.
-
-    Args:
-        notes: journal of finished units; a retry after a kill reuses them.
-        workers: number of threads.
-        progress: show a bar on a terminal.
-
-    Raises:
-        MissingExtra: the library for a kind of media is not installed.
-        StorageError: reading failed for another reason than the data.
-    """
-    rows: list[Row] = []
-    broken: list[DataError] = []
-    if not pieces:
-        return rows, broken  # no progress bar
-    known = [None if notes is None else notes.get(piece.digest) for piece in pieces]
-    todo = [number for number, found in enumerate(known) if found is None]
-    results = _looked(store, pieces, todo, notes, workers)
-    total = sum(len(piece.names) for piece in pieces)
-    with Progress("media metadata", total, "files", enabled=progress) as bar, closing(results):
-        for piece, before in zip(pieces, known, strict=True):
-            found, bad = before or next(results)
-            if notes is not None and before is None:
-                notes.add(piece.digest, found, bad)
-            rows += found
-            broken += bad
-            bar.advance(len(piece.names))
-    return rows, broken
-
-
-Looked = tuple[list[Row], list[DataError]]
-
-
-def _looked(
-    store: Store, pieces: Sequence[Piece], todo: Sequence[int], notes: MediaNotes | None, workers: int | None
-) -> Generator[Looked, None, None]:
-    """Return a generator of the results of units: on threads, or on the engine in use."""
-    items = [pieces[number] for number in todo]
-    if current() is None:
-        threads = workers or available_cores()
-        return ordered_map(partial(look, store), items, workers=threads, in_flight=4 * threads)
-
-    def record(found: tuple[bytes, Looked]) -> None:
-        if notes is not None:
-            notes.add(found[0], *found[1])
-
-    place = None if notes is None else notes.units.place
-    key = key_of(*(piece.digest.hex() for piece in pieces))
-    where = Where("media", key, place, numbers=todo, record=record, lasting=notes is not None)
-    policy = Policy(shared=store.url)
-    results = run(_look_unit, items, workers=workers, preload=(__name__,), policy=policy, where=where)
-    return (found for _, found in results)
-
-
-def _look_unit(url: str, piece: Piece) -> tuple[bytes, Looked]:
-    return piece.digest, look(open_store(url), piece)
-
-
-def look(store: Store, piece: Piece) -> Looked:
-    """Return the rows of one unit's media files, and errors for those that cannot be read."""
-    rows: list[Row] = []
-    broken: list[DataError] = []
-    for i, (name, data) in enumerate(_contents(store, piece)):
-        file, offset = piece.file or name, int(piece.starts[i]) if piece.file else None
-        try:
-            if isinstance(data, FeedmillError):
-                raise data
-            kind = kind_by(piece.filters, name, data if isinstance(data, bytes) else data.peek(HEAD_LENGTH))
-            if kind is None:
-                continue
-            if kind == "image" and not isinstance(data, bytes):
-                data = data.read()
-            kind, metadata = probe_json(name, data, kind)
-        except (DataError, NotFound) as error:
-            where = store.locate(file)
-            broken.append(DataError(error.what, kind=error.kind, fix=error.fix, file=where, offset=offset, record=name))
-            continue
-        rows.append((name, kind, metadata))
-    return rows, broken
-
-
-def _contents(store: Store, piece: Piece) -> Iterator[tuple[str, bytes | io.BufferedReader | FeedmillError]]:
-    """Yield the name of each file with its bytes, a reader if it is large, or the error that reading raised."""
-    large = (piece.sizes >= LARGE).tolist()
-    blocks: Sequence[bytes] | None = None
-    if piece.file is not None and not any(large):
-        try:
-            blocks = read_records(store, piece.file, piece.starts, piece.starts + piece.sizes)
-        except (DataError, NotFound):
-            blocks = None  # read them one by one, so that only missing ones are lost
-    for i, name in enumerate(piece.names):
-        file, start, size = piece.file or name, int(piece.starts[i]), int(piece.sizes[i])
-        if blocks is not None:
-            yield name, blocks[i]
-        elif large[i]:
-            yield name, io.BufferedReader(Window(store, file, start, size), 1 << 20)
-        else:
-            try:
-                yield name, store.read(file, start, size) if size else b""
-            except (DataError, NotFound) as error:
-                yield name, error
-
-
 def gather(
     store: Store,
     scanned: Sequence[Scanned],
@@ -248,7 +41,8 @@ def gather(
 ) -> Gathered:
     """Return the media metadata of a new index: for the present index's filters and `wanted`, as Energon defines it.
 
-    Shards that were reused from the present index without reading keep their rows.
+    Shards that were reused from the present index without reading keep their rows. One with media but without any row
+    is read: another program may have added it to the index.
     """
     try:
         out = Gathered(present=read_tables(store))
@@ -256,14 +50,20 @@ def gather(
         out = Gathered()  # a new index is about to replace the damaged one
     old = [MediaFilter.of_row(*row) for row in out.present.filters]
     out.filters = list(dict.fromkeys([*old, *([wanted] if wanted else [])]))
-    unread = {found.shard for found in scanned if found.origin == "index"}
+    known = {split_name(row[0])[0] for row in out.present.rows}
+    unread = {
+        found.shard
+        for found in scanned
+        if found.origin == "index"
+        and not (known.isdisjoint(found.scan.keys) and any(kind_of_name(f"x.{part}") for part in set(found.scan.parts)))
+    }
     keys = {key for found in scanned if found.shard in unread for key in found.scan.keys} if out.present.rows else set()
     kept = [row for row in out.present.rows if split_name(row[0])[0] in keys]
     pieces: list[Piece] = []
     for found in scanned:
         filters = tuple(one for one in out.filters if one not in old or found.shard not in unread)
         if filters:
-            pieces += pieces_of_shard(found, filters)
+            pieces += pieces_of_shard(found.shard, found.record, found.scan, filters)
     rows, out.broken = collect(store, pieces, notes=notes, workers=workers, progress=progress)
     out.rows = list({row[0]: row for row in (*kept, *rows)}.values())  # the last of two parts with one name wins
     return out

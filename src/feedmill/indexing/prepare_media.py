@@ -24,14 +24,15 @@ from feedmill.formats.energon.media import read_tables, write_tables
 from feedmill.formats.energon.prepared import INFO, INFO_YAML, read_info
 from feedmill.formats.energon.sidecar import ShardRecord
 from feedmill.formats.tar.scan import scan_shard
-from feedmill.indexing.media import Filters, Gathered, Piece, collect, pieces_of_folder, pieces_of_shard
-from feedmill.indexing.media_journal import MEDIA, MediaNotes
+from feedmill.indexing.media import Gathered
 from feedmill.indexing.scanning import Scanned
 from feedmill.jobs.dry_run import JobReport, active, can_run_dry
 from feedmill.jobs.engine import part_name
 from feedmill.jobs.units import Units
 from feedmill.jobs.work import alone
 from feedmill.samples.media import MediaFilter
+from feedmill.samples.mediacollection import Filters, Piece, collect, pieces_of_folder, pieces_of_shard
+from feedmill.samples.mediajournal import MEDIA, MediaNotes
 from feedmill.storage import Store, is_local_folder, open_store
 from feedmill.storage.cache.copies import cached_copy
 from feedmill.storage.os_errors import storage_error
@@ -126,7 +127,8 @@ def _add_to_index(
             fix=f"Run 'feedmill prepare --tar-index-only {store.url}' first.",
         )
     present = read_tables(store)
-    pieces = [piece for found in indexed_shards(store) for piece in pieces_of_shard(found, (media,))]
+    shards = indexed_shards(store)
+    pieces = [piece for found in shards for piece in pieces_of_shard(found.shard, found.record, found.scan, (media,))]
     out = _collected(store, pieces, notes, report, workers, progress)
     out.filters = [media]
     lost = [error.record for error in out.broken if error.record is not None]

@@ -20,23 +20,25 @@ from feedmill.formats.energon import prepared as energon
 from feedmill.formats.energon import write as energon_write
 from feedmill.formats.energon.splits import Splits, read_splits
 from feedmill.formats.sniff import import_way
-from feedmill.formats.tar.finished import SHARDS
+from feedmill.formats.tar.finished import SHARDS, left_shards
 from feedmill.indexing import splitting
 from feedmill.indexing.index_files import plan_all, write_all, write_description
 from feedmill.indexing.media import Gathered, gather
-from feedmill.indexing.media_journal import MEDIA, MediaNotes
 from feedmill.indexing.report import PrepareReport
 from feedmill.indexing.scanning import Scanned, scan_all
 from feedmill.jobs.dry_run import active
 from feedmill.jobs.engine import part_name
 from feedmill.jobs.progress import Progress
+from feedmill.jobs.unfinished import unfinished
 from feedmill.jobs.units import Units
 from feedmill.jobs.work import alone, settle
 from feedmill.samples.description import check_parts, describe_type
 from feedmill.samples.media import MediaFilter
+from feedmill.samples.mediajournal import MEDIA, MediaNotes
 from feedmill.storage import Entry, Store, open_store
 
 SUFFIXES = (".tar", ".tgz", ".tar.gz", ".tar.zst")
+FINISH = "Run that command again to finish it, or delete its shards."
 MAX_PARTS = 50
 """Maximum number of distinct part names in the report."""
 
@@ -66,7 +68,7 @@ def prepare_tars(
     settle(store, indexed=store.exists(energon.INFO) or store.exists(energon.INFO_YAML))
     report = PrepareReport(url)
     with alone(store) as place:
-        entries = _chosen(store, exclude, shards, listed=tar_index_only, exact=energon_exact)
+        entries = _chosen(store, exclude, shards, report, listed=tar_index_only, exact=energon_exact)
         _check_names(store, entries, divided=split_ratio is not None or bool(split_parts))
         if active() is None:
             _check_writable(store)
@@ -115,13 +117,28 @@ def prepare_tars(
 
 
 def _chosen(
-    store: Store, exclude: str | None, shards: Sequence[str] | None, *, listed: bool, exact: bool
+    store: Store,
+    exclude: str | None,
+    shards: Sequence[str] | None,
+    report: PrepareReport,
+    *,
+    listed: bool,
+    exact: bool,
 ) -> list[Entry]:
     """Return the shards to index, in the order of the index. Raises `NotFound` if none is left."""
     old = _old_info(store, required=listed)
     entries = find_shards(store, exclude, order=list(old) if listed or not exact else ())
     if listed:
         entries = _listed(store, entries, old)
+    elif shards is None:
+        verb, left = unfinished_shards(store)
+        half = [entry.path for entry in entries if entry.path in left and entry.path not in old]
+        entries = [entry for entry in entries if entry.path not in half]
+        if half:
+            report.warnings.append(
+                f"{store.locate(half[0])}: not indexed, like {len(half) - 1} more shards: an interrupted '{verb}' wrote"
+                f" them. {FINISH}"
+            )
     if shards is not None:
         wanted = set(shards)
         chosen = [entry for entry in entries if entry.path in wanted]
@@ -142,6 +159,13 @@ def _chosen(
             fix="Restore them, or run 'feedmill prepare' to index the shards that exist.",
         )
     return entries
+
+
+def unfinished_shards(store: Store) -> tuple[str, set[str]]:
+    """Return the verb of the unfinished job on a dataset, and the shards that it wrote. Raises as `unfinished`."""
+    job = unfinished(store)
+    left = set() if job is None else {*left_shards(store, job)}
+    return (str(job["identity"].get("verb", "write")) if job is not None and left else ""), left
 
 
 def _old_info(store: Store, *, required: bool) -> dict[str, int]:

@@ -8,8 +8,9 @@ first recorded in ``journal.json`` in that folder: the next repair finishes a ki
 from __future__ import annotations
 
 import os
+import sqlite3
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import BinaryIO
@@ -40,6 +41,7 @@ from feedmill.kernels.files import tar
 from feedmill.kernels.files.tar_fields import BLOCK
 from feedmill.kernels.jsonl.lines import index_lines
 from feedmill.storage import Store
+from feedmill.storage.cache.copies import cached_copy
 from feedmill.storage.cache.mapped import mapped
 
 CUT = ("truncated-member", "truncated-header", "bad-header")
@@ -216,7 +218,8 @@ def _repair_shard(store: Store, scanned: Scanned, folder: str, journal: RepairJo
         return [problem]
     shard, end, size = scanned.shard, int(scanned.scan.starts[whole]), scanned.record.size
     saved = journal.saved(shard, end, f"{folder}/{shard.replace('/', '__')}.from-{end}")
-    journal.note([Taken(shard, end, size - end, str(problem), _keys_from(scanned.scan, whole), saved)])
+    lost = _lost_keys(store, scanned, whole)
+    journal.note([Taken(shard, end, size - end, str(problem), lost, saved)])
     if active() is not None:
         return []
     with store.write(saved) as out:
@@ -227,10 +230,25 @@ def _repair_shard(store: Store, scanned: Scanned, folder: str, journal: RepairJo
     return []
 
 
-def _keys_from(scan: tar.ShardScan, whole: int) -> list[str]:
-    """Return the known keys of the lost samples."""
+def _lost_keys(store: Store, scanned: Scanned, whole: int) -> list[str]:
+    """Return the known keys of the lost samples: those read before the damage, and those that only the index has."""
+    scan = scanned.scan
     name = tar.sample_name(scan.problem.record) if scan.problem is not None and scan.problem.record else None
-    return list(dict.fromkeys([*scan.keys[whole:], *([name[0]] if name else [])]))
+    kept, known = set(scan.keys[:whole]), [*scan.keys[whole:], *([name[0]] if name else [])]
+    return list(dict.fromkeys([*known, *(key for key in _indexed_keys(store, scanned.shard) if key not in kept)]))
+
+
+def _indexed_keys(store: Store, shard: str) -> list[str]:
+    """Return the keys of a shard in the present index; none if it cannot be read."""
+    try:
+        number = list(read_info(store)).index(shard)
+        connection = database.open_index(cached_copy(store, database.INDEX))
+    except (FeedmillError, ValueError):
+        return []
+    query = "SELECT sample_key FROM samples WHERE tar_file_id = ? ORDER BY sample_index"
+    with closing(connection), suppress(sqlite3.DatabaseError):
+        return [str(key) for (key,) in connection.execute(query, (number,))]
+    return []
 
 
 def _whole_by_index(store: Store, scanned: Scanned) -> int:
@@ -276,9 +294,11 @@ def _copy(store: Store, path: str, begin: int, end: int, out: BinaryIO) -> None:
 def _repair_lines(store: Store, name: str, journal: RepairJournal) -> None:
     with mapped(store, name) as data:
         found = index_lines(data)
-    offsets = [*found.bad.tolist(), *(e.offset or 0 for e in jsonl.bad_records(store, name, found.starts))]
-    bad = set((np.searchsorted(found.starts, offsets, side="right") - 1).tolist())
-    if not bad:
+        offsets = [*found.bad.tolist(), *(e.offset or 0 for e in jsonl.bad_records(store, name, found.starts))]
+        bad = set((np.searchsorted(found.starts, offsets, side="right") - 1).tolist())
+        marked = {i for i in bad if jsonl.is_marked(data[found.starts[i] : found.starts[i + 1]].tobytes())}
+    bad -= marked
+    if not bad | marked:
         return
     if len(bad) == len(found.starts) - 1:
         raise DataError(
@@ -287,12 +307,12 @@ def _repair_lines(store: Store, name: str, journal: RepairJournal) -> None:
             kind="bad-line",
             fix="Check that it is the right file. It was not changed.",
         )
-    first = int(found.starts[min(bad)])
+    first = int(found.starts[min(bad | marked)])
     saved = journal.saved(name, first, f"{name}.repair/bad-lines", ".jsonl")
     sizes = np.diff(found.starts)
-    journal.note(
-        [Taken(name, int(found.starts[i]), int(sizes[i]), "not a JSON object", [], saved) for i in sorted(bad)]
-    )
+    why = {i: "a byte order mark" if i in marked else "not a JSON object" for i in sorted(bad | marked)}
+    lengths = {i: len(jsonl.MARK) if i in marked else int(sizes[i]) for i in why}
+    journal.note([Taken(name, int(found.starts[i]), lengths[i], why[i], [], saved) for i in why])
     splits = jsonl_splits.read_splits(store, name)
     if active() is not None:
         return
@@ -301,6 +321,9 @@ def _repair_lines(store: Store, name: str, journal: RepairJournal) -> None:
             begins = found.starts[low : min(low + 4096, len(sizes))]
             ends = found.starts[low + 1 : low + 1 + len(begins)]
             for i, line in enumerate(read_records(store, name, begins, ends)):
-                (out if low + i in bad else kept).write(line)
-        if splits is not None and splits.fits(found.starts):  # otherwise a killed run already updated them
-            jsonl_splits.write_splits(store, name, splits.without(sorted(bad), found.starts))
+                if low + i in marked:
+                    out.write(jsonl.MARK)
+                (out if low + i in bad else kept).write(line.removeprefix(jsonl.MARK) if low + i in marked else line)
+        unmarked = found.starts - len(jsonl.MARK) * np.searchsorted(sorted(marked), np.arange(len(found.starts)))
+        if splits is not None and splits.fits(unmarked):  # otherwise a killed run already updated them
+            jsonl_splits.write_splits(store, name, splits.without(sorted(bad), unmarked))

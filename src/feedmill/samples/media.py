@@ -18,20 +18,20 @@ from functools import lru_cache
 from typing import Any, BinaryIO, Literal, Self
 
 from feedmill.errors import ConfigError, DataError, MissingExtra
+from feedmill.formats.energon.media import AV_EXTENSIONS, IMAGE_EXTENSIONS
 from feedmill.samples.avfile import reason
 from feedmill.samples.avmetadata import av_metadata
 from feedmill.samples.imageheader import Header, image_header
 
 Kind = Literal["image", "av"]
 
-IMAGE_EXTENSIONS = frozenset(("bmp", "gif", "ico", "j2k", "jp2", "jpx", "jpeg", "jpg", "png", "tif", "tiff", "webp"))
-AV_EXTENSIONS = frozenset(("aac", "avi", "flac", "m4a", "m4v", "mkv", "mov", "mp3", "mp4", "ogg", "wav", "webm"))
-
 _KINDS: dict[str, Kind] = {**dict.fromkeys(IMAGE_EXTENSIONS, "image"), **dict.fromkeys(AV_EXTENSIONS, "av")}
 
 HEAD_LENGTH = 64
 """Number of leading bytes that `kind_of_header` reads."""
 
+_ADDRESS = re.compile(r" <[\w.]+ object at 0x[0-9a-fA-F]+>")
+"""How Pillow calls a file in memory; it means nothing to the reader of a message."""
 _MAGIC: tuple[tuple[int, bytes, Kind], ...] = (
     (0, b"\xff\xd8\xff", "image"),
     (0, b"\x89PNG\r\n\x1a\n", "image"),
@@ -186,7 +186,7 @@ def probe(name: str, data: bytes | BinaryIO, kind: Kind | None = None) -> tuple[
         head = _head(data)
         if not head:
             raise _broken(name, "the file is empty") from None
-        raise _broken(name, f"{reason(error)} (the file begins with {head!r})") from error
+        raise _broken(name, f"{_ADDRESS.sub('', reason(error))} (the file begins with {head!r})") from error
 
 
 def probe_json(name: str, data: bytes | BinaryIO, kind: Kind | None = None) -> tuple[Kind, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -207,8 +208,17 @@ def _in_place(
         added = sum(len(shard.scan.parts) - count for shard, count in zip(made, before.values(), strict=True))
         report.warnings.append(f"{added} parts were added to {report.samples} samples")
         changed = {old.path: new.path for old, new in zip(change.shards, made, strict=True)}
-        change.swap(changed, [], facts=report.as_dict())
+        new = _new_parts(column, change.shards, made)
+        report.warnings += change.swap(changed, [], parts_in=new, facts=report.as_dict())
     return report
+
+
+def _new_parts(column: _Column, old: Sequence[Shard], made: Sequence[Shard]) -> set[str]:
+    """Return the names of all parts that may be new or overwritten."""
+    if column.parts is not None:
+        return set(column.parts)
+    before, after = (Counter(part for shard in shards for part in shard.scan.parts) for shards in (old, made))
+    return {part for part, count in after.items() if column.overwrite or count > before[part]}
 
 
 def _refuse_disjoint_keys(shards: Sequence[Shard], url: str, column: _Column) -> None:

@@ -13,11 +13,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+from feedmill.errors import DataError
 from feedmill.formats.energon import all_offsets, database, sidecar
 from feedmill.formats.energon import index as energon_index
 from feedmill.formats.energon import members as energon_members
 from feedmill.formats.energon import prepared as energon
 from feedmill.formats.energon import write as energon_write
+from feedmill.formats.energon.media import write_tables
+from feedmill.samples.media import MediaFilter
+from feedmill.samples.mediacollection import collect, pieces_of_shard
 from feedmill.storage import Store
 from feedmill.storage.cache.copies import cached_copy
 from feedmill.writing.shard import Shard
@@ -44,9 +48,11 @@ def commit(
     description: Mapping[str, Any] | None = None,
     removed: Collection[str] = (),
     media: Media | None = None,
+    probed: Sequence[Shard] = (),
+    probed_parts: Collection[str] | None = None,
     out: Store | None = None,
-) -> None:
-    """Write the index of all shards, in the given order.
+) -> list[DataError]:
+    """Write the index of all shards, in the given order. Return an error for each media file that cannot be read.
 
     Args:
         shards: complete shards whose offset files are already written.
@@ -55,10 +61,14 @@ def commit(
         description: content of ``dataset.yaml``; None leaves the file unchanged.
         removed: names of deleted members, whose media metadata is deleted too.
         media: index of another dataset, whose media metadata is copied into a new dataset.
+        probed: new or changed shards, with their present paths, whose media metadata is collected if the index has
+            such metadata, with the same filters.
+        probed_parts: names of the parts of these shards that are new or changed; None for all.
         out: folder to write to instead of the dataset itself.
 
     Raises:
         DataError: a key occurs twice.
+        MissingExtra: the library for a kind of media is not installed.
         StorageError: the disk is full or cannot be written.
     """
     out = store if out is None else out
@@ -69,10 +79,12 @@ def commit(
         energon_write.write_yaml(out, "dataset.yaml", description)
     if splits is not None and (shrinks or not exists):
         energon_write.write_splits(out, splits, exclude)
+    broken: list[DataError] = []
     with out.build(database.INDEX) as path:
         energon_index.write_index(path, rows)
         if exists and store.exists(database.INDEX):
-            copy_media(path, Media(cached_copy(store, database.INDEX)), removed)
+            filters = copy_media(path, Media(cached_copy(store, database.INDEX)), removed)
+            broken = _probe(store, path, filters, probed, probed_parts)
         elif media is not None:
             copy_media(path, media, removed)
     records = {shard.path: shard.record for shard in shards}
@@ -87,10 +99,26 @@ def commit(
         energon_write.write_splits(out, splits, exclude)
     if out is store:
         energon_write.match_modes(store, [shard.path for shard in shards])
+    return broken
 
 
-def copy_media(new: Path, media: Media, removed: Collection[str] = ()) -> None:
-    """Copy the media tables of another index, without the removed members."""
+def _probe(
+    store: Store,
+    path: Path,
+    filters: Sequence[MediaFilter],
+    shards: Sequence[Shard],
+    parts: Collection[str] | None,
+) -> list[DataError]:
+    """Replace the metadata of the shards' media in an index that is being built. Return those that cannot be read."""
+    pieces = [piece for shard in shards if filters for piece in pieces_of_shard(*shard, tuple(filters), parts)]
+    rows, broken = collect(store, pieces)
+    if pieces:
+        write_tables(path, rows, {}, without=(name for piece in pieces for name in piece.names))
+    return broken
+
+
+def copy_media(new: Path, media: Media, removed: Collection[str] = ()) -> list[MediaFilter]:
+    """Copy the media tables of another index, without the removed members. Return the filters."""
     with closing(sqlite3.connect(new, isolation_level=None, uri=True)) as connection:
         connection.execute("PRAGMA synchronous = OFF")
         connection.execute("PRAGMA journal_mode = OFF")
@@ -106,3 +134,7 @@ def copy_media(new: Path, media: Media, removed: Collection[str] = ()) -> None:
             connection.executemany("DELETE FROM main.media_metadata WHERE entry_key = ?", ((n,) for n in removed))
         connection.execute("COMMIT")
         connection.execute("DETACH old")
+        if len(tables) < 2:
+            return []
+        found = connection.execute("SELECT strategy, patterns FROM media_filters ORDER BY filter_id")
+        return [MediaFilter.of_row(*row) for row in found]

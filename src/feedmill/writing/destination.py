@@ -6,19 +6,21 @@ can be read until then. Object stores cannot rename, so there the old dataset is
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from feedmill.documents.lineage.samples import shard_lineage
-from feedmill.errors import ConfigError, DataError
+from feedmill.errors import ConfigError, DataError, did_you_mean
 from feedmill.formats.energon import all_offsets, database, sidecar
 from feedmill.formats.energon import members as energon_members
 from feedmill.formats.energon import prepared as energon
 from feedmill.formats.energon import write as energon_write
 from feedmill.formats.energon.prepared import idx_name
 from feedmill.formats.energon.splits import Splits, read_splits
+from feedmill.formats.tar.finished import left_shards
 from feedmill.jobs.dry_run import active
+from feedmill.jobs.engine import is_alone
 from feedmill.jobs.work import tidy
 from feedmill.samples.description import declared_map, unreadable
 from feedmill.storage import LocalStore, Store, open_store
@@ -70,6 +72,7 @@ class Destination:
         self.home: Store = open_store(url)
         self.store = self.home
         self.base: list[Shard] = []
+        self._others: set[str] = set()
         if append:
             need_prepared(self.home, url)
         elif not overwrite:
@@ -81,11 +84,16 @@ class Destination:
                 if overwrite and "replaced" not in self.work.noted:
                     staged = isinstance(self.home, LocalStore) and self._prepared
                     self.work.note(replaced=self._replaceable(), staged=staged)
+                if not append:
+                    self._replace()
+                self.done = self.work.finished(self.store) if self.work.resumed else {}
                 if append:
                     self._grow()
-                else:
-                    self._replace()
-            self.done = self.work.finished(self.store) if self.work.resumed else {}
+            if self.store is self.home and is_alone():  # otherwise other parts of this job may be writing
+                tars = set(_tars(self.home))
+                left = left_shards(self.home, self.work.noted) if self.work.resumed else ()
+                own = {*self.done, *self._indexed(), *left}
+                self._others = tars - (own - {shard.path for shard in self.base})
         except BaseException:
             self.work.abandon(keep=bool(self.work.noted.get("replaced")))
             raise
@@ -103,11 +111,30 @@ class Destination:
         for path, size in sizes.items():
             dry.writes(self.home, path, size)
         dry.writes(self.home, f"{database.META}/")
+        dry.warnings += self._new_splits([self.split] if self.split else [])
         dry.counts["shards"] = len(sizes)
         dry.deletes_all(self.home, [path for path in self.work.noted.get("replaced") or () if path not in sizes])
 
     def _empty(self) -> DataError:
         return DataError("no samples to write", file=self.url, kind="no-samples", fix="Give at least one sample.")
+
+    def claim(self, names: Sequence[str]) -> None:
+        """Raise `ConfigError` if one of the shards to write would replace a tar that this job did not write."""
+        for path in names:
+            if path in self._others:
+                raise ConfigError(
+                    f"this run writes a shard {path!r}, but a tar of this name was added since it was interrupted",
+                    file=self.home.locate(path),
+                    kind="changed",
+                    fix="Move the tar to a name that no shard of this run gets, and index it with 'feedmill prepare' if"
+                    " it belongs to the dataset. Then run this command again.",
+                )
+
+    def note_units(self, count: int) -> None:
+        """Record the number of shards to write, so that other work can tell them from the tars of others."""
+        with self.work.beginning():
+            if self.work.noted.get("units") != count:
+                self.work.note(units=count)
 
     def record(self, shard: Shard | None) -> None:
         """Record a finished shard in the journal; None for one without samples, which has no file."""
@@ -130,7 +157,8 @@ class Destination:
                 kind="exists",
                 fix="Write to another folder, append to the dataset, or replace it with overwrite (--overwrite).",
             )
-        tars = [path for path in _tars(self.home) if not (left is not None and self.layout.number(path) is not None)]
+        own = set() if left is None else {*left_shards(self.home, left)}
+        tars = [path for path in _tars(self.home) if path not in own]
         if tars:
             raise _foreign(self.url, tars[0], "Write to another folder, or index them with 'feedmill prepare'.")
 
@@ -177,8 +205,9 @@ class Destination:
             first = max((number for number in numbers if number is not None), default=self.layout.first - 1) + 1
             self.work.note(first=first, base=[shard.path for shard in present])
             base = self.work.noted["base"]
-        self.base = [shard for shard in present if shard.path in set(base)]
-        if [shard.path for shard in self.base] != base:
+        own = {*self.done, *self._indexed()}
+        self.base = [shard for shard in present if shard.path not in own]  # also those indexed since
+        if [shard.path for shard in self.base if shard.path in set(base)] != base:
             raise ConfigError(
                 "the dataset has lost shards since the interrupted run",
                 file=self.url,
@@ -187,8 +216,15 @@ class Destination:
             )
         self.layout = replace(self.layout, first=self.work.noted["first"])
 
-    def finish(self, shards: Sequence[Shard], splits: Mapping[str, Sequence[str]] | None = None) -> None:
-        """Add the new shards to the dataset and write its index. A new dataset gets the media metadata of `self.media`.
+    def _indexed(self) -> set[str]:
+        """Return the new shards, if an interrupted run had begun to write the index with them."""
+        return {path for names in self.work.noted.get("joins", {}).values() for path in names}
+
+    def finish(self, shards: Sequence[Shard], splits: Mapping[str, Sequence[str]] | None = None) -> list[str]:
+        """Add the new shards to the dataset and write its index. Return warnings.
+
+        A new dataset gets the media metadata of `self.media`. If a dataset that grows has media metadata, that of the
+        new shards is collected.
 
         Args:
             splits: split -> new shards; by default all are in the target's split.
@@ -202,14 +238,28 @@ class Destination:
         present = _present_splits(self.home, base) if self.append else Splits()
         if splits is None:
             splits = {self.split or next(iter(present.parts), "train"): paths}
+        warnings = self._new_splits(splits)
         parts, exclude = _joined(present, splits)
         if self.append:  # after a kill, other work can then add the new shards to their splits
             self.work.note(joins={name: list(names) for name, names in splits.items()})
         whole = [*self.base, *shards]
-        commit(self.store, whole, parts, exclude=exclude, description=self.description, media=self.media)
+        probed = shards if self.append else ()
+        broken = commit(
+            self.store, whole, parts, exclude=exclude, description=self.description, media=self.media, probed=probed
+        )
         if self.store is not self.home:
             self._publish()
         self.work.finish()
+        return [*warnings, *(str(error) for error in broken)]
+
+    def _new_splits(self, splits: Iterable[str]) -> list[str]:
+        """Return a warning for each split that the dataset that is appended to does not have."""
+        known = list(_present_splits(self.home, ()).parts) if self.append else []
+        new = [name for name in splits if known and name not in known]
+        return [
+            f"the split {name!r} is new{did_you_mean(name, known)}: until now the dataset had {', '.join(known)}"
+            for name in new
+        ]
 
     def _refuse_unreadable(self, shards: Sequence[Shard]) -> None:
         """Remove the new shards and raise if the declared sample type cannot read one of their samples."""
@@ -259,18 +309,13 @@ def _joined(present: Splits, joins: Mapping[str, Sequence[str]]) -> tuple[dict[s
 
 
 def clear_left(store: Store, left: Mapping[str, Any]) -> None:
-    """Delete unlisted shards that unfinished work left, and add those that the index lists to their splits."""
+    """Delete unlisted shards that unfinished work wrote, and add those that the index lists to their splits."""
     if left.get("staged"):  # all it wrote is in the staging folder
         return
     _join_left(store, left)
     listed = set(energon.read_info(store)) if store.exists(energon.INFO) else set()
-    if "layout" not in left["identity"]:
-        return
-    layout = Layout(**left["identity"]["layout"])
-    first = left.get("first", layout.first)
-    for path in _tars(store):
-        number = layout.number(path)
-        if path not in listed and number is not None and number >= first:
+    for path in left_shards(store, left):
+        if path not in listed:
             store.delete(path)
             store.delete(idx_name(path))
             store.delete(shard_lineage(path))

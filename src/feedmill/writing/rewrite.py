@@ -8,7 +8,7 @@ error.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
@@ -141,9 +141,10 @@ class Rewrite:
         rows_out: Mapping[str, Int64s] | None = None,
         samples_out: Sequence[str] = (),
         members_out: Sequence[str] = (),
+        parts_in: Collection[str] = (),
         facts: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Write the index and publish it with the new shards.
+    ) -> list[str]:
+        """Write the index and publish it with the new shards. Return warnings, which are added to those of `facts`.
 
         Args:
             changed: shard path -> path of its new version.
@@ -151,6 +152,7 @@ class Rewrite:
             rows_out: shard path -> numbers of its deleted samples, int64[n].
             samples_out: keys of deleted samples.
             members_out: member names of deleted samples.
+            parts_in: names of new or overwritten parts, whose media metadata is collected.
             facts: content of the report, recorded in case publication is interrupted.
         """
         new = self.store.below(NEW)
@@ -161,14 +163,30 @@ class Rewrite:
         gone = set(removed)
         whole = [shards[path] for path in energon.read_info(self.store) if path not in gone]
         splits, exclude = self._splits(removed, set(samples_out))
-        commit(self.store, whole, splits, exclude=exclude, removed=members_out, out=new)
+        probed = [Shard(staged, records[staged], made[staged][1]) for staged in changed.values() if parts_in]
+        broken = commit(
+            self.store,
+            whole,
+            splits,
+            exclude=exclude,
+            removed=members_out,
+            probed=probed,
+            probed_parts=parts_in,
+            out=new,
+        )
+        places = {self.store.locate(staged): self.store.locate(path) for path, staged in changed.items()}
+        for error in broken:
+            error.file = places[error.file or ""]
+        warnings = [str(error) for error in broken]
+        facts = {**(facts or {}), "warnings": [*(facts or {}).get("warnings", ()), *warnings]}
         moves = [(staged, path) for path, staged in changed.items()]
         moves += [(idx_name(staged), idx_name(path)) for staged, path in moves]
         moves += self._lineages(changed, rows_out or {})
         moves += [(f"{NEW}/{path}", path) for path in below(new) if path.startswith(f"{database.META}/")]
         deletes = [file for path in removed for file in (path, idx_name(path), shard_lineage(path))]
-        self.work.publish([(in_job(staged), path) for staged, path in moves], deletes, facts=dict(facts or {}))
+        self.work.publish([(in_job(staged), path) for staged, path in moves], deletes, facts=facts)
         self.finish()
+        return warnings
 
     def _lineages(self, changed: Mapping[str, str], rows_out: Mapping[str, Int64s]) -> list[tuple[str, str]]:
         """Write the lineages of changed shards that have one, and return their paths and those they are moved to."""

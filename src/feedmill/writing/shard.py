@@ -82,13 +82,13 @@ class ShardFile:
     def close(self) -> Shard:
         """Publish the shard. Raises `StorageError`."""
         self._put(END)
-        self._stack.close()
         starts, owner, data, sizes = (np.concatenate(column) for column in zip(*self._columns, strict=True))
         starts = np.append(starts, self.size)
         scan = ShardScan(self._keys, starts, owner.astype(np.int32), self._parts, data, sizes)
+        write_idx(self.store, self.path, starts)  # before the shard, which is known as ours by it (`left_shards`)
+        self._stack.close()
         entry = self.store.stat(self.path)
         record = ShardRecord(entry.size, entry.version, len(self._keys), self._hash.hexdigest())
-        write_idx(self.store, self.path, starts)
         return Shard(self.path, record, scan)
 
     def abort(self) -> None:

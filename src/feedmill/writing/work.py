@@ -124,6 +124,7 @@ class _Job(msgspec.Struct):
     published: bool = False
     replaced: list[str] = []
     first: int = 0
+    units: int = 0
     base: list[str] = []
     joins: dict[str, list[str]] = {}
     facts: dict[str, Any] = {}

@@ -173,6 +173,8 @@ def write_shards(
     shared = _Shared(target.store.url, produce, encoding)
     listed = list(enumerate(items))
     names = [target.layout.shard(number) for number, _ in listed]
+    target.claim(names)
+    target.note_units(len(names))
     todo = [number for number, name in enumerate(names) if name not in target.done]
     shards: list[Shard] = []
     steps = [1] * len(listed) if sizes is None else sizes
@@ -193,8 +195,10 @@ def write_shards(
                     shards.append(shard)
     if origins is not None:
         _write_lineages(target, {names[number]: item for number, item in listed}, shards, origins)
-    target.finish(shards, None if splits is None else splits(shards))
-    return WriteReport.of(target.url, shards, len(target.done), 0.0)
+    warnings = target.finish(shards, None if splits is None else splits(shards))
+    report = WriteReport.of(target.url, shards, len(target.done), 0.0)
+    report.warnings += warnings
+    return report
 
 
 def _write_lineages(

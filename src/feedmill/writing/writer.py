@@ -271,7 +271,9 @@ class Writer:
     def _append(self, batch: list[Encoded]) -> None:
         if self._file is None:
             number = len(self.shards) + len(self._placed)
-            self._file = ShardFile(self.target.store, self.layout.shard(number))
+            path = self.layout.shard(number)
+            self.target.claim([path])
+            self._file = ShardFile(self.target.store, path)
         self._file.add(batch)
 
     def _finish_shard(self) -> None:
@@ -310,8 +312,9 @@ class Writer:
             self._queue.popleft().result()
         while self._placed:
             self._record()
-        self.target.finish(self.shards)
+        warnings = self.target.finish(self.shards)
         self.report = WriteReport.of(self.url, self.shards, self.reused, time.perf_counter() - self._began)
+        self.report.warnings += warnings
         return self.report
 
     def abort(self) -> None:

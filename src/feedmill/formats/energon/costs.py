@@ -16,6 +16,7 @@ import numpy as np
 from feedmill.errors import DataError
 from feedmill.formats.cost_cache import digest_of, kept_costs
 from feedmill.formats.energon.database import INDEX, MAX_SAMPLES, bad_index, open_index
+from feedmill.formats.energon.media import AV_EXTENSIONS, IMAGE_EXTENSIONS
 from feedmill.formats.offsets import Int64s
 from feedmill.storage import Store
 from feedmill.storage.cache.copies import cached_copy
@@ -47,6 +48,7 @@ _KEY = (  # up to the first dot after the last slash, as `split_name` cuts
     "CASE instr(entry_key, '/') WHEN 0 THEN substr(entry_key, 1, instr(entry_key, '.') - 1)"
     f" ELSE {_FOLDER} || substr({_NAME}, 1, instr({_NAME}, '.') - 1) END"
 )
+_PARTS = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'sample_parts'"
 _TABLES = "SELECT name FROM sqlite_master WHERE type = 'table' AND name IN ('media_metadata', 'samples')"
 
 
@@ -57,6 +59,8 @@ def _cost(by: str) -> str:
 
 def media_costs(store: Store, counts: Int64s, by: str) -> Int64s | None:
     """Return the costs of all samples of a prepared folder; `UNKNOWN` if the cost of a media file is unknown.
+
+    The media files of a shard without any metadata are unknown, unless only glob patterns select media.
 
     Args:
         store: the folder.
@@ -72,7 +76,9 @@ def media_costs(store: Store, counts: Int64s, by: str) -> Int64s | None:
     if by not in MEDIA_COSTS or not store.exists(INDEX):
         return None
     total = int(counts.sum())
-    return kept_costs(store, INDEX, f"{by} of {digest_of(counts)}", total, lambda: _queried(store, counts, by))
+    return kept_costs(
+        store, INDEX, f"{by}, if known, of {digest_of(counts)}", total, lambda: _queried(store, counts, by)
+    )
 
 
 def _queried(store: Store, counts: Int64s, by: str) -> Int64s | None:
@@ -86,7 +92,8 @@ def _queried(store: Store, counts: Int64s, by: str) -> Int64s | None:
         if not _has_rows(store, connection, 2):
             return None
         try:
-            found = np.fromiter(chain.from_iterable(connection.execute(query)), np.int64).reshape(-1, 2)
+            rows = np.fromiter(chain.from_iterable(connection.execute(query)), np.int64).reshape(-1, 2)
+            found = np.concatenate([rows, _unread(connection, set((rows[:, 0] // MAX_SAMPLES).tolist()), len(counts))])
         except (sqlite3.DatabaseError, TypeError, ValueError, OverflowError) as error:
             raise _damaged(store, connection, error) from None
     shard, local = found[:, 0] // MAX_SAMPLES, found[:, 0] % MAX_SAMPLES
@@ -94,6 +101,22 @@ def _queried(store: Store, counts: Int64s, by: str) -> Int64s | None:
         raise bad_index(store.locate(INDEX), "it has samples that .info.json does not count")
     number = (np.cumsum(counts) - counts)[shard] + local
     return _summed(number, found[:, 1], int(counts.sum()))
+
+
+def _unread(connection: sqlite3.Connection, read: set[int], shards: int) -> Int64s:
+    """Return rows like those of `_queried`, int64[n, 2], for samples with media in shards without any metadata."""
+    filters = {strategy for (strategy,) in connection.execute("SELECT strategy FROM media_filters")}
+    if not filters & {"EXTENSION", "HEADER"} or not connection.execute(_PARTS).fetchone():
+        return np.zeros((0, 2), np.int64)
+    numbers: list[int] = []
+    for shard in range(shards):
+        if shard not in read:
+            names = connection.execute("SELECT DISTINCT part_name FROM sample_parts WHERE tar_file_id = ?", (shard,))
+            for (name,) in names.fetchall():
+                if name.rpartition(".")[2].lower() in IMAGE_EXTENSIONS | AV_EXTENSIONS:
+                    of_part = "SELECT sample_index FROM sample_parts WHERE tar_file_id = ? AND part_name = ?"
+                    numbers += (shard * MAX_SAMPLES + n for (n,) in connection.execute(of_part, (shard, name)))
+    return np.stack([np.asarray(numbers, np.int64), np.full(len(numbers), UNKNOWN)], axis=1)
 
 
 def file_costs(store: Store, by: str) -> dict[str, int] | None:

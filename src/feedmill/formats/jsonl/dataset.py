@@ -32,6 +32,8 @@ from feedmill.kernels.jsonl.lines import LineIndex, index_lines, joined, line_st
 from feedmill.storage import Store
 from feedmill.storage.cache.mapped import mapped
 
+MARK = b"\xef\xbb\xbf"
+"""The byte order mark of UTF-8, which JSON does not allow. Some editors write it at the beginning of a file."""
 _STEP = 8 << 20
 _LARGE = 64 << 20
 """Size in bytes from which results of reading a file are cached."""
@@ -81,14 +83,25 @@ def _lines_of(store: Store, path: str, size: int, span: tuple[int, int]) -> Arra
 def bad_line(store: Store, path: str, offset: int) -> DataError:
     """Return the error for a line that is not one whole JSON object."""
     text = store.read(path, offset, min(60, store.stat(path).size - offset)).split(b"\n")[0]
-    return DataError(
-        "this line is not a JSON object from '{' to '}'",
-        file=store.locate(path),
-        offset=offset,
-        record=text.decode("utf-8", "replace"),
-        kind="bad-line",
-        fix="Correct the line (each must have one complete object), or run 'feedmill repair' to remove it.",
-    )
+    what = "this line is not a JSON object from '{' to '}'"
+    fix = "Correct the line (each must have one complete object), or run 'feedmill repair' to remove it."
+    if text.startswith(MARK + b"{"):
+        what = "this line begins with a UTF-8 byte order mark, which JSON does not allow"
+        fix = "Save the file without it, or run 'feedmill repair' to remove the mark."
+    shown = text.removeprefix(MARK).decode("utf-8", "replace")
+    return DataError(what, file=store.locate(path), offset=offset, record=shown, kind="bad-line", fix=fix)
+
+
+def is_marked(line: bytes) -> bool:
+    """Return whether a line is a JSON object after a byte order mark."""
+    text = line.removeprefix(MARK).strip()
+    if not line.startswith(MARK + b"{") or not text.endswith(b"}"):
+        return False
+    try:
+        orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return _odd_but_json(text)
+    return True
 
 
 def bad_records(store: Store, path: str, starts: Int64s) -> Iterator[DataError]:

@@ -160,7 +160,7 @@ class TarDataset(Dataset):
         costs = np.delete(stored, self._excluded)
         if len(costs) and costs.min() < 0:
             number = int(np.argmax(costs < 0))
-            again = f"Run 'feedmill prepare-media {self.url} --media-by-extension' again."
+            again = f"Run 'feedmill prepare-media {self.url} --media-by-extension' again. Exclude what it lists."
             value, fix = (int(costs[number]), self.table.reindex) if by == "bytes" else ("not in the index", again)
             raise bad_cost(by, number, value, file=self.url, fix=fix)
         return costs

@@ -1,16 +1,25 @@
-"""Finished tar shards as units of a journal: the record and the scanned samples of each."""
+"""Finished tar shards as units of a journal: the record and the scanned samples of each, and what a killed job left."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import count
+from typing import Any
 
 import msgspec
 import numpy as np
 
+from feedmill.errors import NotFound
+from feedmill.formats.energon.prepared import idx_name
 from feedmill.formats.energon.sidecar import ShardRecord
+from feedmill.formats.tar.write import END
+from feedmill.jobs.engine import part_name
+from feedmill.jobs.unfinished import place_of
 from feedmill.jobs.units import Units
+from feedmill.jobs.work import UNITS
 from feedmill.kernels.files.tar import ShardScan
+from feedmill.storage import Entry, Store
 
 SHARDS = "shards.scanned"
 """Name of the journal of shards that `prepare` has scanned, in the work folder of a dataset."""
@@ -54,3 +63,67 @@ def _scan(facts: _Facts) -> ShardScan:
     if len(starts) != len(facts.keys) + 1 or {len(sample), len(data), len(sizes)} != {len(facts.parts)}:
         raise ValueError("columns of different lengths")
     return ShardScan(facts.keys, starts, sample, facts.parts, data, sizes, None, facts.closed, facts.trailing)
+
+
+class _Layout(msgspec.Struct):
+    pattern: str
+    first: int
+
+
+class _Identity(msgspec.Struct):
+    layout: _Layout
+
+
+class _Job(msgspec.Struct):
+    """The fields of `job.json` that decide which shards it writes."""
+
+    identity: _Identity
+    first: int | None = None
+    units: int | None = None
+    staged: bool = False
+
+    def names(self) -> Iterator[str]:
+        """Return the paths of its shards, without end if it does not know how many it writes."""
+        layout = self.identity.layout
+        first = layout.first if self.first is None else self.first
+        layout.pattern % first  # raises for an invalid pattern
+        return (layout.pattern % n for n in (count(first) if self.units is None else range(first, first + self.units)))
+
+
+def left_shards(store: Store, job: Mapping[str, Any]) -> list[str]:
+    """Return the shards that an unfinished job wrote into a dataset, also those of which only the offset file exists.
+
+    A tar that others put there is none of them: the path of a shard of the job is in its journal, or it is one of the
+    job's names and the shard ends where its offset file says, because a shard is published after its offset file.
+
+    Args:
+        job: the unfinished job; see `feedmill.jobs.unfinished`.
+    """
+    try:
+        left = msgspec.convert(job, _Job)
+        names = left.names()
+    except (msgspec.ValidationError, TypeError, ValueError):
+        return []  # it rewrites shards, or writes something else
+    if left.staged:
+        return []
+    recorded = Units(place_of(store), UNITS, part_name()).read()
+    there: dict[str, Entry] = {}
+    with contextlib.suppress(NotFound):  # the folder has no files yet
+        there = {entry.path: entry for entry in store.files(suffixes=(".tar", ".tar.idx"))}
+    out = []
+    for path in names:
+        tar, idx = there.get(path), there.get(idx_name(path))
+        if tar is None and idx is None:
+            if left.units is not None:
+                continue  # it is still to be written, or has no samples
+            break  # a job that does not know how many shards it writes, writes them one after another
+        if tar is None or path in recorded or _fits(store, tar, idx):
+            out.append(path)
+    return out
+
+
+def _fits(store: Store, tar: Entry, idx: Entry | None) -> bool:
+    """Return whether a shard ends where its offset file says, as the shards that Feedmill writes do."""
+    if idx is None or idx.size < 8:
+        return False
+    return int.from_bytes(store.read(idx.path, idx.size - 8, 8), "little") + len(END) == tar.size
