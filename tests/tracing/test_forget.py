@@ -13,7 +13,7 @@ import feedmill as fm
 from feedmill.cli.app import app
 from feedmill.errors import ConfigError, NotFound
 from feedmill.tracing.forget import forget
-from helpers.lineage_data import build
+from helpers.lineage_data import TOKENIZER, build
 
 
 @pytest.fixture(scope="module")
@@ -97,3 +97,40 @@ def test_the_command_prints_where_documents_are(root: Path, tmp_path: Path) -> N
     assert failed.exit_code == 1 and "no raw file" in failed.output
     shown = CliRunner().invoke(app, ["trace", str(root / "recipe.yaml"), "--document", "1", "--origins", "--show"])
     assert shown.exit_code == 0 and f'"id": "{two}"' in shown.stdout
+
+
+def tokens_of(path: Path, data: bytes, **options: object) -> Path:
+    """Write a file of documents and its tokens; return the token file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    fm.tokenize([str(path)], str(path.with_suffix("")), tokenizer=TOKENIZER, workers=1, progress=False, **options)
+    return path.with_suffix(".pbin")
+
+
+def test_an_id_is_found_however_its_json_is_written(tmp_path: Path) -> None:
+    lines = [
+        b'\xef\xbb\xbf{"id": "bom", "text": "a"}',
+        json.dumps({"id": "é1", "text": "b"}, ensure_ascii=False).encode(),
+        json.dumps({"id": "é1", "text": "c"}).encode(),
+        rb'{"id": "https:\/\/x.org", "text": "d"}',
+        b'{"id": "n1", "text": "e", "score": NaN}',
+        rb'{"\u0069d": 7, "text": "f"}',
+        b'{"id": null, "text": "g"}',
+    ]
+    tokens = tokens_of(tmp_path / "a.jsonl", b"\n".join(lines))
+    assert len(fm.open(tokens)) == len(lines)
+    report = forget(["bom", "é1", "https://x.org", "n1", "7"], tokens, report=tmp_path / "gone")
+    found = [(one.asked, one.id, one.document.row) for one in report.documents]
+    assert found == [
+        ("bom", "bom", 0),
+        ("é1", "é1", 1),
+        ("é1", "é1", 2),
+        ("https://x.org", "https://x.org", 3),
+        ("n1", "n1", 4),
+        ("7", 7, 5),
+    ]
+    assert report.files[str(tokens)] == [0, 1, 2, 3, 4, 5]
+    rules = yaml.safe_load((tmp_path / "gone/exclude.yaml").read_text())["exclude"]
+    assert sorted(rules) == sorted(f".id == {one}" for one in ('"bom"', '"é1"', '"https://x.org"', '"n1"', "7"))
+    with pytest.raises(NotFound, match="no raw file has a document with this id"):
+        forget("None", tokens)

@@ -20,8 +20,7 @@ from typing import Any
 
 import orjson
 
-from feedmill.documents.lineage.chain import Lineages
-from feedmill.documents.rows import load
+from feedmill.documents.lineage.chain import Lineages, id_of
 from feedmill.errors import ConfigError, FeedmillError
 from feedmill.notebooks import Showable
 from feedmill.planning.names import unique_names
@@ -203,10 +202,9 @@ def _forgotten(
             "samples": sorted({(one.source, one.index) for one in times}),
         }
     try:
-        line = load(document.raw())
-        identity = line.get("id") if isinstance(line, dict) else None
-    except (orjson.JSONDecodeError, FeedmillError):
-        identity = None  # a line that is no JSON is named by its file and number
+        identity = id_of(document.raw())
+    except FeedmillError:
+        identity = None  # it is named by its file and number
     return Forgotten(asked, document, identity, seen)
 
 
