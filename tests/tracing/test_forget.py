@@ -134,3 +134,37 @@ def test_an_id_is_found_however_its_json_is_written(tmp_path: Path) -> None:
     assert sorted(rules) == sorted(f".id == {one}" for one in ('"bom"', '"é1"', '"https://x.org"', '"n1"', "7"))
     with pytest.raises(NotFound, match="no raw file has a document with this id"):
         forget("None", tokens)
+
+
+def test_a_folder_is_searched_as_a_whole(tmp_path: Path) -> None:
+    data = b'{"id": "a", "text": "b"}\n'
+    folder = tmp_path / "f"
+    (tmp_path / "a.jsonl").write_bytes(data)
+    fm.tokenize([str(tmp_path / "a.jsonl")], str(folder / "a"), tokenizer=TOKENIZER, workers=1, progress=False)
+    (folder / "extra.jsonl").write_bytes(b"\n" + data)
+    (folder / "attributes/x").mkdir(parents=True)
+    (folder / "attributes/x/extra.jsonl").write_bytes(b'\n{"id": "a", "attributes": {}}\n')
+    (folder / "README.txt").write_bytes(b"\xff")
+    (folder / ".hidden.jsonl").write_bytes(data)
+    report = forget("a", folder)
+    found = {"a.jsonl": [0], "f/extra.jsonl": [1], "f/a.pbin": [0]}
+    assert report.files == {str(tmp_path / name): rows for name, rows in found.items()}
+
+
+@pytest.mark.parametrize("format", ["pbin", "ds", "megatron", "dolma"])
+def test_tokens_without_lineage_are_an_error(tmp_path: Path, format: str) -> None:
+    data = b'{"id": "a", "text": "b"}\n'
+    known = tokens_of(tmp_path / "known.jsonl", data)
+    lost = tokens_of(tmp_path / "f/lost.jsonl", data, formats=(format,))
+    merged = tmp_path / "merged.pbin"
+    for path in (tmp_path / "f").glob("*.feedmill.lineage"):
+        path.unlink()
+    main = {"megatron": ".idx", "dolma": ".npy"}.get(format, f".{format}")
+    fm.merge([str(lost.with_suffix(main))], str(merged), progress=False)
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(yaml.safe_dump({"concat": [{"path": str(known)}, {"path": str(lost.with_suffix(main))}]}))
+    for paths in (tmp_path / "f", [known, lost.with_suffix(main)], [known, merged], recipe):
+        with pytest.raises(NotFound, match=r"f/lost\.\w+: .*has no lineage") as caught:
+            forget("a", paths)
+        assert caught.value.kind == "no-lineage"
+    assert forget("a", known).files
