@@ -168,3 +168,20 @@ def test_tokens_without_lineage_are_an_error(tmp_path: Path, format: str) -> Non
             forget("a", paths)
         assert caught.value.kind == "no-lineage"
     assert forget("a", known).files
+
+
+def test_columns_of_bytes_do_not_hide_documents(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    images = [{"bytes": b"\xff\xd8", "name": "x"}, {"bytes": b"plain", "name": "y"}]
+    table = pa.table({"id": ["a", "b"], "text": ["x", "y"], "image": images, "blob": [b"\xff", None]})
+    raw = tmp_path / "a.parquet"
+    pytest.importorskip("pyarrow.parquet").write_table(table, raw)
+    tokens = tmp_path / "a.pbin"
+    fm.tokenize([str(raw)], str(tmp_path / "a"), tokenizer=TOKENIZER, workers=1, progress=False)
+    for word, row in {"b": 1, "a.parquet:1": 0}.items():
+        (one,) = forget(word, tokens).documents
+        assert (one.document.row, one.id) == (row, "ab"[row])
+    (tmp_path / "run.yaml").write_text(f"concat: [{{path: {tokens}}}]\n")
+    found = fm.trace(tmp_path / "run.yaml", document=0, origins=True, show=True, samples=2).facts["found"]
+    shown = {"id": "a", "text": "x", "image": {"bytes": "(2 bytes)", "name": "x"}, "blob": "(1 bytes)"}
+    assert json.loads(found[0]["origins"][0]["text"]) == shown

@@ -187,6 +187,8 @@ class Descent:
 def read_raw(path: str, rows: Collection[int]) -> dict[int, bytes]:
     """Return rows of a file as they are stored, without line ends: rows of columns and samples of shards as JSON.
 
+    Bytes that are no text are replaced by how many they are.
+
     Raises:
         NotFound: the file, or a row, does not exist.
     """
@@ -257,4 +259,4 @@ def blocks_of(path: str, *, fields: Sequence[str] | None = None) -> Iterator[byt
     if kind_of(path) is None:
         raise ConfigError("the lineage names a file that is not documents", file=path, kind="not-documents")
     (file,) = find_documents([path]).files
-    return read_blocks(file, fields=fields)
+    return read_blocks(file, fields=fields, shown=True)
