@@ -197,7 +197,8 @@ def _files_below(path: str, lineages: Lineages) -> list[str]:
 
 def _is_tokens(path: str) -> bool:
     folder, name = split_url(path)
-    return kind_of(path) is None and format_of_file(open_store(folder), name) in families("tokens")
+    format = format_of_file(open_store(folder), name) if kind_of(path) is None else None
+    return format is not None and format in families("tokens")
 
 
 def _has_lineage(path: str, lineages: Lineages) -> bool:
