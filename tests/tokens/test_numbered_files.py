@@ -290,3 +290,13 @@ def test_merge_cuts_files_where_tokenize_does(format: str, tmp_path: Path) -> No
     ]
     again = run(source, tmp_path / "many/web", formats=[format], max_file_size=2000)
     assert again.complete and again.notes == report.notes
+
+
+@pytest.mark.parametrize("format", ["pbin", "ds", "megatron", "dolma"])
+def test_a_single_file_beside_numbered_ones_is_an_error(tmp_path: Path, format: str) -> None:
+    source = write_lines(tmp_path / "a.jsonl", [{"text": f"document {number}"} for number in range(20)])
+    run(source, tmp_path / "out/x", formats=(format,), max_file_size=150)
+    before = written(tmp_path / "out")
+    with pytest.raises(ConfigError, match=r"\d numbered files of an earlier run exist") as error:
+        run(source, tmp_path / "out/x", formats=(format,), overwrite=True)
+    assert error.value.kind == "exists" and written(tmp_path / "out") == before

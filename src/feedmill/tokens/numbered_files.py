@@ -36,6 +36,7 @@ from feedmill.tokens.targets import (
     has_parts,
     higher_parts,
     larger_files,
+    numbered_target,
     part_path,
     remove_part,
     that_fit,
@@ -83,8 +84,8 @@ def numbered(outputs: Sequence[Output], max_size: int) -> list[Output]:
     ]
 
 
-def refuse_part(outputs: Sequence[Output]) -> None:
-    """Raise `ConfigError` if the path of a single file has ``{part}``."""
+def refuse_numbered(outputs: Sequence[Output]) -> None:
+    """Raise `ConfigError` if a single file has ``{part}`` in its path, or numbered files of an earlier run beside it."""
     for out in outputs:
         if has_parts(out.url):
             raise ConfigError(
@@ -92,6 +93,14 @@ def refuse_part(outputs: Sequence[Output]) -> None:
                 file=out.url,
                 kind="no-part",
                 fix="Add --max-file-size, or remove {part} from the output.",
+            )
+        if targets()[out.format].form == "tokens" and (beside := higher_parts(numbered_target(out.url), 0)):
+            raise ConfigError(
+                f"{len(beside):,} numbered files of an earlier run exist ({os.path.basename(beside[0])}, ...), and would"
+                " be read together with this file",
+                file=out.url,
+                kind="exists",
+                fix="Add --max-file-size to replace them, remove them with their manifests, or choose another output.",
             )
 
 
