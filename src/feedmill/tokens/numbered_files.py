@@ -85,7 +85,7 @@ def numbered(outputs: Sequence[Output], max_size: int) -> list[Output]:
 
 
 def refuse_numbered(outputs: Sequence[Output]) -> None:
-    """Raise `ConfigError` if a single file has ``{part}`` in its path, or numbered files of an earlier run beside it."""
+    """Raise `ConfigError` if a single file has ``{part}`` in its path, or an earlier run's numbered files beside it."""
     for out in outputs:
         if has_parts(out.url):
             raise ConfigError(
@@ -96,8 +96,8 @@ def refuse_numbered(outputs: Sequence[Output]) -> None:
             )
         if targets()[out.format].form == "tokens" and (beside := higher_parts(numbered_target(out.url), 0)):
             raise ConfigError(
-                f"{len(beside):,} numbered files of an earlier run exist ({os.path.basename(beside[0])}, ...), and would"
-                " be read together with this file",
+                f"{len(beside):,} numbered files of an earlier run exist ({os.path.basename(beside[0])}, ...), and"
+                " would be read together with this file",
                 file=out.url,
                 kind="exists",
                 fix="Add --max-file-size to replace them, remove them with their manifests, or choose another output.",
