@@ -53,7 +53,7 @@ def test_patterns_in_object_stores(s3_bucket: str, pattern: str) -> None:
     assert [file.name for file in found] == [f"{s3_bucket}/{name}" for name in wanted]
 
 
-@pytest.mark.parametrize("pattern", ["**/*.jsonl", "**/*", "*", "**"])
+@pytest.mark.parametrize("pattern", ["**/*.jsonl", "**", "*"])
 def test_links_to_a_folder_above_are_not_followed(tmp_path: Path, pattern: str) -> None:
     (tmp_path / "d/sub").mkdir(parents=True)
     (tmp_path / "d/sub/a.jsonl").touch()
@@ -61,7 +61,7 @@ def test_links_to_a_folder_above_are_not_followed(tmp_path: Path, pattern: str) 
     (tmp_path / "other").mkdir()
     (tmp_path / "other/b.jsonl").touch()
     (tmp_path / "d/sub/other").symlink_to("../../other")
-    found = [file.path for file in find_inputs([f"{tmp_path}/d/{pattern}"], exact=False)]
+    found = [file.path for file in find_documents([f"{tmp_path}/d/{pattern}"]).files]
     assert found == ["sub/a.jsonl", "sub/other/b.jsonl"]
 
 
