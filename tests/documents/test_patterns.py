@@ -53,6 +53,25 @@ def test_patterns_in_object_stores(s3_bucket: str, pattern: str) -> None:
     assert [file.name for file in found] == [f"{s3_bucket}/{name}" for name in wanted]
 
 
+@pytest.mark.parametrize("pattern", ["**/*.jsonl", "**", "*"])
+def test_links_to_a_folder_above_are_not_followed(tmp_path: Path, pattern: str) -> None:
+    (tmp_path / "d/sub").mkdir(parents=True)
+    (tmp_path / "d/sub/a.jsonl").touch()
+    (tmp_path / "d/latest").symlink_to(".")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/b.jsonl").touch()
+    (tmp_path / "d/sub/other").symlink_to("../../other")
+    found = [file.path for file in find_documents([f"{tmp_path}/d/{pattern}"]).files]
+    assert found == ["sub/a.jsonl", "sub/other/b.jsonl"]
+
+
+def test_a_dangling_link_does_not_hide_its_folder(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").touch()
+    (tmp_path / "b.jsonl").symlink_to("nowhere")
+    with pytest.raises(NotFound, match="the target of this link does not exist"):
+        find_documents([str(tmp_path)])
+
+
 def test_relative_paths_stay_relative_and_files_come_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "x").mkdir()

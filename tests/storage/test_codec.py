@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import lzma
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,23 @@ def test_damage_is_named(kind: str, harm: object) -> None:
     with pytest.raises(DataError, match="corrupt or truncated") as error:
         unpack(data, kind)
     assert (error.value.file, error.value.kind) == ("x", "bad-compression")
+
+
+@pytest.mark.parametrize("kind", ["gz", "zst", "bz2", "xz"])
+def test_damage_behind_the_first_member_is_named(kind: str) -> None:
+    one = pack(b"text" * 99, kind)
+    for second in (b"garbage", b"\n", bytes([one[0] ^ 1]) + one[1:], one[:-1], one[:3]):
+        with pytest.raises(DataError, match="corrupt or truncated"):
+            unpack(one + second, kind)
+
+
+def test_padding_between_streams_of_xz() -> None:
+    one, two = lzma.compress(b"a"), lzma.compress(b"b" * 3_000_000)
+    assert unpack(one + bytes(512) + two + bytes(2_000_000), "xz") == b"a" + b"b" * 3_000_000
+    for zeros in (1, 6, 1 << 20 | 2):
+        for end in (two, b""):
+            with pytest.raises(DataError, match="zeros after a stream"):
+                unpack(one + bytes(zeros) + end, "xz")
 
 
 def test_levels_whose_bytes_differ_from_process_to_process_are_refused() -> None:

@@ -143,7 +143,7 @@ def test_names_and_options(tmp_path: Path) -> None:
     assert (tmp_path / "large/web_00000.pbin").read_bytes() == (tmp_path / "one.pbin").read_bytes()
     for options, out, said in (
         ({"max_file_size": 0}, "x", "is invalid"),
-        ({"max_file_size": 9, "formats": ["ds", "pbin"], "overwrite": True}, "../one", r"one\.pbin.*read together"),
+        ({"max_file_size": 9, "formats": ["ds", "pbin"]}, "../one", r"one\.pbin.*read together"),
         ({"max_file_size": "many"}, "x", "'many' is not a size"),
         ({"max_file_size": 9, "formats": ["pbin", "vla-text"], "seq_len": 9}, "x", "unsupported for vla-text"),
         ({"max_file_size": 9}, "{part}/x", "can only be once"),
@@ -290,3 +290,16 @@ def test_merge_cuts_files_where_tokenize_does(format: str, tmp_path: Path) -> No
     ]
     again = run(source, tmp_path / "many/web", formats=[format], max_file_size=2000)
     assert again.complete and again.notes == report.notes
+
+
+@pytest.mark.parametrize("format", ["pbin", "ds", "megatron", "dolma"])
+def test_a_single_file_beside_numbered_ones_is_an_error(tmp_path: Path, format: str) -> None:
+    source = write_lines(tmp_path / "a.jsonl", [{"text": f"document {number}"} for number in range(20)])
+    run(source, tmp_path / "out/x", formats=(format,), max_file_size=150)
+    before = written(tmp_path / "out")
+    with pytest.raises(ConfigError, match=r"\d numbered files of an earlier run exist") as error:
+        run(source, tmp_path / "out/x", formats=(format,))
+    assert error.value.kind == "exists" and written(tmp_path / "out") == before
+    run(source, tmp_path / "out/x", formats=(format,), overwrite=True)
+    run(source, tmp_path / "calm/x", formats=(format,))
+    assert written(tmp_path / "out") == written(tmp_path / "calm")

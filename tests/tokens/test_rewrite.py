@@ -305,6 +305,18 @@ def test_folders_are_all_their_files(tmp_path: Path) -> None:
         merge([f"{tmp_path}/in"], f"{tmp_path}/n.pbin")
 
 
+@pytest.mark.parametrize("beside", ["b.jsonl.gz", "below/c.ndjson", "d.json", "e.parquet", "f.txt"])
+def test_documents_of_a_folder_that_cannot_be_read_are_an_error(tmp_path: Path, beside: str) -> None:
+    for path in (tmp_path / "in/a.jsonl", tmp_path / "in" / beside, tmp_path / "in/README.txt"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"{}\n")
+    with pytest.raises(ConfigError, match=f"besides files of jsonl, the folder has 1 file .{beside}.") as error:
+        merge([f"{tmp_path}/in"], f"{tmp_path}/out.jsonl")
+    assert error.value.kind == "mixed-formats"
+    (tmp_path / "in" / beside).unlink()
+    assert merge([f"{tmp_path}/in"], f"{tmp_path}/out.jsonl").documents == 1
+
+
 def test_another_job_is_not_finished(tmp_path: Path) -> None:
     source = write(tmp_path, "a.pbin", [[i] for i in range(6)])
 

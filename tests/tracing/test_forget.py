@@ -13,7 +13,7 @@ import feedmill as fm
 from feedmill.cli.app import app
 from feedmill.errors import ConfigError, NotFound
 from feedmill.tracing.forget import forget
-from helpers.lineage_data import build
+from helpers.lineage_data import TOKENIZER, build
 
 
 @pytest.fixture(scope="module")
@@ -97,3 +97,91 @@ def test_the_command_prints_where_documents_are(root: Path, tmp_path: Path) -> N
     assert failed.exit_code == 1 and "no raw file" in failed.output
     shown = CliRunner().invoke(app, ["trace", str(root / "recipe.yaml"), "--document", "1", "--origins", "--show"])
     assert shown.exit_code == 0 and f'"id": "{two}"' in shown.stdout
+
+
+def tokens_of(path: Path, data: bytes, **options: object) -> Path:
+    """Write a file of documents and its tokens; return the token file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    fm.tokenize([str(path)], str(path.with_suffix("")), tokenizer=TOKENIZER, workers=1, progress=False, **options)
+    return path.with_suffix(".pbin")
+
+
+def test_an_id_is_found_however_its_json_is_written(tmp_path: Path) -> None:
+    lines = [
+        b'\xef\xbb\xbf{"id": "bom", "text": "a"}',
+        json.dumps({"id": "é1", "text": "b"}, ensure_ascii=False).encode(),
+        json.dumps({"id": "é1", "text": "c"}).encode(),
+        rb'{"id": "https:\/\/x.org", "text": "d"}',
+        b'{"id": "n1", "text": "e", "score": NaN}',
+        rb'{"\u0069d": 7, "text": "f"}',
+        b'{"id": null, "text": "g"}',
+    ]
+    tokens = tokens_of(tmp_path / "a.jsonl", b"\n".join(lines))
+    assert len(fm.open(tokens)) == len(lines)
+    report = forget(["bom", "é1", "https://x.org", "n1", "7"], tokens, report=tmp_path / "gone")
+    found = [(one.asked, one.id, one.document.row) for one in report.documents]
+    assert found == [
+        ("bom", "bom", 0),
+        ("é1", "é1", 1),
+        ("é1", "é1", 2),
+        ("https://x.org", "https://x.org", 3),
+        ("n1", "n1", 4),
+        ("7", 7, 5),
+    ]
+    assert report.files[str(tokens)] == [0, 1, 2, 3, 4, 5]
+    rules = yaml.safe_load((tmp_path / "gone/exclude.yaml").read_text())["exclude"]
+    assert sorted(rules) == sorted(f".id == {one}" for one in ('"bom"', '"é1"', '"https://x.org"', '"n1"', "7"))
+    with pytest.raises(NotFound, match="no raw file has a document with this id"):
+        forget("None", tokens)
+
+
+def test_a_folder_is_searched_as_a_whole(tmp_path: Path) -> None:
+    data = b'{"id": "a", "text": "b"}\n'
+    folder = tmp_path / "f"
+    (tmp_path / "a.jsonl").write_bytes(data)
+    fm.tokenize([str(tmp_path / "a.jsonl")], str(folder / "a"), tokenizer=TOKENIZER, workers=1, progress=False)
+    (folder / "extra.jsonl").write_bytes(b"\n" + data)
+    (folder / "attributes/x").mkdir(parents=True)
+    (folder / "attributes/x/extra.jsonl").write_bytes(b'\n{"id": "a", "attributes": {}}\n')
+    (folder / "README.txt").write_bytes(b"\xff")
+    (folder / ".hidden.jsonl").write_bytes(data)
+    report = forget("a", folder)
+    found = {"a.jsonl": [0], "f/extra.jsonl": [1], "f/a.pbin": [0]}
+    assert report.files == {str(tmp_path / name): rows for name, rows in found.items()}
+
+
+@pytest.mark.parametrize("format", ["pbin", "ds", "megatron", "dolma"])
+def test_tokens_without_lineage_are_an_error(tmp_path: Path, format: str) -> None:
+    data = b'{"id": "a", "text": "b"}\n'
+    known = tokens_of(tmp_path / "known.jsonl", data)
+    lost = tokens_of(tmp_path / "f/lost.jsonl", data, formats=(format,))
+    merged = tmp_path / "merged.pbin"
+    for path in (tmp_path / "f").glob("*.feedmill.lineage"):
+        path.unlink()
+    main = {"megatron": ".idx", "dolma": ".npy"}.get(format, f".{format}")
+    fm.merge([str(lost.with_suffix(main))], str(merged), progress=False)
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(yaml.safe_dump({"concat": [{"path": str(known)}, {"path": str(lost.with_suffix(main))}]}))
+    for paths in (tmp_path / "f", [known, lost.with_suffix(main)], [known, merged], recipe):
+        with pytest.raises(NotFound, match=r"f/lost\.\w+: .*has no lineage") as caught:
+            forget("a", paths)
+        assert caught.value.kind == "no-lineage"
+    assert forget("a", known).files
+
+
+def test_columns_of_bytes_do_not_hide_documents(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    images = [{"bytes": b"\xff\xd8", "name": "x"}, {"bytes": b"plain", "name": "y"}]
+    table = pa.table({"id": ["a", "b"], "text": ["x", "y"], "image": images, "blob": [b"\xff", None]})
+    raw = tmp_path / "a.parquet"
+    pytest.importorskip("pyarrow.parquet").write_table(table, raw)
+    tokens = tmp_path / "a.pbin"
+    fm.tokenize([str(raw)], str(tmp_path / "a"), tokenizer=TOKENIZER, workers=1, progress=False)
+    for word, row in {"b": 1, "a.parquet:1": 0}.items():
+        (one,) = forget(word, tokens).documents
+        assert (one.document.row, one.id) == (row, "ab"[row])
+    (tmp_path / "run.yaml").write_text(f"concat: [{{path: {tokens}}}]\n")
+    found = fm.trace(tmp_path / "run.yaml", document=0, origins=True, show=True, samples=2).facts["found"]
+    shown = {"id": "a", "text": "x", "image": {"bytes": "(2 bytes)", "name": "x"}, "blob": "(1 bytes)"}
+    assert json.loads(found[0]["origins"][0]["text"]) == shown

@@ -20,7 +20,7 @@ def forget(
         typer.Argument(metavar="IDS", help="Ids or FILE:LINE with commas between, or @FILE with one a line."),
     ],
     paths: Annotated[
-        list[str], typer.Argument(metavar="PATH...", help="Recipes, token files, and folders that 'filter' wrote.")
+        list[str], typer.Argument(metavar="PATH...", help="Recipes, token files, and folders of outputs.")
     ],
     report: Annotated[
         str | None,

@@ -8,6 +8,7 @@ from typing import Any
 
 from feedmill.documents.batch import BadDocument, Batch, Record, RowReader
 from feedmill.documents.file import DocumentFile, Unit
+from feedmill.documents.rows import shown_bytes
 from feedmill.documents.textpath import TextReader, checked, parse_path, walk
 from feedmill.errors import ConfigError
 from feedmill.formats.columns import damaged, load_pyarrow, opened
@@ -100,15 +101,18 @@ def _without_nulls(value: Any) -> Any:
     return list(map(_without_nulls, value)) if isinstance(value, list) else value
 
 
-def read_rows(file: DocumentFile, fields: Sequence[str] | None = None) -> Iterator[list[dict[str, Any]]]:
+def read_rows(
+    file: DocumentFile, fields: Sequence[str] | None = None, *, shown: bool = False
+) -> Iterator[list[dict[str, Any]]]:
     """Yield the rows of a file in lists, without null values.
 
     Args:
         file: The file.
         fields: The columns to read, as far as the file has them; None for all.
+        shown: Replace bytes as `shown_bytes` does, instead of raising.
 
     Raises:
-        ConfigError: Two columns have the same name, or a requested column holds bytes.
+        ConfigError: Two columns have the same name, or a requested column holds bytes and `shown` is False.
         DataError: The file is corrupt.
     """
     pyarrow = load_pyarrow()
@@ -119,24 +123,39 @@ def read_rows(file: DocumentFile, fields: Sequence[str] | None = None) -> Iterat
             groups = source.iter_batches(ROWS, columns=wanted, use_threads=False) if file.kind == "parquet" else source
             for table in groups:
                 part = table.select(wanted)
-                _refuse_bytes(file, part.schema)
+                binary = _with_bytes(part.schema)
+                if binary and not shown:
+                    raise _holds_bytes(file, binary[0])
                 part.validate(full=True)  # checks UTF-8, and offsets: corrupt ones would read anywhere in memory
                 for at in range(0, part.num_rows, ROWS):
                     rows = part.slice(at, ROWS).to_pylist()
+                    for row in rows if binary else ():
+                        row.update({name: _without_bytes(row[name]) for name in binary})
                     yield [{name: value for name, value in row.items() if value is not None} for row in rows]
         except (pyarrow.ArrowException, OSError) as error:
             raise damaged(file.url, error) from None
 
 
-def _refuse_bytes(file: DocumentFile, schema: Any) -> None:
-    holds = [field.name for field in schema if "binary" in str(field.type)]
-    if holds:
-        raise ConfigError(
-            f"the column {holds[0]!r} holds bytes, which documents cannot contain",
-            file=file.url,
-            kind="bad-column",
-            fix="Drop the column with 'feedmill convert', or convert it to text.",
-        )
+def _with_bytes(schema: Any) -> list[str]:
+    """Return the columns that hold bytes, at any level."""
+    return [field.name for field in schema if "binary" in str(field.type)]
+
+
+def _without_bytes(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return shown_bytes(value)
+    if isinstance(value, dict):
+        return {name: _without_bytes(item) for name, item in value.items()}
+    return list(map(_without_bytes, value)) if isinstance(value, list) else value
+
+
+def _holds_bytes(file: DocumentFile, column: str) -> ConfigError:
+    return ConfigError(
+        f"the column {column!r} holds bytes, which documents cannot contain",
+        file=file.url,
+        kind="bad-column",
+        fix="Drop the column with 'feedmill convert', or convert it to text.",
+    )
 
 
 def _refuse_duplicates(file: DocumentFile, names: Sequence[str], wanted: Sequence[str]) -> None:

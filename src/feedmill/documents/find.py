@@ -213,7 +213,9 @@ def _below(url: str, base: str, above: str, selection: Selection) -> list[Docume
         return [DocumentFile(base, prefix + e.path, ARROW, e.size, e.version) for e in saved]
     try:
         entries = list(store.files())
-    except NotFound:
+    except NotFound as error:
+        if error.kind == "dangling-link":
+            raise
         return []
     paths = {entry.path for entry in entries}
     entries = [e for e in entries if not (_is_ours(e.path, paths.__contains__) or _is_of_tokens(e.path, paths))]

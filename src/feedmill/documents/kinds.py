@@ -15,6 +15,8 @@ from feedmill.formats.tokens.manifest import SUFFIX as MANIFEST
 LINES, TEXT, PARQUET, ARROW = "lines", "text", "parquet", "arrow"
 KINDS = (LINES, TEXT, PARQUET, ARROW)
 _SUFFIXES = {**dict.fromkeys(LINE_SUFFIXES, LINES), ".txt": TEXT, ".parquet": PARQUET, ".arrow": ARROW}
+SUFFIXES = tuple(_SUFFIXES)
+"""Suffixes of files of documents."""
 ARCHIVES = tuple(name + end for name in (".warc", ".wet") for end in ("", ".gz", ".gzip", ".zst", ".zstd"))
 """Suffixes of web archives, of which `extract` makes documents; ``.wet`` files have the text of pages."""
 AUTO = "auto"

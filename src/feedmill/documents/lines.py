@@ -32,6 +32,7 @@ def read_blocks(
     file: DocumentFile,
     *,
     fields: Sequence[str] | None = None,
+    shown: bool = False,
     packed: str | None = None,
     advance: Callable[[int], None] | None = None,
     hashed: Callable[[str], None] | None = None,
@@ -41,6 +42,7 @@ def read_blocks(
     Args:
         file: The file.
         fields: Fields to read; other fields may be missing from the lines. None reads all.
+        shown: Show bytes in columns as in `feedmill.documents.rows.shown_bytes`; by default they raise.
         packed: Compression of a file of lines; by default given by its name.
         advance: Called with the number of stored bytes read; default: the bar of the run that this is a unit of.
         hashed: Called at the end with the 128-bit xxh3 hash of the stored bytes.
@@ -62,7 +64,7 @@ def read_blocks(
     else:
         from feedmill.documents.columns import read_rows  # imports much that lines do not need
 
-        rows = read_rows(file, _needed(file, fields))
+        rows = read_rows(file, _needed(file, fields), shown=shown)
     blocks = (b"".join([_encode(row) + b"\n" for row in batch]) for batch in rows)
     yield from _with_ids(blocks, file) if file.id else blocks
     if advance is not None:

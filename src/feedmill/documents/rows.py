@@ -247,6 +247,18 @@ def _integer(digits: str) -> int | float:
     return value
 
 
+def shown_bytes(data: bytes) -> str:
+    """Return bytes as text if they are text, and otherwise how many they are.
+
+    >>> shown_bytes(b"text"), shown_bytes(b"\\xff\\xd8")
+    ('text', '(2 bytes)')
+    """
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return f"({len(data):,} bytes)"
+
+
 def dump(value: Any) -> bytes:
     """Serialize a JSON value as Dolma does: keys sorted at every level, no spaces, minimal escapes."""
     return _encoder.encode(value)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 
 from feedmill.documents.file import DocumentFile
 from feedmill.documents.kinds import is_hidden
@@ -77,14 +78,34 @@ def _local(pattern: str) -> list[Match]:
     base = _base(pattern)
     cut = len(base.rstrip("/")) + 1 if base else 0
     found: list[Match] = []
+    above = _folders_from(base)
     for path in sorted(glob.glob(glob.escape(pattern[:cut]) + pattern[cut:], recursive=True)):
         below = path[cut:]
-        if os.path.isdir(path):
+        is_folder = os.path.isdir(path)
+        if above(below.rstrip("/") if is_folder else below.rpartition("/")[0]) is None:
+            continue  # the same files match without the link
+        if is_folder:
             if not pattern.endswith("**"):
                 found.append((DocumentFile(base, below.rstrip("/"), "", 0, ""), True))
         elif (file := stated(base, below)) is not None:
             found.append((file, False))
     return found
+
+
+def _folders_from(base: str) -> Callable[[str], frozenset[tuple[int, int]] | None]:
+    """Return a function from a path below `base` to the identities of its folders; None if a link leads to one above.
+
+    Without it, glob follows such a link forty times.
+    """
+
+    @cache
+    def folders(below: str) -> frozenset[tuple[int, int]] | None:
+        above = folders(below.rpartition("/")[0]) if below else frozenset()
+        status = os.stat(os.path.join(base, below) or ".")
+        identity = status.st_dev, status.st_ino
+        return None if above is None or identity in above else above | {identity}
+
+    return folders
 
 
 def _remote(pattern: str) -> list[Match]:

@@ -74,7 +74,9 @@ def _of_folder(url: str) -> Files:
         try:
             for entry in store.files(prefix):
                 found[f"{base}/{entry.path}"] = FileFacts(entry.size, entry.version)
-        except NotFound:
+        except NotFound as error:
+            if error.kind == "dangling-link":
+                raise
             continue
     return found
 

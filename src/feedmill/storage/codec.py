@@ -1,8 +1,9 @@
 """Compressed streams: gzip, zstd, bzip2 and xz, each with the fastest maintained library.
 
 `compression` returns the kind of a file by its suffix; `unpacked` and `packed` open a stream of that kind. gzip uses
-ISA-L, and reads several members in one file as one stream; zstd uses the standard library (Python 3.14) or its
-backport; bzip2 and xz use the standard library. The output only depends on the bytes and the level: it has no names and
+ISA-L; zstd uses the standard library (Python 3.14) or its
+backport; bzip2 and xz use the standard library. Several members in one file are one stream; anything else behind a
+member is an error. The output only depends on the bytes and the level: it has no names and
 no times. ISA-L's levels 1 and 2 are not used because their output sometimes differs between processes (seen in
 isal 1.9.1).
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import bz2
 import contextlib
+import io
 import lzma
 import sys
 import zlib
@@ -43,6 +45,7 @@ _SUFFIXES = {".gz": GZIP, ".gzip": GZIP, ".zst": ZSTD, ".zstd": ZSTD, ".bz2": BZ
 _LEVELS: dict[str, Sequence[int]] = {GZIP: (0, 3), ZSTD: range(-7, 23), BZIP2: range(1, 10), XZ: range(10)}
 _DEFAULT_LEVEL = {GZIP: 0, ZSTD: 3, BZIP2: 9, XZ: 1}
 _GZIP_HEADER = 31  # wbits of zlib
+_PADDING = 4  # between xz streams, in bytes
 _BLOCK = 1 << 20
 
 
@@ -71,12 +74,9 @@ def unpacked(raw: BinaryIO, kind: str, *, file: str) -> Iterator[BinaryIO]:
         elif kind == ZSTD:
             with zstd.open(raw, "rb") as stream:
                 yield cast(BinaryIO, stream)
-        elif kind == BZIP2:
-            with bz2.open(raw, "rb") as stream:
-                yield cast(BinaryIO, stream)
-        elif kind == XZ:
-            with lzma.open(raw, "rb", format=lzma.FORMAT_XZ) as stream:
-                yield cast(BinaryIO, stream)
+        elif kind in (BZIP2, XZ):
+            with io.BufferedReader(_Members(raw, kind), _BLOCK) as stream:
+                yield stream
         else:
             yield raw
     except _CORRUPT as error:
@@ -85,6 +85,51 @@ def unpacked(raw: BinaryIO, kind: str, *, file: str) -> Iterator[BinaryIO]:
         if kind != BZIP2 or error.errno is not None:  # for corrupt data, bz2 raises it without errno
             raise
         raise _corrupt(file, error) from None
+
+
+class _Members(io.RawIOBase):
+    """The content of the streams in a bzip2 or xz file; `bz2.open` and `lzma.open` drop all after a corrupt one.
+
+    Between xz streams, and behind the last one, zeros are padding if their number is a multiple of four.
+    """
+
+    def __init__(self, raw: BinaryIO, kind: str) -> None:
+        self._raw, self._kind = raw, kind
+        self._stream, self._rest = self._new(), b""
+
+    def _new(self) -> bz2.BZ2Decompressor | lzma.LZMADecompressor:
+        return bz2.BZ2Decompressor() if self._kind == BZIP2 else lzma.LZMADecompressor(format=lzma.FORMAT_XZ)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        view = memoryview(buffer).cast("B")
+        while not self._stream.eof or self._begin_next():
+            data = b""
+            if self._stream.needs_input:
+                data, self._rest = self._rest or self._raw.read(_BLOCK), b""
+                if not data:
+                    raise EOFError("it ends within compressed data")
+            if found := self._stream.decompress(data, len(view)):
+                view[: len(found)] = found
+                return len(found)
+        return 0
+
+    def _begin_next(self) -> bool:
+        """Begin the next stream; return False at the end of the file."""
+        rest, zeros = self._stream.unused_data, 0
+        while rest := rest or self._raw.read(_BLOCK):
+            size = len(rest)
+            rest = rest.lstrip(b"\0") if self._kind == XZ else rest
+            zeros += size - len(rest)
+            if rest:
+                break
+        if zeros % _PADDING:
+            raise lzma.LZMAError(f"{zeros:,} zeros after a stream")
+        if rest:
+            self._stream, self._rest = self._new(), rest
+        return bool(rest)
 
 
 def _corrupt(file: str, error: BaseException) -> DataError:

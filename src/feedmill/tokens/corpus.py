@@ -15,8 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from feedmill.documents.kinds import SUFFIXES as DOCUMENTS
+from feedmill.documents.kinds import is_hidden, kind_of
 from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.format import Wanted, named
+from feedmill.formats.leftovers import data_kind, is_about, listed
 from feedmill.formats.registry import by_name, families
 from feedmill.formats.sniff import format_of_file
 from feedmill.formats.tokens.base import Int64s, TokenDataset, TokenShard, refuse_missing
@@ -181,8 +184,17 @@ def open_sets(url: str) -> list[TokenDataset]:
     inside = open_store(url)
     if (whole := _listed(inside, url)) is not None:
         return whole
-    paths = [entry.path for entry in inside.files(suffixes=_FOLDERS)]
+    everything = [entry.path for entry in inside.files(suffixes=(*_FOLDERS, *DOCUMENTS))]
+    paths = [path for path in everything if path.endswith(_FOLDERS)]
     kinds = sorted({format_of(path) for path in paths})
+    others = [path for path in everything if not path.endswith(_FOLDERS) and _is_missed(path, kinds)]
+    if kinds and others:
+        raise ConfigError(
+            f"besides files of {', '.join(kinds)}, the folder has {listed(others)}, which would not be read",
+            file=url,
+            kind="mixed-formats",
+            fix="Convert or move them, or pass the files to read instead of the folder.",
+        )
     if len(kinds) != 1:
         raise (NotFound if not kinds else ConfigError)(
             "the folder has no token files"
@@ -193,6 +205,15 @@ def open_sets(url: str) -> list[TokenDataset]:
             fix=f"Token files end in {', '.join(_FOLDERS)}." if not kinds else "Pass the files instead.",
         )
     return [open_tokens(inside, path, inside.locate(path)) for path in paths]
+
+
+def _is_missed(path: str, kinds: Sequence[str]) -> bool:
+    """Return whether a file beside files of these formats is data that a reader of the folder misses."""
+    if is_hidden(path):
+        return False
+    if kinds == [LINES]:
+        return kind_of(path) is not None and not is_about(path)
+    return data_kind(path) in ("JSON lines", "tables")  # .json and .txt beside tokens are about them
 
 
 def _listed(store: Store, url: str) -> list[TokenDataset] | None:

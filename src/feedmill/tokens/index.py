@@ -174,7 +174,7 @@ def _index_flat(
             "the id of the end-of-text token is missing",
             file=path,
             kind="no-eos",
-            fix="Pass --eos, 50256 for GPT-2's tokenizer.",
+            fix="Pass --eos-id, 50256 for GPT-2's tokenizer.",
         )
     bounds = bounds_path(name)
     if store.exists(bounds) and not overwrite:

@@ -42,7 +42,14 @@ from feedmill.tokens.targets import (
     remove_part,
     that_fit,
 )
-from feedmill.tokens.token_files import Piece, TokenFiles, add_documents, already_exists, write_lineage
+from feedmill.tokens.token_files import (
+    Piece,
+    TokenFiles,
+    add_documents,
+    already_exists,
+    numbered_beside,
+    write_lineage,
+)
 from feedmill.tokens.work import EncodedUnit
 
 NUMBER = "_{part}"
@@ -107,8 +114,13 @@ def numbered_paths(pattern: str) -> list[str]:
     return [_NUMBERS.sub(f"{number:0{len(low)}d}", pattern) for number in range(int(low), int(high) + 1)]
 
 
-def refuse_part(outputs: Sequence[Output]) -> None:
-    """Raise `ConfigError` if the path of a single file has ``{part}``."""
+def refuse_numbered(outputs: Sequence[Output], overwrite: bool = False) -> None:
+    """Raise `ConfigError` if a single file has ``{part}`` in its path, or an earlier run's numbered files beside it.
+
+    Args:
+        outputs: the single files.
+        overwrite: whether the numbered files are removed once their single file is complete.
+    """
     for out in outputs:
         if has_parts(out.url):
             raise ConfigError(
@@ -116,6 +128,17 @@ def refuse_part(outputs: Sequence[Output]) -> None:
                 file=out.url,
                 kind="no-part",
                 fix="Add --max-file-size, or remove {part} from the output.",
+            )
+        beside = numbered_beside(out)
+        if (dry := active()) is not None:
+            dry.deletes_all(out.store, [os.path.basename(path) for path in beside])
+        if beside and not overwrite:
+            raise ConfigError(
+                f"{len(beside):,} numbered files of an earlier run exist ({os.path.basename(beside[0])}, ...), and"
+                " would be read together with this file",
+                file=out.url,
+                kind="exists",
+                fix="Add --overwrite to replace them, or choose another output.",
             )
 
 

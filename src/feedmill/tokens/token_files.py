@@ -25,6 +25,7 @@ from feedmill.storage import Store
 from feedmill.tokens.job import EncodeJob
 from feedmill.tokens.outputs import Output, data_files
 from feedmill.tokens.spill import Documents, read_piece
+from feedmill.tokens.targets import higher_parts, numbered_target, remove_part
 from feedmill.tokens.tokenizer import Tokenizer
 from feedmill.tokens.work import EncodedUnit
 
@@ -77,6 +78,11 @@ class Piece:
         file = np.searchsorted(np.asarray(self.ends, np.int64), rows, side="right")
         begin = np.concatenate(([-self.line], np.asarray(self.ends, np.int64)))
         origins.add(Runs.of(numbers[file], rows - begin[file]))
+
+
+def numbered_beside(out: Output) -> list[str]:
+    """Return the numbered files of an earlier run beside a single token file, with which they would be read."""
+    return higher_parts(numbered_target(out.url), 0) if targets()[out.format].form == "tokens" else []
 
 
 def already_exists(url: str) -> ConfigError:
@@ -182,6 +188,8 @@ class TokenFiles:
             write_lineage(out.store, out.path, origins, sequences)
             manifest = with_files(self._manifest(job, out), out.sizes(), hashes)
             write_manifest(out.store, out.path, manifest)
+            for path in reversed(numbered_beside(out)) if self.options.overwrite else ():
+                remove_part(path, out.format)  # from the last one on, so that a killed run finds the others
 
     def _manifest(self, job: EncodeJob, out: Output) -> TokenManifest:
         given, report = self.options, self.report

@@ -21,7 +21,7 @@ from feedmill.jobs.policy import RAISE, OnError, on_error_policy, skips
 from feedmill.storage.limits import parse_size
 from feedmill.tokens.encode import Encoding
 from feedmill.tokens.job import Counts, EncodeJob, JobOptions
-from feedmill.tokens.numbered_files import NumberedFiles, numbered, numbered_paths, refuse_part
+from feedmill.tokens.numbered_files import NumberedFiles, numbered, numbered_paths, refuse_numbered
 from feedmill.tokens.outputs import Output, plan_outputs
 from feedmill.tokens.sentences import Sentences
 from feedmill.tokens.targets import files_of_part, warn_of_large_files
@@ -305,7 +305,7 @@ def _planned(
     )
     if options.max_file_size is not None:
         return numbered(outputs, options.max_file_size, options.overwrite)
-    refuse_part(outputs)
+    refuse_numbered(outputs, options.overwrite)
     return outputs
 
 

@@ -20,15 +20,20 @@ from typing import Any
 
 import orjson
 
-from feedmill.documents.lineage.chain import Lineages
-from feedmill.documents.rows import load
-from feedmill.errors import ConfigError, FeedmillError
+from feedmill.documents.kinds import TEXT, is_hidden, kind_of
+from feedmill.documents.lineage.chain import Lineages, id_of
+from feedmill.errors import ConfigError, FeedmillError, NotFound
+from feedmill.formats.documents import ATTRIBUTES
+from feedmill.formats.leftovers import is_about
+from feedmill.formats.registry import families
+from feedmill.formats.sniff import format_of_file
 from feedmill.notebooks import Showable
 from feedmill.planning.names import unique_names
 from feedmill.planning.overview import bound_plan
 from feedmill.planning.plan import Plan
 from feedmill.samples.open import open as open_dataset
-from feedmill.storage import LocalStore, is_local_folder, open_store, paths_of
+from feedmill.storage import LocalStore, is_local_folder, open_store, paths_of, split_url
+from feedmill.tokens.outputs import main_file
 from feedmill.tracing.document import LISTED, Document, Documents, sightings
 from feedmill.tracing.held import Held
 
@@ -88,13 +93,14 @@ def forget(
 
     Args:
         ids: ids of documents, or ``FILE:LINE`` with lines from 1.
-        paths: recipes, datasets, token files, or folders of outputs of `filter`: all that may hold the documents.
+        paths: recipes, datasets, token files, or folders of outputs: all that may hold the documents. In a folder,
+            files of documents without lineage are raw files.
         report: folder for the report, the exclusions and the skip lists; see the module.
         global_batch: samples per step of the recipes, to report steps.
         samples: search only the first N samples of each recipe; required for an endless one.
 
     Raises:
-        NotFound: a document is in no raw file.
+        NotFound: a document is in no raw file, or a token file has no lineage, so that its documents are unknown.
         ConfigError: no path has a lineage, a recipe is endless, or the folder has files.
     """
     wanted = [ids] if isinstance(ids, str) else list(dict.fromkeys(ids))
@@ -103,7 +109,15 @@ def forget(
     lineages = Lineages()
     plans, held, outputs = _opened(paths_of(paths), lineages)
     target = None if report is None else _empty_folder(os.fspath(report))
-    found = Documents(outputs, lineages).find(wanted)
+    documents = Documents(outputs, lineages)
+    for path in filter(_is_tokens, documents.descent.raw):
+        raise NotFound(
+            "the documents of this token file are unknown, because it has no lineage",
+            file=path,
+            kind="no-lineage",
+            fix="Write it again with this release, which writes its lineage, or pass only the other files.",
+        )
+    found = documents.find(wanted)
     done = report_of(found, plans, held, samples=samples, global_batch=global_batch)
     if target is not None:
         store = open_store(target)
@@ -151,7 +165,7 @@ def _opened(paths: Sequence[str], lineages: Lineages) -> tuple[dict[str, Plan], 
             held[path] = Held.of(plans[path], lineages)
             outputs += held[path].paths
             continue
-        files = _documents_below(path, lineages) or Held({path: open_dataset(path)}, lineages).paths
+        files = _files_below(path, lineages) or Held({path: open_dataset(path)}, lineages).paths
         if not files:
             raise ConfigError(
                 "it has no lineage, and its format has none",
@@ -163,14 +177,28 @@ def _opened(paths: Sequence[str], lineages: Lineages) -> tuple[dict[str, Plan], 
     return plans, held, outputs
 
 
-def _documents_below(path: str, lineages: Lineages) -> list[str]:
-    """Return the files of documents in a folder, or the file itself, that have a lineage."""
-    if is_local_folder(path):
-        store = open_store(path)
-        names = [store.locate(entry.path) for entry in store.files() if not entry.path.startswith(".")]
-    else:
-        names = [path]
-    return [name for name in names if "/." not in name and _has_lineage(name, lineages)]
+def _files_below(path: str, lineages: Lineages) -> list[str]:
+    """Return the file if it has a lineage; of a folder, such files, token files, and documents, which are raw files."""
+    if not is_local_folder(path):
+        return [path] if _has_lineage(path, lineages) else []
+    store = open_store(path)
+    found = list[str]()
+    for entry in store.files():
+        name = store.locate(entry.path)
+        if is_hidden(entry.path):
+            continue
+        beside = f"/{ATTRIBUTES}/" in f"/{entry.path}" or (kind_of(name) == TEXT and is_about(name))
+        raw = kind_of(name) is not None and not beside
+        unknown = _is_tokens(name) and not _has_lineage(main_file(name), lineages)  # kept for the error about it
+        if raw or unknown or _has_lineage(name, lineages):
+            found.append(name)
+    return found
+
+
+def _is_tokens(path: str) -> bool:
+    folder, name = split_url(path)
+    format = format_of_file(open_store(folder), name) if kind_of(path) is None else None
+    return format is not None and format in families("tokens")
 
 
 def _has_lineage(path: str, lineages: Lineages) -> bool:
@@ -203,10 +231,9 @@ def _forgotten(
             "samples": sorted({(one.source, one.index) for one in times}),
         }
     try:
-        line = load(document.raw())
-        identity = line.get("id") if isinstance(line, dict) else None
-    except (orjson.JSONDecodeError, FeedmillError):
-        identity = None  # a line that is no JSON is named by its file and number
+        identity = id_of(document.raw())
+    except FeedmillError:
+        identity = None  # it is named by its file and number
     return Forgotten(asked, document, identity, seen)
 
 

@@ -2,25 +2,38 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import defaultdict, deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import msgspec
+
+from feedmill.documents.batch import BadDocument
 from feedmill.documents.file import places
 from feedmill.documents.find import find_documents
 from feedmill.documents.kinds import kind_of
 from feedmill.documents.lineage.shards import is_shard, read_samples
 from feedmill.documents.lineage.sidecar import Lineage, read_lineage
 from feedmill.documents.lines import read_blocks
+from feedmill.documents.rows import REFUSED
+from feedmill.documents.textpath import load_json
 from feedmill.errors import ConfigError, DataError, NotFound
-from feedmill.formats.documents import rows_of
+from feedmill.formats.documents import one_a_line, rows_of
 from feedmill.jobs.threads import ordered_map
 from feedmill.storage import open_store, split_url
 
 _WHOLE = "filter"
 """The verb that reads each input for one output only, so that a row that is not in it was dropped."""
+
+
+class _Id(msgspec.Struct, gc=False):
+    id: Any = None
+
+
+_decode, _decode_lines = msgspec.json.Decoder(_Id).decode, msgspec.json.Decoder(_Id).decode_lines
 
 
 class Row(NamedTuple):
@@ -174,6 +187,8 @@ class Descent:
 def read_raw(path: str, rows: Collection[int]) -> dict[int, bytes]:
     """Return rows of a file as they are stored, without line ends: rows of columns and samples of shards as JSON.
 
+    Bytes that are no text are replaced by how many they are.
+
     Raises:
         NotFound: the file, or a row, does not exist.
     """
@@ -195,37 +210,48 @@ def read_raw(path: str, rows: Collection[int]) -> dict[int, bytes]:
 
 def find_ids(paths: Sequence[str], ids: Collection[str]) -> dict[str, list[Row]]:
     """Return where documents with these ids are in files of documents; nothing for ids that are in none."""
-    import orjson
-
-    words = {word: orjson.dumps(word)[1:-1] for word in ids}
-    found: dict[str, list[Row]] = defaultdict(list)
-    for path in paths:
+    wanted, found = set(ids), defaultdict[str, list[Row]](list)
+    for path in paths if wanted else ():
         first = 0
-        for block in blocks_of(path):
-            lines = None
-            for word, data in words.items():
-                if data not in block:
-                    continue
-                lines = rows_of(block) if lines is None else lines
-                for number, line in enumerate(lines):
-                    if data in line and _id(line) == word:
-                        found[word].append(Row(path, first + number))
-            first += block.count(b"\n") if lines is None else len(lines)
+        for block in blocks_of(path, fields=("id",)):
+            values = _ids_of(block)
+            for row, value in enumerate(values, first):
+                if value is not None and (word := str(value)) in wanted:
+                    found[word].append(Row(path, row))
+            first += len(values)
     return dict(found)
 
 
-def _id(line: bytes) -> str | None:
-    import orjson
-
+def _ids_of(block: bytes) -> list[Any]:
+    """Return the id of each of these whole lines."""
     try:
-        document = orjson.loads(line)
-    except orjson.JSONDecodeError:
+        rows = _decode_lines(block)
+        if one_a_line(block, len(rows)):
+            return [row.id for row in rows]
+    except REFUSED:
+        pass  # parsed one by one: not all JSON that `tokenize` accepts is strict
+    return list(map(id_of, rows_of(block)))
+
+
+def id_of(line: bytes) -> Any:
+    """Return the id of a document in any line that `tokenize` accepts; None if it has none or is no document."""
+    with contextlib.suppress(*REFUSED):
+        return _decode(line).id
+    try:
+        document = load_json(line)
+        value = document.get("id") if isinstance(document, dict) else None
+        str(value).encode()
+    except (BadDocument, UnicodeEncodeError):
         return None
-    return str(document.get("id")) if isinstance(document, dict) and "id" in document else None
+    return value
 
 
-def blocks_of(path: str) -> Iterator[bytes]:
+def blocks_of(path: str, *, fields: Sequence[str] | None = None) -> Iterator[bytes]:
     """Yield the documents of a file as lines, block by block; see `feedmill.documents.lines.read_blocks`.
+
+    Args:
+        path: the file.
+        fields: the fields to read, if the file has columns; None for all.
 
     Raises:
         ConfigError: its name is not that of documents. A lineage that came with data must not make others be read.
@@ -233,4 +259,4 @@ def blocks_of(path: str) -> Iterator[bytes]:
     if kind_of(path) is None:
         raise ConfigError("the lineage names a file that is not documents", file=path, kind="not-documents")
     (file,) = find_documents([path]).files
-    return read_blocks(file)
+    return read_blocks(file, fields=fields, shown=True)

@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 from feedmill.documents.kinds import kind_of
+from feedmill.documents.rows import shown_bytes
 from feedmill.errors import NotFound
 from feedmill.formats.base import Dataset
 from feedmill.formats.energon import database
@@ -94,7 +95,4 @@ def _part(name: str, data: bytes) -> Any:
     if name.rpartition(".")[2] == "json":
         with contextlib.suppress(orjson.JSONDecodeError):
             return orjson.loads(data)
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return f"({len(data):,} bytes)"
+    return shown_bytes(data)
