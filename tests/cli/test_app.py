@@ -243,6 +243,24 @@ def test_the_peers_commands_too_say_whose_defect_it_is(words: str, monkeypatch: 
     assert result.exit_code == 1 and "a defect of Feedmill (KeyError" in result.output
 
 
+def test_ctrl_c_does_not_wait_for_workers_that_wait_for_work() -> None:
+    done = python(
+        "import os, signal, sys\n"
+        "from types import SimpleNamespace\n"
+        "from feedmill.cli import app, verbs\n"
+        "from feedmill.jobs.run import run\n"
+        "left = run(abs, range(50), workers=2)\n"
+        "def wait() -> None:\n"
+        "    next(left)\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "app.VERBS['wait'] = verbs.Verb('x', 'x')\n"
+        "app.import_module = lambda name: SimpleNamespace(wait=wait)\n"
+        "sys.argv = ['feedmill', 'wait']\n"
+        "app.main()\n"
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted; finished work is kept\n")
+
+
 @pytest.mark.parametrize("words", [["info"], ["check"], ["bench"]])
 def test_ctrl_c_beside_a_server_that_never_answers(words: list[str], tmp_path: Path) -> None:
     """The process does not wait for the thread with the request, which has a limit of several seconds."""

@@ -177,7 +177,15 @@ def main() -> None:
 
 
 def _leave(status: int) -> None:
-    """End the process without waiting for its threads: one of them may wait for a server that does not answer."""
+    """End the process without waiting for its threads: one of them may wait for a server that does not answer.
+
+    Workers that are left, which the functions for the exit would wait for, are ended.
+    """
+    from multiprocessing import active_children
+
+    from feedmill.jobs.processes import end_processes
+
+    end_processes(active_children())
     atexit._run_exitfuncs()
     with contextlib.suppress(OSError):
         sys.stdout.flush()

@@ -259,10 +259,10 @@ class _Processes:
 
     def _results(self) -> Generator[Any, None, None]:
         finished = False
-        with still():  # the first chunk starts the workers, and forking needs a process without threads
-            self._start()
-            self._hand_out(1)
         try:
+            with still():  # the first chunk starts the workers, and forking needs a process without threads
+                self._start()
+                self._hand_out(1)
             while True:
                 self._hand_out(self._ahead)
                 if not self._waiting:
@@ -286,6 +286,8 @@ class _Processes:
 
     def _stop(self) -> None:
         """End the workers, even in the middle of a chunk."""
+        if not hasattr(self, "_pool"):  # interrupted before the first start
+            return
         self._context.stop()
         # A worker that was killed while sending a result leaves a partial result in the pipe. The pool waits for the
         # rest while any process holds the writing end, so this process closes its copy.
