@@ -227,8 +227,11 @@ class _Processes:
         self._count, self._policy, self._new_context = count, policy, context
         self._ahead = count * _AHEAD if policy.in_flight is None else max(policy.in_flight, 1)
         self._shared = None if policy.shared is None else Shared(pickled(policy.shared))
-        self._progress = progress if progress is not None and progress.unit == "B" and progress.is_shown else None
-        self._read_counts = ReadCounts() if self._progress is not None else None
+        self._read_counts: ReadCounts | None = None
+        if progress is not None and progress.unit == "B" and progress.is_shown:
+            with contextlib.suppress(OSError):  # the disk is full: the bar moves by whole items
+                self._read_counts = ReadCounts()
+        self._progress = None if self._read_counts is None else progress
         self._waiting: deque[_Piece] = deque()
         self._restarts = 0
 
