@@ -16,6 +16,7 @@ from typing import NamedTuple
 from feedmill.errors import ConfigError, NotFound
 from feedmill.jobs.left_out import LeftOut
 from feedmill.storage import LocalStore, canonical_location, open_store, split_url
+from feedmill.storage.base import refuse_non_utf8
 from feedmill.storage.staging import TEMPORARY_SUFFIX
 
 MANY = 10_000
@@ -68,7 +69,8 @@ def scan(
 
     Raises:
         NotFound: a source does not exist.
-        ConfigError: a source lies in another, so that files would be imported twice.
+        ConfigError: a source lies in another, so that files would be imported twice; or its name, which becomes a part
+            of keys and ids, is not UTF-8.
         StorageError: a source cannot be listed.
     """
     walk = _Walk(canonical_location(out), left, on_many)
@@ -121,6 +123,7 @@ def _prefixes(roots: Sequence[str]) -> list[str]:
     names: list[str] = []
     for root in roots:
         name = canonical_location(root).rstrip("/").rpartition("/")[2].lstrip(".") or "root"
+        refuse_non_utf8(name)
         number = 2
         plain = name
         while name in names:
