@@ -22,6 +22,7 @@ from feedmill.cli.app import app
 from feedmill.cli.options import Json
 from feedmill.cli.verbs import GROUPS, VERBS, Verb
 from feedmill.errors import DataError
+from helpers.tars import make_shards
 
 SOURCE = Path(__file__).parents[2] / "src"
 
@@ -108,6 +109,38 @@ def test_interrupted(verb: Any) -> None:
 def test_wrong_usage_is_status_2(verb: Any, arguments: list[str]) -> None:
     verb(None)
     assert CliRunner().invoke(app, arguments).exit_code == 2
+
+
+def feedmill(redirected: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run the command in a shell, with its streams redirected."""
+    command = [sys.executable, "-m", "feedmill", *words]
+    shell = ["bash", "-c", f'"$@" {redirected}', "bash", *command]
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
+    return subprocess.run(shell, capture_output=True, text=True, env=environment, timeout=60)
+
+
+@pytest.mark.parametrize("redirected", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_are_no_failure(redirected: str, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("some text")
+    done = feedmill(redirected, "import", str(tmp_path / "a.txt"), str(tmp_path / "out"))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("wrote") or ">&-" in redirected
+    done = feedmill(redirected, "info", str(tmp_path / "none"))
+    assert done.returncode == 1 and (done.stderr.startswith("error: ") or "2>&-" in redirected)
+
+
+def test_without_stdin_nobody_is_asked(tmp_path: Path) -> None:
+    root = make_shards(tmp_path, [2])
+    done = feedmill("<&-", "prepare", str(root), "--split-ratio", "1,0,0")
+    assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith("prepared")
+
+
+@pytest.mark.parametrize("words", [["--help"], ["info", "--help"], ["numbers"], ["numbers", "--json"]])
+def test_a_full_stdout_is_one_message(words: list[str]) -> None:
+    arguments = ["--tokens", "1M", "--seq-len", "1k"] if words[0] == "numbers" else []
+    done = feedmill("> /dev/full", *words, *arguments)
+    assert (done.returncode, done.stderr.splitlines()[0]) == (1, done.stderr.strip())
+    assert done.stderr.startswith("error: the disk is full")
 
 
 def test_a_closed_pipe_is_quiet() -> None:

@@ -163,6 +163,7 @@ def main() -> None:
     # No verb multiplies matrices. Without OpenBLAS threads, workers can be forked (see `feedmill.jobs.processes`).
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     keep_freed_memory(_KEPT_MEMORY)
+    _open_missing_streams()
     if isinstance(sys.stdout, TextIOWrapper):  # data may hold characters that this terminal cannot encode
         codecs.register_error("feedmill", _shown)
         sys.stdout.reconfigure(errors="feedmill")
@@ -172,8 +173,21 @@ def main() -> None:
         if end.code == _INTERRUPTED:
             _leave(_INTERRUPTED)
         raise
+    except OSError as error:  # outside of a verb: the help or a message about wrong usage could not be written
+        fail(_unforeseen(error))
+        sys.exit(1)
     finally:
         gc.freeze()
+
+
+def _open_missing_streams() -> None:
+    """Connect standard streams that were closed (`<&-` in a shell, some launchers) to the null device.
+
+    A new file has the lowest free descriptor, which is that of the stream: no file of a dataset gets it later.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
 
 
 def _leave(status: int) -> None:
