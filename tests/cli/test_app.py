@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import pty
 import signal
 import socket
 import subprocess
@@ -103,6 +104,37 @@ def test_interrupted(verb: Any) -> None:
     verb(KeyboardInterrupt())
     done = CliRunner().invoke(app, ["try"])
     assert (done.exit_code, done.stderr) == (130, "interrupted; finished work is kept\n")
+
+
+def test_an_interrupted_question(verb: Any) -> None:
+    for context, status in ((KeyboardInterrupt(), 130), (EOFError(), 1), (None, 1)):
+        answer = typer.Abort()
+        answer.__context__ = context
+        verb(answer)
+        done = CliRunner().invoke(app, ["try"])
+        assert done.exit_code == status and ("finished work is kept" in done.stderr) is (status == 130)
+
+
+def test_an_interrupt_during_the_imports_shows_no_traceback() -> None:
+    done = python(
+        "import runpy, sys\n"
+        "class Interrupts:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'typer': raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupts())\n"
+        "runpy.run_module('feedmill', run_name='__main__')\n"
+    )
+    assert (done.returncode, done.stderr) == (130, "interrupted\n")
+
+
+@pytest.mark.parametrize(("term", "codes"), [("dumb", False), ("xterm", True)])
+def test_a_dumb_terminal_gets_no_codes(term: str, codes: bool) -> None:
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "feedmill", "numbers", "--tokens", "1M", "--seq-len", "1k"]
+    subprocess.run(command, stdout=theirs, env={**os.environ, "PYTHONPATH": str(SOURCE), "TERM": term}, check=True)
+    assert (b"\x1b[" in os.read(ours, 1 << 16)) is codes
+    os.close(theirs)
+    os.close(ours)
 
 
 @pytest.mark.parametrize("arguments", [["nope"], ["try", "--nope"], ["try", "--name"]])

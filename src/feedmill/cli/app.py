@@ -73,6 +73,8 @@ class VerbGroup(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         """Run the verb. Report an error as one message and an exit status; see `main`."""
+        if os.environ.get("TERM") == "dumb":  # it shows the codes of bold type
+            ctx.color = False
         try:
             result = super().invoke(ctx)
             sys.stdout.flush()  # flush here, where a closed pipe is still caught
@@ -82,7 +84,11 @@ class VerbGroup(TyperGroup):
                 raise
             fail(error, as_json=json_wanted(ctx))
             ctx.exit(1)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, typer.Abort) as error:
+            if isinstance(error, typer.Abort):
+                if not isinstance(error.__context__, KeyboardInterrupt):  # the answer was no, or the input ended
+                    raise
+                typer.echo(err=True)  # after the question
             typer.echo("interrupted; finished work is kept", err=True)
             ctx.exit(_INTERRUPTED)
         except BrokenPipeError:
