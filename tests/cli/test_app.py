@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import pty
 import signal
 import socket
 import subprocess
@@ -22,6 +23,7 @@ from feedmill.cli.app import app
 from feedmill.cli.options import Json
 from feedmill.cli.verbs import GROUPS, VERBS, Verb
 from feedmill.errors import DataError
+from helpers.tars import make_shards
 
 SOURCE = Path(__file__).parents[2] / "src"
 
@@ -104,10 +106,73 @@ def test_interrupted(verb: Any) -> None:
     assert (done.exit_code, done.stderr) == (130, "interrupted; finished work is kept\n")
 
 
+def test_an_interrupted_question(verb: Any) -> None:
+    for context, status in ((KeyboardInterrupt(), 130), (EOFError(), 1), (None, 1)):
+        answer = typer.Abort()
+        answer.__context__ = context
+        verb(answer)
+        done = CliRunner().invoke(app, ["try"])
+        assert done.exit_code == status and ("finished work is kept" in done.stderr) is (status == 130)
+
+
+def test_an_interrupt_during_the_imports_shows_no_traceback() -> None:
+    done = python(
+        "import runpy, sys\n"
+        "class Interrupts:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'typer': raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupts())\n"
+        "runpy.run_module('feedmill', run_name='__main__')\n"
+    )
+    assert (done.returncode, done.stderr) == (130, "interrupted\n")
+
+
+@pytest.mark.parametrize(("term", "codes"), [("dumb", False), ("xterm", True)])
+def test_a_dumb_terminal_gets_no_codes(term: str, codes: bool) -> None:
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "feedmill", "numbers", "--tokens", "1M", "--seq-len", "1k"]
+    subprocess.run(command, stdout=theirs, env={**os.environ, "PYTHONPATH": str(SOURCE), "TERM": term}, check=True)
+    assert (b"\x1b[" in os.read(ours, 1 << 16)) is codes
+    os.close(theirs)
+    os.close(ours)
+
+
 @pytest.mark.parametrize("arguments", [["nope"], ["try", "--nope"], ["try", "--name"]])
 def test_wrong_usage_is_status_2(verb: Any, arguments: list[str]) -> None:
     verb(None)
     assert CliRunner().invoke(app, arguments).exit_code == 2
+
+
+def feedmill(redirected: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run the command in a shell, with its streams redirected."""
+    command = [sys.executable, "-m", "feedmill", *words]
+    shell = ["bash", "-c", f'"$@" {redirected}', "bash", *command]
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
+    return subprocess.run(shell, capture_output=True, text=True, env=environment, timeout=60)
+
+
+@pytest.mark.parametrize("redirected", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_are_no_failure(redirected: str, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("some text")
+    done = feedmill(redirected, "import", str(tmp_path / "a.txt"), str(tmp_path / "out"))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("wrote") or ">&-" in redirected
+    done = feedmill(redirected, "info", str(tmp_path / "none"))
+    assert done.returncode == 1 and (done.stderr.startswith("error: ") or "2>&-" in redirected)
+
+
+def test_without_stdin_nobody_is_asked(tmp_path: Path) -> None:
+    root = make_shards(tmp_path, [2])
+    done = feedmill("<&-", "prepare", str(root), "--split-ratio", "1,0,0")
+    assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith("prepared")
+
+
+@pytest.mark.parametrize("words", [["--help"], ["info", "--help"], ["numbers"], ["numbers", "--json"]])
+def test_a_full_stdout_is_one_message(words: list[str]) -> None:
+    arguments = ["--tokens", "1M", "--seq-len", "1k"] if words[0] == "numbers" else []
+    done = feedmill("> /dev/full", *words, *arguments)
+    assert (done.returncode, done.stderr.splitlines()[0]) == (1, done.stderr.strip())
+    assert done.stderr.startswith("error: the disk is full")
 
 
 def test_a_closed_pipe_is_quiet() -> None:
@@ -241,6 +306,24 @@ def test_the_peers_commands_too_say_whose_defect_it_is(words: str, monkeypatch: 
     monkeypatch.setattr(app_module.VerbGroup.__mro__[1], "invoke", fails)
     result = CliRunner().invoke(app, words.split())
     assert result.exit_code == 1 and "a defect of Feedmill (KeyError" in result.output
+
+
+def test_ctrl_c_does_not_wait_for_workers_that_wait_for_work() -> None:
+    done = python(
+        "import os, signal, sys\n"
+        "from types import SimpleNamespace\n"
+        "from feedmill.cli import app, verbs\n"
+        "from feedmill.jobs.run import run\n"
+        "left = run(abs, range(50), workers=2)\n"
+        "def wait() -> None:\n"
+        "    next(left)\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "app.VERBS['wait'] = verbs.Verb('x', 'x')\n"
+        "app.import_module = lambda name: SimpleNamespace(wait=wait)\n"
+        "sys.argv = ['feedmill', 'wait']\n"
+        "app.main()\n"
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted; finished work is kept\n")
 
 
 @pytest.mark.parametrize("words", [["info"], ["check"], ["bench"]])

@@ -117,6 +117,9 @@ def test_numbers_are_written_as_people_do() -> None:
         *(500, 10_000, 1_500_000, 2 * 10**9, 10**9, 1000, 1000, 2 * 10**9, 10**12)
     ]
     assert [parse_count(text) for text in ("", "x", "1.5", "1e-3", "k", "1kB", "0x10", "١")][:7] == [None] * 7
+    assert [parse_count(text) for text in ("12_345_678", "1,234.5k", "1,5M", "1__0", "1_0", "1000,000", "1,000_")] == [
+        *(12_345_678, 1_234_500, None, None, None, None, None)
+    ]
     done = CliRunner().invoke(app, ["numbers", "--tokens", "1B", "--seq-len", "4k", "--ranks", "2", "--json"])
     assert '"tokens": 1000000000' in done.output
     wrong = CliRunner().invoke(app, ["numbers", "--tokens", "1.5", "--seq-len", "4k"])

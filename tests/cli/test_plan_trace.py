@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+import feedmill as fm
 from feedmill.cli.app import app
 from feedmill.loading.loader import Loader
 from feedmill.planning.recipes.recipe import Recipe
 from helpers.tars import make_shards
+from helpers.tokenizer_data import tokenizer_file, write_lines
 
 RECIPE = """seed: 3
 samples: 900
@@ -49,6 +51,22 @@ def test_plan_for_people(recipe: str, tmp_path: Path) -> None:
         assert text in done.output
     assert "max_repeats of lines: at most 630 drawn <= 40 x 50 = 2,000" in done.output
     assert "budget: endless" in run("plan", tmp_path / "endless.yaml").output
+
+
+def test_plan_of_packed_rows_shows_shares_of_tokens_and_what_is_counted(tmp_path: Path) -> None:
+    for name, text in (("long", "some words " * 40), ("short", "a word ")):
+        source = write_lines(tmp_path / f"{name}.jsonl", [text] * 10)
+        fm.tokenize(source, tmp_path / name, tokenizer=tokenizer_file("tok1k"), formats=["pbin"], progress=False)
+    blend = "blend: [{path: long.pbin, weight: 3}, {path: short.pbin, weight: 1}]"
+    (tmp_path / "r.yaml").write_text(f"unit: tokens\n{blend}\npack: {{seq_len: 8, buffer: 64}}\n")
+    shown = run("plan", tmp_path / "r.yaml", "--samples", 4).output
+    assert "drawn for whole buffers of 64 documents, of which the last" in shown
+    data = document("plan", tmp_path / "r.yaml", "--samples", 4)
+    assert data["packing"]["buffer"] == sum(row["drawn"] for row in data["sources"]) == 64
+    for row, share in zip(data["sources"], (0.75, 0.25), strict=True):
+        assert abs(row["token_share"] - share) < 0.05 and f"{row['token_share']:.4%}" in shown
+    (tmp_path / "c.yaml").write_text(f"unit: tokens\n{blend}\npack: {{seq_len: 8, method: concat}}\n")
+    assert "whole buffers" not in run("plan", tmp_path / "c.yaml", "--samples", 4).output
 
 
 def test_plan_for_programs(recipe: str, tmp_path: Path) -> None:

@@ -9,10 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import feedmill as fm
 from feedmill.documents.file import DocumentFile
 from feedmill.documents.find import Found, find_documents
 from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.tokens.manifest import read_manifest
+from feedmill.indexing.prepare import prepare
 from feedmill.jobs.work import Work
 from feedmill.storage import LocalStore, open_store
 from feedmill.tokens.tokenize import tokenize
@@ -167,6 +169,16 @@ def test_files_that_are_no_documents_are_named_and_counted(tmp_path: Path) -> No
     assert report.as_dict()["skipped_files"] == len(names)
     manifest = read_manifest(open_store(tmp_path), "o.pbin")
     assert manifest is not None and manifest.options["skipped_files"]["count"] == len(names)
+
+
+def test_indices_beside_documents_are_no_documents(tmp_path: Path) -> None:
+    source = write_lines(tmp_path / "documents/a.jsonl", ["one", "two"])
+    fm.index(source, progress=False)
+    prepare(str(source), split_ratio="1,0,0", progress=False)
+    beside = {path.name for path in source.parent.iterdir()}
+    assert {"a.idx", "a.jsonl.idx"} < beside
+    for found in (find_documents([tmp_path]), find_documents([f"{tmp_path}/documents/*"])):
+        assert ([file.path.rpartition("/")[2] for file in found.files], found.skipped) == (["a.jsonl"], [])
 
 
 def test_a_readme_among_texts_is_a_text(tmp_path: Path) -> None:

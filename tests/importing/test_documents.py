@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -168,6 +169,27 @@ def test_several_sources_and_files(tmp_path: Path) -> None:
     report = fm.import_data(sources, tmp_path / "out", progress=False, workers=1)
     ids = {document["id"]: document["text"] for document in documents(tmp_path / "out")}
     assert ids == {"raw/x.txt:1": "1", "raw-2/x.txt:1": "2", "c/y.txt:1": "3"} and report.files == 3
+
+
+@pytest.mark.parametrize("inner", ["raw/sub", "raw/sub/x.txt"])
+def test_a_source_in_another_is_rejected(inner: str, tmp_path: Path) -> None:
+    put(tmp_path / "raw", y__txt="1", sub_in_x__txt="2")
+    sources = [tmp_path / inner, tmp_path / "raw"]
+    with pytest.raises(ConfigError, match=r"/raw/sub: this source lies in another, .*/raw: 1 file would") as raised:
+        fm.import_data(sources, tmp_path / "out", progress=False, workers=1)
+    assert "--exclude 'sub/*'" in str(raised.value)
+    fm.import_data(sources, tmp_path / "out", exclude=["sub/*"], progress=False, workers=1)
+    assert [d["id"] for d in documents(tmp_path / "out")] == ["sub/x.txt:1", "raw/y.txt:1"]
+    only_files = [tmp_path / "raw/y.txt", tmp_path / "raw/sub/x.txt"]  # no file twice
+    assert fm.import_data(only_files, tmp_path / "two", progress=False, workers=1).samples == 2
+
+
+def test_a_source_whose_name_cannot_be_written_is_rejected(tmp_path: Path) -> None:
+    raw = put(tmp_path / os.fsdecode(b"t\xe9"), a__txt="1", sub_in_b__txt="2")
+    for sources in ([raw], [raw, put(tmp_path / "other", a__txt="1")]):
+        with pytest.raises(ConfigError, match=r"t\\udce9: the name is not valid UTF-8"):
+            fm.import_data(sources, tmp_path / "out", progress=False, workers=1)
+    assert fm.import_data(raw / "sub", tmp_path / "out", progress=False, workers=1).samples == 1
 
 
 def test_the_output_inside_the_source_is_left_out(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sqlite3
 from collections.abc import Callable
@@ -31,6 +32,13 @@ def root(tmp_path: Path) -> Path:
     made = make_shards(tmp_path, [4, 5, 6], parts=("txt", "json"))
     prepare(str(made), split_ratio="1,0,0", progress=False)
     return made
+
+
+def test_a_folder_may_have_any_name(tmp_path: Path) -> None:
+    made = make_shards(tmp_path / os.fsdecode(b"d\xff?#%41"), [4, 5], parts=("txt", "json"))
+    prepare(str(made), split_ratio="1,0,0", progress=False)
+    assert not check(str(made), progress=False).findings
+    assert len(open_dataset(str(made))) == 9
 
 
 def kinds(root: Path, **options: bool) -> list[str]:

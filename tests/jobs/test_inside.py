@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import glob
+import mmap
 import os
 import tempfile
 import threading
@@ -17,6 +19,7 @@ from feedmill.documents.find import find_documents
 from feedmill.documents.lines import read_blocks
 from feedmill.errors import FeedmillError
 from feedmill.jobs import inside
+from feedmill.jobs.inside import ReadCounts
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run
 
@@ -97,6 +100,26 @@ def test_a_failure_leaves_no_file(left_over: Callable[[], list[str]]) -> None:
     with pytest.raises(FeedmillError, match="no"):
         list(run(fails, [10, 20, 30], workers=2, progress=shown_bar([10, 20, 30])))
     assert not left_over()
+
+
+def test_the_file_has_no_hole_that_a_full_disk_could_not_fill(left_over: Callable[[], list[str]]) -> None:
+    """The process that wrote to one would die of SIGBUS."""
+    counts = ReadCounts()
+    with open(counts.path, "rb") as file:
+        assert os.lseek(file.fileno(), 0, os.SEEK_HOLE) == os.path.getsize(counts.path) > 0
+    counts.close()
+
+
+def test_a_full_disk_leaves_a_bar_that_moves_by_whole_items(
+    left_over: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(mmap, "mmap", full)
+    bar = shown_bar([10, 20, 30])
+    assert list(run(partial(halves, os.devnull), [10, 20, 30], workers=2, progress=bar)) == [10, 20, 30]
+    assert bar.done == 60 and not left_over()
 
 
 def test_other_units_than_bytes_are_not_mixed_with_bytes() -> None:

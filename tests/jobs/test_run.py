@@ -15,7 +15,7 @@ import pytest
 from feedmill.errors import ConfigError, DataError, FeedmillError
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.progress import Progress
-from feedmill.jobs.run import Policy, run, run_largest_first
+from feedmill.jobs.run import Policy, _Processes, run, run_largest_first
 from helpers import worker_functions as working
 
 
@@ -157,6 +157,23 @@ def test_a_worker_that_has_ended_does_not_keep_another_from_cleaning_up(tmp_path
     assert wait_for(lambda: len(list(tmp_path.iterdir())) == 2)
     results.close()
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("started", [False, True])
+def test_an_interrupt_during_the_start_leaves_no_worker(started, monkeypatch):
+    patched = "_hand_out" if started else "_start"
+    real = getattr(_Processes, patched)
+
+    def interrupted(*args):
+        if started:
+            real(*args)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(_Processes, patched, interrupted)
+    results = run(working.square, range(50), workers=2)
+    with pytest.raises(KeyboardInterrupt):
+        next(results)
+    assert not multiprocessing.active_children()
 
 
 def test_nothing_is_left_after_the_last_result():

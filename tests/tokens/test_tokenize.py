@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import multiprocessing
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from feedmill.documents import units
 from feedmill.errors import ConfigError, DataError, EmptyResult, NotFound, StorageError
 from feedmill.formats.tokens.manifest import read_manifest
+from feedmill.formats.tokens.pbin import PbinWriter
 from feedmill.jobs.work import Work
 from feedmill.storage import LocalStore, open_store
 from feedmill.tokens import token_files, work
@@ -51,6 +53,16 @@ def test_documents_come_out_as_the_reference_encodes_them_wherever_units_end(
     report = run(write_lines(folder / "a.jsonl", lines), folder / "a", unit_bytes=unit)
     assert pbin_documents(folder / "a.pbin") == wanted(texts)
     assert report.documents == len(texts) and report.tokens == sum(map(len, wanted(texts)))
+
+
+def test_an_interrupt_between_two_results_leaves_no_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(PbinWriter, "add", interrupted)
+    with pytest.raises(KeyboardInterrupt) as raised:
+        run(write_lines(tmp_path / "a.jsonl", TEXTS), tmp_path / "out", workers=2, unit_bytes=500)
+    assert raised.tb and not multiprocessing.active_children()  # the traceback refers to every generator
 
 
 def test_the_bytes_do_not_depend_on_workers_or_units(tmp_path: Path) -> None:

@@ -93,6 +93,8 @@ def test_the_command_prints_where_documents_are(root: Path, tmp_path: Path) -> N
     assert f"{one}: {root}/documents/" in done.stdout and "in steps" in done.stdout and "hold them" in done.stdout
     data = CliRunner().invoke(app, ["forget", f"{one},{two}", str(root / "recipe.yaml"), "--json"])
     assert [entry["id"] for entry in json.loads(data.stdout)["documents"]] == [one, two]
+    bare = CliRunner().invoke(app, ["forget", str(tmp_path / "ids.txt"), str(root / "recipe.yaml")])
+    assert bare.exit_code == 1 and f"pass @{tmp_path / 'ids.txt'} to search" in bare.output
     failed = CliRunner().invoke(app, ["trace", str(root / "recipe.yaml"), "--source-document", "nobody"])
     assert failed.exit_code == 1 and "no raw file" in failed.output
     shown = CliRunner().invoke(app, ["trace", str(root / "recipe.yaml"), "--document", "1", "--origins", "--show"])

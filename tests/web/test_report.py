@@ -14,7 +14,9 @@ from typer.testing import CliRunner
 
 import feedmill as fm
 from feedmill.cli.app import app
+from feedmill.demo.sample_data import card
 from feedmill.errors import ConfigError, FeedmillError, NotFound, StorageError
+from helpers.web_server import serving
 
 
 def test_a_report_needs_nothing_else(root: Path, tmp_path: Path) -> None:
@@ -52,6 +54,19 @@ def test_what_is_damaged_is_said_and_counted(root: Path, tmp_path: Path) -> None
     assert done.findings > 0 and "pages-1.tar" in text
     unchecked = fm.report(tmp_path / "pages", tmp_path / "q.html", check=False)
     assert unchecked.findings == 0 and "not checked" in (tmp_path / "q.html").read_text()
+
+
+def test_files_beside_documents_are_named(tmp_path: Path) -> None:
+    (tmp_path / "photos").mkdir()
+    for number in range(3):
+        (tmp_path / f"photos/{number}.jpg").write_bytes(card(number))
+        (tmp_path / f"photos/{number}.txt").write_text("a card")
+    done = fm.report(tmp_path / "photos", tmp_path / "r.html")
+    (problem,) = done.problems
+    assert "3 files (" in problem and "skipped: no documents. To make" in problem and "feedmill import" in problem
+    assert "skipped: no documents" in (tmp_path / "r.html").read_text()
+    with serving(tmp_path / "photos") as site:
+        assert "Some files are not shown" in site.get("/photos/samples").words
 
 
 def test_the_command(root: Path, tmp_path: Path) -> None:

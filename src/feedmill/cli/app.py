@@ -73,6 +73,8 @@ class VerbGroup(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         """Run the verb. Report an error as one message and an exit status; see `main`."""
+        if os.environ.get("TERM") == "dumb":  # it shows the codes of bold type
+            ctx.color = False
         try:
             result = super().invoke(ctx)
             sys.stdout.flush()  # flush here, where a closed pipe is still caught
@@ -82,7 +84,11 @@ class VerbGroup(TyperGroup):
                 raise
             fail(error, as_json=json_wanted(ctx))
             ctx.exit(1)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, typer.Abort) as error:
+            if isinstance(error, typer.Abort):
+                if not isinstance(error.__context__, KeyboardInterrupt):  # the answer was no, or the input ended
+                    raise
+                typer.echo(err=True)  # after the question
             typer.echo("interrupted; finished work is kept", err=True)
             ctx.exit(_INTERRUPTED)
         except BrokenPipeError:
@@ -163,6 +169,7 @@ def main() -> None:
     # No verb multiplies matrices. Without OpenBLAS threads, workers can be forked (see `feedmill.jobs.processes`).
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     keep_freed_memory(_KEPT_MEMORY)
+    _open_missing_streams()
     if isinstance(sys.stdout, TextIOWrapper):  # data may hold characters that this terminal cannot encode
         codecs.register_error("feedmill", _shown)
         sys.stdout.reconfigure(errors="feedmill")
@@ -172,12 +179,33 @@ def main() -> None:
         if end.code == _INTERRUPTED:
             _leave(_INTERRUPTED)
         raise
+    except OSError as error:  # outside of a verb: the help or a message about wrong usage could not be written
+        fail(_unforeseen(error))
+        sys.exit(1)
     finally:
         gc.freeze()
 
 
+def _open_missing_streams() -> None:
+    """Connect standard streams that were closed (`<&-` in a shell, some launchers) to the null device.
+
+    A new file has the lowest free descriptor, which is that of the stream: no file of a dataset gets it later.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
+
+
 def _leave(status: int) -> None:
-    """End the process without waiting for its threads: one of them may wait for a server that does not answer."""
+    """End the process without waiting for its threads: one of them may wait for a server that does not answer.
+
+    Workers that are left, which the functions for the exit would wait for, are ended.
+    """
+    from multiprocessing import active_children
+
+    from feedmill.jobs.processes import end_processes
+
+    end_processes(active_children())
     atexit._run_exitfuncs()
     with contextlib.suppress(OSError):
         sys.stdout.flush()

@@ -51,7 +51,7 @@ OLD: dict[str, dict[str, str]] = {
 }
 """Verb -> deprecated option of release 0.1 -> current option."""
 _STYLES: dict[str, Style] = {"bar": "bar", "plain": "plain", "none": "none"}
-_NUMBER = re.compile(r"([+-]?\d[\d_,]*(?:\.\d+)?(?:e\+?\d{1,2})?)\s*([kmbgt]?)", re.I)
+_NUMBER = re.compile(r"([+-]?(?:\d+|\d{1,3}(?:[_,]\d{3})+)(?:\.\d+)?(?:e\+?\d{1,2})?)\s*([kmbgt]?)", re.I)
 _NARROW = 70
 _TIMES = {"": 0, "k": 3, "m": 6, "b": 9, "g": 9, "t": 12}
 
@@ -105,7 +105,9 @@ def _with_units(kind: Any) -> Any:
 def parse_count(text: str) -> int | None:
     """Return a whole number that is written as people do; None if the text is none.
 
-    >>> parse_count("1.5M"), parse_count("1e9"), parse_count("2_000"), parse_count("1.5")
+    Separators stand between thousands only: the comma of ``1,5M`` may be a decimal one.
+
+    >>> parse_count("1.5M"), parse_count("1e9"), parse_count("2_000"), parse_count("1,5M")
     (1500000, 1000000000, 2000, None)
     """
     match = _NUMBER.fullmatch(text.strip())

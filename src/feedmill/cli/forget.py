@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -9,6 +10,7 @@ import typer
 from feedmill.cli.delete import listed
 from feedmill.cli.options import GlobalBatch, Json, Samples
 from feedmill.cli.output import counted, emit
+from feedmill.errors import NotFound
 
 if TYPE_CHECKING:
     from feedmill.tracing.forget import ForgetReport
@@ -34,7 +36,12 @@ def forget(
     from feedmill.tracing.forget import forget as find
 
     wanted = listed(ids[1:]) if ids.startswith("@") else [one for one in ids.split(",") if one]
-    done = find(wanted, paths, report=report, global_batch=global_batch, samples=samples)
+    try:
+        done = find(wanted, paths, report=report, global_batch=global_batch, samples=samples)
+    except NotFound as error:
+        if os.path.isfile(ids):
+            error.fix = f"{ids} is a file: pass @{ids} to search for the ids in it."
+        raise
     emit(done.as_dict(), json, lambda: _show(done))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields, is_dataclass
@@ -147,9 +148,11 @@ def _plain(value: Any) -> Any:
 
 def fail(error: FeedmillError, *, as_json: bool = False) -> None:
     """Print an error: one message on stderr, and with ``--json`` a document ``{"error": ...}`` on stdout."""
-    if as_json:
-        typer.echo(to_json({"error": error.as_dict()}))
-    typer.echo(f"error: {printable(str(error))}", err=True)
+    with contextlib.suppress(OSError):  # a stream that cannot be written may be the error
+        if as_json:
+            typer.echo(to_json({"error": error.as_dict()}))
+    with contextlib.suppress(OSError):
+        typer.echo(f"error: {printable(str(error))}", err=True)
 
 
 def remember_json(ctx: typer.Context, wanted: bool) -> bool:

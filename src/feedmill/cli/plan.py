@@ -89,6 +89,9 @@ def _print(plan: Any, data: dict[str, Any]) -> None:
             f"packing: {packing['documents']:,} documents, {padding:,} slots of padding ({1 - packing['fill']:.4%}),"
             f" {packing['left_out']:,} tokens dropped"
         )
+    if packing is not None and packing["buffer"] is not None and data["budget"] is not None:
+        buffers = f"whole buffers of {packing['buffer']:,} documents"
+        typer.echo(f"sources: drawn for {buffers}, of which the last may be used in part")
     columns = [
         "source",
         "samples",
@@ -96,6 +99,7 @@ def _print(plan: Any, data: dict[str, Any]) -> None:
         "tokens",
         "asked",
         "realized",
+        "token share",
         "drawn",
         "repeats",
         "epochs begun",
@@ -154,6 +158,7 @@ def _cells(row: dict[str, Any]) -> list[Any]:
         row["tokens"],
         None if row["weight_asked"] is None else f"{row['weight_asked']:.4%}",
         None if row["weight_realised"] is None else f"{row['weight_realised']:.4%}",
+        None if row["token_share"] is None else f"{row['token_share']:.4%}",
         drawn,
         None if row["repeats"] is None else round(row["repeats"], 3),
         row["epochs"],

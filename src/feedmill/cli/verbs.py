@@ -145,7 +145,7 @@ GROUPS: dict[str, dict[str, Verb]] = {
         "forget": _verb(
             "forget",
             "Find documents in all that was made from them; list them.",
-            "forget ids.txt web tokens recipe.yaml",
+            "forget @ids.txt web tokens recipe.yaml",
             "lineage.md",
         ),
         "run": _verb(

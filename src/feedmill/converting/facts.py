@@ -119,7 +119,8 @@ def _has_media(store: Store) -> bool:
     if not store.exists(database.INDEX):
         return False
     try:
-        with closing(sqlite3.connect(f"file:{cached_copy(store, database.INDEX)}?mode=ro", uri=True)) as connection:
+        uri = database.read_only_uri(cached_copy(store, database.INDEX))
+        with closing(sqlite3.connect(uri, uri=True)) as connection:
             return connection.execute(_TABLES).fetchone() is not None
     except sqlite3.DatabaseError:
         return False

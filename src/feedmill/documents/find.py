@@ -34,8 +34,8 @@ from feedmill.formats.tokens.manifest import SUFFIX as MANIFEST
 from feedmill.storage import Entry, Store, join_url, open_store, split_url
 from feedmill.storage.base import refuse_non_utf8
 
-_BESIDE = (".idx", ".split.yaml")
-"""Suffixes of the files beside a JSONL file that is a dataset."""
+_BESIDE = ((".idx", ""), (".split.yaml", ""), (".idx", ".jsonl"))
+"""Suffixes of the files beside a JSONL file that is a dataset, each with what replaces it in that file's name."""
 
 
 @dataclass
@@ -232,7 +232,7 @@ def _is_ours(path: str, is_there: Callable[[str], bool]) -> bool:
     return (
         path.endswith((MANIFEST, LINEAGE))
         or is_there(path + MANIFEST)
-        or any(path.endswith(end) and is_there(path.removesuffix(end)) for end in _BESIDE)
+        or any(path.endswith(end) and is_there(path.removesuffix(end) + data) for end, data in _BESIDE)
     )
 
 

@@ -7,6 +7,7 @@ publishes the index joins.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -57,9 +58,10 @@ def on_engine(index: IndexRange, store: Store, path: str, folder: Store) -> Iter
     ranges = [Range(low, min(low + RANGE, entry.size)) for low in range(0, entry.size, RANGE)]
     policy = Policy(shared=_Job(index, store, path, entry.size, folder, key))
     names = run(_find, ranges, policy=policy, where=Where("indexing", key, folder))
-    for (low, high), name in zip(ranges, names, strict=True):
-        with folder.local_copy(name) as copied, np.load(copied) as found:
-            yield high - low, dict(found)
+    with closing(names):
+        for (low, high), name in zip(ranges, names, strict=True):
+            with folder.local_copy(name) as copied, np.load(copied) as found:
+                yield high - low, dict(found)
 
 
 def _find(job: _Job, span: Range) -> str:

@@ -25,6 +25,7 @@ from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run
 from feedmill.jobs.work import Work, tidy
 from feedmill.storage import LocalStore, Store, open_store
+from feedmill.storage.base import refuse_non_utf8
 
 LEFT_OUT = ".feedmill/left_out.jsonl"
 """File in the output that names everything that was left out."""
@@ -97,9 +98,10 @@ def write_documents(
         most: maximum size of a shard in bytes, before compression.
 
     Raises:
-        ConfigError: the output exists.
+        ConfigError: the output exists, or the name of a source is not UTF-8.
         DataError: no document was found.
     """
+    refuse_non_utf8(*(root.rpartition("/")[2] for root in files.roots))  # the documents' `source`
     target = open_store(out)
     with Work(target) as work:
         old = _present(target, work, identity, overwrite=overwrite)

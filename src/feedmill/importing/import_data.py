@@ -85,7 +85,8 @@ def import_data(
 
     Raises:
         NotFound: a source does not exist.
-        ConfigError: the output exists, the files are of several kinds, or an option is invalid.
+        ConfigError: the output exists, a source lies in another, the files are of several kinds, or an option is
+            invalid.
         DataError: there is nothing to import.
     """
     began = time.perf_counter()

@@ -9,12 +9,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
+from itertools import permutations
 from operator import attrgetter
 from typing import NamedTuple
 
-from feedmill.errors import NotFound
+from feedmill.errors import ConfigError, NotFound
 from feedmill.jobs.left_out import LeftOut
 from feedmill.storage import LocalStore, canonical_location, open_store, split_url
+from feedmill.storage.base import refuse_non_utf8
 from feedmill.storage.staging import TEMPORARY_SUFFIX
 
 MANY = 10_000
@@ -67,6 +69,8 @@ def scan(
 
     Raises:
         NotFound: a source does not exist.
+        ConfigError: a source lies in another, so that files would be imported twice; or its name, which becomes a part
+            of keys and ids, is not UTF-8.
         StorageError: a source cannot be listed.
     """
     walk = _Walk(canonical_location(out), left, on_many)
@@ -79,7 +83,9 @@ def scan(
         walk.found.sort(key=attrgetter("root"))  # stable
     found = Files(walk.roots, _prefixes(walk.roots), [])
     if not include and not exclude:
-        return found._replace(files=walk.found)
+        found = found._replace(files=walk.found)
+        _refuse_nested(found)
+        return found
     for file in walk.found:
         name = found.name(file)
         if exclude and any(fnmatchcase(file.path, pattern) for pattern in exclude):
@@ -88,7 +94,27 @@ def scan(
             left.add("not matched by --include", name)
         else:
             found.files.append(file)
+    _refuse_nested(found)
     return found
+
+
+def _refuse_nested(files: Files) -> None:
+    """Raise `ConfigError` if files have two names, because a source lies in another."""
+    places = [canonical_location(root).rstrip("/") for root in files.roots]
+    for inner, outer in permutations(range(len(places)), 2):
+        if not places[inner].startswith(f"{places[outer]}/"):
+            continue
+        below = places[inner][len(places[outer]) + 1 :]
+        paths = {f"{below}/{file.path}" for file in files.files if file.root == inner}
+        count = sum(file.root == outer and file.path in paths for file in files.files)
+        if count:
+            raise ConfigError(
+                f"this source lies in another, {files.roots[outer]}:"
+                f" {count:,} file{'s' * (count > 1)} would be imported twice",
+                file=files.roots[inner],
+                kind="nested-sources",
+                fix=f"Leave it out, or exclude its files from the other with --exclude '{below}/*'.",
+            )
 
 
 def _prefixes(roots: Sequence[str]) -> list[str]:
@@ -97,6 +123,7 @@ def _prefixes(roots: Sequence[str]) -> list[str]:
     names: list[str] = []
     for root in roots:
         name = canonical_location(root).rstrip("/").rpartition("/")[2].lstrip(".") or "root"
+        refuse_non_utf8(name)
         number = 2
         plain = name
         while name in names:

@@ -48,15 +48,24 @@ def join(path: str) -> None:
 
 
 class ReadCounts:
-    """Counts of the workers of a run, in a temporary file."""
+    """Counts of the workers of a run, in a temporary file.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
 
     def __init__(self) -> None:
         handle, self.path = tempfile.mkstemp(prefix="feedmill-progress-")
         try:
-            os.truncate(handle, 8 * _SLOTS)
-            self._counts = memoryview(mmap.mmap(handle, 8 * _SLOTS)).cast("q")  # no numpy: its threads forbid forking
-        finally:
-            os.close(handle)
+            with open(handle, "r+b") as file:
+                # A hole in the file would kill the process that counts first if the disk is full then.
+                file.write(bytes(8 * _SLOTS))
+                file.flush()
+                shared = mmap.mmap(file.fileno(), 8 * _SLOTS)
+        except BaseException:
+            self.close()
+            raise
+        self._counts = memoryview(shared).cast("q")  # no numpy: its threads forbid forking
 
     def total(self) -> int:
         """Return the bytes that all workers have counted."""

@@ -16,12 +16,13 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
 from multiprocessing import connection, current_process, forkserver, parent_process, popen_fork, popen_forkserver
 from multiprocessing.context import ForkContext, ForkProcess, ForkServerContext, ForkServerProcess
+from multiprocessing.process import BaseProcess
 from types import FrameType
 from typing import Any
 
@@ -252,6 +253,19 @@ class _ForkedProcess(ForkProcess):
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+def end_processes(processes: Iterable[BaseProcess]) -> None:
+    """End processes that have started: by SIGTERM first, then by SIGKILL."""
+    living = [process for process in processes if process.is_alive()]
+    for process in living:
+        process.terminate()
+    deadline = time.monotonic() + _GRACE
+    for process in living:
+        process.join(max(0.0, deadline - time.monotonic()))
+        if process.is_alive():
+            process.kill()
+            process.join()
+
+
 class _Started:
     """The processes that a context has started."""
 
@@ -260,16 +274,8 @@ class _Started:
         self.started: list[_ServedProcess | _ForkedProcess] = []
 
     def stop(self) -> None:
-        """End every worker: by SIGTERM first, then by SIGKILL."""
-        for process in self.started:
-            if process.is_alive():
-                process.terminate()
-        deadline = time.monotonic() + _GRACE
-        for process in self.started:
-            process.join(max(0.0, deadline - time.monotonic()))
-            if process.is_alive():
-                process.kill()
-                process.join()
+        """End every worker."""
+        end_processes(process for process in self.started if process.pid is not None)  # None: interrupted in its start
 
     def ended(self) -> bool:
         """Return whether any worker has exited."""

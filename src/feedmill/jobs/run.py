@@ -227,8 +227,11 @@ class _Processes:
         self._count, self._policy, self._new_context = count, policy, context
         self._ahead = count * _AHEAD if policy.in_flight is None else max(policy.in_flight, 1)
         self._shared = None if policy.shared is None else Shared(pickled(policy.shared))
-        self._progress = progress if progress is not None and progress.unit == "B" and progress.is_shown else None
-        self._read_counts = ReadCounts() if self._progress is not None else None
+        self._read_counts: ReadCounts | None = None
+        if progress is not None and progress.unit == "B" and progress.is_shown:
+            with contextlib.suppress(OSError):  # the disk is full: the bar moves by whole items
+                self._read_counts = ReadCounts()
+        self._progress = None if self._read_counts is None else progress
         self._waiting: deque[_Piece] = deque()
         self._restarts = 0
 
@@ -259,10 +262,10 @@ class _Processes:
 
     def _results(self) -> Generator[Any, None, None]:
         finished = False
-        with still():  # the first chunk starts the workers, and forking needs a process without threads
-            self._start()
-            self._hand_out(1)
         try:
+            with still():  # the first chunk starts the workers, and forking needs a process without threads
+                self._start()
+                self._hand_out(1)
             while True:
                 self._hand_out(self._ahead)
                 if not self._waiting:
@@ -286,6 +289,8 @@ class _Processes:
 
     def _stop(self) -> None:
         """End the workers, even in the middle of a chunk."""
+        if not hasattr(self, "_pool"):  # interrupted before the first start
+            return
         self._context.stop()
         # A worker that was killed while sending a result leaves a partial result in the pipe. The pool waits for the
         # rest while any process holds the writing end, so this process closes its copy.

@@ -122,6 +122,8 @@ def _facts(plan: Any, budget: int | None) -> dict[str, Any]:
     reach = documents(found)
     proofs = [] if reach is None else bounds.proofs(plan.node, reach)
     keys = ("name", "max_repeats", "samples", "drawn_at_most")
+    if (packing := report.get("packing")) is not None:
+        packing["buffer"] = plan.packing.buffer if plan.packing.method == "best_fit" else None
     return {
         "fingerprint": plan.fingerprint,
         "length": plan.length,
@@ -130,7 +132,7 @@ def _facts(plan: Any, budget: int | None) -> dict[str, Any]:
         "bytes": _sum(row["drawn_bytes"] for row in rows),
         "skipped": 0 if plan.skip is None else plan.skip.count,
         "sources": rows,
-        "packing": report.get("packing"),
+        "packing": packing,
         "remote": remote_reads(plan, budget),
         "max_repeats": [dict(zip(keys, proof, strict=True)) for proof in proofs],
     }

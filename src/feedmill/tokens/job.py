@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -246,10 +246,11 @@ class EncodeJob:
             key = key_of(*(os.path.basename(task.path) for task in tasks))
             where = Where("tokenizing", key, work.scratch, record=_refuse_bad, last=not self.output.in_units)
             results = run(encode_unit, tasks, workers=options.workers, preload=PRELOAD, chunk=at_once, where=where)
-            for done, line in _in_order(tasks, results, report):
-                add(done, line)
-                bar.advance(done.task.bytes)
-                bar.note(f"{report.tokens / max(bar.elapsed, 1e-9) / 1e6:.1f} M tokens/s")
+            with closing(results):
+                for done, line in _in_order(tasks, results, report):
+                    add(done, line)
+                    bar.advance(done.task.bytes)
+                    bar.note(f"{report.tokens / max(bar.elapsed, 1e-9) / 1e6:.1f} M tokens/s")
 
 
 def _refuse_bad(done: EncodedUnit) -> None:

@@ -19,7 +19,7 @@ import orjson
 import xxhash
 
 from feedmill.documents.file import DocumentFile, in_datasets
-from feedmill.documents.find import find_documents
+from feedmill.documents.find import find_documents, skipped_warnings
 from feedmill.documents.lines import made_id, read_blocks
 from feedmill.documents.rows import load
 from feedmill.errors import ConfigError, NotFound
@@ -50,6 +50,7 @@ class Documents(Dataset):
 
     Attributes:
         files: the files, in order.
+        skipped: warnings about files that are no documents.
         unread: whether there are more documents than were read.
         sets: names of the sets of attributes beside the files.
         set_of: attribute -> the set that has it; the last one, as in a filter. `partial` are the sets that some of the
@@ -60,8 +61,8 @@ class Documents(Dataset):
 
     format = "documents"
 
-    def __init__(self, url: str, files: Sequence[DocumentFile]) -> None:
-        self.url, self.files = url, list(files)
+    def __init__(self, url: str, files: Sequence[DocumentFile], skipped: Sequence[str] = ()) -> None:
+        self.url, self.files, self.skipped = url, list(files), list(skipped)
         self._lines: list[bytes] = []
         self._places: list[tuple[int, int]] = []  # number of the file, and line from 1
         self._attributes: list[dict[str, Any]] = []
@@ -281,7 +282,8 @@ def open_documents(path: str) -> Documents:
         NotFound: there are none.
         FeedmillError: they cannot be read.
     """
-    return Documents(path, find_documents(paths_of(path), unnamed=None).files)
+    found = find_documents(paths_of(path), unnamed=None)
+    return Documents(path, found.files, skipped_warnings(found))
 
 
 def marked_text(text: str, spans: Sequence[Span], most: int) -> tuple[list[dict[str, Any]], int]:

@@ -153,6 +153,10 @@ def section_of(thing: Thing, *, check: bool) -> tuple[dict[str, Any], list[str],
 
     if thing.kind == "dataset":
         part("samples", lambda: _samples(thing))
+        for warning in (section["samples"] or {}).get("skipped", ()):
+            hint = "To make a dataset of files of any kind, use 'feedmill import SRC OUT'."
+            section["problems"].append(f"{warning}. {hint}")
+            problems.append(f"{thing.path}: {section['problems'][-1]}")
         part("tokens", lambda: _tokens(thing))
         part("duplicates", lambda: _duplicates(thing))
         part("health", lambda: _health(thing, check))

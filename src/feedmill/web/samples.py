@@ -72,6 +72,7 @@ def samples(thing: Thing, state: State) -> dict[str, Any]:
         "facets": [{"name": name, "label": short(name), **columns.histogram(name, state)} for name in columns.names],
         "problems": columns.problems,
         "incomplete": facts.get("problem"),
+        "skipped": dataset.skipped if isinstance(dataset, Documents) else [],
         "unread": isinstance(dataset, Documents) and dataset.unread,
         "sets": dataset.sets if isinstance(dataset, Documents) else [],
         "limits": _limits(state),

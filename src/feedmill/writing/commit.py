@@ -11,7 +11,6 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import quote
 
 from feedmill.errors import DataError
 from feedmill.formats.energon import all_offsets, database, sidecar
@@ -122,7 +121,7 @@ def copy_media(new: Path, media: Media, removed: Collection[str] = ()) -> list[M
     with closing(sqlite3.connect(new, isolation_level=None, uri=True)) as connection:
         connection.execute("PRAGMA synchronous = OFF")
         connection.execute("PRAGMA journal_mode = OFF")
-        connection.execute("ATTACH ? AS old", (f"file:{quote(str(media.database))}?mode=ro&immutable=1",))
+        connection.execute("ATTACH ? AS old", (database.read_only_uri(media.database),))
         tables = connection.execute(_TABLES).fetchall()
         connection.execute("BEGIN")
         for name, statement in tables:

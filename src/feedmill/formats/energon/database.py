@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from pathlib import Path
 from urllib.parse import quote
@@ -19,13 +20,18 @@ _NO_TABLES = (
 _LONGEST_VALUE = 64 << 20
 
 
+def read_only_uri(path: str | Path) -> str:
+    """Return the URI by which SQLite opens a file without writing and without locks, whatever bytes its name has."""
+    return f"file:{quote(os.fsencode(path))}?mode=ro&immutable=1"
+
+
 def open_index(path: Path) -> sqlite3.Connection:
     """Return a read-only connection without locks, because the index is only ever replaced as a whole.
 
     Views, triggers and virtual tables can run arbitrary, even endless, queries: an index that has any is rejected
     (`DataError`). Values much longer than any name are rejected too.
     """
-    connection = sqlite3.connect(f"file:{quote(str(path))}?mode=ro&immutable=1", uri=True, check_same_thread=False)
+    connection = sqlite3.connect(read_only_uri(path), uri=True, check_same_thread=False)
     try:
         connection.execute(f"PRAGMA mmap_size = {1 << 40}")
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST_VALUE)

@@ -22,14 +22,13 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain
-from urllib.parse import quote
 
 import numpy as np
 import orjson
 
 from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats.base import Dataset
-from feedmill.formats.energon.database import INDEX, bad_index, open_index
+from feedmill.formats.energon.database import INDEX, bad_index, open_index, read_only_uri
 from feedmill.formats.energon.prepared import UUID, PreparedShards
 from feedmill.formats.offsets import Int64s
 from feedmill.formats.tar.dataset import TarDataset
@@ -205,7 +204,7 @@ def _columns(first: Part, part: Part) -> tuple[Int64s, Int64s]:
     partner = cached_copy(part.dataset.store, INDEX)
     try:
         with closing(connection):
-            connection.execute("ATTACH ? AS partner", (f"file:{quote(str(partner))}?mode=ro&immutable=1",))
+            connection.execute("ATTACH ? AS partner", (read_only_uri(partner),))
             rows = connection.execute(
                 "SELECT coalesce(r.tar_file_id, -1), coalesce(r.sample_index, -1), coalesce(r.byte_offset, -1),"
                 " coalesce(r.byte_size, -1) FROM main.samples AS l LEFT JOIN partner.samples AS r"
