@@ -426,5 +426,6 @@ def test_two_tars_in_one_file_do_not_pass_in_silence(
     (tmp_path / "0.tar").write_bytes(tar_bytes([("a.txt", b"1")]) + tar_bytes([("b.txt", b"2")]))
     report = prepare(str(tmp_path), progress=False)
     assert report.samples == 1
-    assert any("0.tar: data follows the end-of-archive marker" in warning for warning in report.warnings)
+    remark = f"{tmp_path / '0.tar'}: data follows the end-of-archive marker (10,240 bytes); its samples are not read"
+    assert report.warnings == [remark] == write_manifest_of(str(tmp_path), progress=False).notes
     assert kinds(tmp_path) == ["data-after-end"]

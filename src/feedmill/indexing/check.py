@@ -30,7 +30,7 @@ from feedmill.formats.tokens.manifest import SUFFIX as MANIFEST
 from feedmill.formats.tokens.manifest import manifest_path, read_manifest, wrong_files
 from feedmill.indexing.check_index import AGAIN, PreparedIndex
 from feedmill.indexing.prepare_tars import find_shards
-from feedmill.indexing.scanning import Scanned, checked, repeated_parts
+from feedmill.indexing.scanning import Scanned, checked, repeated_parts, trailing_data
 from feedmill.jobs.policy import renamed_parameters
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.reports import VerbReport
@@ -141,7 +141,7 @@ def _check_source(url: str, report: CheckReport) -> None:
         return
     facts = dataset.describe()
     report.samples, report.shards, report.bytes = facts["samples"] or 0, facts["shards"], facts["bytes"]
-    report.notes += facts.get("remarks") or []
+    report.notes += [remark for remark in facts.get("remarks") or [] if remark not in report.notes]
     count = getattr(dataset, "loss_mask", None)  # of token data
     if count is not None and (mask := count()) is not None:
         shown = f"{mask['tokens_in_loss']:,} of {facts['tokens']:,} tokens"
@@ -211,7 +211,7 @@ def _check_shards(
             elif not found.scan.closed:
                 report.notes.append(f"{store.locate(found.shard)}: no end-of-archive marker; it may lack samples")
             if found.scan.trailing:
-                report.findings.append(_trailing(store, found))
+                report.findings.append(trailing_data(store, found))
             report.findings += _duplicates(store, found, seen)
             report.findings += repeated_parts(store, found)
             if index is not None and index.counts and found.scan.problem is None:
@@ -241,16 +241,6 @@ def _declared(store: Store) -> tuple[dict[str, str], set[str]]:
         splits = read_splits(store)
         return declared_map(store), {key for _, key in splits.samples_out} if splits else set()
     return {}, set()
-
-
-def _trailing(store: Store, found: Scanned) -> DataError:
-    return DataError(
-        "data follows the end-of-archive marker, where tar readers stop",
-        file=store.locate(found.shard),
-        offset=int(found.scan.starts[-1]),
-        kind="data-after-end",
-        fix="Two tars may have been concatenated: split the file again, or rewrite all samples into one tar.",
-    )
 
 
 def _duplicates(store: Store, found: Scanned, seen: dict[str, str]) -> Iterator[DataError]:

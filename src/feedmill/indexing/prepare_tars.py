@@ -21,6 +21,7 @@ from feedmill.formats.energon import write as energon_write
 from feedmill.formats.energon.splits import Splits, read_splits
 from feedmill.formats.sniff import import_way
 from feedmill.formats.tar.finished import SHARDS
+from feedmill.formats.tar.scan import Unread
 from feedmill.indexing import splitting
 from feedmill.indexing.index_files import plan_all, write_all, write_description
 from feedmill.indexing.media import Gathered, gather
@@ -250,11 +251,7 @@ def _scan(
             good.append(found)
             if len(parts) < MAX_PARTS:
                 parts.update(dict.fromkeys(found.scan.parts))
-            if not found.scan.closed:
-                report.warnings.append(f"{store.locate(found.shard)}: no end-of-archive marker; it may lack samples")
-            if found.scan.trailing:
-                where = store.locate(found.shard)
-                report.warnings.append(f"{where}: data follows the end-of-archive marker; its samples are not indexed")
+            report.warnings += [f"{store.locate(found.shard)}: {text}" for text in Unread.of(found.scan).remarks()]
             report.samples += len(found.scan.keys)
             report.bytes += found.record.size
             report.scanned += found.origin == "scanned"

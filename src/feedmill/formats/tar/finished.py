@@ -25,7 +25,7 @@ class _Facts(msgspec.Struct, array_like=True):
     data: bytes
     sizes: bytes
     closed: bool
-    trailing: bool = False
+    trailing: int = 0
 
 
 def add_shard(units: Units, path: str, record: ShardRecord, scan: ShardScan) -> None:

@@ -63,8 +63,8 @@ class ShardScan:
         data, sizes: int64[m], offset and size of each part's content.
         problem: the error that stopped the scan before the end of the tar, or None; earlier samples are valid.
         closed: whether the end-of-archive marker was found.
-        trailing: whether data other than zeros follows the marker, as in two concatenated tars; tar readers stop at
-            the marker.
+        trailing: bytes from the first one behind the marker that is not zero to the end of the file, as in two
+            concatenated tars; tar readers stop at the marker.
     """
 
     keys: list[str]
@@ -75,7 +75,7 @@ class ShardScan:
     sizes: npt.NDArray[np.int64]
     problem: DataError | None = None
     closed: bool = True
-    trailing: bool = False
+    trailing: int = 0
 
 
 @dataclass(slots=True)
@@ -235,7 +235,9 @@ def scan(buffer: npt.NDArray[np.uint8], *, compiled: bool | None = None) -> Shar
         found = scan_compiled(buffer) or scan_reference(buffer)
     else:
         found = scan_reference(buffer)
-    found.trailing = found.closed and bool(buffer[int(found.starts[-1]) :].any())
+    rest = buffer[int(found.starts[-1]) :] if found.closed else buffer[:0]
+    first = int(rest.view(np.bool_).argmax()) if len(rest) else 0  # 0: all are zeros, as the first block is
+    found.trailing = len(rest) - first if first else 0
     return found
 
 
