@@ -30,7 +30,7 @@ from feedmill.formats.tokens.manifest import SUFFIX as MANIFEST
 from feedmill.formats.tokens.manifest import manifest_path, read_manifest, wrong_files
 from feedmill.indexing.check_index import AGAIN, PreparedIndex
 from feedmill.indexing.prepare_tars import find_shards
-from feedmill.indexing.scanning import Scanned, checked, repeated_parts, trailing_data
+from feedmill.indexing.scanning import Scanned, checked, remarks_of, repeated_parts, trailing_data
 from feedmill.jobs.policy import renamed_parameters
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.reports import VerbReport
@@ -208,8 +208,8 @@ def _check_shards(
             report.samples += len(found.scan.keys)
             if found.scan.problem is not None:
                 report.findings.append(found.scan.problem)
-            elif not found.scan.closed:
-                report.notes.append(f"{store.locate(found.shard)}: no end-of-archive marker; it may lack samples")
+            else:
+                report.notes += remarks_of(store, found, trailing=0)
             if found.scan.trailing:
                 report.findings.append(trailing_data(store, found))
             report.findings += _duplicates(store, found, seen)

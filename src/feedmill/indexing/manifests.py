@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound
-from feedmill.formats.tar.scan import Unread
 from feedmill.formats.vla.manifest import (
     DOCUMENTED,
     MANIFEST,
@@ -21,7 +20,7 @@ from feedmill.formats.vla.manifest import (
     shard_path,
     wrong_count,
 )
-from feedmill.indexing.scanning import Scanned, checked, repeated_parts, scan_all, trailing_data
+from feedmill.indexing.scanning import Scanned, checked, remarks_of, repeated_parts, scan_all, trailing_data
 from feedmill.jobs.progress import Progress
 from feedmill.notebooks import Showable
 from feedmill.samples.images import IMAGE_SUFFIXES
@@ -82,7 +81,7 @@ def write_manifest(
         for found in scan_all(store, entries, workers=workers, digest=False, rescan=True, advance=bar.advance):
             if found.scan.problem is not None and not _is_empty(found):
                 raise found.scan.problem
-            report.notes += [f"{store.locate(found.shard)}: {text}" for text in Unread.of(found.scan).remarks()]
+            report.notes += remarks_of(store, found)
             report.rows.append(Row(found.shard, len(found.scan.keys)))
     text = manifest_text(report.rows, form)
     if store.exists(name) and store.read(name) != text and not overwrite:
@@ -122,6 +121,7 @@ def check_manifest(
             report.samples += len(found.scan.keys)
             report.findings += _problems(store, manifest, number, row, found)
             report.findings += repeated_parts(store, found)
+            report.notes += remarks_of(store, found, closed=True, trailing=0)  # these are findings
             parts.add(store, found)
             keys = set(map(hash, found.scan.keys))
             if keys & seen:

@@ -21,13 +21,12 @@ from feedmill.formats.energon import write as energon_write
 from feedmill.formats.energon.splits import Splits, read_splits
 from feedmill.formats.sniff import import_way
 from feedmill.formats.tar.finished import SHARDS
-from feedmill.formats.tar.scan import Unread
 from feedmill.indexing import splitting
 from feedmill.indexing.index_files import plan_all, write_all, write_description
 from feedmill.indexing.media import Gathered, gather
 from feedmill.indexing.media_journal import MEDIA, MediaNotes
 from feedmill.indexing.report import PrepareReport
-from feedmill.indexing.scanning import Scanned, scan_all
+from feedmill.indexing.scanning import Scanned, remarks_of, scan_all
 from feedmill.jobs.dry_run import active
 from feedmill.jobs.engine import part_name
 from feedmill.jobs.progress import Progress
@@ -251,7 +250,7 @@ def _scan(
             good.append(found)
             if len(parts) < MAX_PARTS:
                 parts.update(dict.fromkeys(found.scan.parts))
-            report.warnings += [f"{store.locate(found.shard)}: {text}" for text in Unread.of(found.scan).remarks()]
+            report.warnings += remarks_of(store, found)
             report.samples += len(found.scan.keys)
             report.bytes += found.record.size
             report.scanned += found.origin == "scanned"

@@ -435,7 +435,7 @@ class TarDataset(Dataset):
         files = self.row_files
         out = [f"{files[number]}: {text}" for number, each in self.table.unread.items() for text in each.remarks()]
         more = len(out) - MOST_REMARKS
-        return out if more <= 0 else [*out[:MOST_REMARKS], f"{more:,} more shards: 'feedmill check' lists all of them"]
+        return out if more <= 0 else [*out[:MOST_REMARKS], f"{more:,} more: 'feedmill check' lists all of them"]
 
 
 def _is_plain_member(block: bytes, name: str, size: int) -> bool:

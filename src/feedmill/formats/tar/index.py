@@ -12,7 +12,7 @@ It is an array file (see `feedmill.formats.signatures`) with the concatenated da
     keys       uint8[...]       the keys, concatenated, UTF-8
     key_ends   int64[n]         end of each key
     hashes     uint64[n]        xxh3-64 of each key
-    unread     uint8[...]       JSON: [[number of a shard, closed, trailing], ...], see `ShardTable.unread`
+    unread     uint8[...]       JSON: [[number of a shard, closed, trailing, links], ...], see `Unread`
 
 A shard whose size or version (modification time, or the store's version) changed is scanned again; the data of other
 shards is kept.

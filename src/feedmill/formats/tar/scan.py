@@ -21,17 +21,21 @@ class Unread(NamedTuple):
 
     closed: bool = True
     trailing: int = 0
+    links: int = 0
 
     @classmethod
     def of(cls, scan: tar.ShardScan) -> Unread:
         """Return what the scan of a shard found."""
-        return cls(scan.closed, scan.trailing)
+        return cls(scan.closed, scan.trailing, scan.links)
 
     def remarks(self) -> list[str]:
         """Return a message for each of them, without the name of the shard."""
         out = [] if self.closed else ["no end-of-archive marker; it may lack samples"]
         if self.trailing:
             out.append(f"data follows the end-of-archive marker ({self.trailing:,} bytes); its samples are not read")
+        if self.links:
+            fix = "Write the tar again with 'tar --hard-dereference --dereference'."
+            out.append(f"parts that are hard or symbolic links are not read: {self.links:,}. {fix}")
         return out
 
 
