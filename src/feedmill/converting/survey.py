@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -26,6 +27,7 @@ Columns = Mapping[str, str]
 """Column -> form. MDS: its encodings. Parquet: string, binary, int64, double, bool, json or ``list:<dtype>``."""
 
 BYTES = {"bytes", "jpeg", "png"}
+_LIST = re.compile(r"array:.[biuf]\d+:1")
 
 
 def survey(samples: Iterable[tuple[int, Taken]]) -> Survey:
@@ -73,10 +75,16 @@ def kind_of(name: str, value: Any, *, typed: bool) -> str:
 
 
 def kinds(found: Survey, name: str) -> tuple[set[str], bool]:
-    """Return the kinds of a field without null, and whether it is missing or null in any sample."""
+    """Return the kinds of a field without null, and whether it is missing or null in any sample.
+
+    Lists of numbers of which some contain nulls are all JSON, see `json_value`.
+    """
     counts = found[name]
     missing = sum(n for kind, n in counts.items() if kind != "null") < found[COUNTS]["samples"]
-    return set(counts) - {"null"}, missing
+    have = set(counts) - {"null"}
+    if "json" in have and all(kind == "json" or _LIST.fullmatch(kind) for kind in have):
+        have = {"json"}
+    return have, missing
 
 
 def names(found: Survey) -> list[str]:
@@ -93,6 +101,11 @@ def column_of(name: str, have: set[str], form: str) -> str:
 def value_of(taken: Taken, column: str) -> Any:
     """Return the value of a sample for a column, or None."""
     return taken.values[column] if column in taken.values else taken.values.get(column.removesuffix(".npy"))
+
+
+def json_value(value: Any) -> Any:
+    """Return a value for a column of JSON text: text for bytes, a list for an array."""
+    return value.tolist() if isinstance(value, np.ndarray) else text_of(value) if isinstance(value, bytes) else value
 
 
 def text_of(value: Any) -> str:
