@@ -385,3 +385,15 @@ def test_a_lists_part_does_not_depend_on_the_rows_beside_it(tmp_path: Path) -> N
         assert [sample["v"] for sample in fm.open(tmp_path / to)] == [[1.0, 2.0], [1.0, None], None, []]
     together = [type(sample["v"]) for sample in fm.open(tmp_path / "p").read(range(4))]
     assert together == [type(sample["v"]) for sample in fm.open(tmp_path / "p")]
+
+
+@pytest.mark.parametrize("to", ["parquet", "mds", "npz", "jsonl"])
+def test_a_part_without_a_name_is_refused_where_it_could_not_come_back(to: str, tmp_path: Path) -> None:
+    (tmp_path / "s").mkdir()
+    write_tar(tmp_path / "s/0.tar", [("0.txt", b"a"), ("1.txt", b"b"), ("1.", b"c"), ("2.", b"d")])
+    with pytest.raises(DataError, match=r"'1': a part has no name: .* --fields '\?\*'"):
+        convert(tmp_path / "s", place(tmp_path, to), to)
+    report = convert(tmp_path / "s", place(tmp_path, to, "skipped"), to, on_error="skip")
+    assert report.samples == 1 and [bad.key for bad in report.examples] == ["1", "2"]
+    write_tar(tmp_path / "s/0.tar", [("0.txt", b"a"), ("1.txt", b"b"), ("1.", b"c")])
+    assert convert(tmp_path / "s", place(tmp_path, to, "named"), to, fields=["?*"]).samples == 2

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from feedmill.converting.fields import KEY, Coded, Taken, digest, encoded, is_text, plain_bytes
+from feedmill.converting.fields import KEY, Coded, Taken, digest, encoded, is_text, plain_bytes, refuse_unnamed
 from feedmill.errors import DataError
 from feedmill.formats.rows import RowSample
 from feedmill.formats.sample import Sample
@@ -37,6 +37,8 @@ def survey(samples: Iterable[tuple[int, Taken]]) -> Survey:
         found[COUNTS]["samples"] += 1
         found[COUNTS]["keyed"] += taken.key != str(number)
         for name, value in taken.values.items():
+            if name == COUNTS:  # a part without a name, which is refused when it is written
+                continue
             found.setdefault(name, Counter())[kind_of(name, value, typed=taken.typed)] += 1
     return {name: dict(counts) for name, counts in found.items()}
 
@@ -114,7 +116,11 @@ def text_of(value: Any) -> str:
 
 
 def refuse_unsurveyed(taken: Taken, columns: Columns) -> None:
-    """Raise `DataError` for what the columns cannot store: text with lone surrogates, fields the survey did not see."""
+    """Raise `DataError` for what the columns cannot store.
+
+    That is text with lone surrogates, a field without a name, and fields that the survey did not see.
+    """
+    refuse_unnamed(taken)
     for name, value in {KEY: taken.key, **taken.values}.items():
         if isinstance(value, str):
             encoded(taken.key, name, value)
