@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from feedmill.errors import DataError, FeedmillError, MissingExtra, TrustError
+from feedmill.formats.converted import proof_place, read_converted
 from feedmill.formats.energon import ENERGON, database
 from feedmill.formats.energon import prepared as energon
 from feedmill.formats.energon.splits import read_splits
@@ -104,6 +105,8 @@ def check(
             _check_description(url, index, report, dataset_config, split_config, trust)
     if found.format.family in TOKENS or how == "manifest" or found.format is WEBDATASET:  # a damaged manifest
         _check_token_files(found, report, progress)
+    if found.format.family not in TOKENS and (how == "open" or found.format in (WEBDATASET, TAR)):
+        _check_converted(found, report)  # others have an index or a manifest
     if read_samples and not report.findings:
         _check_samples(url, report, dataset_config, split_config, trust, progress)
     del report.findings[MAX_FINDINGS:]
@@ -149,6 +152,34 @@ def _check_source(url: str, report: CheckReport) -> None:
     if isinstance(dataset, TarDataset):
         return  # `_check_shards` scans its tars
     report.findings += dataset.verify()
+
+
+def _check_converted(found: Found, report: CheckReport) -> None:
+    """Compare the output of a conversion with its proof: a missing shard leaves no gap in most formats."""
+    converted = None if found.names else read_converted(found.store, found.name)
+    if converted is None:
+        return
+    there = found.store.entries(converted.files)
+    missing = [path for path, entry in zip(converted.files, there, strict=True) if entry is None]
+    report.findings += [
+        DataError(
+            "the conversion has written this file, but it is missing",
+            file=found.store.locate(path),
+            kind="missing-file",
+            fix="Restore it, or run the conversion again with --overwrite.",
+        )
+        for path in missing
+    ]
+    if not report.findings and report.samples != converted.samples:
+        report.findings.append(
+            DataError(
+                f"expected {converted.samples:,} samples, as the conversion has written, found {report.samples:,}",
+                file=found.store.locate(found.name) if found.name else found.store.url,
+                kind="wrong-count",
+                fix=f"Restore the files, or run the conversion again. If you changed the dataset on purpose, delete"
+                f" {found.store.locate(proof_place(found.name))}.",
+            )
+        )
 
 
 def _check_token_files(found: Found, report: CheckReport, progress: bool) -> None:
