@@ -217,3 +217,40 @@ def test_a_missing_value_names_the_frame(tmp_path: Path) -> None:
     pq.write_table(table.set_column(place, "n", [[0, 1, None, 3, 4]]), path)
     with pytest.raises(DataError, match=r"000000/000002.*no value of 'n'"):
         write_windows(str(root), str(tmp_path / "w"), Cut(1, 1), workers=1, progress=False)
+
+
+def test_windows_that_cannot_be_replaced_stay_as_they_are(tmp_path: Path) -> None:
+    root, target = sourcedata.lerobot_v2(tmp_path / "r", [5]), tmp_path / "w"
+    write_windows(str(root), str(target), Cut(1, 1), progress=False)
+    before = {path: data for path, data in contents(target).items() if not path.startswith(".feedmill")}
+    path = root / "data/chunk-000/episode_000000.parquet"
+    good = path.read_bytes()
+    table = pq.read_table(path)
+    pq.write_table(table.set_column(table.column_names.index("n"), "n", [[0, 1, None, 3, 4]]), path)
+    for _ in range(2):
+        with pytest.raises(DataError, match="no value of 'n'"):
+            write_windows(str(root), str(target), Cut(1, 2), workers=1, overwrite=True, progress=False)
+        after = contents(target)
+        assert {name: after.get(name) for name in before} == before and len(read(target)) == 5
+    path.write_bytes(good)
+    assert write_windows(str(root), str(target), Cut(1, 1), progress=False).samples == 5  # nothing to do
+    write_windows(str(root), str(target), Cut(0, 2), overwrite=True, progress=False)
+    assert all(len(lowdim["n"]) == 3 for lowdim, _, _ in read(target).values())
+
+
+def test_a_killed_run_with_overwrite_is_finished(robot: Path, tmp_path: Path) -> None:
+    (tmp_path / "calm").mkdir()
+    finish(windows(robot), tmp_path / "calm")
+    first, second = tmp_path / "first", [*windows(robot), "--future", "3", "--overwrite"]
+    shutil.copytree(tmp_path / "calm", first)
+    finish(second, tmp_path / "calm")
+    killed = 0
+    for moment in (0, 3, 6, 9, 12, 15, 18, 21):
+        root = tmp_path / f"at{moment}"
+        shutil.copytree(first, root)
+        killed += run_until_killed(moment, second, root)
+        if (root / "w/manifest.jsonl").exists():
+            read(root / "w")
+        finish(second, root)
+        assert contents(root / "w") == contents(tmp_path / "calm/w"), moment
+    assert killed > 3

@@ -13,6 +13,7 @@ from feedmill.converting import engine
 from feedmill.converting.job import ConvertWork, write_hashes
 from feedmill.converting.proof import find_proof
 from feedmill.errors import ConfigError, DataError, FeedmillError, StorageError
+from feedmill.indexing.check import check
 from feedmill.storage import open_store
 from helpers.conversion_sources import files, parts, rot, sample_set, tokens, tree
 
@@ -203,3 +204,20 @@ def test_what_info_shows(tmp_path: Path) -> None:
     assert "90 samples, each equal to the source's" in shown
     data = json.loads(CliRunner().invoke(app, ["info", str(tmp_path / "d"), "--json"]).output)
     assert data["conversion"]["source_format"] == "energon" and data["conversion"]["verified"] is True
+
+
+@pytest.mark.parametrize("to", ["parquet", "npz", "mds", "wds"])
+def test_check_compares_the_output_with_the_proof(to: str, tmp_path: Path) -> None:
+    fm.convert(sample_set(tmp_path / "s"), tmp_path / "o", to, max_shard_samples=10, workers=1, progress=False)
+    report = check(str(tmp_path / "o"), progress=False)
+    assert not report.findings
+    shards = sorted(path for path in (tmp_path / "o").iterdir() if path.suffix in (".parquet", ".npz", ".mds", ".tar"))
+    kept = shards[-1].read_bytes()
+    shards[-1].unlink()
+    found = check(str(tmp_path / "o"), progress=False).findings
+    assert found[-1].kind == "missing-file" and found[-1].file == str(shards[-1])
+    if to in ("parquet", "npz"):
+        shards[-1].write_bytes(kept)
+        (tmp_path / f"o/zz.{to}").write_bytes(kept)
+        (found,) = check(str(tmp_path / "o"), progress=False).findings
+        assert found.kind == "wrong-count" and f"expected {report.samples} samples" in str(found)

@@ -369,3 +369,31 @@ def test_lines_that_are_no_text_are_told_or_left_out(tmp_path: Path, to: str, li
         convert(tmp_path / "x.jsonl", tmp_path / "d", to)
     report = convert(tmp_path / "x.jsonl", tmp_path / "d", to, on_error="skip", overwrite=True)
     assert (report.samples, report.skipped) == (1, 1)
+
+
+def test_a_lists_part_does_not_depend_on_the_rows_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "p").mkdir()
+    rows = [[1.0, 2.0], [1.0, None], None, []]
+    pq.write_table(pa.table({"n": range(4), "v": pa.array(rows, pa.list_(pa.float32()))}), tmp_path / "p/0.parquet")
+    report = convert(tmp_path / "p", tmp_path / "o", "wds")
+    assert report.plan.names["v"] == "v.npy, or v.json for lists with nulls"
+    assert [set(sample) for sample in fm.open(tmp_path / "o", raw=True)] == [
+        {"n.json", "v.npy"}, {"n.json", "v.json"}, {"n.json"}, {"n.json", "v.npy"}
+    ]  # fmt: skip
+    for to in ("mds", "npz"):
+        convert(tmp_path / "p", tmp_path / to, to)
+        assert [sample["v"] for sample in fm.open(tmp_path / to)] == [[1.0, 2.0], [1.0, None], None, []]
+    together = [type(sample["v"]) for sample in fm.open(tmp_path / "p").read(range(4))]
+    assert together == [type(sample["v"]) for sample in fm.open(tmp_path / "p")]
+
+
+@pytest.mark.parametrize("to", ["parquet", "mds", "npz", "jsonl"])
+def test_a_part_without_a_name_is_refused_where_it_could_not_come_back(to: str, tmp_path: Path) -> None:
+    (tmp_path / "s").mkdir()
+    write_tar(tmp_path / "s/0.tar", [("0.txt", b"a"), ("1.txt", b"b"), ("1.", b"c"), ("2.", b"d")])
+    with pytest.raises(DataError, match=r"'1': a part has no name: .* --fields '\?\*'"):
+        convert(tmp_path / "s", place(tmp_path, to), to)
+    report = convert(tmp_path / "s", place(tmp_path, to, "skipped"), to, on_error="skip")
+    assert report.samples == 1 and [bad.key for bad in report.examples] == ["1", "2"]
+    write_tar(tmp_path / "s/0.tar", [("0.txt", b"a"), ("1.txt", b"b"), ("1.", b"c")])
+    assert convert(tmp_path / "s", place(tmp_path, to, "named"), to, fields=["?*"]).samples == 2

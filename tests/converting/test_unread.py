@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import shutil
 import sys
@@ -15,7 +16,7 @@ from feedmill.errors import ConfigError, DataError, MissingExtra
 from feedmill.formats.registry import targets
 from helpers.conversion_sources import lines, parts, sample_set
 from helpers.foreign_datasets import huggingface, lerobot_v3, parquet
-from helpers.tars import write_tar
+from helpers.tars import tar_bytes, write_tar
 from helpers.vla_golden import ROOT
 
 
@@ -217,3 +218,14 @@ def test_shards_that_the_split_file_leaves_out_are_named_and_no_error(tmp_path: 
     )
     report = convert(source, tmp_path / "w", "wds")
     assert report.samples == 20 and "1 file of tars (shards/000002.tar) that the split file excludes" in lost(report)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_samples_after_the_end_of_a_tar_are_not_skipped_without_a_word(packed: bool, tmp_path: Path) -> None:
+    (tmp_path / "s").mkdir()
+    two = tar_bytes([("a.txt", b"1")]) + tar_bytes([("b.txt", b"2")])
+    (tmp_path / ("s/0.tar.gz" if packed else "s/0.tar")).write_bytes(gzip.compress(two) if packed else two)
+    with pytest.raises(ConfigError, match=r"10,240 bytes after the end-of-archive markers of 1 tars would be skipped"):
+        convert(tmp_path / "s", tmp_path / "x", "wds")
+    report = convert(tmp_path / "s", tmp_path / "x", "wds", allow_loss=True)
+    assert report.samples == 1 and "0.tar" in lost(report)

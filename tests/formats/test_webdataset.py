@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import sqlite3
 from pathlib import Path
@@ -12,7 +13,7 @@ from feedmill.errors import DataError, NotFound
 from feedmill.formats.tar.dataset import TarDataset
 from feedmill.indexing.prepare import prepare
 from feedmill.samples.open import open as open_dataset
-from helpers.tars import sparse_tar, write_tar
+from helpers.tars import sparse_tar, tar_bytes, write_tar
 
 FILES = [("a.txt", b"one"), ("a.json", b"{}"), ("b.txt", b"two"), ("b.empty.bin", b""), ("c/ü.txt", b"three" * 300)]
 
@@ -128,3 +129,42 @@ def test_a_shard_replaced_in_mid_run_is_noticed(folder: Path) -> None:
     descriptors._current.clear()
     with pytest.raises(DataError):
         dataset.get("a.txt")
+
+
+TAIL = "data follows the end-of-archive marker (10,240 bytes); its samples are not read"
+
+
+@pytest.mark.parametrize("indexed", [False, True])
+def test_two_tars_in_one_file_are_reported_when_opened(
+    indexed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("feedmill.formats.tar.index.INDEX_FROM", 0 if indexed else 1 << 40)
+    two = tar_bytes([("a.txt", b"1")]) + tar_bytes([("b.txt", b"2")])
+    (tmp_path / "0.tar").write_bytes(two)
+    (tmp_path / "1.tar").write_bytes(tar_bytes([("c.txt", b"3")])[:1024])
+    write_tar(tmp_path / "2.tar", [("d.txt", b"4")])
+    expected = [
+        f"{tmp_path / '0.tar'}: {TAIL}",
+        f"{tmp_path / '1.tar'}: no end-of-archive marker; it may lack samples",
+    ]
+    for _ in range(2):  # scanned, and from the index
+        caplog.clear()
+        dataset = open_dataset(tmp_path)
+        assert [sample.key for sample in dataset] == ["a", "c", "d"]
+        assert dataset.describe()["remarks"] == expected == [record.message for record in caplog.records]
+    prepare(str(tmp_path), progress=False)
+    assert "remarks" not in open_dataset(tmp_path).describe()  # `prepare` reported them
+
+
+def test_two_tars_in_a_compressed_file_are_reported_once_it_is_unpacked(tmp_path: Path) -> None:
+    two = tar_bytes([("a.txt", b"1")]) + tar_bytes([("b.txt", b"2")])
+    (tmp_path / "0.tar.gz").write_bytes(gzip.compress(two))
+    dataset = open_dataset(tmp_path)
+    assert len(dataset) == 1 and dataset.describe()["remarks"] == [f"{tmp_path / '0.tar.gz'}: {TAIL}"]
+
+
+def test_remarks_about_many_shards_are_counted(tmp_path: Path) -> None:
+    for number in range(23):
+        (tmp_path / f"{number:02}.tar").write_bytes(tar_bytes([(f"{number}.txt", b"1")])[:1024])
+    remarks = open_dataset(tmp_path).describe()["remarks"]
+    assert len(remarks) == 21 and remarks[-1].startswith("3 more")

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import sqlite3
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -460,5 +461,25 @@ def test_two_tars_in_one_file_do_not_pass_in_silence(
     (tmp_path / "0.tar").write_bytes(tar_bytes([("a.txt", b"1")]) + tar_bytes([("b.txt", b"2")]))
     report = prepare(str(tmp_path), progress=False)
     assert report.samples == 1
-    assert any("0.tar: data follows the end-of-archive marker" in warning for warning in report.warnings)
+    remark = f"{tmp_path / '0.tar'}: data follows the end-of-archive marker (10,240 bytes); its samples are not read"
+    assert report.warnings == [remark] == write_manifest_of(str(tmp_path), progress=False).notes
     assert kinds(tmp_path) == ["data-after-end"]
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_parts_that_are_links_are_counted(compiled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("feedmill.indexing.scanning.COMPILED_FROM", 0 if compiled else 1 << 40)
+    with tarfile.open(tmp_path / "0.tar", "w") as out:
+        for name, kind in (("0.txt", tarfile.REGTYPE), ("1.txt", tarfile.LNKTYPE), ("1.json", tarfile.REGTYPE),
+                           ("2.txt", tarfile.SYMTYPE), ("README", tarfile.LNKTYPE)):  # fmt: skip
+            member = tarfile.TarInfo(name)
+            member.type, member.linkname = kind, "0.txt" if kind != tarfile.REGTYPE else ""
+            out.addfile(member)
+    remark = f"{tmp_path / '0.tar'}: parts that are hard or symbolic links are not read: 2."
+    assert [text.partition(" Write")[0] for text in open_dataset(tmp_path).remarks] == [remark]
+    manifest = write_manifest_of(str(tmp_path), progress=False)
+    assert manifest.samples == 2 and manifest.notes == open_dataset(tmp_path).remarks
+    for _ in range(2):  # a folder with a manifest, a prepared one
+        assert not check(str(tmp_path), progress=False).findings
+        assert manifest.notes[0] in check(str(tmp_path), progress=False).notes
+        assert prepare(str(tmp_path), progress=False, rescan=True).warnings == manifest.notes

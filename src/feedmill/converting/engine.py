@@ -21,10 +21,11 @@ from feedmill.converting import staging
 from feedmill.converting.job import Bad, ConvertWork, Done, place_of
 from feedmill.converting.lineages import write_lineages
 from feedmill.converting.preview import Options, Preview
-from feedmill.converting.proof import Proof, proof_place, read_proof, write_proof
+from feedmill.converting.proof import Proof, read_proof, write_proof
 from feedmill.converting.units import Shared, Target, Unit, Written, check_unit, convert_unit
 from feedmill.errors import DataError
 from feedmill.formats.base import Dataset
+from feedmill.formats.converted import proof_place
 from feedmill.formats.offsets import hash_words
 from feedmill.jobs.dry_run import JobReport
 from feedmill.jobs.engine import Where

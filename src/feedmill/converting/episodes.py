@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -32,10 +33,13 @@ from feedmill.jobs.unfinished import unfinished
 from feedmill.jobs.work import tidy
 from feedmill.samples.robotics.job import compute_statistics
 from feedmill.storage import Store, canonical_location, open_store
-from feedmill.writing.write import write
+from feedmill.writing.destination import Destination
+from feedmill.writing.layout import Layout
+from feedmill.writing.write import write_shards
 
 CONFIG, STATISTICS = "preprocessing_config.yaml", "stats.json"
 PATTERN = "shard_%06d.tar"
+_DESCRIBED = (MANIFEST, CONFIG, STATISTICS)
 _SOURCE = "source_fingerprint"
 _PLACE = "source_episodes"
 
@@ -108,7 +112,7 @@ def write_windows(
     config = _config(dataset, source, cut, cameras, shard_samples)
     store = open_store(output)
     if overwrite or not _is_written(store, config):
-        _write_shards(store, output, shards, config, overwrite=overwrite, workers=workers, progress=progress)
+        _write_shards(output, shards, config, overwrite=overwrite, workers=workers, progress=progress)
     if not store.exists(MANIFEST):
         compute_statistics(output, f"{output.rstrip('/')}/{STATISTICS}", progress=progress)
         rows = [Row(PATTERN % number, shard.stop - shard.first) for number, shard in enumerate(shards)]
@@ -171,14 +175,15 @@ def _is_written(store: Store, config: dict[str, Any]) -> bool:
             kind="exists",
             fix="Use another folder, or replace them with --overwrite.",
         )
-    if unfinished(store) is not None:
+    job = unfinished(store)
+    published = job is not None and (job.get("half") or job.get("published"))
+    if job is not None and (published or not job.get("staged")):
         return False  # killed when the shards were there, and not yet all of their index: the job is resumed
     tidy(store)
     return True
 
 
 def _write_shards(
-    store: Store,
     output: str,
     shards: Sequence[ShardOfWindows],
     config: dict[str, Any],
@@ -187,15 +192,17 @@ def _write_shards(
     workers: int | None,
     progress: bool,
 ) -> None:
-    content = yaml.safe_dump(config).encode()
-    if overwrite:  # a run that is killed now must not take the old shards for its own
-        for name in (MANIFEST, CONFIG):
-            if store.exists(name):
-                store.delete(name)
-    elif not store.exists(INFO):
-        store.write_bytes(CONFIG, content)
-    write(output, shards, produce=windows_of, pattern=PATTERN, overwrite=overwrite, workers=workers, progress=progress)
-    store.write_bytes(CONFIG, content)
+    layout, job = (
+        Layout(PATTERN, None, None),
+        {"verb": "windows", "items": hash_words([repr(shard) for shard in shards])},
+    )
+    target = Destination(output, layout, job=job, overwrite=overwrite, beside=_DESCRIBED)
+    with closing(target):
+        target.store.write_bytes(CONFIG, yaml.safe_dump(config).encode())
+        if target.store is target.home:  # otherwise the old files are deleted when the new shards are published
+            for name in (MANIFEST, STATISTICS):
+                target.home.delete(name)
+        write_shards(target, shards, windows_of, workers=workers, progress=progress)
 
 
 def _config(

@@ -161,6 +161,17 @@ def encoded(key: str, name: str, text: str) -> bytes:
         ) from None
 
 
+def refuse_unnamed(taken: Taken) -> None:
+    """Raise `DataError` for a part without a name, which no format could give back; writing tars refuses it, too."""
+    if "" in taken.values:
+        raise DataError(
+            "a part has no name: that of its file ends at the first dot",
+            record=taken.key,
+            kind="no-part-name",
+            fix="Rename it, or select the other parts with --fields '?*'.",
+        )
+
+
 def folded(taken: Taken, *, keyed: bool) -> dict[str, Any]:
     """Return a sample as the object of a JSON line: its key and fields.
 
@@ -168,8 +179,9 @@ def folded(taken: Taken, *, keyed: bool) -> dict[str, Any]:
     that is not an object, or has a ``__key__`` of its own, is stored under its name beside the key.
 
     Raises:
-        DataError: a part is not text.
+        DataError: a part is not text, or has no name.
     """
+    refuse_unnamed(taken)
     if not keyed and list(taken.values) == ["json"] and not taken.typed:
         row = parse_json(taken.key, "json", plain_bytes(taken.values["json"]))
         if isinstance(row, dict) and KEY not in row:

@@ -19,6 +19,7 @@ from feedmill.formats.leftovers import data_kind, leftovers, listed
 from feedmill.formats.registry import by_name, targets
 from feedmill.formats.sniff import sniff
 from feedmill.formats.tar.dataset import TarDataset
+from feedmill.formats.tar.scan import CONCATENATED
 from feedmill.formats.tar.unpacking import CompressedTars
 from feedmill.formats.vla import COMPANIONS
 from feedmill.formats.vla.dataset import ManifestDataset
@@ -110,9 +111,7 @@ def unread(source: str, kind: str, dataset: Dataset | None = None) -> list[Loss]
     Args:
         dataset: the source, if it is opened as samples.
     """
-    remarks = (
-        [] if dataset is None else [Loss(str(each), unread=True) for each in described(dataset).get("remarks") or []]
-    )
+    remarks = [] if dataset is None else _remarks(dataset)
     if not _is_folder(source):
         return remarks
     found = leftovers((entry.path for entry in open_store(source).files()), _reads(kind, dataset))
@@ -125,6 +124,16 @@ def unread(source: str, kind: str, dataset: Dataset | None = None) -> list[Loss]
     if found.others:
         losses.append(Loss(f"{listed(found.others)} beside the data", unread=True))
     return losses
+
+
+def _remarks(dataset: Dataset) -> list[Loss]:
+    """Return the notes of a source's reader. Samples after the end-of-archive marker of a tar count as content."""
+    out = [Loss(str(each), unread=True) for each in described(dataset).get("remarks") or []]
+    trailing = [each.trailing for each in dataset.table.unread.values()] if isinstance(dataset, TarDataset) else []
+    if any(trailing):
+        what = f"{sum(trailing):,} bytes after the end-of-archive markers of {sum(map(bool, trailing)):,} tars"
+        out.append(Loss(what, content=True, fix=CONCATENATED, unread=True))
+    return out
 
 
 def _excluded(source: str, dataset: Dataset | None) -> list[Loss]:

@@ -12,9 +12,8 @@ import msgspec
 
 from feedmill.converting.job import Bad
 from feedmill.errors import FeedmillError
+from feedmill.formats.converted import VERSION, proof_place
 from feedmill.storage import Store, open_store, split_url
-
-VERSION = 1
 
 
 class Proof(msgspec.Struct, frozen=True):
@@ -49,11 +48,6 @@ class Proof(msgspec.Struct, frozen=True):
     lineages: list[str] = []
     job: str = ""
     version: int = VERSION
-
-
-def proof_place(name: str) -> str:
-    """Return the path of a file's proof in its folder, or of the folder's own proof if `name` is empty."""
-    return f".feedmill/convert.{name}.json" if name else ".feedmill/convert.json"
 
 
 def write_proof(store: Store, name: str, proof: Proof) -> None:

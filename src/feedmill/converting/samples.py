@@ -20,7 +20,7 @@ from feedmill.converting.facts import (
     keeps_media,
     source_facts,
 )
-from feedmill.converting.fields import Taken, Taker, parts_of
+from feedmill.converting.fields import Taken, Taker, part_name, parts_of
 from feedmill.converting.job import Bad, ConvertWork, Done, bad_sample
 from feedmill.converting.losses import binary_parts, is_keyed, losses_of
 from feedmill.converting.preview import SAMPLES_EACH, Options, Preview
@@ -38,6 +38,7 @@ from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound
 from feedmill.formats.base import Dataset
 from feedmill.formats.registry import targets
 from feedmill.formats.rows import RowsDataset
+from feedmill.formats.tables.dataset import TableDataset
 from feedmill.formats.tar.dataset import TarDataset
 from feedmill.jobs.engine import Where
 from feedmill.jobs.policy import skips
@@ -178,13 +179,15 @@ def _names(dataset: Dataset, options: Options, columns: Mapping[str, str]) -> di
         return {}
     try:
         taken = Taker(dataset, options.fields)(dataset.read_raw([0])[0])
-        return {
+        names = {
             a: b
             for a, b in zip([n for n, v in taken.values.items() if v is not None], parts_of(taken), strict=True)
             if a != b
         }
     except FeedmillError:
         return {}
+    lists = {a for a in names if isinstance(taken.values[a], np.ndarray)} if isinstance(dataset, TableDataset) else ()
+    return {a: f"{b}, or {part_name(a, [])} for lists with nulls" if a in lists else b for a, b in names.items()}
 
 
 def _surveyed(

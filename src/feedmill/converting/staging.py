@@ -13,9 +13,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from feedmill.converting.job import VERB, ConvertWork, place_of
-from feedmill.converting.proof import Proof, proof_place, read_proof, write_proof
+from feedmill.converting.proof import Proof, read_proof, write_proof
 from feedmill.documents.lineage.samples import shard_lineage
 from feedmill.errors import ConfigError
+from feedmill.formats.converted import proof_place
 from feedmill.formats.jsonl.splits import splits_name
 from feedmill.jobs.engine import is_alone
 from feedmill.jobs.unfinished import unfinished_job

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
-from feedmill.converting.fields import KEY, Coded, Taken, digest, encoded, is_text, plain_bytes
+from feedmill.converting.fields import KEY, Coded, Taken, digest, encoded, is_text, plain_bytes, refuse_unnamed
 from feedmill.errors import DataError
 from feedmill.formats.rows import RowSample
 from feedmill.formats.sample import Sample
@@ -26,6 +27,7 @@ Columns = Mapping[str, str]
 """Column -> form. MDS: its encodings. Parquet: string, binary, int64, double, bool, json or ``list:<dtype>``."""
 
 BYTES = {"bytes", "jpeg", "png"}
+_LIST = re.compile(r"array:.[biuf]\d+:1")
 
 
 def survey(samples: Iterable[tuple[int, Taken]]) -> Survey:
@@ -35,6 +37,8 @@ def survey(samples: Iterable[tuple[int, Taken]]) -> Survey:
         found[COUNTS]["samples"] += 1
         found[COUNTS]["keyed"] += taken.key != str(number)
         for name, value in taken.values.items():
+            if name == COUNTS:  # a part without a name, which is refused when it is written
+                continue
             found.setdefault(name, Counter())[kind_of(name, value, typed=taken.typed)] += 1
     return {name: dict(counts) for name, counts in found.items()}
 
@@ -73,10 +77,16 @@ def kind_of(name: str, value: Any, *, typed: bool) -> str:
 
 
 def kinds(found: Survey, name: str) -> tuple[set[str], bool]:
-    """Return the kinds of a field without null, and whether it is missing or null in any sample."""
+    """Return the kinds of a field without null, and whether it is missing or null in any sample.
+
+    Lists of numbers of which some contain nulls are all JSON, see `json_value`.
+    """
     counts = found[name]
     missing = sum(n for kind, n in counts.items() if kind != "null") < found[COUNTS]["samples"]
-    return set(counts) - {"null"}, missing
+    have = set(counts) - {"null"}
+    if "json" in have and all(kind == "json" or _LIST.fullmatch(kind) for kind in have):
+        have = {"json"}
+    return have, missing
 
 
 def names(found: Survey) -> list[str]:
@@ -95,13 +105,22 @@ def value_of(taken: Taken, column: str) -> Any:
     return taken.values[column] if column in taken.values else taken.values.get(column.removesuffix(".npy"))
 
 
+def json_value(value: Any) -> Any:
+    """Return a value for a column of JSON text: text for bytes, a list for an array."""
+    return value.tolist() if isinstance(value, np.ndarray) else text_of(value) if isinstance(value, bytes) else value
+
+
 def text_of(value: Any) -> str:
     """Return a value as text."""
     return value.decode() if isinstance(value, bytes) else str(value)
 
 
 def refuse_unsurveyed(taken: Taken, columns: Columns) -> None:
-    """Raise `DataError` for what the columns cannot store: text with lone surrogates, fields the survey did not see."""
+    """Raise `DataError` for what the columns cannot store.
+
+    That is text with lone surrogates, a field without a name, and fields that the survey did not see.
+    """
+    refuse_unnamed(taken)
     for name, value in {KEY: taken.key, **taken.values}.items():
         if isinstance(value, str):
             encoded(taken.key, name, value)

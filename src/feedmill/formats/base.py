@@ -180,6 +180,11 @@ class Dataset(Showable, ABC):
     def splits(self) -> Mapping[str, int]:
         """Return the number of samples per split name; empty if the format has no splits."""
 
+    @property
+    def remarks(self) -> Sequence[str]:
+        """Return messages about files that hold more than is read, such as concatenated tars; `open` logs them."""
+        return ()
+
     def verify(self) -> Sequence[FeedmillError]:
         """Return problems with the data that opening it does not detect, as far as the format can check."""
         return ()

@@ -293,7 +293,7 @@ def suffixes_of(schema: Any) -> dict[str, str]:
 def values(column: Any) -> list[Any]:
     """Return the values of an array or chunked array as Python objects.
 
-    Lists of numbers become numpy arrays, files become bytes.
+    Lists of numbers become numpy arrays, those that contain nulls stay lists; files become bytes.
     """
     pyarrow = load_pyarrow()
     if isinstance(column, pyarrow.ChunkedArray):
@@ -309,29 +309,34 @@ def values(column: Any) -> list[Any]:
     if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
         inner = kind.value_type
         if types.is_integer(inner) or types.is_floating(inner) or types.is_boolean(inner):
-            found = _arrays(column)
-            if found is not None:
-                return found
+            return _arrays(column)
     return list(column.to_pylist())
 
 
 def filled(column: Any) -> npt.NDArray[Any]:
-    """Return a numeric array or chunked array as numpy array [n] of its type; 0 in place of nulls."""
-    numbers: npt.NDArray[Any] = np.asarray(column.fill_null(0) if column.null_count else column)
+    """Return a numeric or boolean array or chunked array as numpy array [n] of its type; 0 in place of nulls."""
+    none = False if load_pyarrow().types.is_boolean(column.type) else 0
+    numbers: npt.NDArray[Any] = np.asarray(column.fill_null(none) if column.null_count else column)
     return numbers
 
 
-def _arrays(column: Any) -> list[Any] | None:
-    """Return lists of numbers as arrays, with None for null lists; None if a list contains nulls."""
+def _arrays(column: Any) -> list[Any]:
+    """Return lists of numbers as arrays, with None for null lists. One that contains nulls is a Python list.
+
+    The value of a row does not depend on the other rows, which are those that happen to be read with it.
+    """
     flat = column.flatten()
-    if flat.null_count:
-        return None
-    numbers = flat.to_numpy(zero_copy_only=False)
+    numbers = filled(flat) if flat.null_count else flat.to_numpy(zero_copy_only=False)
     present = column.is_valid().to_numpy(zero_copy_only=False)
     lengths = np.where(present, column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False), 0)
     ends = np.cumsum(lengths)
     rows = zip((ends - lengths).tolist(), ends.tolist(), present.tolist(), strict=True)
-    return [numbers[begin:end].copy() if there else None for begin, end, there in rows]
+    out = [numbers[begin:end].copy() if there else None for begin, end, there in rows]
+    if flat.null_count:
+        nulls = np.flatnonzero(flat.is_null().to_numpy(zero_copy_only=False))
+        for row in np.unique(np.searchsorted(ends, nulls, side="right")).tolist():
+            out[row] = column[row].as_py()
+    return out
 
 
 def _files(found: list[Any]) -> list[Any]:

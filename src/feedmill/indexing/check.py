@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from feedmill.errors import DataError, FeedmillError, MissingExtra, TrustError
+from feedmill.formats.converted import proof_place, read_converted
 from feedmill.formats.energon import ENERGON, database
 from feedmill.formats.energon import prepared as energon
 from feedmill.formats.energon.splits import read_splits
@@ -30,7 +31,7 @@ from feedmill.formats.tokens.manifest import SUFFIX as MANIFEST
 from feedmill.formats.tokens.manifest import manifest_path, read_manifest, wrong_files
 from feedmill.indexing.check_index import AGAIN, PreparedIndex
 from feedmill.indexing.prepare_tars import FINISH, find_shards, unfinished_shards
-from feedmill.indexing.scanning import Scanned, checked, repeated_parts
+from feedmill.indexing.scanning import Scanned, checked, remarks_of, repeated_parts, trailing_data
 from feedmill.jobs.policy import renamed_parameters
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.reports import VerbReport
@@ -104,6 +105,8 @@ def check(
             _check_description(url, index, report, dataset_config, split_config, trust)
     if found.format.family in TOKENS or how == "manifest" or found.format is WEBDATASET:  # a damaged manifest
         _check_token_files(found, report, progress)
+    if found.format.family not in TOKENS and (how == "open" or found.format in (WEBDATASET, TAR)):
+        _check_converted(found, report)  # others have an index or a manifest
     if read_samples and not report.findings:
         _check_samples(url, report, dataset_config, split_config, trust, progress)
     del report.findings[MAX_FINDINGS:]
@@ -141,7 +144,7 @@ def _check_source(url: str, report: CheckReport) -> None:
         return
     facts = dataset.describe()
     report.samples, report.shards, report.bytes = facts["samples"] or 0, facts["shards"], facts["bytes"]
-    report.notes += facts.get("remarks") or []
+    report.notes += [remark for remark in facts.get("remarks") or [] if remark not in report.notes]
     count = getattr(dataset, "loss_mask", None)  # of token data
     if count is not None and (mask := count()) is not None:
         shown = f"{mask['tokens_in_loss']:,} of {facts['tokens']:,} tokens"
@@ -149,6 +152,34 @@ def _check_source(url: str, report: CheckReport) -> None:
     if isinstance(dataset, TarDataset):
         return  # `_check_shards` scans its tars
     report.findings += dataset.verify()
+
+
+def _check_converted(found: Found, report: CheckReport) -> None:
+    """Compare the output of a conversion with its proof: a missing shard leaves no gap in most formats."""
+    converted = None if found.names else read_converted(found.store, found.name)
+    if converted is None:
+        return
+    there = found.store.entries(converted.files)
+    missing = [path for path, entry in zip(converted.files, there, strict=True) if entry is None]
+    report.findings += [
+        DataError(
+            "the conversion has written this file, but it is missing",
+            file=found.store.locate(path),
+            kind="missing-file",
+            fix="Restore it, or run the conversion again with --overwrite.",
+        )
+        for path in missing
+    ]
+    if not report.findings and report.samples != converted.samples:
+        report.findings.append(
+            DataError(
+                f"expected {converted.samples:,} samples, as the conversion has written, found {report.samples:,}",
+                file=found.store.locate(found.name) if found.name else found.store.url,
+                kind="wrong-count",
+                fix=f"Restore the files, or run the conversion again. If you changed the dataset on purpose, delete"
+                f" {found.store.locate(proof_place(found.name))}.",
+            )
+        )
 
 
 def _check_token_files(found: Found, report: CheckReport, progress: bool) -> None:
@@ -214,10 +245,10 @@ def _check_shards(
             report.samples += len(found.scan.keys)
             if found.scan.problem is not None:
                 report.findings.append(found.scan.problem)
-            elif not found.scan.closed:
-                report.notes.append(f"{store.locate(found.shard)}: no end-of-archive marker; it may lack samples")
+            else:
+                report.notes += remarks_of(store, found, trailing=0)
             if found.scan.trailing:
-                report.findings.append(_trailing(store, found))
+                report.findings.append(trailing_data(store, found))
             report.findings += _duplicates(store, found, seen)
             report.findings += repeated_parts(store, found)
             if index is not None and index.counts and found.scan.problem is None:
@@ -247,16 +278,6 @@ def _declared(store: Store) -> tuple[dict[str, str], set[str]]:
         splits = read_splits(store)
         return declared_map(store), {key for _, key in splits.samples_out} if splits else set()
     return {}, set()
-
-
-def _trailing(store: Store, found: Scanned) -> DataError:
-    return DataError(
-        "data follows the end-of-archive marker, where tar readers stop",
-        file=store.locate(found.shard),
-        offset=int(found.scan.starts[-1]),
-        kind="data-after-end",
-        fix="Two tars may have been concatenated: split the file again, or rewrite all samples into one tar.",
-    )
 
 
 def _duplicates(store: Store, found: Scanned, seen: dict[str, str]) -> Iterator[DataError]:

@@ -20,7 +20,7 @@ from feedmill.formats.vla.manifest import (
     shard_path,
     wrong_count,
 )
-from feedmill.indexing.scanning import Scanned, checked, repeated_parts, scan_all
+from feedmill.indexing.scanning import Scanned, checked, remarks_of, repeated_parts, scan_all, trailing_data
 from feedmill.jobs.progress import Progress
 from feedmill.notebooks import Showable
 from feedmill.samples.images import IMAGE_SUFFIXES
@@ -81,8 +81,7 @@ def write_manifest(
         for found in scan_all(store, entries, workers=workers, digest=False, rescan=True, advance=bar.advance):
             if found.scan.problem is not None and not _is_empty(found):
                 raise found.scan.problem
-            if not found.scan.closed:
-                report.notes.append(f"{store.locate(found.shard)}: no end-of-archive marker; it may lack samples")
+            report.notes += remarks_of(store, found)
             report.rows.append(Row(found.shard, len(found.scan.keys)))
     text = manifest_text(report.rows, form)
     if store.exists(name) and store.read(name) != text and not overwrite:
@@ -122,6 +121,7 @@ def check_manifest(
             report.samples += len(found.scan.keys)
             report.findings += _problems(store, manifest, number, row, found)
             report.findings += repeated_parts(store, found)
+            report.notes += remarks_of(store, found, closed=True, trailing=0)  # these are findings
             parts.add(store, found)
             keys = set(map(hash, found.scan.keys))
             if keys & seen:
@@ -160,13 +160,7 @@ def _problems(store: Store, manifest: str, number: int, row: Row, found: Scanned
             fix="Compare it with its source. Its number of samples matches the manifest.",
         )
     if scan.trailing:
-        yield DataError(
-            "data follows the end-of-archive marker, where tar readers stop",
-            file=store.locate(found.shard),
-            offset=int(scan.starts[-1]),
-            kind="data-after-end",
-            fix="Two tars may have been concatenated: split the file again.",
-        )
+        yield trailing_data(store, found)
     for key, times in Counter(scan.keys).items():
         if times > 1:
             yield DataError(

@@ -25,7 +25,7 @@ from feedmill.indexing import splitting
 from feedmill.indexing.index_files import plan_all, write_all, write_description
 from feedmill.indexing.media import Gathered, gather
 from feedmill.indexing.report import PrepareReport
-from feedmill.indexing.scanning import Scanned, scan_all
+from feedmill.indexing.scanning import Scanned, remarks_of, scan_all
 from feedmill.jobs.dry_run import active
 from feedmill.jobs.engine import part_name
 from feedmill.jobs.progress import Progress
@@ -274,11 +274,7 @@ def _scan(
             good.append(found)
             if len(parts) < MAX_PARTS:
                 parts.update(dict.fromkeys(found.scan.parts))
-            if not found.scan.closed:
-                report.warnings.append(f"{store.locate(found.shard)}: no end-of-archive marker; it may lack samples")
-            if found.scan.trailing:
-                where = store.locate(found.shard)
-                report.warnings.append(f"{where}: data follows the end-of-archive marker; its samples are not indexed")
+            report.warnings += remarks_of(store, found)
             report.samples += len(found.scan.keys)
             report.bytes += found.record.size
             report.scanned += found.origin == "scanned"

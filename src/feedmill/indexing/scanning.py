@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from threading import Thread
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import xxhash
@@ -23,7 +23,7 @@ from feedmill.formats.energon.prepared import idx_name, read_info
 from feedmill.formats.energon.sidecar import ShardRecord
 from feedmill.formats.offsets import load_offsets
 from feedmill.formats.tar.finished import add_shard, finished_shards
-from feedmill.formats.tar.scan import in_file, scan_bytes
+from feedmill.formats.tar.scan import CONCATENATED, Unread, in_file, scan_bytes
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.engine import Where, current, key_of
 from feedmill.jobs.results import kept_results
@@ -62,6 +62,26 @@ def repeated_parts(store: Store, found: Scanned) -> Iterator[DataError]:
             kind="duplicate-part",
             fix="Rename one of them, or rewrite the shard.",
         )
+
+
+def remarks_of(store: Store, found: Scanned, **reported: Any) -> list[str]:
+    """Return messages about what reading a shard may miss.
+
+    Args:
+        reported: fields of `Unread` without a message, because a finding reports them.
+    """
+    return [f"{store.locate(found.shard)}: {text}" for text in Unread.of(found.scan)._replace(**reported).remarks()]
+
+
+def trailing_data(store: Store, found: Scanned) -> DataError:
+    """Return the error for a shard with data after its end-of-archive marker."""
+    return DataError(
+        f"data follows the end-of-archive marker ({found.scan.trailing:,} bytes), where tar readers stop",
+        file=store.locate(found.shard),
+        offset=int(found.scan.starts[-1]),
+        kind="data-after-end",
+        fix=CONCATENATED,
+    )
 
 
 def check_names(store: Store, found: Scanned) -> None:

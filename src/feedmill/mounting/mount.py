@@ -25,6 +25,7 @@ from feedmill.mounting.operations import Operations
 from feedmill.storage import Store
 from feedmill.storage.cache.copies import cached_copy
 
+logger = logging.getLogger("feedmill")
 DEVICE = "/dev/fuse"
 _ENDED = 8
 """Exit code of FUSE if a signal, such as that of Ctrl-C, ended a mounted file system."""
@@ -143,6 +144,8 @@ def operations(url: str, *, sample_folders: bool = False) -> Iterator[Operations
             kind="no-parts",
             fix="Mount tars (a folder, a tar, a manifest or an index of them), or a JSONL file.",
         )
+    for remark in dataset.remarks:
+        logger.warning("%s", remark)
     yield from _scanned(dataset.store, dataset.table.shards, url, sample_folders)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,6 +24,7 @@ from feedmill.samples.view import DatasetView, build_view
 from feedmill.samples.windowed import WindowOptions, windowed
 from feedmill.storage import Store, join_url
 
+logger = logging.getLogger("feedmill")
 _DEFAULT = Decoder()
 
 
@@ -86,7 +88,7 @@ def open(
     if trust and decode is _DEFAULT:
         decode = Decoder(trust=True)
     urls = os.fspath(url) if isinstance(url, str | os.PathLike) else [os.fspath(one) for one in url]
-    return _open(
+    dataset = _open(
         urls,
         OpenOptions(
             split=split,
@@ -109,6 +111,9 @@ def open(
             ),
         ),
     )
+    for remark in dataset.remarks:  # not in `_open`, which worker processes call
+        logger.warning("%s", remark)
+    return dataset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

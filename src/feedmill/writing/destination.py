@@ -43,6 +43,7 @@ class Destination:
         append: add to the existing prepared dataset.
         overwrite: replace the existing dataset.
         media: an index whose media metadata is copied into a new dataset.
+        beside: files that describe a dataset's shards, and are deleted with those that are replaced.
 
     Attributes:
         home: the dataset's folder.
@@ -66,8 +67,9 @@ class Destination:
         append: bool = False,
         overwrite: bool = False,
         media: Media | None = None,
+        beside: Sequence[str] = (),
     ) -> None:
-        self.url, self.layout, self.split, self.append = url, layout, split, append
+        self.url, self.layout, self.split, self.append, self.beside = url, layout, split, append, beside
         self.description, self.media = description, media
         self.home: Store = open_store(url)
         self.store = self.home
@@ -184,7 +186,7 @@ class Destination:
             assert isinstance(self.home, LocalStore)
             self.store = self.home.below(NEW)
         elif job.get("replaced") and active() is None:
-            for path in _of_dataset(job["replaced"]):
+            for path in [*_of_dataset(job["replaced"]), *self.beside]:
                 self.home.delete(path)  # the first one is `.info.json`, without which there is no dataset
             self.work.note(replaced=[])
 
@@ -192,7 +194,7 @@ class Destination:
         """Replace the old dataset with the staged one."""
         assert isinstance(self.home, LocalStore)
         moved = sorted(below(self.home.below(NEW)))
-        deletes = sorted(set(_of_dataset(self.work.noted["replaced"])) - set(moved))
+        deletes = sorted({*_of_dataset(self.work.noted["replaced"]), *self.beside} - set(moved))
         self.work.publish([(in_job(f"{NEW}/{path}"), path) for path in moved], deletes)
         self.store = self.home
 

@@ -19,6 +19,7 @@ from feedmill.converting.survey import (
     COUNTS,
     Survey,
     column_of,
+    json_value,
     kinds,
     names,
     read_digest,
@@ -243,7 +244,7 @@ def _row(columns: Mapping[str, str], taken: Taken) -> tuple[dict[str, Any], dict
         elif form == "binary":
             value = plain_bytes(value)
         elif form == "json":
-            value = json.dumps(text_of(value) if isinstance(value, bytes) else value, ensure_ascii=False, default=str)
+            value = json.dumps(json_value(value), ensure_ascii=False, default=str)
         if name != KEY:
             parts[name] = plain_bytes(value)
         row[name] = value

@@ -16,11 +16,11 @@ from feedmill.converting.survey import (
     Columns,
     Survey,
     column_of,
+    json_value,
     kinds,
     names,
     read_digest,
     refuse_unsurveyed,
-    text_of,
     value_of,
 )
 from feedmill.converting.units import Add, SampleTarget, Unit, Written, opened
@@ -127,7 +127,7 @@ def _row(writer: ColumnWriter, columns: Mapping[str, str], taken: Taken) -> tupl
     for name, form in columns.items():
         value = taken.key if name == KEY else value_of(taken, name)
         if form == JSON:
-            value = text_of(value) if isinstance(value, bytes) else value
+            value = json_value(value)
             if value is not None:
                 parts[name] = plain_bytes(value)
         elif form in writer.exact:

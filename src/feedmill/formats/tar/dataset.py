@@ -43,6 +43,9 @@ from feedmill.jobs.threads import ordered_map
 from feedmill.kernels.files import tar
 from feedmill.storage import Store
 
+MOST_REMARKS = 20
+"""Maximum number of messages about shards of one dataset."""
+
 
 class TarDataset(Dataset):
     """Samples of tar shards, by offset.
@@ -412,6 +415,7 @@ class TarDataset(Dataset):
         shards = self.table.shards
         entries = self.store.entries(shards)  # of a bucket, a list: a request for each shard would take hours
         sizes = [(entry or self.store.stat(shard)).size for shard, entry in zip(shards, entries, strict=True)]
+        remarks = [*self.about.get("remarks", ()), *self.remarks]
         return {
             "format": self.format,
             "path": self.url,
@@ -423,7 +427,15 @@ class TarDataset(Dataset):
             "indexed": not isinstance(self.table, ScannedShards),
             **self._description,
             **self.about,
+            **({"remarks": remarks} if remarks else {}),
         }
+
+    @property
+    def remarks(self) -> list[str]:
+        files = self.row_files
+        out = [f"{files[number]}: {text}" for number, each in self.table.unread.items() for text in each.remarks()]
+        more = len(out) - MOST_REMARKS
+        return out if more <= 0 else [*out[:MOST_REMARKS], f"{more:,} more: 'feedmill check' lists all of them"]
 
 
 def _is_plain_member(block: bytes, name: str, size: int) -> bool:

@@ -34,15 +34,15 @@ class _Facts(msgspec.Struct, array_like=True):
     data: bytes
     sizes: bytes
     closed: bool
-    trailing: bool = False
+    trailing: int = 0
+    links: int = 0
 
 
 def add_shard(units: Units, path: str, record: ShardRecord, scan: ShardScan) -> None:
     """Record a finished shard. Shards with names that are not UTF-8 are skipped, because they raise an error later."""
-    arrays = [a.tobytes() for a in (scan.starts, scan.sample, scan.data, scan.sizes)]
-    facts = _Facts(
-        record, scan.keys, scan.parts, arrays[0], arrays[1], arrays[2], arrays[3], scan.closed, scan.trailing
-    )
+    starts, sample, data, sizes = (a.tobytes() for a in (scan.starts, scan.sample, scan.data, scan.sizes))
+    unread = (scan.closed, scan.trailing, scan.links)
+    facts = _Facts(record, scan.keys, scan.parts, starts, sample, data, sizes, *unread)
     with contextlib.suppress(UnicodeEncodeError):
         units.add(path, msgspec.msgpack.encode(facts))
 
@@ -62,7 +62,8 @@ def _scan(facts: _Facts) -> ShardScan:
     sample = np.frombuffer(facts.sample, np.int32)
     if len(starts) != len(facts.keys) + 1 or {len(sample), len(data), len(sizes)} != {len(facts.parts)}:
         raise ValueError("columns of different lengths")
-    return ShardScan(facts.keys, starts, sample, facts.parts, data, sizes, None, facts.closed, facts.trailing)
+    found = (None, facts.closed, facts.trailing, facts.links)
+    return ShardScan(facts.keys, starts, sample, facts.parts, data, sizes, *found)
 
 
 class _Layout(msgspec.Struct):

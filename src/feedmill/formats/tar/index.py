@@ -12,6 +12,7 @@ It is an array file (see `feedmill.formats.signatures`) with the concatenated da
     keys       uint8[...]       the keys, concatenated, UTF-8
     key_ends   int64[n]         end of each key
     hashes     uint64[n]        xxh3-64 of each key
+    unread     uint8[...]       JSON: [[number of a shard, closed, trailing, links], ...], see `Unread`
 
 A shard whose size or version (modification time, or the store's version) changed is scanned again; the data of other
 shards is kept.
@@ -33,11 +34,12 @@ from feedmill.errors import FeedmillError
 from feedmill.formats.arrays import read_arrays, write_arrays
 from feedmill.formats.offsets import Int64s
 from feedmill.formats.sample import no_such_key
-from feedmill.formats.tar.scan import in_file, scan_shard
-from feedmill.formats.tar.tables import ScannedShards, ShardTable
+from feedmill.formats.tar.scan import Unread, in_file, scan_shard
+from feedmill.formats.tar.tables import ScannedShards, ShardTable, with_remarks
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.threads import ordered_map
 from feedmill.kernels.files.tar import COMPILED_FROM
+from feedmill.kernels.files.tar_fields import BLOCK
 from feedmill.storage import Entry, LocalStore, Store
 from feedmill.storage.cache.files import file_cache
 from feedmill.storage.cache.settings import data_cache, fitting_cache, using_cache
@@ -48,11 +50,14 @@ logger = logging.getLogger("feedmill")
 INDEX_FROM = 32 << 20
 """Total bytes of tars from which an index is stored."""
 PATH = ".feedmill/shards"
-"""Maximum number of files of a remote store that are queried one by one; more are listed."""
+_MARKER, _RECORD = 1024, 10240  # bytes of the end-of-archive marker, and of the records that writers fill
 
 
 class Known(NamedTuple):
-    """Index data of one shard: its state, int64[n + 1] starts, the keys with int64[n] ends, and their hashes."""
+    """Index data of one shard.
+
+    Its state, int64[n + 1] starts, the keys with int64[n] ends, their hashes, and what reading it may miss.
+    """
 
     size: int
     version: str
@@ -60,6 +65,7 @@ class Known(NamedTuple):
     keys: npt.NDArray[np.uint8]
     key_ends: Int64s
     hashes: npt.NDArray[np.uint64]
+    unread: Unread = Unread()
 
 
 class IndexedShards(ShardTable):
@@ -71,6 +77,7 @@ class IndexedShards(ShardTable):
         super().__init__(store, shards)
         self._known = list(known)
         self.counts = np.asarray([len(one.key_ends) for one in known], np.int64)
+        self.unread = with_remarks(one.unread for one in known)
         self._sorted: tuple[npt.NDArray[np.uint64], Int64s] | None = None
 
     def offsets(self, shard: int) -> Int64s:
@@ -159,7 +166,8 @@ def _scanned(store: Store, entry: Entry, compiled: bool) -> Known:
     encoded = [key.encode("utf-8", "surrogateescape") for key in scan.keys]
     ends = np.cumsum([len(key) for key in encoded], dtype=np.int64)
     hashes = np.asarray([xxhash.xxh3_64_intdigest(key) for key in encoded], np.uint64)
-    return Known(entry.size, entry.version, scan.starts, np.frombuffer(b"".join(encoded), np.uint8), ends, hashes)
+    joined = np.frombuffer(b"".join(encoded), np.uint8)
+    return Known(entry.size, entry.version, scan.starts, joined, ends, hashes, Unread.of(scan))
 
 
 class _Home:
@@ -209,6 +217,8 @@ def _arrays(known: Mapping[str, Known]) -> dict[str, npt.NDArray[Any]]:
         ]
     )
 
+    unread = with_remarks(one.unread for one in known.values())
+
     def joined(pick: Callable[[Known], npt.NDArray[Any]], dtype: str) -> npt.NDArray[Any]:
         return np.concatenate([np.zeros(0, dtype), *(pick(one) for one in known.values())])
 
@@ -218,24 +228,39 @@ def _arrays(known: Mapping[str, Known]) -> dict[str, npt.NDArray[Any]]:
         "keys": joined(lambda one: one.keys, "u1"),
         "key_ends": joined(lambda one: one.key_ends, "<i8"),
         "hashes": joined(lambda one: one.hashes, "<u8"),
+        "unread": np.frombuffer(orjson.dumps([[number, *each] for number, each in unread.items()]), np.uint8),
     }
 
 
 def _parsed(arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, Known]:
     out: dict[str, Known] = {}
     at = starts = keys = 0
-    for name, size, version, samples in orjson.loads(arrays["records"].tobytes()):
+    older = "unread" not in arrays
+    unread = {} if older else {row[0]: Unread(*row[1:]) for row in orjson.loads(arrays["unread"].tobytes())}
+    for number, (name, size, version, samples) in enumerate(orjson.loads(arrays["records"].tobytes())):
         ends = arrays["key_ends"][at : at + samples]
         length = int(ends[-1]) if samples else 0
-        out[bytes.fromhex(name).decode("utf-8", "surrogateescape")] = Known(
+        path = bytes.fromhex(name).decode("utf-8", "surrogateescape")
+        out[path] = Known(
             size,
             version,
             arrays["starts"][starts : starts + samples + 1],
             arrays["keys"][keys : keys + length],
             ends,
             arrays["hashes"][at : at + samples],
+            unread.get(number, Unread()),
         )
         at, starts, keys = at + samples, starts + samples + 1, keys + length
+        if older and not _ends_as_usual(size - int(arrays["starts"][starts - 1])):
+            del out[path]
     if (at, starts, keys) != (len(arrays["key_ends"]), len(arrays["starts"]), len(arrays["keys"])):
         raise ValueError("its arrays do not fit its records")
     return out
+
+
+def _ends_as_usual(rest: int) -> bool:
+    """Return whether this many bytes after the last member can be the end-of-archive marker and its padding.
+
+    An index of an earlier release lacks `Known.unread`; only shards with another end are scanned again for it.
+    """
+    return BLOCK <= rest < _MARKER + _RECORD

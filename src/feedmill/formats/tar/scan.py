@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 
@@ -9,6 +11,32 @@ from feedmill.errors import DataError
 from feedmill.kernels.files import tar
 from feedmill.storage import Store
 from feedmill.storage.cache.mapped import mapped
+
+CONCATENATED = "Two tars may have been concatenated: split the file again, or rewrite all samples into one tar."
+"""Fix for data after the end-of-archive marker."""
+
+
+class Unread(NamedTuple):
+    """What reading a shard may miss; see `feedmill.kernels.files.tar.ShardScan`."""
+
+    closed: bool = True
+    trailing: int = 0
+    links: int = 0
+
+    @classmethod
+    def of(cls, scan: tar.ShardScan) -> Unread:
+        """Return what the scan of a shard found."""
+        return cls(scan.closed, scan.trailing, scan.links)
+
+    def remarks(self) -> list[str]:
+        """Return a message for each of them, without the name of the shard."""
+        out = [] if self.closed else ["no end-of-archive marker; it may lack samples"]
+        if self.trailing:
+            out.append(f"data follows the end-of-archive marker ({self.trailing:,} bytes); its samples are not read")
+        if self.links:
+            fix = "Write the tar again with 'tar --hard-dereference --dereference'."
+            out.append(f"parts that are hard or symbolic links are not read: {self.links:,}. {fix}")
+        return out
 
 
 def scan_shard(store: Store, path: str, *, compiled: bool | None = None) -> tar.ShardScan:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from feedmill.formats.content import content_of_files
 from feedmill.formats.offsets import Int64s, fingerprint_of_starts, hash_words
 from feedmill.formats.sample import no_such_key
 from feedmill.formats.tar.samples import REINDEX
-from feedmill.formats.tar.scan import in_file, scan_shard
+from feedmill.formats.tar.scan import Unread, in_file, scan_shard
 from feedmill.storage import Store
 
 
@@ -27,11 +27,13 @@ class ShardTable(ABC):
         counts: int64[shards], samples per shard.
         reindex: fix for errors about a shard that does not match the table.
         prepared: whether there is an index that may have media metadata.
+        unread: shard number -> what reading the shard may miss. Empty for prepared shards: `prepare` reported it.
     """
 
     counts: Int64s
     reindex: str = REINDEX
     prepared: bool = False
+    unread: Mapping[int, Unread] = {}
 
     def __init__(self, store: Store, shards: Sequence[str]) -> None:
         self.store, self.shards = store, list(shards)
@@ -112,6 +114,11 @@ def first_places(keys: Iterable[Iterable[str]]) -> dict[str, tuple[int, int]]:
     return found
 
 
+def with_remarks(unread: Iterable[Unread]) -> dict[int, Unread]:
+    """Return what the shards with remarks miss, by number; given that of all shards."""
+    return {number: each for number, each in enumerate(unread) if each.remarks()}
+
+
 class ScannedShards(ShardTable):
     """The table of a folder without an index, created by scanning its tars at opening."""
 
@@ -122,6 +129,7 @@ class ScannedShards(ShardTable):
             if found.problem is not None:
                 raise in_file(found.problem, store.locate(shard))
         self.counts = np.asarray([len(found.keys) for found in self.scans], np.int64)
+        self.unread = with_remarks(map(Unread.of, self.scans))
         self._keys: dict[str, tuple[int, int]] | None = None
 
     def offsets(self, shard: int) -> Int64s:

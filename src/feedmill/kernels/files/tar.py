@@ -26,6 +26,7 @@ _REGULAR = b"0\x007S"
 _BUILT_IN = b"0\x0012345676S"  # types whose data size POSIX defines; links, devices and folders carry no data
 _SKIPPED = re.compile(r"__[^/]*__(?:/|$)")
 _NO_DATA = b"123456"
+_LINKS = b"12"
 COMPILED_FROM = 64 << 20
 """Minimum bytes of a tar for which the compiled kernel is worth compiling, on the first use on a machine."""
 
@@ -40,6 +41,7 @@ class Member(NamedTuple):
         end: offset of the next header.
         sparse: (offset, length) of the stored pieces of a sparse file, which follow each other from `data` on; None for
             an ordinary file.
+        link: whether it is a hard or symbolic link.
     """
 
     start: int
@@ -49,6 +51,7 @@ class Member(NamedTuple):
     name: str
     regular: bool
     sparse: tuple[tuple[int, int], ...] | None = None
+    link: bool = False
 
 
 @dataclass(slots=True)
@@ -63,8 +66,9 @@ class ShardScan:
         data, sizes: int64[m], offset and size of each part's content.
         problem: the error that stopped the scan before the end of the tar, or None; earlier samples are valid.
         closed: whether the end-of-archive marker was found.
-        trailing: whether data other than zeros follows the marker, as in two concatenated tars; tar readers stop at
-            the marker.
+        trailing: bytes from the first one behind the marker that is not zero to the end of the file, as in two
+            concatenated tars; tar readers stop at the marker.
+        links: number of hard and symbolic links whose names are those of parts; they are skipped.
     """
 
     keys: list[str]
@@ -75,7 +79,8 @@ class ShardScan:
     sizes: npt.NDArray[np.int64]
     problem: DataError | None = None
     closed: bool = True
-    trailing: bool = False
+    trailing: int = 0
+    links: int = 0
 
 
 @dataclass(slots=True)
@@ -187,7 +192,7 @@ def _member(
     if sparse is not None and not fits(sparse, size, stop - data):
         raise bad_header(position)
     start = position if pending.start is None else pending.start
-    return Member(start, data, size, stop, name.decode("utf-8", "surrogateescape"), regular, sparse)
+    return Member(start, data, size, stop, name.decode("utf-8", "surrogateescape"), regular, sparse, kind in _LINKS)
 
 
 def expand(buffer: memoryview | bytes, member: Member) -> bytes:
@@ -235,7 +240,9 @@ def scan(buffer: npt.NDArray[np.uint8], *, compiled: bool | None = None) -> Shar
         found = scan_compiled(buffer) or scan_reference(buffer)
     else:
         found = scan_reference(buffer)
-    found.trailing = found.closed and bool(buffer[int(found.starts[-1]) :].any())
+    rest = buffer[int(found.starts[-1]) :] if found.closed else buffer[:0]
+    first = int(rest.view(np.bool_).argmax()) if len(rest) else 0  # 0: all are zeros, as the first block is
+    found.trailing = len(rest) - first if first else 0
     return found
 
 
@@ -257,12 +264,15 @@ def scan_reference(buffer: npt.NDArray[np.uint8]) -> ShardScan:
     data: list[int] = []
     sizes: list[int] = []
     headers: list[int] = []
-    last, problem, end = None, None, 0
+    last, problem, end, links = None, None, 0, 0
     try:
         for member in walk(view, headers=headers):
             end = member.end
-            name = sample_name(member.name) if member.regular else None
+            name = sample_name(member.name) if member.regular or member.link else None
             if name is None:
+                continue
+            if member.link:
+                links += 1
                 continue
             if name[0] != last:
                 last = name[0]
@@ -287,6 +297,7 @@ def scan_reference(buffer: npt.NDArray[np.uint8]) -> ShardScan:
         np.asarray(sizes, np.int64),
         problem,
         closed,
+        links=links,
     )
 
 

@@ -152,7 +152,9 @@ def _key_length(name, n):  # type: ignore[no-untyped-def]
 
 @kernel
 def _scan(buf, words, state, found, starts, sample, data, sizes, keys, parts, name):  # type: ignore[no-untyped-def]
-    """Walk from state[0]. state = [position, samples, parts, bytes in keys, bytes in parts, length of last key].
+    """Walk from state[0].
+
+    state = [position, samples, parts, bytes in keys, bytes in parts, length of last key, links].
 
     `found` is for the fields of one member: path offset, path length, size, whether the path is a GNU long name.
     """
@@ -210,6 +212,8 @@ def _scan(buf, words, state, found, starts, sample, data, sizes, keys, parts, na
         if stop > size_all:
             return _OTHER
         key = _key_length(name, n) if regular else 0
+        if (kind == 49 or kind == 50) and _key_length(name, n) > 0:
+            state[6] += 1
         if key > 0:
             if state[2] + 1 > len(sample) or state[3] + key + 1 > len(keys) or state[4] + n - key > len(parts):
                 return _FULL
@@ -243,7 +247,7 @@ def find_samples(buffer: npt.NDArray[np.uint8]) -> tuple[Any, ...] | None:
     """Return the fields of a `ShardScan` of a tar, or None if the tar needs the reference."""
     words = buffer[: len(buffer) // 8 * 8].view(np.uint64)
     room = max(64, len(buffer) // (16 * BLOCK))
-    state, member = np.zeros(6, np.int64), np.empty(4, np.int64)
+    state, member = np.zeros(7, np.int64), np.empty(4, np.int64)
     starts, sample = np.empty(room, np.int64), np.empty(room, np.int32)
     data, sizes = np.empty(room, np.int64), np.empty(room, np.int64)
     keys, parts = np.empty(room * 24, np.uint8), np.empty(room * 16, np.uint8)
@@ -265,6 +269,8 @@ def find_samples(buffer: npt.NDArray[np.uint8]) -> tuple[Any, ...] | None:
         sizes[:m].copy(),
         None,
         status == _DONE,
+        0,
+        int(state[6]),
     )
 
 

@@ -1,0 +1,38 @@
+"""Read what a conversion has written into a folder, from its proof (see `feedmill.converting.proof`)."""
+
+from __future__ import annotations
+
+import msgspec
+
+from feedmill.storage import Store
+
+VERSION = 1
+
+
+class Converted(msgspec.Struct, frozen=True):
+    """The part of a proof that any room can compare with the data.
+
+    Attributes:
+        samples: number of samples.
+        files: all data files of the destination, with their indices.
+    """
+
+    samples: int
+    files: list[str]
+    version: int
+
+
+def proof_place(name: str) -> str:
+    """Return the path of a file's proof in its folder, or of the folder's own proof if `name` is empty."""
+    return f".feedmill/convert.{name}.json" if name else ".feedmill/convert.json"
+
+
+def read_converted(store: Store, name: str) -> Converted | None:
+    """Return it for a file, or for the folder if `name` is empty; None if there is no proof that can be read."""
+    if not store.exists(proof_place(name)):
+        return None
+    try:
+        found = msgspec.json.decode(store.read(proof_place(name)), type=Converted)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    return found if found.version == VERSION else None
