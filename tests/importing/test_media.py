@@ -193,6 +193,69 @@ def test_labels_of_metadata(tmp_path: Path) -> None:
         run(raw, tmp_path / "no")
 
 
+def labeled(root: Path, table: str, labels: list[Any]) -> Path:
+    """Write images, and their labels to metadata.csv as text or to metadata.jsonl as values."""
+    names = [f"{i}.jpg" for i in range(len(labels))]
+    if table == "csv":
+        text = "file_name,label\n" + "".join(f"{name},{label}\n" for name, label in zip(names, labels, strict=True))
+    else:
+        rows = [{"file_name": name, "label": label} for name, label in zip(names, labels, strict=True)]
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+    return put(root, {f"metadata.{table}": text, **{name: card(i) for i, name in enumerate(names)}})
+
+
+@pytest.mark.parametrize("table", ["csv", "jsonl"])
+@pytest.mark.parametrize("labels", [[-1, 0, 1, 2, 10, 3], [0.0, 1.0, 10.0, 2.0], [1, 0, 1.0], [-3]])
+def test_whole_numbers_stay_labels_as_they_are(tmp_path: Path, table: str, labels: list[float]) -> None:
+    run(labeled(tmp_path / "raw", table, labels), tmp_path / "out")
+    assert [s.label for s in fm.open(tmp_path / "out")] == labels
+
+
+@pytest.mark.parametrize(
+    ("table", "labels", "why"),
+    [
+        (
+            "jsonl",
+            [0, "cat", "dog", 1],
+            r"whole numbers \(2, such as 0 of '0.jpg'\) and names \(2, .*'cat' of '1.jpg'\)",
+        ),
+        (
+            "csv",
+            [0.5, 1.0, 2.5, 1],
+            r"fractions \(2, such as 0.5 of '0.jpg'\) and whole numbers \(2, .*1 of '1.jpg'\)",
+        ),
+        ("csv", [0.5, 2.5], r"fractions \(2, such as 0.5 of '0.jpg'\)"),
+        ("csv", ["cat", "07"], r"names \(1, such as 'cat' of '0.jpg'\) and whole numbers \(1, such as 7 of '1.jpg'\)"),
+    ],
+)
+def test_labels_of_two_kinds_are_an_error(tmp_path: Path, table: str, labels: list[Any], why: str) -> None:
+    raw = labeled(tmp_path / "raw", table, labels)
+    with pytest.raises(DataError, match=f"either whole numbers or names: column 'label' has {why}") as caught:
+        run(raw, tmp_path / "out")
+    assert (caught.value.file, caught.value.kind) == (f"metadata.{table}", "mixed-labels")
+    assert not (tmp_path / "out").exists()
+    run(raw, tmp_path / "plain", type="media")
+    assert [str(s["json"]["label"]) for s in fm.open(tmp_path / "plain", raw=True)] == list(map(str, labels))
+
+
+def test_a_name_of_a_class_beside_its_label_is_kept(tmp_path: Path) -> None:
+    rows = [("n02", "cat"), ("n01", "dog"), ("n01", "n01")]
+    text = "file_name,label,label_name\n" + "".join(f"{i}.jpg,{a},{b}\n" for i, (a, b) in enumerate(rows))
+    run(
+        put(tmp_path / "raw", {"metadata.csv": text, **{f"{i}.jpg": card(i) for i in range(3)}}),
+        tmp_path / "out",
+    )
+    assert [(s.label, s.label_name) for s in fm.open(tmp_path / "out")] == [(1, "cat"), (0, "dog"), (0, "n01")]
+    assert fm.open(tmp_path / "out", raw=True)["0"]["json"] == {"label_name": "cat", "label": "n02"}
+
+
+def test_a_class_beside_media_may_be_negative(tmp_path: Path) -> None:
+    raw = put(tmp_path / "raw", {"0.jpg": card(0), "0.cls": "-3\n", "1.jpg": card(1), "1.cls": "x"})
+    report = run(raw, tmp_path / "out")
+    assert [s["cls"] for s in fm.open(tmp_path / "out", raw=True)] == [-3]
+    assert reasons(report)["1.jpg"] == "the class beside it is not a number"
+
+
 def test_audio_and_video(tmp_path: Path) -> None:
     sound, movie = clips.sound("wav"), clips.movie("mp4", seconds=0.5)
     raw = put(tmp_path / "a", {"x.wav": sound, "x.txt": "a tone", "bad.wav": "no sound", "bad.txt": "y"})
