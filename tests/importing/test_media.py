@@ -136,6 +136,68 @@ def test_class_folders_and_splits(tmp_path: Path) -> None:
     assert run(nested, tmp_path / "nested_out").type == "media"
 
 
+def pictures(pattern: str, count: int = 3) -> dict[str, str | bytes]:
+    """Return images at the paths of a pattern such as ``{train,val}/{cat,dog}/#.jpg``, `count` for each folder."""
+    paths = [pattern]
+    while "{" in paths[0]:
+        divided = [path.replace("}", "{", 1).split("{", 2) for path in paths]
+        paths = [head + name + tail for head, names, tail in divided for name in names.split(",")]
+    return {path.replace("#", str(i)): card(i) for path in paths for i in range(count)}
+
+
+def test_a_stray_image_does_not_cost_splits_and_classes(tmp_path: Path) -> None:
+    files = pictures("{train,val}/{cat,dog}/#.jpg") | {"overview.png": png()}
+    report = run(put(tmp_path / "raw", files), tmp_path / "out")
+    assert (report.type, report.splits) == ("classification", {"train": 6, "val": 6})
+    assert reasons(report) == {"overview.png": "outside the folders of splits"}
+    assert [s.label_name for s in fm.open(tmp_path / "out", split="val")] == ["cat"] * 3 + ["dog"] * 3
+    flat = put(tmp_path / "flat", pictures("{cat,dog}/#.jpg", 5) | {"overview.png": png()})
+    report = run(flat, tmp_path / "flat_out")
+    assert (report.type, report.samples, reasons(report)) == ("classification", 10, {"overview.png": "no class"})
+    parts = put(tmp_path / "parts", pictures("{train,val}/#.jpg", 5) | {"README": "x"})
+    assert run(parts, tmp_path / "parts_out", type="parts").splits == {"train": 5, "val": 5}
+
+
+def test_many_files_outside_the_folders_of_splits_ask_for_a_choice(tmp_path: Path) -> None:
+    raw = put(tmp_path / "raw", pictures("{train,val,extra}/#.jpg"))
+    with pytest.raises(ConfigError, match=r"6 of 9 image .* splits \(train, val\).*'extra/0.jpg'.*--exclude"):
+        run(raw, tmp_path / "no")
+    assert run(raw, tmp_path / "two", exclude=["extra/*"]).splits == {"train": 3, "val": 3}
+    report = run(raw, tmp_path / "all", type="media")
+    assert report.splits == {"train": 9} and "warning: no splits: 6 of 9 image files" in report.recognized[1]
+
+
+def test_a_class_may_have_the_name_of_a_split(tmp_path: Path) -> None:
+    raw = put(tmp_path / "raw", pictures("train/#.jpg", 12) | pictures("plane/#.jpg", 1))
+    report = run(raw, tmp_path / "out")
+    assert (report.type, report.samples, len(report.left_out)) == ("classification", 13, 0)
+    assert "warning: no splits: 12 of 13 image files are in folders of splits (train)" in report.recognized[1]
+
+
+def test_media_without_classes_say_so_if_most_are_in_class_folders(tmp_path: Path) -> None:
+    raw = put(tmp_path / "raw", pictures("{cat,dog}/#.jpg") | pictures("#.jpg", 2))
+    report = run(raw, tmp_path / "out")
+    assert report.type == "media" and report.samples == 8
+    assert "warning: no classes: 2 of 8 image files are in no class folder ('0.jpg')" in report.recognized[1]
+    assert run(raw, tmp_path / "classes", type="classification").samples == 6
+
+
+def test_a_folder_around_everything_is_neither_split_nor_class(tmp_path: Path) -> None:
+    report = run(put(tmp_path / "raw", pictures("ds/v1/{cat,dog}/#.jpg")), tmp_path / "out")
+    assert report.type == "classification" and report.samples == 6
+    assert fm.open(tmp_path / "out")["ds/v1/dog/1"].label_name == "dog"
+    files = pictures("ds/{train,val}/{cat,dog}/#.jpg") | {"ds/overview.png": png()}
+    report = run(put(tmp_path / "splits", files), tmp_path / "splits_out")
+    assert report.splits == {"train": 6, "val": 6} and "splits from the first folder in 'ds/'" in report.recognized
+    assert reasons(report) == {"ds/overview.png": "outside the folders of splits"}
+    only = put(tmp_path / "only", pictures("train/{cat,dog}/#.jpg"))
+    assert run(only, tmp_path / "only_out").splits == {"train": 6}
+    one = put(tmp_path / "one", pictures("cat/#.jpg"))
+    assert run(one, tmp_path / "one_out", type="classification").samples == 3
+    years = put(tmp_path / "years", pictures("2021/{may,june}/#.jpg", 10) | pictures("2022/may/#.jpg", 1))
+    assert run(years, tmp_path / "years_out").type == "media"
+
+
 @pytest.mark.parametrize("form", ["csv", "jsonl", "parquet"])
 def test_metadata_files(tmp_path: Path, form: str) -> None:
     rows: list[dict[str, Any]] = [{"file_name": f"im/{i}.jpg", "text": f"t {i}", "score": str(i)} for i in range(3)]

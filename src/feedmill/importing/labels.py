@@ -36,7 +36,7 @@ class Labels:
         if found.type != CLASSIFICATION:
             return
         if metadata is None:
-            self.names = sorted({name for file, _ in found.media if (name := class_of(files, file, found.splits))})
+            self.names = sorted({name for file, _ in found.media if (name := class_of(files, found, file))})
         elif self._column is None:
             raise ConfigError("the metadata has no column 'label'", kind="no-label", fix="Add it, or change --type.")
         else:
@@ -48,7 +48,7 @@ class Labels:
     def of(self, file: File, about: dict[str, Any]) -> tuple[int, str | None] | None:
         """Return number and name of the class; None if there is none. Removes the column from the row."""
         if self._column is None:
-            name = class_of(self._files, file, self._found.splits)
+            name = class_of(self._files, self._found, file)
             return None if name is None else (self._numbers[name], name)
         label = label_of(about.pop(self._column, None))
         return (

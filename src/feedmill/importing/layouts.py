@@ -128,12 +128,12 @@ def plan_samples(files: Files, found: Recognized, encoding: str, left: LeftOut) 
         if not file.size:
             left.add("an empty file", files.name(file))
             continue
-        parts = _parts(files, found, file, name, metadata, labels, left)
-        if parts is None:
+        split = _split(files, found, file, left)
+        parts = None if split is None else _parts(files, found, file, name, metadata, labels, left)
+        if split is None or parts is None:
             continue
         key = keys.of(file, name)
         if key is not None:
-            split = (split_of(files, file) or TRAIN) if found.splits else TRAIN
             splits.setdefault(split, []).append(_planned(key, parts))
     _note(files, found, metadata, labels)
     unused = {(one[0], one[1]) for group in found.beside.values() for _, one in group}
@@ -143,6 +143,14 @@ def plan_samples(files: Files, found: Recognized, encoding: str, left: LeftOut) 
     suffixes = sorted({name.suffix for _, name in found.media})
     ordered = {name: splits[name] for name in (TRAIN, "val", "test") if name in splits}
     return Samples(ordered, *_described(found, suffixes, labels), labels.names)
+
+
+def _split(files: Files, found: Recognized, file: File, left: LeftOut) -> str | None:
+    """Return the split of a file; None if it is left out, because others are in folders of splits."""
+    split = split_of(files, found, file) if found.splits else TRAIN
+    if split is None:
+        left.add("outside the folders of splits", files.name(file))
+    return split
 
 
 def _described(found: Recognized, suffixes: Sequence[str], labels: Labels) -> tuple[str, dict[str, str] | None]:
@@ -290,8 +298,7 @@ def _grouped(files: Files, found: Recognized, left: LeftOut) -> Samples:
             left.add("a file without a suffix", name)
         elif part.startswith("__"):
             left.add("a suffix that begins with '__', which readers skip (rename it)", name)
-        else:
-            split = (split_of(files, file) or TRAIN) if found.splits else TRAIN
+        elif (split := _split(files, found, file, left)) is not None:
             splits.setdefault(split, {}).setdefault(folder + slash + base, []).append((file, part.lower()))
     out: dict[str, list[Planned]] = {}
     for split, groups in splits.items():
@@ -330,9 +337,9 @@ def _note(files: Files, found: Recognized, metadata: Metadata | None, labels: La
     elif found.type == CLASSIFICATION:
         shown = ", ".join(labels.names[:5]) + (", ..." if len(labels.names) > 5 else "")
         note += f" in {len(labels.names):,} class folders ({shown})"
-    found.notes.append(note)
+    found.notes.insert(0, note)
     if found.splits:
-        found.notes.append("splits from the first folder")
+        found.notes.append("splits from the first folder" + (f" in {found.top!r}" if found.top else ""))
 
 
 def by_ratio(samples: Samples, sizes: dict[str, int], order: Sequence[int]) -> Samples:
