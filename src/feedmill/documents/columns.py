@@ -142,12 +142,14 @@ def _refuse_bytes(file: DocumentFile, schema: Any) -> None:
 def _refuse_duplicates(file: DocumentFile, names: Sequence[str], wanted: Sequence[str]) -> None:
     for name in wanted:
         if names.count(name) > 1:
-            raise ConfigError(
-                f"the file has {names.count(name)} columns named {name!r}",
-                file=file.url,
-                kind="two-columns",
-                fix="Rename or drop all but one.",
-            )
+            raise two_columns(file.url, names.count(name), name)
+
+
+def two_columns(file: str, count: int, name: str) -> ConfigError:
+    """Return the error for a file that has several columns of one name."""
+    return ConfigError(
+        f"the file has {count} columns named {name!r}", file=file, kind="two-columns", fix="Rename or drop all but one."
+    )
 
 
 def _batches(unit: Unit, column: str, fields: tuple[str, ...], pyarrow: Any) -> Iterator[Any]:
