@@ -193,6 +193,19 @@ def test_the_delimiter_is_found_in_the_header(tmp_path: Path, name: str, delimit
     assert found == [("hello there", "pos"), ("hi, you|me;\tshe", "neg")]
 
 
+def test_times_with_nanoseconds_are_text(tmp_path: Path) -> None:
+    raw = tmp_path / "raw"
+    raw.mkdir()
+    times = pa.array([1_700_000_000_123_456_789, 1_000, None], pa.timestamp("ns"))
+    pq.write_table(pa.table({"text": ["a", "b", "c"], "at": times}), raw / "a.parquet")
+    run(raw, tmp_path / "out")
+    assert [document["metadata"].get("at") for document in documents(tmp_path / "out")] == [
+        "2023-11-14T22:13:20.123456789",
+        "1970-01-01T00:00:00.000001",
+        None,
+    ]
+
+
 def test_shards_are_bounded_and_do_not_depend_on_workers(tmp_path: Path) -> None:
     put(tmp_path / "raw", **{f"n{i:03}__txt": f"{i} " * 200 for i in range(40)})
     put(tmp_path / "raw", big__csv="text\n" + "\n".join("word " * 50 for _ in range(100)))

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import math
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -225,6 +228,28 @@ def test_metadata_files(tmp_path: Path, form: str) -> None:
         "im/3.jpg": "not listed in the metadata",
         "im/4.jpg": "no caption in its row of metadata",
     }
+
+
+def test_values_of_metadata_that_json_does_not_have(tmp_path: Path) -> None:
+    raw = put(tmp_path / "raw", {f"{i}.jpg": card(i) for i in range(2)})
+    (raw / "metadata.jsonl").write_text('{"file_name": "0.jpg", "n": 170141183460469231731687303715884105727}\n')
+    run(raw, tmp_path / "large")
+    assert fm.open(tmp_path / "large", raw=True)["0"]["json"] == {"n": 2**127 - 1}
+    (raw / "metadata.jsonl").unlink()
+    columns = {
+        "file_name": ["0.jpg", "1.jpg"],
+        "x": [float("inf"), float("nan")],
+        "none": [None, 1],
+        "day": [date(2020, 1, 2)] * 2,
+        "price": [Decimal("1.10")] * 2,
+        "at": pa.array([1, 1000], pa.timestamp("ns")),
+    }
+    pq.write_table(pa.table(columns), raw / "metadata.parquet")
+    run(raw, tmp_path / "out")
+    first, second = (fm.open(tmp_path / "out", raw=True)[key]["json"] for key in "01")
+    assert first == {"x": float("inf"), "day": "2020-01-02", "price": "1.10", "at": "1970-01-01T00:00:00.000000001"}
+    assert math.isnan(second.pop("x"))
+    assert second == {"none": 1, "day": "2020-01-02", "price": "1.10", "at": "1970-01-01T00:00:00.000001"}
 
 
 @pytest.mark.parametrize(

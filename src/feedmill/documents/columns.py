@@ -11,6 +11,7 @@ from feedmill.documents.file import DocumentFile, Unit
 from feedmill.documents.textpath import TextReader, checked, parse_path, walk
 from feedmill.errors import ConfigError
 from feedmill.formats.columns import damaged, load_pyarrow, opened
+from feedmill.formats.nanoseconds import to_python, to_rows
 
 ROWS = 512
 
@@ -53,9 +54,9 @@ def read_columns(unit: Unit, reader: TextReader | RowReader) -> Iterator[Batch]:
     first, step = unit.file.rows
     before = count_rows(unit.file, unit.begin) if step > 1 else 0
     for table in _batches(unit, steps[0], reader.fields, pyarrow):
-        column = table.column(steps[0]).to_pylist()
+        column = to_python(table.column(steps[0]))
         fields = [
-            table.column(f).to_pylist() if f in table.schema.names else [None] * len(column) for f in reader.fields
+            to_python(table.column(f)) if f in table.schema.names else [None] * len(column) for f in reader.fields
         ]
         batch = Batch(lines=len(column))
         for number, value in enumerate(column):
@@ -87,7 +88,7 @@ def _read_rows(unit: Unit, reader: RowReader, pyarrow: Any) -> Iterator[Batch]:
     before = count_rows(unit.file, unit.begin) if step > 1 else 0
     for table in _batches(unit, known[0], tuple(known[1:]), pyarrow):
         batch = Batch(lines=table.num_rows)
-        for number, value in enumerate(table.select(known).to_pylist()):
+        for number, value in enumerate(to_rows(table.select(known))):
             if step <= 1 or not (before + row + number - first) % step:
                 batch.add(row + number, reader.of_row(_without_nulls(value)))
         yield batch
@@ -122,9 +123,9 @@ def read_rows(file: DocumentFile, fields: Sequence[str] | None = None) -> Iterat
                 _refuse_bytes(file, part.schema)
                 part.validate(full=True)  # checks UTF-8, and offsets: corrupt ones would read anywhere in memory
                 for at in range(0, part.num_rows, ROWS):
-                    rows = part.slice(at, ROWS).to_pylist()
+                    rows = to_rows(part.slice(at, ROWS))
                     yield [{name: value for name, value in row.items() if value is not None} for row in rows]
-        except (pyarrow.ArrowException, OSError) as error:
+        except (pyarrow.ArrowException, OSError, OverflowError, ValueError) as error:  # such as a time of the year 0
             raise damaged(file.url, error) from None
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Container, Iterator, Sequence
 from typing import Any, NamedTuple
 
-import orjson
+import msgspec
 
 from feedmill.errors import DataError
 from feedmill.importing.kinds import IMAGE, Name, divide
@@ -26,6 +26,7 @@ from feedmill.importing.recognition import (
 )
 from feedmill.importing.scanning import File, Files
 from feedmill.jobs.left_out import LeftOut
+from feedmill.samples.encode import encode_json
 from feedmill.writing.encoding import check_key
 
 TRAIN = "train"
@@ -208,7 +209,7 @@ def _parts(
                 about["label_name"] = label[1]
     extra = [one for suffix, one in others if suffix == "json"]
     if about:
-        parts.append(_of_content("json", orjson.dumps(about, default=str)))
+        parts.append(_of_content("json", encode_json(msgspec.to_builtins(about, enc_hook=str))))
     elif extra:
         parts.append(_of_file("json", extra[0]))
         extra = extra[1:]
