@@ -343,6 +343,15 @@ def test_a_class_beside_media_may_be_negative(tmp_path: Path) -> None:
     assert reasons(report)["1.jpg"] == "the class beside it is not a number"
 
 
+def test_a_table_beside_media_may_be_their_metadata(tmp_path: Path) -> None:
+    advice = "if it is about them, name it metadata.jsonl, metadata.csv or metadata.parquet, and its column of paths"
+    raw = put(tmp_path / "raw", {**pictures("#.jpg", 6), "labels.csv": "filename,label\n0.jpg,1\n"})
+    with pytest.raises(ConfigError, match=r"If 'labels.csv' is about the image files, name it .*csv.*file_name"):
+        run(raw, tmp_path / "no")
+    report = run(raw, tmp_path / "out", type="media")
+    assert reasons(report) == {"labels.csv": f"document beside image files ({advice} file_name)"}
+
+
 def test_audio_and_video(tmp_path: Path) -> None:
     sound, movie = clips.sound("wav"), clips.movie("mp4", seconds=0.5)
     raw = put(tmp_path / "a", {"x.wav": sound, "x.txt": "a tone", "bad.wav": "no sound", "bad.txt": "y"})

@@ -33,6 +33,7 @@ CAPTION_SUFFIXES = ("txt", "caption", "text")
 _BESIDE = frozenset((*CAPTION_SUFFIXES, "json", "cls"))
 _TABLES = ("jsonl", "csv", "parquet")
 _METADATA = tuple(f"metadata.{end}" for end in _TABLES)
+_AS_METADATA = f"name it {', '.join(_METADATA[:-1])} or {_METADATA[-1]}, and its column of paths file_name"
 _NONE: list[tuple[str, File]] = []
 _FEW = 10
 """Files of another kind are left out if there are at least this many times more of the main kind."""
@@ -193,18 +194,25 @@ def _rest(
     most = max((len(group) for group in others.values()), default=0)
     if wanted == AUTO and most * _FEW > len(found.media):
         shown = ", ".join(f"{len(group):,} {kind} ({files.name(group[0])!r})" for kind, group in others.items())
+        table = next((files.name(file) for file in others.get("documents", ()) if _is_table(file)), None)
+        about = "" if table is None else f"If {table!r} is about the {found.modality} files, {_AS_METADATA}. "
         raise ConfigError(
             f"the files are of several kinds: {len(found.media):,} {found.modality} files"
             f" ({files.name(found.media[0][0])!r}), {shown}",
             file=files.roots[0],
             kind="several-kinds",
-            fix="Choose with --type documents or --type media, or with --include or --exclude PATTERN.",
+            fix=f"{about}Choose with --type documents or --type media, or with --include or --exclude PATTERN.",
         )
     for file in orphans:
         left.add(f"a caption without {_a(found.modality)} file", files.name(file))
     for kind, group in others.items():
         for file in group:
-            left.add(f"{kind.removesuffix('s')} beside {found.modality} files", files.name(file))
+            more = f" (if it is about them, {_AS_METADATA})" if _is_table(file) else ""
+            left.add(f"{kind.removesuffix('s')} beside {found.modality} files{more}", files.name(file))
+
+
+def _is_table(file: File) -> bool:
+    return divide(file.path).kind in kinds.TABLES
 
 
 def _layout(files: Files, found: Recognized) -> str:
