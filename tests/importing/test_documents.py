@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import json
 import os
@@ -147,6 +148,63 @@ def test_options_of_reading(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="documents"):
         run(raw, tmp_path / "no", split_ratio="8,1,1", text="a")
     assert not (tmp_path / "no").exists()
+
+
+def test_all_columns_that_are_not_used_become_metadata(tmp_path: Path) -> None:
+    raw = put(
+        tmp_path / "raw",
+        a__jsonl='{"id": "1", "text": "hello", "metadata": "lang=en", "source": 5}\n'
+        '{"text": "x", "metadata": {"lang": "en", "n": 1}, "source": null, "lang": "de"}\n'
+        '{"text": "y", "metadata": {"n": 1}, "source": "", "lang": "de"}\n{"text": "z", "metadata": null}\n',
+        b__jsonl='{"content": "first"}\n{"text": "a", "content": "zz"}\n',
+    )
+    run(raw, tmp_path / "out")
+    found = {document["text"]: document for document in documents(tmp_path / "out")}
+    assert found["hello"]["metadata"] == {"file": "a.jsonl", "row": 1, "metadata": "lang=en", "source": 5}
+    both = {"lang": "de", "metadata": {"lang": "en", "n": 1}}
+    assert found["x"]["metadata"] == {"file": "a.jsonl", "row": 2, **both} and found["x"]["source"] == "raw"
+    assert found["y"]["metadata"] == {"file": "a.jsonl", "row": 3, "lang": "de", "n": 1}
+    assert found["z"]["metadata"] == {"file": "a.jsonl", "row": 4}
+    assert found["zz"]["metadata"] == {"file": "b.jsonl", "row": 2, "text": "a"}
+    raw = put(tmp_path / "csv", a__csv="id,uid,text,body,,\n7,u7,short title,the long body,x,\n")
+    run(raw, tmp_path / "csv_out", text="body", id="uid")
+    more = {"id": "7", "uid": "u7", "text": "short title", "column 5": "x", "column 6": ""}
+    metadata = {"file": "a.csv", "row": 1, **more}
+    assert documents(tmp_path / "csv_out") == [
+        {"id": "u7", "text": "the long body", "source": "csv", "metadata": metadata}
+    ]
+
+
+def test_two_columns_of_one_name_are_an_error(tmp_path: Path) -> None:
+    raw = put(tmp_path / "raw", a__csv="text,text,label\nhello,world,1\n")
+    with pytest.raises(ConfigError, match=r"a.csv: the file has 2 columns named 'text'. Rename or drop"):
+        run(raw, tmp_path / "out")
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv"])
+@pytest.mark.parametrize("delimiter", [",", ";", "|", "\t"])
+def test_the_delimiter_is_found_in_the_header(tmp_path: Path, name: str, delimiter: str) -> None:
+    rows = [["text", "la;b|e,l"], ["hello there", "pos"], ["hi, you|me;\tshe", "neg"]]
+    raw = tmp_path / "raw"
+    raw.mkdir()
+    with open(raw / name, "w", newline="") as file:
+        csv.writer(file, delimiter=delimiter, quoting=csv.QUOTE_ALL).writerows(rows)
+    run(raw, tmp_path / "out")
+    found = [(document["text"], document["metadata"]["la;b|e,l"]) for document in documents(tmp_path / "out")]
+    assert found == [("hello there", "pos"), ("hi, you|me;\tshe", "neg")]
+
+
+def test_times_with_nanoseconds_are_text(tmp_path: Path) -> None:
+    raw = tmp_path / "raw"
+    raw.mkdir()
+    times = pa.array([1_700_000_000_123_456_789, 1_000, None], pa.timestamp("ns"))
+    pq.write_table(pa.table({"text": ["a", "b", "c"], "at": times}), raw / "a.parquet")
+    run(raw, tmp_path / "out")
+    assert [document["metadata"].get("at") for document in documents(tmp_path / "out")] == [
+        "2023-11-14T22:13:20.123456789",
+        "1970-01-01T00:00:00.000001",
+        None,
+    ]
 
 
 def test_shards_are_bounded_and_do_not_depend_on_workers(tmp_path: Path) -> None:

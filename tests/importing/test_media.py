@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import math
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +139,68 @@ def test_class_folders_and_splits(tmp_path: Path) -> None:
     assert run(nested, tmp_path / "nested_out").type == "media"
 
 
+def pictures(pattern: str, count: int = 3) -> dict[str, str | bytes]:
+    """Return images at the paths of a pattern such as ``{train,val}/{cat,dog}/#.jpg``, `count` for each folder."""
+    paths = [pattern]
+    while "{" in paths[0]:
+        divided = [path.replace("}", "{", 1).split("{", 2) for path in paths]
+        paths = [head + name + tail for head, names, tail in divided for name in names.split(",")]
+    return {path.replace("#", str(i)): card(i) for path in paths for i in range(count)}
+
+
+def test_a_stray_image_does_not_cost_splits_and_classes(tmp_path: Path) -> None:
+    files = pictures("{train,val}/{cat,dog}/#.jpg") | {"overview.png": png()}
+    report = run(put(tmp_path / "raw", files), tmp_path / "out")
+    assert (report.type, report.splits) == ("classification", {"train": 6, "val": 6})
+    assert reasons(report) == {"overview.png": "outside the folders of splits"}
+    assert [s.label_name for s in fm.open(tmp_path / "out", split="val")] == ["cat"] * 3 + ["dog"] * 3
+    flat = put(tmp_path / "flat", pictures("{cat,dog}/#.jpg", 5) | {"overview.png": png()})
+    report = run(flat, tmp_path / "flat_out")
+    assert (report.type, report.samples, reasons(report)) == ("classification", 10, {"overview.png": "no class"})
+    parts = put(tmp_path / "parts", pictures("{train,val}/#.jpg", 5) | {"README": "x"})
+    assert run(parts, tmp_path / "parts_out", type="parts").splits == {"train": 5, "val": 5}
+
+
+def test_many_files_outside_the_folders_of_splits_ask_for_a_choice(tmp_path: Path) -> None:
+    raw = put(tmp_path / "raw", pictures("{train,val,extra}/#.jpg"))
+    with pytest.raises(ConfigError, match=r"6 of 9 image .* splits \(train, val\).*'extra/0.jpg'.*--exclude"):
+        run(raw, tmp_path / "no")
+    assert run(raw, tmp_path / "two", exclude=["extra/*"]).splits == {"train": 3, "val": 3}
+    report = run(raw, tmp_path / "all", type="media")
+    assert report.splits == {"train": 9} and "warning: no splits: 6 of 9 image files" in report.recognized[1]
+
+
+def test_a_class_may_have_the_name_of_a_split(tmp_path: Path) -> None:
+    raw = put(tmp_path / "raw", pictures("train/#.jpg", 12) | pictures("plane/#.jpg", 1))
+    report = run(raw, tmp_path / "out")
+    assert (report.type, report.samples, len(report.left_out)) == ("classification", 13, 0)
+    assert "warning: no splits: 12 of 13 image files are in folders of splits (train)" in report.recognized[1]
+
+
+def test_media_without_classes_say_so_if_most_are_in_class_folders(tmp_path: Path) -> None:
+    raw = put(tmp_path / "raw", pictures("{cat,dog}/#.jpg") | pictures("#.jpg", 2))
+    report = run(raw, tmp_path / "out")
+    assert report.type == "media" and report.samples == 8
+    assert "warning: no classes: 2 of 8 image files are in no class folder ('0.jpg')" in report.recognized[1]
+    assert run(raw, tmp_path / "classes", type="classification").samples == 6
+
+
+def test_a_folder_around_everything_is_neither_split_nor_class(tmp_path: Path) -> None:
+    report = run(put(tmp_path / "raw", pictures("ds/v1/{cat,dog}/#.jpg")), tmp_path / "out")
+    assert report.type == "classification" and report.samples == 6
+    assert fm.open(tmp_path / "out")["ds/v1/dog/1"].label_name == "dog"
+    files = pictures("ds/{train,val}/{cat,dog}/#.jpg") | {"ds/overview.png": png()}
+    report = run(put(tmp_path / "splits", files), tmp_path / "splits_out")
+    assert report.splits == {"train": 6, "val": 6} and "splits from the first folder in 'ds/'" in report.recognized
+    assert reasons(report) == {"ds/overview.png": "outside the folders of splits"}
+    only = put(tmp_path / "only", pictures("train/{cat,dog}/#.jpg"))
+    assert run(only, tmp_path / "only_out").splits == {"train": 6}
+    one = put(tmp_path / "one", pictures("cat/#.jpg"))
+    assert run(one, tmp_path / "one_out", type="classification").samples == 3
+    years = put(tmp_path / "years", pictures("2021/{may,june}/#.jpg", 10) | pictures("2022/may/#.jpg", 1))
+    assert run(years, tmp_path / "years_out").type == "media"
+
+
 @pytest.mark.parametrize("form", ["csv", "jsonl", "parquet"])
 def test_metadata_files(tmp_path: Path, form: str) -> None:
     rows: list[dict[str, Any]] = [{"file_name": f"im/{i}.jpg", "text": f"t {i}", "score": str(i)} for i in range(3)]
@@ -165,6 +230,28 @@ def test_metadata_files(tmp_path: Path, form: str) -> None:
     }
 
 
+def test_values_of_metadata_that_json_does_not_have(tmp_path: Path) -> None:
+    raw = put(tmp_path / "raw", {f"{i}.jpg": card(i) for i in range(2)})
+    (raw / "metadata.jsonl").write_text('{"file_name": "0.jpg", "n": 170141183460469231731687303715884105727}\n')
+    run(raw, tmp_path / "large")
+    assert fm.open(tmp_path / "large", raw=True)["0"]["json"] == {"n": 2**127 - 1}
+    (raw / "metadata.jsonl").unlink()
+    columns = {
+        "file_name": ["0.jpg", "1.jpg"],
+        "x": [float("inf"), float("nan")],
+        "none": [None, 1],
+        "day": [date(2020, 1, 2)] * 2,
+        "price": [Decimal("1.10")] * 2,
+        "at": pa.array([1, 1000], pa.timestamp("ns")),
+    }
+    pq.write_table(pa.table(columns), raw / "metadata.parquet")
+    run(raw, tmp_path / "out")
+    first, second = (fm.open(tmp_path / "out", raw=True)[key]["json"] for key in "01")
+    assert first == {"x": float("inf"), "day": "2020-01-02", "price": "1.10", "at": "1970-01-01T00:00:00.000000001"}
+    assert math.isnan(second.pop("x"))
+    assert second == {"none": 1, "day": "2020-01-02", "price": "1.10", "at": "1970-01-01T00:00:00.000001"}
+
+
 @pytest.mark.parametrize(
     ("table", "kind"), [(b"file_name,text\na.png,caf\xe9\n", "bad-encoding"), (b"name\na.png\n", "no-file-name")]
 )
@@ -191,6 +278,78 @@ def test_labels_of_metadata(tmp_path: Path) -> None:
     (raw / "metadata.jsonl").write_text('{"name": "0.jpg"}\n')
     with pytest.raises(DataError, match="needs the column 'file_name'"):
         run(raw, tmp_path / "no")
+
+
+def labeled(root: Path, table: str, labels: list[Any]) -> Path:
+    """Write images, and their labels to metadata.csv as text or to metadata.jsonl as values."""
+    names = [f"{i}.jpg" for i in range(len(labels))]
+    if table == "csv":
+        text = "file_name,label\n" + "".join(f"{name},{label}\n" for name, label in zip(names, labels, strict=True))
+    else:
+        rows = [{"file_name": name, "label": label} for name, label in zip(names, labels, strict=True)]
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+    return put(root, {f"metadata.{table}": text, **{name: card(i) for i, name in enumerate(names)}})
+
+
+@pytest.mark.parametrize("table", ["csv", "jsonl"])
+@pytest.mark.parametrize("labels", [[-1, 0, 1, 2, 10, 3], [0.0, 1.0, 10.0, 2.0], [1, 0, 1.0], [-3]])
+def test_whole_numbers_stay_labels_as_they_are(tmp_path: Path, table: str, labels: list[float]) -> None:
+    run(labeled(tmp_path / "raw", table, labels), tmp_path / "out")
+    assert [s.label for s in fm.open(tmp_path / "out")] == labels
+
+
+@pytest.mark.parametrize(
+    ("table", "labels", "why"),
+    [
+        (
+            "jsonl",
+            [0, "cat", "dog", 1],
+            r"whole numbers \(2, such as 0 of '0.jpg'\) and names \(2, .*'cat' of '1.jpg'\)",
+        ),
+        (
+            "csv",
+            [0.5, 1.0, 2.5, 1],
+            r"fractions \(2, such as 0.5 of '0.jpg'\) and whole numbers \(2, .*1 of '1.jpg'\)",
+        ),
+        ("csv", [0.5, 2.5], r"fractions \(2, such as 0.5 of '0.jpg'\)"),
+        ("csv", ["cat", "07"], r"names \(1, such as 'cat' of '0.jpg'\) and whole numbers \(1, such as 7 of '1.jpg'\)"),
+    ],
+)
+def test_labels_of_two_kinds_are_an_error(tmp_path: Path, table: str, labels: list[Any], why: str) -> None:
+    raw = labeled(tmp_path / "raw", table, labels)
+    with pytest.raises(DataError, match=f"either whole numbers or names: column 'label' has {why}") as caught:
+        run(raw, tmp_path / "out")
+    assert (caught.value.file, caught.value.kind) == (f"metadata.{table}", "mixed-labels")
+    assert not (tmp_path / "out").exists()
+    run(raw, tmp_path / "plain", type="media")
+    assert [str(s["json"]["label"]) for s in fm.open(tmp_path / "plain", raw=True)] == list(map(str, labels))
+
+
+def test_a_name_of_a_class_beside_its_label_is_kept(tmp_path: Path) -> None:
+    rows = [("n02", "cat"), ("n01", "dog"), ("n01", "n01")]
+    text = "file_name,label,label_name\n" + "".join(f"{i}.jpg,{a},{b}\n" for i, (a, b) in enumerate(rows))
+    run(
+        put(tmp_path / "raw", {"metadata.csv": text, **{f"{i}.jpg": card(i) for i in range(3)}}),
+        tmp_path / "out",
+    )
+    assert [(s.label, s.label_name) for s in fm.open(tmp_path / "out")] == [(1, "cat"), (0, "dog"), (0, "n01")]
+    assert fm.open(tmp_path / "out", raw=True)["0"]["json"] == {"label_name": "cat", "label": "n02"}
+
+
+def test_a_class_beside_media_may_be_negative(tmp_path: Path) -> None:
+    raw = put(tmp_path / "raw", {"0.jpg": card(0), "0.cls": "-3\n", "1.jpg": card(1), "1.cls": "x"})
+    report = run(raw, tmp_path / "out")
+    assert [s["cls"] for s in fm.open(tmp_path / "out", raw=True)] == [-3]
+    assert reasons(report)["1.jpg"] == "the class beside it is not a number"
+
+
+def test_a_table_beside_media_may_be_their_metadata(tmp_path: Path) -> None:
+    advice = "if it is about them, name it metadata.jsonl, metadata.csv or metadata.parquet, and its column of paths"
+    raw = put(tmp_path / "raw", {**pictures("#.jpg", 6), "labels.csv": "filename,label\n0.jpg,1\n"})
+    with pytest.raises(ConfigError, match=r"If 'labels.csv' is about the image files, name it .*csv.*file_name"):
+        run(raw, tmp_path / "no")
+    report = run(raw, tmp_path / "out", type="media")
+    assert reasons(report) == {"labels.csv": f"document beside image files ({advice} file_name)"}
 
 
 def test_audio_and_video(tmp_path: Path) -> None:

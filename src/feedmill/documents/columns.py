@@ -12,6 +12,7 @@ from feedmill.documents.rows import shown_bytes
 from feedmill.documents.textpath import TextReader, checked, parse_path, walk
 from feedmill.errors import ConfigError
 from feedmill.formats.columns import damaged, load_pyarrow, opened
+from feedmill.formats.nanoseconds import to_python, to_rows
 
 ROWS = 512
 
@@ -54,9 +55,9 @@ def read_columns(unit: Unit, reader: TextReader | RowReader) -> Iterator[Batch]:
     first, step = unit.file.rows
     before = count_rows(unit.file, unit.begin) if step > 1 else 0
     for table in _batches(unit, steps[0], reader.fields, pyarrow):
-        column = table.column(steps[0]).to_pylist()
+        column = to_python(table.column(steps[0]))
         fields = [
-            table.column(f).to_pylist() if f in table.schema.names else [None] * len(column) for f in reader.fields
+            to_python(table.column(f)) if f in table.schema.names else [None] * len(column) for f in reader.fields
         ]
         batch = Batch(lines=len(column))
         for number, value in enumerate(column):
@@ -88,7 +89,7 @@ def _read_rows(unit: Unit, reader: RowReader, pyarrow: Any) -> Iterator[Batch]:
     before = count_rows(unit.file, unit.begin) if step > 1 else 0
     for table in _batches(unit, known[0], tuple(known[1:]), pyarrow):
         batch = Batch(lines=table.num_rows)
-        for number, value in enumerate(table.select(known).to_pylist()):
+        for number, value in enumerate(to_rows(table.select(known))):
             if step <= 1 or not (before + row + number - first) % step:
                 batch.add(row + number, reader.of_row(_without_nulls(value)))
         yield batch
@@ -128,11 +129,11 @@ def read_rows(
                     raise _holds_bytes(file, binary[0])
                 part.validate(full=True)  # checks UTF-8, and offsets: corrupt ones would read anywhere in memory
                 for at in range(0, part.num_rows, ROWS):
-                    rows = part.slice(at, ROWS).to_pylist()
+                    rows = to_rows(part.slice(at, ROWS))
                     for row in rows if binary else ():
                         row.update({name: _without_bytes(row[name]) for name in binary})
                     yield [{name: value for name, value in row.items() if value is not None} for row in rows]
-        except (pyarrow.ArrowException, OSError) as error:
+        except (pyarrow.ArrowException, OSError, OverflowError, ValueError) as error:  # such as a time of the year 0
             raise damaged(file.url, error) from None
 
 
@@ -161,12 +162,14 @@ def _holds_bytes(file: DocumentFile, column: str) -> ConfigError:
 def _refuse_duplicates(file: DocumentFile, names: Sequence[str], wanted: Sequence[str]) -> None:
     for name in wanted:
         if names.count(name) > 1:
-            raise ConfigError(
-                f"the file has {names.count(name)} columns named {name!r}",
-                file=file.url,
-                kind="two-columns",
-                fix="Rename or drop all but one.",
-            )
+            raise two_columns(file.url, names.count(name), name)
+
+
+def two_columns(file: str, count: int, name: str) -> ConfigError:
+    """Return the error for a file that has several columns of one name."""
+    return ConfigError(
+        f"the file has {count} columns named {name!r}", file=file, kind="two-columns", fix="Rename or drop all but one."
+    )
 
 
 def _batches(unit: Unit, column: str, fields: tuple[str, ...], pyarrow: Any) -> Iterator[Any]:

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import DataError, FeedmillError, MissingExtra
+from feedmill.formats.nanoseconds import to_python
 from feedmill.formats.offsets import Int64s
 from feedmill.formats.rows import ANY, Lazy
 from feedmill.formats.tables import footer as parquet_footer
@@ -293,7 +294,8 @@ def suffixes_of(schema: Any) -> dict[str, str]:
 def values(column: Any) -> list[Any]:
     """Return the values of an array or chunked array as Python objects.
 
-    Lists of numbers become numpy arrays, those that contain nulls stay lists; files become bytes.
+    Lists of numbers become numpy arrays, those that contain nulls stay lists; files become bytes, times that need
+    nanoseconds become text.
     """
     pyarrow = load_pyarrow()
     if isinstance(column, pyarrow.ChunkedArray):
@@ -310,7 +312,7 @@ def values(column: Any) -> list[Any]:
         inner = kind.value_type
         if types.is_integer(inner) or types.is_floating(inner) or types.is_boolean(inner):
             return _arrays(column)
-    return list(column.to_pylist())
+    return to_python(column)
 
 
 def filled(column: Any) -> npt.NDArray[Any]:

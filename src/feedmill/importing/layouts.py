@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Collection, Container, Iterator, Sequence
 from typing import Any, NamedTuple
 
-import orjson
+import msgspec
 
-from feedmill.errors import ConfigError, DataError
+from feedmill.errors import DataError
 from feedmill.importing.kinds import IMAGE, Name, divide
+from feedmill.importing.labels import Labels
 from feedmill.importing.metadata import Metadata, read_metadata
 from feedmill.importing.recognition import (
     AUTO,
@@ -21,11 +22,11 @@ from feedmill.importing.recognition import (
     Recognized,
     beside,
     captions,
-    class_of,
     split_of,
 )
 from feedmill.importing.scanning import File, Files
 from feedmill.jobs.left_out import LeftOut
+from feedmill.samples.encode import encode_json
 from feedmill.writing.encoding import check_key
 
 TRAIN = "train"
@@ -113,7 +114,7 @@ class Samples(NamedTuple):
 def plan_samples(files: Files, found: Recognized, encoding: str, left: LeftOut) -> Samples:
     """Return the samples of recognized media; media without what their type needs are added to `left`.
 
-    Completes type and notes of `found`. Raises as `read_metadata`.
+    Completes type and notes of `found`. Raises as `read_metadata` and `Labels`.
     """
     if found.type == PARTS:
         return _grouped(files, found, left)
@@ -121,19 +122,19 @@ def plan_samples(files: Files, found: Recognized, encoding: str, left: LeftOut) 
     if found.type == AUTO:
         assert metadata is not None
         found.type = metadata.type
-    labels = _Labels(files, found, metadata)
+    labels = Labels(files, found, metadata)
     keys = _Keys(files, found, left)
     splits: dict[str, list[Planned]] = {}
     for file, name in found.media:
         if not file.size:
             left.add("an empty file", files.name(file))
             continue
-        parts = _parts(files, found, file, name, metadata, labels, left)
-        if parts is None:
+        split = _split(files, found, file, left)
+        parts = None if split is None else _parts(files, found, file, name, metadata, labels, left)
+        if split is None or parts is None:
             continue
         key = keys.of(file, name)
         if key is not None:
-            split = (split_of(files, file) or TRAIN) if found.splits else TRAIN
             splits.setdefault(split, []).append(_planned(key, parts))
     _note(files, found, metadata, labels)
     unused = {(one[0], one[1]) for group in found.beside.values() for _, one in group}
@@ -145,7 +146,15 @@ def plan_samples(files: Files, found: Recognized, encoding: str, left: LeftOut) 
     return Samples(ordered, *_described(found, suffixes, labels), labels.names)
 
 
-def _described(found: Recognized, suffixes: Sequence[str], labels: _Labels) -> tuple[str, dict[str, str] | None]:
+def _split(files: Files, found: Recognized, file: File, left: LeftOut) -> str | None:
+    """Return the split of a file; None if it is left out, because others are in folders of splits."""
+    split = split_of(files, found, file) if found.splits else TRAIN
+    if split is None:
+        left.add("outside the folders of splits", files.name(file))
+    return split
+
+
+def _described(found: Recognized, suffixes: Sequence[str], labels: Labels) -> tuple[str, dict[str, str] | None]:
     """Return the sample type and its field map. There are types for images only."""
     image = ",".join(suffixes)
     if found.modality != IMAGE:
@@ -164,7 +173,7 @@ def _parts(
     file: File,
     name: Name,
     metadata: Metadata | None,
-    labels: _Labels,
+    labels: Labels,
     left: LeftOut,
 ) -> list[Part] | None:
     """Return the parts of a sample; None if it lacks one."""
@@ -194,10 +203,13 @@ def _parts(
             return None
         parts.append(_of_content("cls", b"%d" % label[0]))
         if label[1] is not None:
-            about["label_name"] = label[1]
+            if about.get("label_name") not in (None, label[1]):  # a column of its own: the row keeps both
+                about["label"] = label[1]
+            else:
+                about["label_name"] = label[1]
     extra = [one for suffix, one in others if suffix == "json"]
     if about:
-        parts.append(_of_content("json", orjson.dumps(about, default=str)))
+        parts.append(_of_content("json", encode_json(msgspec.to_builtins(about, enc_hook=str))))
     elif extra:
         parts.append(_of_file("json", extra[0]))
         extra = extra[1:]
@@ -237,41 +249,6 @@ def _caption(
         left.add("an empty caption", where)
         return None
     return _of_file("txt", own[0])
-
-
-class _Labels:
-    """Classes of media: from the metadata, or from folders. Names are numbered in alphabetical order."""
-
-    def __init__(self, files: Files, found: Recognized, metadata: Metadata | None) -> None:
-        self._files, self._found = files, found
-        self._column = metadata.label if metadata is not None else None
-        self.names: list[str] = []
-        if found.type != CLASSIFICATION:
-            return
-        if metadata is not None and self._column is None:
-            raise ConfigError("the metadata has no column 'label'", kind="no-label", fix="Add it, or change --type.")
-        values = (
-            [row.get(self._column) for row in metadata.rows.values()]
-            if metadata is not None and self._column is not None
-            else [class_of(files, file, found.splits) for file, _ in found.media]
-        )
-        texts = {value for value in values if isinstance(value, str) and value}
-        if not all(_is_number(text) for text in texts) or metadata is None:
-            self.names = sorted(texts)
-        self._numbers = {name: number for number, name in enumerate(self.names)}
-
-    def of(self, file: File, about: dict[str, Any]) -> tuple[int, str | None] | None:
-        """Return number and name of the class; None if there is none. Removes the column from the row."""
-        value = about.pop(self._column, None) if self._column else class_of(self._files, file, self._found.splits)
-        if isinstance(value, str) and self.names:
-            return (self._numbers[value], value) if value in self._numbers else None
-        if isinstance(value, str) and _is_number(value):
-            return int(value), None
-        return (value, None) if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) < 18
 
 
 class _Keys:
@@ -322,8 +299,7 @@ def _grouped(files: Files, found: Recognized, left: LeftOut) -> Samples:
             left.add("a file without a suffix", name)
         elif part.startswith("__"):
             left.add("a suffix that begins with '__', which readers skip (rename it)", name)
-        else:
-            split = (split_of(files, file) or TRAIN) if found.splits else TRAIN
+        elif (split := _split(files, found, file, left)) is not None:
             splits.setdefault(split, {}).setdefault(folder + slash + base, []).append((file, part.lower()))
     out: dict[str, list[Planned]] = {}
     for split, groups in splits.items():
@@ -351,7 +327,7 @@ def _group(files: Files, key: str, group: Sequence[tuple[File, str]], left: Left
     return _planned(key, list(parts.values()))
 
 
-def _note(files: Files, found: Recognized, metadata: Metadata | None, labels: _Labels) -> None:
+def _note(files: Files, found: Recognized, metadata: Metadata | None, labels: Labels) -> None:
     note = f"{len(found.media):,} {found.modality} files"
     if metadata is not None:
         note += f", with columns {', '.join(metadata.columns) or 'none'} in {files.name(found.metadata[0])}"
@@ -362,9 +338,9 @@ def _note(files: Files, found: Recognized, metadata: Metadata | None, labels: _L
     elif found.type == CLASSIFICATION:
         shown = ", ".join(labels.names[:5]) + (", ..." if len(labels.names) > 5 else "")
         note += f" in {len(labels.names):,} class folders ({shown})"
-    found.notes.append(note)
+    found.notes.insert(0, note)
     if found.splits:
-        found.notes.append("splits from the first folder")
+        found.notes.append("splits from the first folder" + (f" in {found.top!r}" if found.top else ""))
 
 
 def by_ratio(samples: Samples, sizes: dict[str, int], order: Sequence[int]) -> Samples:

@@ -33,6 +33,7 @@ CAPTION_SUFFIXES = ("txt", "caption", "text")
 _BESIDE = frozenset((*CAPTION_SUFFIXES, "json", "cls"))
 _TABLES = ("jsonl", "csv", "parquet")
 _METADATA = tuple(f"metadata.{end}" for end in _TABLES)
+_AS_METADATA = f"name it {', '.join(_METADATA[:-1])} or {_METADATA[-1]}, and its column of paths file_name"
 _NONE: list[tuple[str, File]] = []
 _FEW = 10
 """Files of another kind are left out if there are at least this many times more of the main kind."""
@@ -51,7 +52,8 @@ class Recognized:
         beside: path with prefix, without suffix -> files that may belong to the media of that name.
         metadata: metadata files.
         datasets: root and folder of each LeRobot dataset.
-        splits: whether the first folder is the split.
+        top: folder around the files, with its slash, such as that of an unpacked archive; empty if there is none.
+        splits: whether the first folder below it is the split; files that are in none have no split.
         notes: what was recognized, for the report.
     """
 
@@ -62,6 +64,7 @@ class Recognized:
     beside: dict[str, list[tuple[str, File]]] = field(default_factory=dict)
     metadata: list[File] = field(default_factory=list)
     datasets: list[tuple[int, str]] = field(default_factory=list)
+    top: str = ""
     splits: bool = False
     notes: list[str] = field(default_factory=list)
 
@@ -82,7 +85,9 @@ def recognize(files: Files, wanted: str, left: LeftOut, *, named: bool = False) 
             fix=f"Use one of {', '.join(TYPES)}.",
         )
     if wanted == PARTS:
-        return Recognized(PARTS, documents=list(files.files), splits=_are_splits(files, files.files))
+        found = Recognized(PARTS, documents=list(files.files))
+        _find_splits(files, found, files.files, wanted)
+        return found
     if wanted in (AUTO, EPISODES) and (datasets := lerobot_folders(files)):
         leave_out_others(files, datasets, left, refuse=wanted == AUTO)
         return Recognized(EPISODES, datasets=datasets)
@@ -160,7 +165,7 @@ def _media(
                 continue
         rest.append((file, name))
     _rest(files, found, rest, wanted, left)
-    found.splits = _are_splits(files, [file for file, _ in found.media])
+    _find_splits(files, found, [file for file, _ in found.media], wanted)
     if wanted == AUTO:
         found.type = _layout(files, found)
     return found
@@ -189,18 +194,25 @@ def _rest(
     most = max((len(group) for group in others.values()), default=0)
     if wanted == AUTO and most * _FEW > len(found.media):
         shown = ", ".join(f"{len(group):,} {kind} ({files.name(group[0])!r})" for kind, group in others.items())
+        table = next((files.name(file) for file in others.get("documents", ()) if _is_table(file)), None)
+        about = "" if table is None else f"If {table!r} is about the {found.modality} files, {_AS_METADATA}. "
         raise ConfigError(
             f"the files are of several kinds: {len(found.media):,} {found.modality} files"
             f" ({files.name(found.media[0][0])!r}), {shown}",
             file=files.roots[0],
             kind="several-kinds",
-            fix="Choose with --type documents or --type media, or with --include or --exclude PATTERN.",
+            fix=f"{about}Choose with --type documents or --type media, or with --include or --exclude PATTERN.",
         )
     for file in orphans:
         left.add(f"a caption without {_a(found.modality)} file", files.name(file))
     for kind, group in others.items():
         for file in group:
-            left.add(f"{kind.removesuffix('s')} beside {found.modality} files", files.name(file))
+            more = f" (if it is about them, {_AS_METADATA})" if _is_table(file) else ""
+            left.add(f"{kind.removesuffix('s')} beside {found.modality} files{more}", files.name(file))
+
+
+def _is_table(file: File) -> bool:
+    return divide(file.path).kind in kinds.TABLES
 
 
 def _layout(files: Files, found: Recognized) -> str:
@@ -224,8 +236,17 @@ def _layout(files: Files, found: Recognized) -> str:
                 fix="Import these with --type captioning, or all files without captions with --type media.",
             )
         return CAPTIONING
-    classes = {class_of(files, file, found.splits) for file, _ in found.media}
-    return CLASSIFICATION if len(classes) > 1 and None not in classes else MEDIA
+    classes = [class_of(files, found, file) for file, _ in found.media]
+    others = [file for (file, _), name in zip(found.media, classes, strict=True) if name is None]
+    if len({*classes} - {None}) < 2 or 2 * len(others) > len(found.media):
+        return MEDIA
+    if _is_few(others, found.media):
+        return CLASSIFICATION  # the others are left out
+    found.notes.append(
+        f"warning: no classes: {len(others):,} of {len(found.media):,} {found.modality} files are in no class folder"
+        f" ({files.name(others[0])!r}); --type classification leaves them out"
+    )
+    return MEDIA
 
 
 def beside(files: Files, found: Recognized, file: File, name: Name) -> list[tuple[str, File]]:
@@ -243,23 +264,74 @@ def captions(others: Sequence[tuple[str, File]]) -> list[File]:
     return [one for _, one in own]
 
 
-def split_of(files: Files, file: File) -> str | None:
+def split_of(files: Files, found: Recognized, file: File) -> str | None:
     """Return the split that the first folder of a file names: train, val or test; None if it names none."""
-    first, slash, _ = files.name(file).partition("/")
+    first, slash, _ = _below(files, found, file).partition("/")
     return SPLITS.get(first.lower()) if slash else None
 
 
-def class_of(files: Files, file: File, splits: bool) -> str | None:
+def class_of(files: Files, found: Recognized, file: File) -> str | None:
     """Return the class of a media file: its folder, directly below the source or the split; None if there is none."""
-    folders = files.name(file).split("/")[:-1]
-    folders = folders[(1 if splits else 0) :]
-    if not splits and files.prefixes[file.root]:
+    folders = _below(files, found, file).split("/")[:-1]
+    if found.splits:
+        folders = folders[1:] if split_of(files, found, file) else []
+    elif files.prefixes[file.root]:
         folders = folders[1:] or folders  # several sources: one for each class, or with classes below
     return folders[0] if len(folders) == 1 else None
 
 
-def _are_splits(files: Files, of: Sequence[File]) -> bool:
-    return bool(of) and all(split_of(files, file) is not None for file in of)
+def _below(files: Files, found: Recognized, file: File) -> str:
+    """Return the path of a file below the folder around all; empty if it is not in it."""
+    name = files.name(file)
+    return name.removeprefix(found.top) if name.startswith(found.top) else ""
+
+
+def _find_splits(files: Files, found: Recognized, of: Sequence[File], wanted: str) -> None:
+    """Set the folder around the files, and whether the folders below it are splits.
+
+    Raises:
+        ConfigError: most files are in several splits, but too many to leave them out are not.
+    """
+    found.top = _top(files, of)
+    named = [split_of(files, found, file) for file in of]
+    outside = [file for file, split in zip(of, named, strict=True) if split is None]
+    splits = sorted({split for split in named if split is not None})
+    if not splits:
+        return
+    one = len(splits) == 1  # a folder `train` beside others may be a class
+    if _is_few(outside, of) and not (one and any("/" in _below(files, found, file) for file in outside)):
+        found.splits = True
+        return
+    why = (
+        f"{len(of) - len(outside):,} of {len(of):,} {f'{found.modality} files'.lstrip()} are in folders of splits"
+        f" ({', '.join(splits)}), the others are not ({files.name(outside[0])!r})"
+    )
+    if wanted == AUTO and not one and 2 * len(outside) < len(of):
+        raise ConfigError(
+            why,
+            file=files.roots[0],
+            kind="several-kinds",
+            fix="Leave the others out with --exclude PATTERN, or import all without splits with --type media.",
+        )
+    found.notes.append(f"warning: no splits: {why}")
+
+
+def _top(files: Files, of: Sequence[File]) -> str:
+    """Return the only folder, if nearly all files are in folders below it, and it is not a split; empty otherwise."""
+    if len(files.prefixes) > 1:
+        return ""
+    top, paths = "", [file.path for file in of]
+    while True:
+        heads = {path[: path.find("/")] for path in paths if "/" in path}
+        paths = [path.partition("/")[2] for path in paths]
+        outside = [path for path in paths if "/" not in path]
+        if len(heads) != 1 or not _is_few(outside, of) or not SPLITS.keys().isdisjoint(map(str.lower, heads)):
+            return top
+        top += f"{heads.pop()}/"
+
+
+def _is_few(others: Sequence[object], of: Sequence[object]) -> bool:
+    return len(others) * _FEW <= len(of)
 
 
 def _a(noun: str) -> str:

@@ -29,7 +29,7 @@ from feedmill.storage.limits import max_unpacked, too_large
 
 TEXT_COLUMNS = ("text", "content", "body", "document", "article", "markdown")
 """Columns that hold the text if no other is given, the first that a file has."""
-_OWN = ("id", "text", "source", "metadata")
+_DELIMITERS = (",", ";", "\t", "|")
 _BOMS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
 _MARKS = tuple(mark for mark, _ in _BOMS)
 _LONGEST_FIELD = 1 << 30
@@ -163,15 +163,13 @@ def _of_csv(stream: BinaryIO, path: str, encoding: str) -> Iterator[Row]:
         first = lines.readline()
     except UnicodeDecodeError:
         raise _bad_encoding(marked) from None
-    tabs = ".tsv" in path.lower()
-    delimiter = "\t" if tabs else ";" if first.count(";") > first.count(",") else ","
-    table = csv_rows(_again(first, lines), _LONGEST_FIELD, delimiter=delimiter)
+    table = csv_rows(_again(first, lines), _LONGEST_FIELD, delimiter=_delimiter(first, path))
     names: list[str] | None = None
     number = 0
     try:
         for cells in table:
             if names is None:
-                names = cells
+                names = _column_names(cells, path)
                 continue
             if not cells:
                 continue
@@ -184,6 +182,32 @@ def _of_csv(stream: BinaryIO, path: str, encoding: str) -> Iterator[Row]:
         raise _bad_encoding(marked) from None
     except csv.Error as error:
         raise DataError(f"not valid CSV ({error})", kind="bad-table", fix="Repair the file, or --exclude it.") from None
+
+
+def _delimiter(header: str, path: str) -> str:
+    """Return the delimiter with which a header has the most columns; a tab in .tsv files, if it has one.
+
+    Delimiters within quotes do not count.
+    """
+
+    def columns(delimiter: str) -> int:
+        try:
+            return len(next(csv.reader([header], delimiter=delimiter, strict=True), ()))
+        except csv.Error:  # a quote ends before another delimiter
+            return 1
+
+    return "\t" if ".tsv" in path.lower() and columns("\t") > 1 else max(_DELIMITERS, key=columns)
+
+
+def _column_names(header: list[str], path: str) -> list[str]:
+    """Return the names of columns. Several columns without a name, as spreadsheets append them, get one each."""
+    if header.count("") > 1:
+        header = [name or f"column {number}" for number, name in enumerate(header, 1)]
+    if (twice := next((name for name in header if header.count(name) > 1), None)) is not None:
+        from feedmill.documents.columns import two_columns
+
+        raise two_columns(path, header.count(twice), twice)
+    return header
 
 
 def _bad_encoding(encoding: str) -> DataError:
@@ -275,16 +299,19 @@ def _document(name: str, source: str, row: Row, column: str, id_column: str | No
         if id_column is not None:
             return Row(row.number, None, f"a row without {id_column!r}, its id")
         identity = _made(name, row.number)
-    metadata: dict[str, Any] = {"file": name, "row": row.number}
-    metadata |= {key: value for key, value in columns.items() if key not in (*_OWN, column)}
-    if isinstance(columns.get("metadata"), dict):
-        metadata |= columns["metadata"]
-    own = columns.get("source")
+    used = (column, "id") if id_column in (None, "id") else (column,)
+    others = {key: value for key, value in columns.items() if key not in used}
+    own, more = columns.get("source"), columns.get("metadata")
+    if own is None or isinstance(own, str):
+        others.pop("source", None)
+    if more is None or (isinstance(more, dict) and more.keys().isdisjoint(others)):
+        others.pop("metadata", None)
+        others |= more or {}
     return {
         "id": identity if isinstance(identity, str) else str(identity),
         "text": text,
         "source": own if isinstance(own, str) and own else source,
-        "metadata": metadata,
+        "metadata": {"file": name, "row": row.number, **others},
     }
 
 

@@ -204,7 +204,7 @@ def _checked(reader: Reader, part: Part, data: bytes) -> bytes:
     elif part.name in CAPTION_SUFFIXES:
         return _caption(data, reader.encoding)
     elif part.name == "cls":
-        if not data.strip().isdigit():
+        if not data.strip().removeprefix(b"-").isdigit():
             raise Unusable("the class beside it is not a number")
     elif kind in TEXTS and part.content is None:
         try:

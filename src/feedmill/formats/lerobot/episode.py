@@ -13,6 +13,7 @@ from feedmill.errors import DataError
 from feedmill.formats.columns import damaged, is_media, load_pyarrow, values
 from feedmill.formats.lerobot.dataset import LeRobotDataset
 from feedmill.formats.lerobot.meta import AGAIN
+from feedmill.formats.nanoseconds import to_python
 from feedmill.formats.rows import Lazy
 from feedmill.formats.videocut import cut_video
 
@@ -72,7 +73,7 @@ def _add(found: Episode, name: str, column: Any, feature: Mapping[str, Any], whe
     elif _is_numeric(feature):
         raise _bad(where, name, f"its values are not of the shape {feature.get('shape')} of the feature")
     else:
-        found.others[name] = column.to_pylist()
+        found.others[name] = to_python(column)
 
 
 def read_video(dataset: LeRobotDataset, place: int, camera: str) -> bytes:
