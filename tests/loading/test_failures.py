@@ -109,6 +109,28 @@ def test_a_line_that_was_cut_short_spoils_no_other(tmp_path: Path) -> None:
         read_entries([SkipModel(quarantine="no.jsonl")], tmp_path, Plan.over(Numbered("docs", 20)))
 
 
+@pytest.mark.parametrize(
+    ("path", "message"), [("folder-{rank}", "it is a folder"), ("file/x/bad.jsonl", "file is not a folder")]
+)
+def test_a_quarantine_that_cannot_be_written_is_an_error_before_the_run(
+    path: str, message: str, tmp_path: Path
+) -> None:
+    (tmp_path / "folder-0").mkdir()
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match=f"the quarantine file cannot be written: .*{message}"):
+        Loader(FakePlan(), 4, on_error=Substitute(quarantine=tmp_path / path))
+    Loader(FakePlan(), 4, on_error=Substitute(quarantine=tmp_path / "new" / "bad.jsonl"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder-0"]
+
+
+def test_a_failure_that_cannot_be_written_keeps_its_error(tmp_path: Path) -> None:
+    policy = Substitute(quarantine=tmp_path / "later" / "bad.jsonl")
+    loader = Loader(FakePlan(length=20, fails_at=frozenset([5])), 4, on_error=policy)
+    (tmp_path / "later").touch()
+    with pytest.raises(DataError, match=r"cut short .*; this failure cannot be written to .*bad.jsonl: File exists"):
+        list(loader)
+
+
 def test_a_rate_counts_over_a_thousand_samples() -> None:
     plan = FakePlan(fails_at=frozenset(range(0, 300, 30)))
     loader = Loader(plan, 10, on_error=Substitute(budget=0.005))
