@@ -133,7 +133,26 @@ def test_trace_for_people(recipe: str) -> None:
         ),
         (("trace", "RECIPE", "--step", 3), "steps require --global-batch"),
         (("trace", "RECIPE", "--step", 300, "--global-batch", 3), "there is no step 300: with 3 samples a step"),
-        (("trace", "RECIPE", "--step", 3, "--global-batch", 3, "--rank", 1), "rank 1 of None"),
+        (("trace", "RECIPE", "--step", 3, "--global-batch", 3, "--rank", 1), "rank 1 requires the number of ranks"),
+        (("trace", "ENDLESS", "--step", 10**19, "--global-batch", 8), "has steps 0 to 1,152,921,504,606,846,974"),
+        (
+            ("trace", "RECIPE", "--step", 1, "--global-batch", 8, "--source", "pages"),
+            "--source has no effect with --step",
+        ),
+        (("trace", "RECIPE", "--step", 1, "--global-batch", 8, "--samples", 10), "--samples has no effect with --step"),
+        (("trace", "RECIPE", "--key", "3", "--rank", 0, "--world", 2), "--rank has no effect with --key"),
+        (
+            ("trace", "RECIPE", "--document", 3, "--source", "pages", "--world", 2),
+            "--world has no effect with --document",
+        ),
+        (
+            ("trace", "RECIPE", "--source-document", "a.jsonl:1", "--source", "pages"),
+            "--source has no effect with --source-document",
+        ),
+        (
+            ("trace", "RECIPE", "--key", "3", "--samples", 9, "--steps", 3, "--global-batch", 3),
+            "--steps has no effect with --samples",
+        ),
         (("trace", "RECIPE", "--key", "nobody"), "no source has a sample with this key (looked in lines, pages)"),
         (("trace", "RECIPE", "--document", 3), "--document requires --source"),
         (("trace", "RECIPE", "--document", 9999, "--source", "pages"), "there is no sample 9999 (the source has"),

@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from feedmill.cli.app import app
+from feedmill.errors import ConfigError
 from feedmill.loading.bench import BenchReport, Rate, advice, bench
 from feedmill.planning.recipes.recipe import Recipe
 from helpers.tars import make_shards
@@ -61,6 +62,22 @@ def test_advice_follows_from_the_figures(recipe: Path) -> None:
         and "45 times" not in told[1]
     )
     assert told[2].startswith("Stored order reads 45 times as fast")
+
+
+@pytest.mark.parametrize("more", ["", "batch: {bytes: 4096, max_samples: 64}\n"])
+def test_a_run_after_the_end_of_the_plan_begins_again(recipe: Path, more: str) -> None:
+    recipe.write_text(recipe.read_text() + more)
+    report = bench(recipe, workers=[0, 1, 2], seconds=0.05)
+    assert min(rate.samples_per_second for rate in report.rates) > 0
+    for start, message in {120: "no batch to measure from position 120 on", 121: "expected 0 to 120"}.items():
+        with pytest.raises(ConfigError, match=message):
+            bench(recipe, workers=[0], start=start)
+
+
+def test_no_advice_on_workers_that_were_not_tried(recipe: Path) -> None:
+    assert not any("orkers" in sentence for sentence in bench(recipe, workers=[0], seconds=0.05).advice)
+    report = BenchReport("x", 10, 1, 4, [Rate(n, False, 100 - n, 0.1, 90, 1, 5, samples=10) for n in (0, 1)])
+    assert "Workers made nothing faster" in advice(report, Recipe.load(recipe).plan())[1]
 
 
 def test_the_verb(recipe: Path, tmp_path: Path) -> None:

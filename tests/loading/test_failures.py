@@ -19,6 +19,7 @@ from feedmill.errors import ConfigError, DataError, FeedmillError
 from feedmill.loading.failures import Failure, SkipSample, Substitute, Tally, candidates
 from feedmill.loading.loader import Loader
 from feedmill.loading.metrics import Metrics
+from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.recipe import Recipe
 from feedmill.planning.recipes.skip import read_entries
 from feedmill.planning.recipes.skip_fields import SkipModel
@@ -93,7 +94,7 @@ def test_a_failure_whose_name_is_no_unicode_does_not_end_the_run(tmp_path: Path)
     assert len(list(Loader(FakePlan(length=20), 4, transform=transform, on_error=policy))) == 5
     line = (tmp_path / "bad.jsonl").read_bytes()
     assert json.loads(line)["error"] == "caf\udce9 日本" and "日本".encode() in line
-    ((entry,),) = read_entries([SkipModel(quarantine="bad.jsonl")], tmp_path)
+    ((entry,),) = read_entries([SkipModel(quarantine="bad.jsonl")], tmp_path, Plan.over(Numbered("docs", 20)))
     assert entry.indices == [json.loads(line)["index"]]
 
 
@@ -101,11 +102,33 @@ def test_a_line_that_was_cut_short_spoils_no_other(tmp_path: Path) -> None:
     (tmp_path / "bad.jsonl").write_bytes(b'{"position":3,"sour')
     policy = Substitute(quarantine=tmp_path / "bad.jsonl")
     assert len(list(Loader(FakePlan(length=20, fails_at=frozenset([5, 6])), 4, on_error=policy))) == 5
-    (entries,) = read_entries([SkipModel(quarantine="bad.jsonl")], tmp_path)
+    (entries,) = read_entries([SkipModel(quarantine="bad.jsonl")], tmp_path, Plan.over(Numbered("docs", 20)))
     assert [len(entry.indices or ()) for entry in entries] == [1, 1]
     (tmp_path / "no.jsonl").write_text("a list of my own\n")
     with pytest.raises(ConfigError, match="not a line of a quarantine file"):
-        read_entries([SkipModel(quarantine="no.jsonl")], tmp_path)
+        read_entries([SkipModel(quarantine="no.jsonl")], tmp_path, Plan.over(Numbered("docs", 20)))
+
+
+@pytest.mark.parametrize(
+    ("path", "message"), [("folder-{rank}", "it is a folder"), ("file/x/bad.jsonl", "file is not a folder")]
+)
+def test_a_quarantine_that_cannot_be_written_is_an_error_before_the_run(
+    path: str, message: str, tmp_path: Path
+) -> None:
+    (tmp_path / "folder-0").mkdir()
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match=f"the quarantine file cannot be written: .*{message}"):
+        Loader(FakePlan(), 4, on_error=Substitute(quarantine=tmp_path / path))
+    Loader(FakePlan(), 4, on_error=Substitute(quarantine=tmp_path / "new" / "bad.jsonl"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder-0"]
+
+
+def test_a_failure_that_cannot_be_written_keeps_its_error(tmp_path: Path) -> None:
+    policy = Substitute(quarantine=tmp_path / "later" / "bad.jsonl")
+    loader = Loader(FakePlan(length=20, fails_at=frozenset([5])), 4, on_error=policy)
+    (tmp_path / "later").touch()
+    with pytest.raises(DataError, match=r"cut short .*; this failure cannot be written to .*bad.jsonl: File exists"):
+        list(loader)
 
 
 def test_a_rate_counts_over_a_thousand_samples() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import feedmill as fm
@@ -60,6 +61,17 @@ def test_parameters_of_other_loaders_get_a_suggestion(lines: Path, named: dict[s
     with pytest.raises(TypeError, match="Loader has no parameter") as caught:
         fm.Loader(lines, 4, **named)  # type: ignore[arg-type]
     assert hint in str(caught.value)
+
+
+def test_a_plan_over_other_things_is_an_error(lines: Path) -> None:
+    for other in ({"a": fm.open(lines)}, [fm.open(lines), 7], None):
+        with pytest.raises(ConfigError, match="is not a dataset"):
+            fm.Plan.over(other)  # type: ignore[arg-type]
+    for seed in (1.5, "1", None):
+        with pytest.raises(ConfigError, match=r"seed=.* is not a whole number"):
+            fm.Plan.over(lines, seed=seed)  # type: ignore[arg-type]
+    plan = fm.Plan.over(lines, seed=np.int64(5))  # type: ignore[arg-type]
+    assert plan.fingerprint == fm.Plan.over(lines, seed=5).fingerprint and type(plan.seed) is int
 
 
 def test_plans_suggest_parameters_too(lines: Path) -> None:

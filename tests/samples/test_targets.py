@@ -98,6 +98,19 @@ def packed(lengths: list[int], seq_len: int, folder: Path, **packing: Any) -> fm
     return fm.PackedPlan(documents, fm.Packing(seq_len, **packing), cache=folder / "cache")
 
 
+@pytest.mark.parametrize("options", [{}, {"document_ids": True, "max_seqlen": True}])
+@pytest.mark.parametrize("batch_size", [1, 2])
+def test_a_packed_rest_of_one_token_is_a_row_without_targets(
+    batch_size: int, options: dict[str, Any], tmp_path: Path
+) -> None:
+    plan = packed([33], 16, tmp_path, method="concat", last="keep", overlap=False)
+    plan.collate = fm.Targets(**options)
+    *_, last = fm.Loader(plan, batch_size, rank=0, world_size=1)
+    assert last["inputs"].tolist() == [[42]] and last["targets"].tolist() == [[-100]]
+    assert last["positions"].tolist() == [[0]] and last["tokens"].tolist() == [1]
+    assert not options or (last["document_ids"].tolist() == [[0]] and last["max_seqlen"] == 1)
+
+
 def test_padding_and_first_tokens_of_documents_are_no_targets(tmp_path: Path) -> None:
     plan = packed([5, 4, 3], 16, tmp_path)
     batch = with_targets(plan.read([0]))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import operator
 import warnings
 from collections.abc import Callable
 from functools import wraps
@@ -133,6 +134,14 @@ def renamed_attribute(old: str, new: str) -> property:
 def both_given(old: str, new: str) -> ConfigError:
     """Return the error for an option that is given under its old and its new name."""
     return ConfigError(f"{old} is the old name of {new}, and both are given", kind="bad-option", fix=f"Use {new}.")
+
+
+def whole(name: str, value: Any) -> int:
+    """Return an integer of any type, such as NumPy's, as an int, because states are JSON. Raises ConfigError."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise ConfigError(f"{name}={value!r} is not a whole number", fix="Give a whole number.") from None
 
 
 def check_budget(budget: float | None, option: str) -> None:

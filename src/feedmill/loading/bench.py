@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from feedmill.errors import ConfigError
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.reports import VerbReport
 from feedmill.loading.checks import Output
@@ -120,7 +121,8 @@ def bench(
 ) -> BenchReport:
     """Measure how fast a recipe loads on this machine, with different numbers of workers, each for a number of seconds.
 
-    Each run begins where the previous one ended, so that it does not find its data in the page cache.
+    Each run begins where the previous one ended, so that it does not find its data in the page cache. After the end of
+    the plan, the next run begins at position 0.
 
     Args:
         recipe: path or URL of a recipe, a loaded recipe, or its plan.
@@ -139,6 +141,7 @@ def bench(
         The measurements, with advice.
 
     Raises:
+        ConfigError: the plan has no batch for the first rank from `start` on.
         FeedmillError: as `Recipe.load`, `Recipe.plan` and `Loader` do.
     """
     plan, path = bound_plan(recipe, trust=trust)
@@ -152,7 +155,7 @@ def bench(
     for count in workers if workers is not None else counts:
         log(named(count, processes=processes))
         how = Workers(count, processes=processes and count > 0)
-        loader = Loader(plan, batch_size, rank=0, world_size=world, workers=how, stall=None, **options)
+        loader = Loader(plan, batch_size, rank=0, world_size=world, workers=how, stall=None, start=start, **options)
         rate, position = _measured(loader, how, position, seconds)
         report.rates.append(rate)
     log("without decoding")
@@ -162,10 +165,9 @@ def bench(
 
 
 def _measured(loader: Loader, how: Workers, position: int, seconds: float) -> tuple[Rate, int]:
+    """Return the rate from a position on, and the position for the next run."""
     length = loader.plan.length
     grid = loader.layout.grid
-    if length is not None and isinstance(grid, Grid) and position >= length - grid.global_batch:
-        position = 0
     loader.load_state_dict({**loader.state_dict(), "position": position})
     begun = time.perf_counter()
     first = 0.0
@@ -178,6 +180,15 @@ def _measured(loader: Loader, how: Workers, position: int, seconds: float) -> tu
     metrics = loader.metrics
     after = loader.position
     loader.close()
+    if not metrics.batches:
+        raise ConfigError(
+            f"there is no batch to measure from position {position:,} on: the plan has {length or 0:,} samples",
+            kind="bad-start",
+            fix="Begin at a lower position, or use smaller batches or fewer ranks.",
+        )
+    shortest = grid.global_batch if isinstance(grid, Grid) else grid.world_size  # a budget's step: one sample per rank
+    if length is not None and after >= length - shortest:
+        after = 0
     # The first batch includes the startup, so rates are computed from the batches after it if there are any.
     batches = max(metrics.batches - 1, 1)
     rest = taken - first if metrics.batches > 1 else taken
@@ -225,7 +236,7 @@ def advice(report: BenchReport, plan: Plan) -> list[str]:
         kind = "processes=True" if best.processes else "threads"
         gain = best.samples_per_second / max(alone.samples_per_second, 1e-9)
         out.append(f"workers={best.workers} ({kind}) was fastest: {gain:.1f} times as fast as the first line.")
-    else:
+    elif any(rate.workers for rate in report.rates):
         out.append("Workers made nothing faster: workers=0 keeps the cores for the training.")
     if most == "transform" and not best.processes and best.workers < report.cores:
         out.append("A transform in Python holds the interpreter: try --processes, or numpy and native libraries in it.")

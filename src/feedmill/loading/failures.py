@@ -163,11 +163,19 @@ def policy_for(on_error: str | Substitute) -> Substitute | None:
 
 
 class Tally:
-    """Counts the failures of one loader in the order of its batches, and applies its policy."""
+    """Counts the failures of one loader in the order of its batches, and applies its policy.
+
+    Raises:
+        ConfigError: the quarantine file cannot be written.
+    """
 
     def __init__(self, policy: Substitute | None, metrics: Metrics) -> None:
         self.policy, self.metrics = policy, metrics
         self._row = 0
+        self._quarantine: Path | None = None
+        if policy is not None and policy.quarantine is not None:
+            self._quarantine = Path(os.fspath(policy.quarantine).replace("{rank}", str(metrics.rank)))
+            _check_writable(self._quarantine)
 
     def note_all(self, positions: Sequence[int], troubles: Sequence[tuple[Failure, FeedmillError]]) -> None:
         """Record the failures of a batch of these positions. Raises as `note` does."""
@@ -186,8 +194,13 @@ class Tally:
         """Record a failure. Raises `error` with the reason if the budget is exceeded or the handler returns "raise"."""
         policy = self.policy or Substitute()
         self.metrics.failures += 1
-        if policy.quarantine is not None:
-            self._write(os.fspath(policy.quarantine), failure)
+        if self._quarantine is not None:
+            try:
+                _append(self._quarantine, failure)
+            except OSError as problem:
+                error.what = f"{error.what}; this failure cannot be written to {self._quarantine}: {problem.strerror}"
+                error.fix = "Give a quarantine file that can be written, on a disk with free space."
+                raise error from problem
         over = over_budget(policy.budget, self.metrics.failures, self.metrics.samples)
         if policy.in_a_row is not None and self._row >= policy.in_a_row:
             over = f"{self._row:,} samples in a row have failed"
@@ -198,16 +211,34 @@ class Tally:
         if policy.handler is not None and policy.handler(failure) == "raise":
             raise error
 
-    def _write(self, name: str, failure: Failure) -> None:
-        """Append one line with one write, so that ranks can share a file."""
-        path = Path(name.replace("{rank}", str(self.metrics.rank)))
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with open(path, "ab+", buffering=0) as file:
-            end = file.seek(0, os.SEEK_END)
-            truncated = end > 0 and os.pread(file.fileno(), 1, end - 1) != b"\n"  # by a kill or a full disk
-            # Names that are not Unicode have lone surrogates, which are valid JSON as escapes.
-            line = json.dumps(failure.as_dict(), ensure_ascii=False, separators=(",", ":")) + "\n"
-            file.write(b"\n" * truncated + line.encode("utf-8", "backslashreplace"))
+
+def _check_writable(path: Path) -> None:
+    """Raise ConfigError if a file cannot be appended to. Nothing is created: other ranks may share the file."""
+    nearest = next(folder for folder in (path, *path.absolute().parents) if os.path.exists(folder))
+    if nearest == path:
+        reason = "it is a folder" if path.is_dir() else "" if os.access(path, os.W_OK) else "it is read-only"
+    elif not nearest.is_dir():
+        reason = f"{nearest} is not a folder"
+    else:
+        reason = "" if os.access(nearest, os.W_OK | os.X_OK) else f"the folder {nearest} is read-only"
+    if reason:
+        raise ConfigError(
+            f"the quarantine file cannot be written: {reason}",
+            file=str(path),
+            kind="bad-quarantine",
+            fix="Give the path of a file that can be written.",
+        )
+
+
+def _append(path: Path, failure: Failure) -> None:
+    """Append one line with one write, so that ranks can share a file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "ab+", buffering=0) as file:
+        end = file.seek(0, os.SEEK_END)
+        truncated = end > 0 and os.pread(file.fileno(), 1, end - 1) != b"\n"  # by a kill or a full disk
+        # Names that are not Unicode have lone surrogates, which are valid JSON as escapes.
+        line = json.dumps(failure.as_dict(), ensure_ascii=False, separators=(",", ":")) + "\n"
+        file.write(b"\n" * truncated + line.encode("utf-8", "backslashreplace"))
 
 
 def candidates(plan: PlanLike, position: int, seed: int) -> Iterator[int]:

@@ -34,6 +34,7 @@ class Iteration(Iterator[Any]):
         self._stop = threading.Event()
         self._given = pipeline.batches(progress)
         self._closed = self._forked = False
+        self._in_next = threading.Lock()
         _running.add(self)
 
     def __iter__(self) -> Self:
@@ -48,6 +49,18 @@ class Iteration(Iterator[Any]):
                 kind="forked",
                 fix="Iterate the loader again in this process: it continues from its position.",
             )
+        if not self._in_next.acquire(blocking=False):
+            raise ConfigError(
+                "another thread is taking a batch from this iteration: it cannot be shared by threads",
+                kind="shared-iteration",
+                fix="Take batches in one thread and hand them on, or give each thread a loader with a rank of its own.",
+            )
+        try:
+            return self._next()
+        finally:
+            self._in_next.release()
+
+    def _next(self) -> Any:
         requested_at = time.perf_counter()
         try:
             with interruptible(self._stop):

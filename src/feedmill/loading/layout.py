@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from feedmill.errors import ConfigError
+from feedmill.jobs.policy import whole
 from feedmill.loading.cursors import Cursor, windows_for
 from feedmill.loading.encoder import TaskEncoder
 from feedmill.loading.plan import PlainPlan
-from feedmill.loading.ranks import Ranks, whole
+from feedmill.loading.ranks import Ranks
 from feedmill.planning.dealing.cuts import Budget, BudgetGrid, Cuts
 from feedmill.planning.dealing.dealer import Balance, Dealing, dealer_of, dealing_of
 from feedmill.planning.dealing.grid import REMAINDERS, Grid, Remainder

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from feedmill.errors import ConfigError
 from feedmill.jobs.main_program import check_not_importing
-from feedmill.jobs.policy import suggesting
+from feedmill.jobs.policy import suggesting, whole
 from feedmill.loading.batches import BatchMaker
 from feedmill.loading.checks import Output, check_hooks, check_not_torch_worker, check_numbers, check_output
 from feedmill.loading.collate import to_torch
@@ -34,7 +34,7 @@ from feedmill.loading.metrics import Metrics, Telemetry
 from feedmill.loading.pipeline import Delivery, Pipeline
 from feedmill.loading.plan import PlainPlan, completed
 from feedmill.loading.progress import Progress
-from feedmill.loading.ranks import given_or_found, whole
+from feedmill.loading.ranks import given_or_found
 from feedmill.loading.step_reader import step_reader
 from feedmill.loading.transfer import Transfer
 from feedmill.loading.workers import Workers, chosen

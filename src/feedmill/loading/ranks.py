@@ -8,7 +8,6 @@ No network access is needed, and neither torch nor JAX is imported: a library th
 
 from __future__ import annotations
 
-import operator
 import os
 import sys
 from collections.abc import Mapping
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from feedmill.errors import ConfigError
+from feedmill.jobs.policy import whole
 
 # Each launcher's variables for the process's number and for the number of processes. Slurm's are those of a job step:
 # a batch script itself has SLURM_PROCID too, and runs once.
@@ -146,14 +146,6 @@ def given_or_found(rank: int | None, world_size: int | None) -> Ranks:
     if rank is None or world_size is None:
         return find_ranks()
     return Ranks(whole("rank", rank), whole("world_size", world_size))
-
-
-def whole(name: str, value: Any) -> int:
-    """Return an integer of any type, such as NumPy's, as an int, because states are JSON. Raises ConfigError."""
-    try:
-        return operator.index(value)
-    except TypeError:
-        raise ConfigError(f"{name}={value!r} is not a whole number", fix="Give a whole number.") from None
 
 
 def _torch() -> Ranks | None:

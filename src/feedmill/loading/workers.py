@@ -17,6 +17,7 @@ from typing import cast
 from feedmill.errors import ConfigError
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.pickling import portable_or
+from feedmill.jobs.policy import whole
 from feedmill.jobs.processes import START_TIMEOUT
 from feedmill.jobs.run import Policy, run
 from feedmill.jobs.shared_memory import Parcel, Shelf, address, pack
@@ -25,7 +26,6 @@ from feedmill.loading.batches import BatchMaker, Made
 from feedmill.loading.bundles import Bundles
 from feedmill.loading.groups import GroupMaker
 from feedmill.loading.pace import Pace, paced
-from feedmill.loading.ranks import whole
 from feedmill.planning.dealing.grid import Step
 from feedmill.storage.fetching.fetch import check_stop, current_stop
 

@@ -33,10 +33,18 @@ def tree_over(
     epochs: int | float | str | None,
 ) -> Over:
     """Return the tree of a plan over datasets, which are opened if they are paths. Arguments, errors: `Plan.over`."""
+    from feedmill.formats.base import Dataset
     from feedmill.samples.open import open as open_dataset
 
     given = list(datasets) if isinstance(datasets, Sequence) and not isinstance(datasets, str) else [datasets]
     several = [open_dataset(one) if isinstance(one, str | os.PathLike) else one for one in given]
+    others = [one for one in several if not isinstance(one, Dataset)]
+    if others:
+        raise ConfigError(
+            f"{type(others[0]).__name__} is not a dataset",
+            kind="no-dataset",
+            fix="Give datasets, their paths, or a list of them.",
+        )
     names = unique_names([dataset.url.rstrip("/").rpartition("/")[2] for dataset in several])
     leaves = [_leaf(number, dataset) for number, dataset in enumerate(several)]
     if weights is None:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError, NotFound
-from feedmill.jobs.policy import suggesting
+from feedmill.jobs.policy import suggesting, whole
 from feedmill.notebooks import Showable
 from feedmill.planning import bounds
 from feedmill.planning.columns import read_batch
@@ -130,8 +130,10 @@ class Plan(Showable):
                 blend.
 
         Raises:
-            ConfigError: the datasets are empty, weights are invalid, or both `epochs` and `weights` are given.
+            ConfigError: a dataset is empty or something else, weights are invalid, the seed is not a whole number, or
+                both `epochs` and `weights` are given.
         """
+        seed = whole("seed", seed)
         return cls(*tree_over(datasets, weights, shuffle, seed, epochs), seed)
 
     def locate(self, positions: npt.ArrayLike) -> Located:

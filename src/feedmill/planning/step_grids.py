@@ -23,7 +23,7 @@ def cut_of(
     dealing: Dealing | None,
 ) -> tuple[BudgetDealer, Cut]:
     """Return a global batch by budget, and its dealer."""
-    _check_rank(rank or 0, world_size)
+    _check_rank(rank, world_size)
     check_run(plan, start)
     grid = budget_grid(plan, rank or 0, world_size, start, remainder, dealing)
     dealer = BudgetDealer(plan, grid)
@@ -57,11 +57,13 @@ def budget_grid(
     return BudgetGrid(start, plan.length, budget, rank, world_size, "ragged" if remainder == "uneven" else remainder)
 
 
-def _check_rank(rank: int, world_size: int | None) -> None:
-    if not 0 <= rank < (world_size or 1):
-        raise ConfigError(
-            f"rank {rank} of {world_size} ranks is invalid", fix="Give both; ranks count from 0 to one less."
-        )
+def _check_rank(rank: int | None, world_size: int | None) -> None:
+    if rank is None:
+        return
+    if world_size is None:
+        raise ConfigError(f"rank {rank} requires the number of ranks", fix="Give both; ranks count from 0 to one less.")
+    if not 0 <= rank < world_size:
+        raise ConfigError(f"rank {rank} of {world_size} ranks is invalid", fix="Ranks count from 0 to one less.")
 
 
 def check_run(plan: Plan, start: int) -> None:
@@ -86,11 +88,9 @@ def grid_of(
     remainder: Remainder,
 ) -> tuple[Grid, int]:
     """Return a rank's grid of batches, and the number of the step in it."""
-    _check_rank(rank or 0, world_size)
-    if (rank is None) != (world_size is None):
-        raise ConfigError(
-            f"rank {rank} of {world_size} ranks is invalid", fix="Give both; ranks count from 0 to one less."
-        )
+    _check_rank(rank, world_size)
+    if rank is None and world_size is not None:
+        raise ConfigError(f"the rank is missing: the step has {world_size} ranks", fix="Give both, or neither.")
     if global_batch < 1 or global_batch % (world_size or 1):
         raise ConfigError(
             f"a global batch of {global_batch} is not divisible by {world_size or 1} ranks",
@@ -103,7 +103,8 @@ def grid_of(
     end = LONGEST + 1 - global_batch if grid.end is None else grid.end
     if own < 0 or start + own * global_batch >= end:
         every = Grid(start, plan.length, global_batch, 0, 1, remainder)
-        last = "" if every.steps is None else f" to {first_step + every.steps - 1:,}" if every.steps else " to none"
+        steps = (end - start) // global_batch if every.steps is None else every.steps
+        last = f" to {first_step + steps - 1:,}" if steps else " to none"
         raise NotFound(
             f"there is no step {number:,}: with {global_batch:,} samples a step the run has steps {first_step:,}{last}",
             kind="no-such-step",

@@ -57,8 +57,9 @@ class Targets:
     and ``boundaries`` are [n, k] arrays that end at w - 1 (rows with fewer documents repeat it). If no target can be
     ignored, inputs and targets are views of one batch in the type of the rows; otherwise the targets are int64. A
     loader's windows of local token files are read straight into inputs and targets, int64 and contiguous. Tensors if
-    the tokens are tensors. It raises `ConfigError` if `across_documents` is False and a row does not locate its
-    documents, and `DataError` if no row has 2 tokens, or as `LossMask` does.
+    the tokens are tensors. Rows of one token that locate their documents, such as the rest that packing keeps, are
+    padded to 2, and all targets are ignored. It raises `ConfigError` if `across_documents` is False and a row does not
+    locate its documents, and `DataError` if no other row has 2 tokens, or as `LossMask` does.
 
     >>> batch = Targets()([{"input_ids": np.array([5, 6, 7])}])
     >>> batch["inputs"].tolist(), batch["targets"].tolist()
@@ -85,8 +86,7 @@ class Targets:
     def __call__(self, samples: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Return the batch of rows."""
         rows = [_array(sample[self.key]) for sample in samples]
-        width = max(map(len, rows), default=0)
-        _check_width(width)
+        width = _width(max(map(len, rows), default=0), samples)
         real = np.array([real_tokens(sample, len(row)) for sample, row in zip(samples, rows, strict=True)], np.int64)
         begins, located = _begins(samples, real, width)
         batch = _Batch(
@@ -104,7 +104,7 @@ class Targets:
         for name in dict.fromkeys(name for sample in samples for name in sample if name not in (self.key, "__key__")):
             if name != LOSS_MASK:
                 out[name] = _field(name, [sample.get(name) for sample in samples], rows, real, width)
-        if len({*map(len, rows)}) > 1 and "tokens" not in out:
+        if "tokens" not in out and any(len(row) < width for row in rows):
             out["tokens"] = np.minimum(real, width - 1)
         return _as_given(out) if _is_tensor(samples[0][self.key]) else out
 
@@ -120,7 +120,7 @@ class Targets:
         """A function that makes the batch of rows from their columns; None if `mask` needs the rows.
 
         The batch equals that of the rows. A `Loader` uses it to make batches without an object for each row. The
-        function returns None for columns that have no rectangle of tokens.
+        function returns None for columns that have no rectangle of 2 tokens or more.
         """
         return self._of_columns if self.mask is None else None
 
@@ -128,10 +128,9 @@ class Targets:
         if TARGETS in columns:
             return self._of_shifted(columns)
         tokens = columns.get(self.key)
-        if not isinstance(tokens, np.ndarray) or tokens.ndim != 2:
+        if not isinstance(tokens, np.ndarray) or tokens.ndim != 2 or tokens.shape[1] < 2:
             return None
         count, width = tokens.shape
-        _check_width(width)
         real = columns.get("tokens")
         padded, real = real is not None, np.full(count, width, np.int64) if real is None else np.minimum(real, width)
         ends = next((columns[name] for name in ENDS if name in columns), None)
@@ -252,13 +251,17 @@ def _first(padding: Bools) -> Bools:
     return out
 
 
-def _check_width(width: int) -> None:
-    if width < 2:
-        raise DataError(
-            f"rows of at most {width} tokens have no target: expected at least 2 tokens",
-            kind="bad-windows",
-            fix="Open token data with seq_len=..., or pack it.",
-        )
+def _width(longest: int, samples: Sequence[Mapping[str, Any]]) -> int:
+    """Return the width of a batch: the tokens of its longest row, but 2 for a packed rest of one token."""
+    if longest >= 2:
+        return longest
+    if longest and all(any(sample.get(name) is not None for name in (*ENDS, "positions")) for sample in samples):
+        return 2  # other ranks have their batch of this step too
+    raise DataError(
+        f"rows of at most {longest} tokens have no target: expected at least 2 tokens",
+        kind="bad-windows",
+        fix="Open token data with seq_len=..., or pack it.",
+    )
 
 
 def _array(value: Any) -> npt.NDArray[Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -106,6 +106,15 @@ def trace(
     plan, path = bound_plan(recipe)
     by_budget = global_batch is None and plan.dealing is not None and plan.dealing.budget is not None
     _check_batches(step, steps, global_batch, world, by_budget=by_budget)
+    if step is not None:
+        unused = {"source": source, "samples": samples, "steps": steps}
+    else:
+        unused = {"rank": rank, "world": None if by_budget else world}
+        if source_document is not None:
+            unused |= {"source": source, "origins": origins or None}
+        elif samples is not None:
+            unused |= {"steps": steps}
+    _check_used(unused, {"step": step, "key": key, "document": document, "source-document": source_document})
     start = (_position(None if from_state is None else Path(from_state), plan, allow), first_step)
     if step is not None:
         facts, shown = _samples_of_step(plan, step, global_batch, rank, world, start, show)
@@ -138,6 +147,15 @@ def _check_batches(
         raise ConfigError("steps by budget require --world" if by_budget else "steps require --global-batch", fix=fix)
     if steps is not None and global_batch is None:
         raise ConfigError("--steps requires --global-batch", fix="Give both, or --samples.")
+
+
+def _check_used(unused: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
+    """Raise `ConfigError` if an option was given that has no effect on what is asked for."""
+    name = next((option for option, value in unused.items() if value is not None), None)
+    if name is not None:
+        what = next(option for option, value in asked.items() if value is not None)
+        other = "samples" if name == "steps" and what != "step" else what
+        raise ConfigError(f"--{name} has no effect with --{other}", kind="bad-option", fix=f"Omit --{name}.")
 
 
 def _add_origins(plan: Plan, rows: list[tuple[dict[str, Any], str, int]], show: bool) -> None:

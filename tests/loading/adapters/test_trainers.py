@@ -12,6 +12,7 @@ import pytest
 
 from feedmill.errors import ConfigError
 from feedmill.loading.adapters.taken import MOST_AHEAD, Taken
+from feedmill.loading.checkpoint import Checkpoint
 from feedmill.loading.encoder import TaskEncoder
 from feedmill.loading.loader import Loader
 from helpers.fakes import FakePlan
@@ -54,13 +55,10 @@ def test_the_state_is_that_after_the_used_batches(packs: bool) -> None:
         taken.checkpoint(3)
 
 
-@pytest.mark.parametrize(("packs", "length"), [(False, None), (False, 100), (True, None), (True, 100)])
-def test_lightning_loses_no_batch(packs: bool, length: int | None, tmp_path: Path) -> None:
-    """Stopped by `max_steps` in the middle of an epoch, with the default of one epoch, and resumed."""
+def lightning_trainer(**options: Any) -> tuple[Any, Any]:
+    """A trainer of Lightning, and a model that keeps the positions of each batch in `seen`."""
     lightning = pytest.importorskip("lightning", reason="Lightning is not installed: pip install lightning")
     import torch
-
-    from feedmill.loading.adapters.lightning import FeedmillDataModule
 
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
 
@@ -73,30 +71,77 @@ def test_lightning_loses_no_batch(packs: bool, length: int | None, tmp_path: Pat
             self.seen.append(batch["position"].tolist())
             return self.layer(batch["position"].float().reshape(-1, 1)).mean() * 1e-6
 
+        def validation_step(self, batch: Any, index: int) -> None:
+            """Without it, Lightning does not end the epoch of a checkpoint at once."""
+
         def configure_optimizers(self) -> Any:
             return torch.optim.SGD(self.parameters(), lr=1e-3)
 
-    def fit(steps: int, checkpoint: Path | None) -> list[Any]:
-        options = {"task_encoder": Pairs(), "buffer": 8} if packs else {}
-        trainer = lightning.Trainer(
-            max_steps=steps,
-            max_epochs=1,
-            accelerator="cpu",
-            logger=False,
-            enable_checkpointing=False,
-            enable_progress_bar=False,
-            enable_model_summary=False,
-        )
-        model = Model()
-        trainer.fit(model, datamodule=FeedmillDataModule(FakePlan(length=length), 4, **options), ckpt_path=checkpoint)
-        trainer.save_checkpoint(tmp_path / "last.ckpt")
-        return model.seen
+    silent = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
+    return lightning.Trainer(accelerator="cpu", **dict.fromkeys(silent, False), **options), Model()
 
+
+def data_module(length: int | None = None, **options: Any) -> Any:
+    from feedmill.loading.adapters.lightning import FeedmillDataModule
+
+    return FeedmillDataModule(FakePlan(length=length), 4, **options)
+
+
+@pytest.mark.parametrize(("packs", "length"), [(False, None), (False, 100), (True, None), (True, 100)])
+def test_lightning_loses_no_batch(packs: bool, length: int | None, tmp_path: Path) -> None:
+    """Stopped by `max_steps` in the middle of an epoch, with the default of one epoch, and resumed."""
     options: dict[str, Any] = {"task_encoder": Pairs(), "buffer": 8} if packs else {}
+
+    def fit(steps: int, checkpoint: Path | None) -> list[Any]:
+        trainer, model = lightning_trainer(max_steps=steps, max_epochs=1)
+        trainer.fit(model, datamodule=data_module(length, **options), ckpt_path=checkpoint)
+        trainer.save_checkpoint(tmp_path / "last.ckpt")
+        return list(model.seen)
+
     wanted = positions(islice(Loader(FakePlan(length=length), 4, **options), 20))
     first = fit(7, None)
     second = fit(20, tmp_path / "last.ckpt")
     assert first == wanted[:7] and second == wanted[7:]
+
+
+@pytest.mark.parametrize("packs", [False, True])
+@pytest.mark.parametrize("first", [{"max_steps": 6, "limit_train_batches": 3}, {"fast_dev_run": 6}])
+def test_lightning_resumes_exactly_from_the_end_of_an_epoch(first: dict[str, Any], packs: bool, tmp_path: Path) -> None:
+    """Without a limit it fetches a batch, ends the epoch of the checkpoint at once, and iterates again."""
+    options: dict[str, Any] = {"task_encoder": Pairs(), "buffer": 8} if packs else {}
+    seen = []
+    for given, checkpoint in ((first, None), ({"max_steps": 9}, tmp_path / "last.ckpt")):
+        trainer, model = lightning_trainer(**given)
+        data = data_module(**options)
+        trainer.fit(model, datamodule=data, ckpt_path=checkpoint)
+        trainer.save_checkpoint(tmp_path / "last.ckpt")
+        seen += model.seen
+    wanted = Loader(FakePlan(), 4, **options)
+    assert seen == positions(islice(wanted, 9))
+    resumed = Loader(FakePlan(), 4, **options)
+    Checkpoint(resumed).load_state_dict(data.state_dict())
+    assert positions(islice(resumed, 2)) == positions(islice(wanted, 2))
+
+
+def test_a_trainer_of_lightning_that_asks_for_the_batches_again_gets_the_next_ones(tmp_path: Path) -> None:
+    wanted = positions(islice(Loader(FakePlan(), 4), 12))
+    trainer, model = lightning_trainer(max_steps=7, limit_train_batches=3, reload_dataloaders_every_n_epochs=1)
+    trainer.fit(model, datamodule=data_module())
+    assert model.seen == wanted[:7]
+
+    trainer, model = lightning_trainer(max_steps=4)
+    data = data_module()
+    for steps in (4, 8):
+        trainer.fit_loop.epoch_loop.max_steps, trainer.should_stop = steps, False
+        trainer.fit(model, datamodule=data)
+        trainer.save_checkpoint(tmp_path / f"{steps}.ckpt")
+    assert model.seen == wanted[:8]
+    trainer.fit_loop.epoch_loop.max_steps = 6
+    trainer.fit(model, datamodule=data, ckpt_path=tmp_path / "4.ckpt")
+    assert model.seen == wanted[:8] + wanted[4:6]
+    other, model = lightning_trainer(max_steps=2)  # another run, from the beginning
+    other.fit(model, datamodule=data_module())
+    assert model.seen == wanted[:2]
 
 
 def test_the_trainer_of_transformers_ends_with_the_plan_or_says_what_is_missing(tmp_path: Path) -> None:

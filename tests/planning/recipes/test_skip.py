@@ -1,5 +1,6 @@
 """Skip lists: what is named is gone, nothing else is, and what comes before stays where it was."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import feedmill as fm
 from feedmill.errors import ConfigError, FeedmillError
 from feedmill.planning.nodes import Blend, Leaf, Repeat, Shuffle, Skip
 from feedmill.planning.plan import Plan
@@ -163,7 +165,7 @@ _LINE = b'{"position": %d, "source": "docs", "index": %d}'
 
 def quarantined(tmp_path: Path, content: bytes) -> list[int]:
     (tmp_path / "bad.jsonl").write_bytes(content)
-    (entries,) = read_entries([SkipModel(quarantine="bad.jsonl")], tmp_path)
+    (entries,) = read_entries([SkipModel(quarantine="bad.jsonl")], tmp_path, planned())
     return [index for entry in entries for index in entry.indices or ()]
 
 
@@ -191,6 +193,25 @@ def test_a_number_in_a_quarantine_file_that_is_none_is_refused(tmp_path: Path, i
     good = _LINE % (1, 3)
     with pytest.raises(ConfigError, match=r"bad.jsonl 'line 2': this is not a line of a quarantine file"):
         quarantined(tmp_path, good + b"\n" + good.replace(b"3}", index + b"}") + b"\n")
+
+
+def test_a_quarantined_sample_is_found_again_in_a_dataset_that_has_changed(tmp_path: Path) -> None:
+    def keys(samples: list[str], bad: dict[int, str]) -> list[str]:
+        folder = tmp_path / f"d{len(list(tmp_path.iterdir()))}"
+        fm.write(folder, [{"__key__": key, "txt": key} for key in samples], progress=False)
+        lines = [json.dumps({"position": 0, "source": "d", "index": index, "key": key}) for index, key in bad.items()]
+        (tmp_path / "bad.jsonl").write_text("\n".join(lines))
+        plan = Recipe.parse(
+            f"source: {{path: {folder.name}, name: d, split: '*'}}\nepochs: 1\nskip: [{{quarantine: bad.jsonl}}]",
+            base=tmp_path,
+        ).plan()
+        return sorted(sample.key for sample in plan.read(range(len(plan))))
+
+    assert keys(["a", "b", "c", "d"], {2: "c"}) == ["a", "b", "d"]
+    assert keys(["b", "c", "d"], {2: "c"}) == ["b", "d"]
+    assert keys(["b", "c"], {2: "c"}) == ["b"]
+    with pytest.raises(ConfigError, match=r"bad.jsonl 'line 2': sample 2 of 'd' is 'd', .* names 'c'"):
+        keys(["a", "b", "d"], {1: "b", 2: "c"})
 
 
 def test_samples_of_an_endless_plan_are_refused() -> None:

@@ -121,6 +121,46 @@ def test_a_template_without_marks_learns_the_turns_of_the_assistant(tokenizer: P
     assert texts(tmp_path / "t.pbin", learned=True) == ["2<|end|>\n"]
 
 
+OPENINGS = {
+    "default system": (
+        "{% if messages[0].role != 'system' %}system: An assistant gives one answer.\n{% endif %}" + UNMARKED,
+        "{}<|im_end|>\n",
+    ),
+    "no header": (
+        "<|endoftext|>{% for message in messages %}"
+        "{{ '[' + message.content + ']' if message.role == 'user' else message.content + '</s>' }}{% endfor %}",
+        "{}</s>",
+    ),
+    "added thinking": (  # in the loss, as in later answers
+        UNMARKED.replace("+ message.content", "+ '<think></think>' + message.content"),
+        "<think></think>{}<|im_end|>\n",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OPENINGS)
+def test_a_conversation_that_begins_with_the_assistant_learns_its_answers_alone(
+    name: str, tokenizer: Path, tmp_path: Path
+) -> None:
+    template, form = OPENINGS[name]
+    (tokenizer / "chat_template.jinja").write_text(template)
+    turns = [{"from": "gpt", "value": "one"}, {"from": "human", "value": "b"}, {"from": "gpt", "value": "two"}]
+    source = lines(tmp_path / "a.jsonl", [{"conversations": turns}, {"conversations": turns[:1]}])
+    one, two = form.format("one"), form.format("two")
+    for mask, learned in {"turns": [one + two, one], "last": [two, one]}.items():
+        fm.tokenize(source, tmp_path / mask, tokenizer=tokenizer, chat="auto", chat_mask=mask)
+        assert texts(tmp_path / f"{mask}.pbin", learned=True) == learned
+
+
+def test_an_answer_whose_begin_is_unknown_is_an_error(tokenizer: Path, tmp_path: Path) -> None:
+    """The template writes something else before an answer that is not the only one."""
+    template = "{% if messages | length > 1 %}Long: {% endif %}" + UNMARKED
+    (tokenizer / "chat_template.jinja").write_text(template)
+    source = lines(tmp_path / "a.jsonl", [{"messages": [answer("one"), user("b")]}])
+    with pytest.raises(DataError, match=r"line 1.*begins with an answer"):
+        fm.tokenize(source, tmp_path / "a", tokenizer=tokenizer, chat="messages")
+
+
 def test_pairs_stay_together_and_only_the_answers_are_learned(tokenizer: Path, tmp_path: Path) -> None:
     before = [user("a"), answer("x"), user("b")]
     rows: list[Any] = [

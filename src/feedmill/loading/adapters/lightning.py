@@ -52,10 +52,12 @@ class FeedmillDataModule(LightningDataModule):  # type: ignore[misc]
         self._saved: Mapping[str, Any] | None = None
 
     def train_dataloader(self) -> Any:
-        """Return the batches of this rank, from the loaded state on."""
-        self._batches = _Batches(self._loader(self.plan, self.batch_size), self.trainer)
-        if self._saved is not None:
-            self._batches.load(self._saved)
+        """Return the batches of this rank, after those that this trainer has trained on or the loaded state."""
+        # The trainer calls this again in each `fit`, and within one with `reload_dataloaders_every_n_epochs`.
+        if self._batches is None or self._batches.trainer is not self.trainer:
+            self._batches = _Batches(self._loader(self.plan, self.batch_size), self.trainer)
+            if self._saved is not None:
+                self._batches.load(self._saved)
         loop = self.trainer.fit_loop
         if loop.max_epochs not in (None, -1):
             logger.info("max_epochs=%s is ignored: the plan or max_steps ends the training", loop.max_epochs)
@@ -89,23 +91,32 @@ class _Batches:
     """The batches for Lightning: without a length, and with a stop where the plan ends."""
 
     def __init__(self, loader: Loader, trainer: Any) -> None:
-        self.taken, self._trainer = Taken(loader), trainer
+        self.taken, self.trainer = Taken(loader), trainer
         self._base: int | None = None
 
     def __iter__(self) -> Iterator[Any]:
+        if self.taken.count > self._used:
+            # An earlier iterator was left with a batch that was fetched ahead and not trained on, as at a resume from
+            # a checkpoint of an epoch's end: fetch it again.
+            self.load(self.checkpoint())
         if self._base is None:
             self._base = self._trained
         yield from self.taken
-        self._trainer.should_stop = True
+        self.trainer.should_stop = True
 
     def load(self, state: Mapping[str, Any]) -> None:
         self.taken.load(state)
         self._base = None
 
     def checkpoint(self) -> dict[str, str]:
-        return self.taken.checkpoint(0 if self._base is None else self._trained - self._base)
+        return self.taken.checkpoint(self._used)
+
+    @property
+    def _used(self) -> int:
+        """Return the number of batches that the trainer has used since the loader was made or a state was loaded."""
+        return 0 if self._base is None else self._trained - self._base
 
     @property
     def _trained(self) -> int:
         """Return the number of batches that the trainer has used, in earlier runs too."""
-        return int(self._trainer.fit_loop.epoch_loop.batch_progress.total.processed)
+        return int(self.trainer.fit_loop.epoch_loop.batch_progress.total.processed)

@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from feedmill.errors import ConfigError, MissingExtra
+from feedmill.jobs.policy import whole
 from feedmill.loading.batches import BatchMaker
 from feedmill.loading.collate import collate, to_torch
 from feedmill.loading.plan import PlainPlan, completed
-from feedmill.loading.ranks import whole
 from feedmill.planning.plan import Plan
 from feedmill.samples.fields import named_fields
 

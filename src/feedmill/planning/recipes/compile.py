@@ -92,7 +92,7 @@ def compile_recipe(recipe: Recipe, open: Open, *, trust: bool = False) -> Plan:
     skip = model.skip
     if not skip:
         return plan
-    read = [(entry, n) for n, found in enumerate(read_entries(skip, recipe.base)) for entry in found]
+    read = [(entry, n) for n, found in enumerate(read_entries(skip, recipe.base, plan)) for entry in found]
     plan = with_skips(plan, [entry for entry, _ in read], [recipe.where(("skip", n)) for _, n in read])
     with recipe_line(recipe, ("skip",)):
         check_skip(plan)

@@ -11,6 +11,7 @@ meaning of the skip list, so a run can still be extended.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from feedmill.errors import ConfigError, FeedmillError
+from feedmill.errors import ConfigError, FeedmillError, NotFound
 from feedmill.planning.nodes import Skip
 from feedmill.storage import join_url, open_store, split_url
 
@@ -84,22 +85,24 @@ def _of_samples(plan: Plan, entry: SkipModel) -> Ranges:
     return [(position, position + 1) for position in positions[positions >= (entry.since or 0)].tolist()]
 
 
-def read_entries(entries: Sequence[SkipModel], base: str | os.PathLike[str]) -> list[list[SkipModel]]:
+def read_entries(entries: Sequence[SkipModel], base: str | os.PathLike[str], plan: Plan) -> list[list[SkipModel]]:
     """Return for each entry a list: the entry itself, or for a quarantine file one entry per source in the file.
 
     Args:
         base: the recipe's folder.
+        plan: the plan without a skip list.
 
     Raises:
-        NotFound, ConfigError: the file does not exist, or one of its lines is not a failure record.
+        NotFound, ConfigError: the file does not exist, one of its lines is not a failure record, or the dataset has
+            changed since and no longer has the sample of a line.
     """
     return [
-        [entry] if entry.quarantine is None else _quarantined(entry, join_url(os.fspath(base), entry.quarantine))
+        [entry] if entry.quarantine is None else _quarantined(entry, join_url(os.fspath(base), entry.quarantine), plan)
         for entry in entries
     ]
 
 
-def _quarantined(entry: SkipModel, url: str) -> list[SkipModel]:
+def _quarantined(entry: SkipModel, url: str, plan: Plan) -> list[SkipModel]:
     folder, name = split_url(url)
     lines = open_store(folder).read(name).split(b"\n")
     found: dict[str, set[int]] = {}
@@ -116,11 +119,38 @@ def _quarantined(entry: SkipModel, url: str) -> list[SkipModel]:
             raise _no_failure(url, number) from None
         if type(index) is not int or index < 0:
             raise _no_failure(url, number)
+        if isinstance(failure.get("key"), str) and source in plan.names:
+            index = _index_now(plan, source, index, failure["key"], url, number)
         found.setdefault(source, set()).add(index)
     return [
         entry.model_copy(update={"quarantine": None, "source": source, "indices": sorted(indices)})
         for source, indices in sorted(found.items())
     ]
+
+
+def _index_now(plan: Plan, source: str, index: int, key: str, url: str, number: int) -> int:
+    """Return the index of the sample that a line names; the dataset may have changed since the line was written."""
+    dataset, now, there = plan.source(source), None, None
+    with contextlib.suppress(NotFound):
+        now = dataset.find(key)
+    if now == index:
+        return index
+    with contextlib.suppress(FeedmillError, IndexError):  # it may be unreadable, which is why it was quarantined
+        there = dataset.locate(index).key
+    if there == key:  # one of several samples with this key
+        return index
+    if now is not None:
+        return now
+    if there is None:
+        return index
+    raise ConfigError(
+        f"sample {index} of {source!r} is {there!r}, but this line names {key!r}, which {source!r} no longer has: the"
+        " dataset has changed since",
+        file=url,
+        record=f"line {number}",
+        kind="bad-skip",
+        fix="Remove the line if the sample was deleted.",
+    )
 
 
 def _no_failure(url: str, number: int) -> ConfigError:

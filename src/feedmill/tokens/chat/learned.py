@@ -20,6 +20,7 @@ from feedmill.tokens.chat.render import Rendered, Span
 RULES = ("auto", "generation", "turns", "last", "none")
 Render = Callable[..., Rendered]
 """``render(messages, add_generation_prompt=False)``."""
+PROBE = "feedmill-probe-of-an-answer"
 
 
 def rule_for(rule: str, has_generation: bool) -> str:
@@ -47,7 +48,8 @@ def learned(conversation: Conversation, rendered: Rendered, rule: str, render: R
         render: renders other messages in the same way.
 
     Raises:
-        BadDocument: the text of the conversation does not begin with that of its first messages.
+        BadDocument: the text of the conversation does not begin with that of its first messages, or it begins with an
+            answer and the template writes something before it that is unknown.
     """
     if rule == "none":
         return None
@@ -75,7 +77,7 @@ def learned(conversation: Conversation, rendered: Rendered, rule: str, render: R
 def _start(messages: Messages, text: str, render: Render, *, prompt: bool) -> str:
     """Return the text of the first messages, which must be the beginning of the whole text."""
     if not messages:
-        return ""
+        return _opening(text, render)
     found: Any = render(messages, add_generation_prompt=prompt).text
     if not text.startswith(found):
         raise BadDocument(
@@ -83,3 +85,21 @@ def _start(messages: Messages, text: str, render: Render, *, prompt: bool) -> st
             " where the answer is (--chat-mask last needs only the last one)"
         )
     return str(found)
+
+
+def _opening(text: str, render: Render) -> str:
+    """Return what the template writes before an answer that begins the conversation: BOS, a system prompt, a header."""
+    # Templates raise errors for no messages, and what they add to them depends on the first: an answer to search for.
+    probe: Messages = [{"role": "assistant", "content": PROBE}]
+    alone = render(probe).text
+    opening, found, _ = alone.partition(PROBE)
+    header = render(probe, add_generation_prompt=True).text.removeprefix(alone)
+    if header and (begin := opening.rfind(header)) >= 0:
+        # Without what the template adds to an answer, such as an empty block of thinking.
+        opening = opening[: begin + len(header)]
+    if not found or not text.startswith(opening):
+        raise BadDocument(
+            "the conversation begins with an answer, and the template renders another answer there differently, so it"
+            " is unknown where this one begins (begin with a message of the system or the user)"
+        )
+    return opening
