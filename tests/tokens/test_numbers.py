@@ -39,6 +39,13 @@ def test_lines() -> None:
     assert count_lines(str(GOLDEN / "main.idx")) == count_lines(str(GOLDEN / "main.jsonl")) == 69
 
 
+@pytest.mark.parametrize("name", ["x.jsonl.gz", "x.json", "x.parquet"])
+def test_lines_of_other_documents_are_not_counted(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(b"")
+    with pytest.raises(ConfigError, match="whose names end in"):
+        count_lines(str(tmp_path / name))
+
+
 def test_bytes_of_lines_are_no_tokens() -> None:
     with pytest.raises(ConfigError, match="--lines"):
         count_tokens(str(GOLDEN / "main.jsonl"))

@@ -358,9 +358,12 @@ def test_object_stores(s3_bucket: str, tmp_path: Path) -> None:
 def test_no_input_is_written_to_by_whatever_name(tmp_path: Path) -> None:
     one = write(tmp_path / "in", "a.pbin", [[1], [2, 3]])
     (tmp_path / "link").symlink_to(tmp_path / "in")
+    (tmp_path / "other.pbin").symlink_to(one)
     merge([one], f"{tmp_path}/in/m.idx")
     for source, target in (
         (one, f"{tmp_path}/link/a.pbin"),
+        (f"{tmp_path}/other.pbin", one),
+        (f"{tmp_path}/other.pbin", f"{tmp_path}/other.pbin"),
         (one, f"file://{one}"),
         (f"{tmp_path}/in/m.idx", f"{tmp_path}/in/m.idx"),
         (f"{tmp_path}/in/m.idx", f"{tmp_path}/link/m.bin"),
@@ -373,6 +376,13 @@ def test_no_input_is_written_to_by_whatever_name(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"part_00000.pbin: the output is one of the inputs"):
         split([str(tmp_path / "in")], f"{tmp_path}/in/part_{{part}}.pbin", chunks=2, overwrite=True)
     assert (read(one), read(f"{tmp_path}/in/part_00000.pbin")) == ([[1], [2, 3]], [[1]])
+
+
+def test_the_bytes_of_lines_count_added_newlines(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "one"}\n{"text": "two"}')
+    (tmp_path / "b.jsonl").write_text('{"text": "three"}\n')
+    report = merge([f"{tmp_path}/a.jsonl", f"{tmp_path}/b.jsonl"], f"{tmp_path}/m.jsonl")
+    assert report.tokens == (tmp_path / "m.jsonl").stat().st_size
 
 
 def test_lines_are_not_merged_in_chunks(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from feedmill.documents.kinds import kind_of
 from feedmill.errors import ConfigError
 from feedmill.jobs.policy import renamed_parameters
 from feedmill.notebooks import Showable
@@ -227,13 +228,23 @@ def count_tokens(url: str) -> int:
 
 
 def count_lines(url: str) -> int:
-    """Return the number of lines in a JSONL file or in Modalities' raw index (``.idx``). Raises as reading it does."""
+    """Return the number of lines in a JSONL file or in Modalities' raw index (``.idx``).
+
+    Raises as reading it does, and `ConfigError` for other documents, such as compressed ones.
+    """
     folder, name = split_url(url)
     store = open_store(folder)
     if name.endswith(".jsonl"):
         from feedmill.tokens.corpus import open_lines
 
         return len(open_lines(store, name, url))
+    if kind_of(name) is not None:
+        raise ConfigError(
+            "lines are counted in files whose names end in .jsonl, and in their indices",
+            file=url,
+            kind="unknown-format",
+            fix="Unpack the file, or convert it to JSON lines.",
+        )
     from feedmill.formats.tokens.pickled import load_pairs
 
     return len(

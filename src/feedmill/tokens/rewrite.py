@@ -25,7 +25,7 @@ from feedmill.jobs.engine import Where
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run
 from feedmill.jobs.work import Work
-from feedmill.storage import canonical_location, open_store, split_url
+from feedmill.storage import canonical_location, join_url, open_store, split_url
 from feedmill.storage.cache.copies import forget_copies
 from feedmill.tokens.corpus import Corpus, format_of
 from feedmill.tokens.outputs import FORMATS, LINES, data_files, main_file
@@ -303,8 +303,9 @@ def start(
 
 
 def _refuse_inputs(corpus: Corpus, targets: Sequence[str]) -> None:
-    """Raise `ConfigError` if a target is also an input, under any name: it would be overwritten."""
-    inputs = {_place(store.locate(main_file(shard.path))) for store, shard in corpus.shards}
+    """Raise `ConfigError` if a target is also an input, under any name or through a link: it would be overwritten."""
+    paths = [store.locate(main_file(shard.path)) for store, shard in corpus.shards]
+    inputs = {*map(_place, paths), *map(canonical_location, paths)}
     for target in targets:
         if _place(main_file(target)) in inputs:
             raise ConfigError(
@@ -312,6 +313,7 @@ def _refuse_inputs(corpus: Corpus, targets: Sequence[str]) -> None:
             )
 
 
-def _place(path: str) -> tuple[str, str]:
+def _place(path: str) -> str:
+    """Return where a file is put, which replaces a link of its name."""
     folder, name = split_url(path)
-    return canonical_location(folder), name
+    return join_url(canonical_location(folder), name)

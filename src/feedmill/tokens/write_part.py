@@ -227,6 +227,8 @@ def write_part(job: PartJob, task: PartTask) -> WrittenFile:
             write_manifest(store, main, manifest)  # sizes are known when the files are published
         place, path = lineage_of(store.locate(main))
         place.delete(path)
+    if form.format == LINES:
+        tokens = store.stat(main).size  # a newline is added to a last line without one
     if (origins := _origins(job, job.rows[task.number])) is not None:
         place.write_bytes(path, origins.encoded(store.locate(main), store.stat(main).size))
     if form.format != LINES:
