@@ -32,6 +32,11 @@ class Finished(Records):
         """Write the record of a published output."""
         self.write(output, orjson.dumps(record, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS))
 
+    def forget(self, output: str) -> None:
+        """Remove the record of an output that was not published."""
+        for place in self.places:
+            place.store.delete(place.path(output))
+
     def write_lineage(self, output: str, data: bytes) -> None:
         """Write the lineage of a published output."""
         self.place.store.write_note(hidden(self.place, output), data)

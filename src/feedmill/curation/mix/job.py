@@ -274,10 +274,15 @@ def _make(shard: Shard, workers: int = 1) -> tuple[Counts, int]:
     if counts is not None:
         finished.move(shard.path)
         return counts, 1
-    if finished.where(shard.path) is None:
+    new, origins = finished.where(shard.path) is None, Origins("filter", _rules(shard))
+    if new:
         finished.record(shard.path, {"begun": True})  # after a kill, what is published is known to be a filter's
-    origins = Origins("filter", _rules(shard))
-    counts = write_shard(shard, origins, workers)
+    try:
+        counts = write_shard(shard, origins, workers)
+    except BaseException:
+        if new and not store.exists(shard.path):
+            finished.forget(shard.path)
+        raise
     size = store.stat(shard.path).size
     data = origins.encoded(store.locate(shard.path), size)
     finished.write_lineage(shard.path, data)
