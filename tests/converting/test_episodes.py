@@ -139,7 +139,7 @@ def test_a_killed_run_is_finished(robot: Path, tmp_path: Path) -> None:
 
 def test_a_source_that_was_changed_after_a_kill_starts_again(tmp_path: Path) -> None:
     root = sourcedata.lerobot_v2(tmp_path / "r", [6, 6], CAMERA)
-    assert run_until_killed(4, windows(root), tmp_path) and (tmp_path / "w/shard_000000.tar").exists()
+    assert run_until_killed(6, windows(root), tmp_path) and (tmp_path / "w/shard_000000.tar").exists()
     path = root / "data/chunk-000/episode_000000.parquet"
     table = pq.read_table(path)
     place = table.column_names.index("n")
@@ -147,7 +147,7 @@ def test_a_source_that_was_changed_after_a_kill_starts_again(tmp_path: Path) -> 
     finish(windows(root), tmp_path)
     assert read(tmp_path / "w")[0, 0][0]["n"][:, 0].tolist() == [70, 70, *range(71, 76), *[75] * 10]
     shutil.rmtree(tmp_path / "w")
-    assert run_until_killed(4, windows(root), tmp_path) and (tmp_path / "w/shard_000000.tar").exists()
+    assert run_until_killed(6, windows(root), tmp_path) and (tmp_path / "w/shard_000000.tar").exists()
     sourcedata.write_video(root / f"videos/chunk-000/{CAMERA}/episode_000000.mp4", range(30, 36))
     finish(windows(root), tmp_path)
     greys = read(tmp_path / "w")[0, 0][2]
