@@ -7,7 +7,7 @@ import io
 from collections import Counter
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from feedmill.documents.find import find_documents
@@ -141,6 +141,7 @@ def test_what_is_no_archive_is_one_fault_and_nothing_is_none() -> None:
 
 
 @given(st.binary(max_size=60), st.integers(0, 2000), st.booleans())
+@example(b"\x04", 1314, True)  # the flag of an extra field, which would contain the other records
 def test_any_damage_loses_at_most_its_neighbors(junk: bytes, at: int, packed: bool) -> None:
     records = [page(k) for k in range(6)]
     data = b"".join(gz(*records)) if packed else b"".join(records)

@@ -21,6 +21,9 @@ _BAD: Any = isal_zlib.IsalError
 _STEP = 1 << 18
 _MOST = 1 << 20
 _HEADER = 31  # wbits of zlib
+_FLAGS, _EXTRA, _LENGTH = 3, 4, slice(10, 12)
+_LONGEST_EXTRA = 256
+"""Largest extra field of a member, in bytes; archives have 8 to 12. A corrupt flag would skip up to 64 KiB."""
 
 
 class Chunk(NamedTuple):
@@ -112,6 +115,11 @@ class _Members:
                 self._seek_member()
 
     def _member(self, begin: int) -> Iterator[Chunk]:
+        while len(self._data) < _LENGTH.stop and self._fill():
+            pass
+        extra = self._data[:_FLAGS] == _GZIP and self._data[_FLAGS : _FLAGS + 1] and self._data[_FLAGS] & _EXTRA
+        if extra and int.from_bytes(self._data[_LENGTH], "little") > _LONGEST_EXTRA:
+            raise EOFError("the header of the gzip member has a field that is too long")
         stream = isal_zlib.decompressobj(_HEADER)
         offset: int | None = begin
         while not stream.eof:
