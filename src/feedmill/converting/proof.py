@@ -12,7 +12,7 @@ import msgspec
 
 from feedmill.converting.job import Bad
 from feedmill.errors import FeedmillError
-from feedmill.formats.converted import VERSION, proof_place
+from feedmill.formats.converted import VERSION, proof_place, read_converted
 from feedmill.storage import Store, open_store, split_url
 
 
@@ -66,10 +66,4 @@ def find_proof(url: str) -> Proof | None:
 
 def read_proof(store: Store, name: str) -> Proof | None:
     """Return the proof beside a file or in a folder; None if there is none that this release can read."""
-    if not store.exists(proof_place(name)):
-        return None
-    try:
-        found = msgspec.json.decode(store.read(proof_place(name)), type=Proof)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None
-    return found if found.version == VERSION else None
+    return read_converted(store, name, Proof)

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Protocol, TypeVar
+
 import msgspec
 
 from feedmill.storage import Store
 
 VERSION = 1
+
+
+class Versioned(Protocol):
+    """What has the version of its layout."""
+
+    @property
+    def version(self) -> int:
+        """Return the version."""
+
+
+T = TypeVar("T", bound=Versioned)
 
 
 class Converted(msgspec.Struct, frozen=True):
@@ -27,12 +40,15 @@ def proof_place(name: str) -> str:
     return f".feedmill/convert.{name}.json" if name else ".feedmill/convert.json"
 
 
-def read_converted(store: Store, name: str) -> Converted | None:
-    """Return it for a file, or for the folder if `name` is empty; None if there is no proof that can be read."""
+def read_converted(store: Store, name: str, type: type[T]) -> T | None:
+    """Return the proof of a file, or of the folder if `name` is empty, as a type with a version.
+
+    None if there is none that this release can read.
+    """
     if not store.exists(proof_place(name)):
         return None
     try:
-        found = msgspec.json.decode(store.read(proof_place(name)), type=Converted)
+        found = msgspec.json.decode(store.read(proof_place(name)), type=type)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     return found if found.version == VERSION else None

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from feedmill.errors import DataError, FeedmillError, MissingExtra, TrustError
-from feedmill.formats.converted import proof_place, read_converted
+from feedmill.formats.converted import Converted, proof_place, read_converted
 from feedmill.formats.energon import ENERGON, database
 from feedmill.formats.energon import prepared as energon
 from feedmill.formats.energon.splits import read_splits
@@ -156,7 +156,7 @@ def _check_source(url: str, report: CheckReport) -> None:
 
 def _check_converted(found: Found, report: CheckReport) -> None:
     """Compare the output of a conversion with its proof: a missing shard leaves no gap in most formats."""
-    converted = None if found.names else read_converted(found.store, found.name)
+    converted = None if found.names else read_converted(found.store, found.name, Converted)
     if converted is None:
         return
     there = found.store.entries(converted.files)

@@ -21,7 +21,7 @@ _LONGEST_VALUE = 64 << 20
 
 
 def read_only_uri(path: str | Path) -> str:
-    """Return the URI by which SQLite opens a file without writing and without locks, whatever bytes its name has."""
+    """Return the URI by which SQLite opens a file without writing and without locks; its name need not be UTF-8."""
     return f"file:{quote(os.fsencode(path))}?mode=ro&immutable=1"
 
 
