@@ -2,6 +2,7 @@ import contextlib
 import os
 import shutil
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +22,11 @@ for name in ("COLUMNS", "LINES", "FORCE_COLOR", "NO_COLOR", "CLICOLOR", "CLICOLO
     os.environ.pop(name, None)
 for name in ("NO_PROXY", "no_proxy"):
     os.environ[name] = ",".join(filter(None, [os.environ.get(name), "127.0.0.1", "localhost", "::1"]))
+
+# Without bytecode, each of the thousands of processes that tests start compiles its modules again, which takes three
+# quarters of its time, and so does each process of pytest with its tests.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 settings.register_profile("feedmill", deadline=None)  # a busy machine is no failure
 settings.register_profile("repeatable", deadline=None, derandomize=True)  # for `make test`: the same on every machine

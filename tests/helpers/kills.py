@@ -1,4 +1,8 @@
-"""Programs that are killed: before the n-th file that they put in its place, or at random moments."""
+"""Programs that are killed: before the n-th file that they put in its place, or at random moments.
+
+Those of the first kind start warm (`helpers.warm`), as a test starts many; those of the second start cold, with other
+hashes of strings each time.
+"""
 
 import os
 import random
@@ -7,6 +11,8 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+
+from helpers import warm
 
 _CHILD = """
 import os, signal, sys
@@ -33,7 +39,7 @@ def command(*words):
 
 def run_until_killed(moment, words, folder):
     """Whether the command was killed before it put its file number `moment` in place; otherwise it is done."""
-    child = subprocess.run(
+    child = warm.run(
         [sys.executable, "-c", _CHILD, str(moment), *map(str, words)], cwd=folder, capture_output=True, text=True
     )
     assert child.returncode in (0, -signal.SIGKILL), child.stderr
@@ -42,7 +48,7 @@ def run_until_killed(moment, words, folder):
 
 def finish(words, folder):
     """Run the command to its end; what it prints."""
-    done = subprocess.run(command(*words), cwd=folder, capture_output=True, text=True)
+    done = warm.run(command(*words), cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

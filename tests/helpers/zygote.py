@@ -1,0 +1,122 @@
+"""The side of `helpers.warm` that forks: a process without threads that has the package imported.
+
+It takes requests from a socket, each with the files of the new process, and forks. `serve` returns in the forked
+process alone, with the program that it is to run: the caller executes it as its own main program, so that errors, exit
+handlers and the exit status are those of the interpreter. When a process ends by itself, it reports what it had
+imported, and the next ones have that from the beginning.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import gc
+import io
+import json
+import os
+import selectors
+import signal
+import socket
+import sys
+from collections.abc import Iterable
+from importlib import import_module
+from typing import Any
+
+FILES = 5
+"""Files of a request: the three of every process, where its status goes, and where the names of modules go."""
+_SINGLE = ("feedmill", "msgspec", "numpy", "orjson", "pydantic", "typer", "xxhash", "yaml", "zstandard")
+"""Packages whose modules start no threads and read nothing that a test changes."""
+_APART = ("feedmill.compat", "feedmill.web")  # the first reads variables of the environment when it is imported
+
+
+def serve() -> str:
+    """Answer requests until the tests end; return the program in each process that is forked."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    requests = socket.socket(fileno=os.dup(0))
+    selector = selectors.DefaultSelector()
+    selector.register(requests, selectors.EVENT_READ)
+    running: dict[int, tuple[int, int]] = {}  # by the file that tells the end
+    pids: dict[int, int] = {}
+    while True:
+        for key, _ in selector.select():
+            if key.fileobj is requests:
+                message, files, _, _ = socket.recv_fds(requests, 1 << 20, FILES, socket.MSG_CMSG_CLOEXEC)
+                if not message:
+                    os._exit(0)
+                pid = os.fork()
+                if not pid:
+                    selector.close()
+                    for file in (
+                        requests.detach(),
+                        *(file for watch, ends in running.items() for file in (watch, *ends)),
+                    ):
+                        os.close(file)
+                    return _become(json.loads(message), files)
+                for file in files[:3]:
+                    os.close(file)
+                watch = os.pidfd_open(pid)
+                pids[watch], running[watch] = pid, (files[3], files[4])
+                selector.register(watch, selectors.EVENT_READ)
+                requests.sendall(str(pid).encode())
+            else:
+                selector.unregister(key.fd)
+                status, names = running.pop(key.fd)
+                with contextlib.suppress(BrokenPipeError):  # nobody waits for it
+                    os.write(status, str(os.waitpid(pids.pop(key.fd), 0)[1]).encode())
+                os.lseek(names, 0, os.SEEK_SET)
+                warm(os.read(names, 1 << 20).decode().split())
+                for file in (key.fd, status, names):
+                    os.close(file)
+
+
+def warm(names: Iterable[str]) -> None:
+    """Import modules that later processes need."""
+    new = [name for name in names if name not in sys.modules]
+    for name in new:
+        with contextlib.suppress(ImportError):
+            import_module(name)
+    if new:
+        if len(os.listdir("/proc/self/task")) > 1:
+            sys.stderr.write(f"a thread came with one of {new}\n")
+            os._exit(1)
+        gc.collect()
+        gc.freeze()
+
+
+def _become(request: dict[str, Any], files: list[int]) -> str:
+    """Make this process look like one that the interpreter has just started."""
+    for number in range(3):
+        os.dup2(files[number], number)
+        os.close(files[number])
+    os.close(files[3])
+    _open_standard_files()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    if request["session"]:
+        os.setsid()
+    os.chdir(request["cwd"])
+    before, after = (each.get("PYTHONPATH", "").split(os.pathsep) for each in (os.environ, request["env"]))
+    paths = [path for path in sys.path if path and path not in before]
+    sys.path[:] = ["", *filter(None, after), *paths]
+    os.environ.clear()
+    os.environ.update(request["env"])
+    sys.argv[:] = ["-c", *request["argv"]]
+    sys.orig_argv[:] = [sys.executable, "-c", request["program"], *request["argv"]]
+    atexit.register(_report, files[4], os.getpid())
+    return request["program"]
+
+
+def _open_standard_files() -> None:
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        old = getattr(sys, name)
+        direct = old.write_through and number > 0
+        raw = open(number, "wb" if number else "rb", closefd=False, buffering=0 if direct else -1)  # noqa: SIM115
+        by_lines = name == "stderr" or raw.isatty()
+        whole = io.TextIOWrapper(raw, old.encoding, old.errors, line_buffering=by_lines, write_through=direct)
+        setattr(sys, name, whole)
+        setattr(sys, f"__{name}__", whole)
+
+
+def _report(file: int, process: int) -> None:
+    if os.getpid() == process:
+        names = [name for name in sys.modules if name.startswith(_SINGLE) and not name.startswith(_APART)]
+        os.write(file, " ".join(names).encode())
