@@ -28,6 +28,14 @@ def test_it_has_its_own_words_files_folder_and_variables(tmp_path: Path) -> None
     assert results[0].stdout == results[1].stdout == f"['x', 'é'] {['', str(tmp_path)]} {tmp_path} 1 text __main__\n"
 
 
+def test_a_file_is_a_main_program(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a/b.py").write_text("import sys; print(sys.argv, sys.path[0], __name__, __file__)")
+    command = [sys.executable, Path("a/b.py"), "x"]
+    seen = [run(command, cwd=tmp_path, capture_output=True).stdout for run in (warm.run, subprocess.run)]
+    assert seen[0] == seen[1] and b"['a/b.py', 'x']" in seen[0]
+
+
 @pytest.mark.parametrize(
     ("program", "status"), [("pass", 0), ("raise SystemExit(3)", 3), ("import os; os.kill(os.getpid(), 9)", -9)]
 )
@@ -54,7 +62,7 @@ def test_it_dies_by_a_signal(number: signal.Signals) -> None:
 
 
 def test_a_session_is_killed_whole() -> None:
-    program = "import os; os.fork(); print(os.getpid(), flush=True); import time; time.sleep(600)"
+    program = "import os; os.fork(); os.write(1, b'%d\\n' % os.getpid()); import time; time.sleep(600)"
     with warm.Popen(python(program), stdout=subprocess.PIPE, start_new_session=True) as child:
         numbers = [int(child.stdout.readline()) for _ in range(2)]
         assert child.pid in numbers

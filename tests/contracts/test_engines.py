@@ -9,7 +9,6 @@ import os
 import random
 import re
 import signal
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +26,7 @@ from feedmill.jobs.parts import PartEngine
 from feedmill.jobs.processes import name_of
 from feedmill.jobs.run import run
 from feedmill.storage import LocalStore
+from helpers import warm
 from helpers import worker_functions as working
 from helpers.document_folders import write_lines
 from helpers.engine_verbs import (
@@ -119,9 +119,7 @@ def test_an_error_has_the_name_of_a_unit() -> None:
 
 def test_finish_without_parts_does_everything_and_says_so(inputs: Path, alone: Any, tmp_path: Path) -> None:
     folder = copied(inputs, tmp_path)
-    done = subprocess.run(
-        command(*VERBS["tag"], "--engine", "part", "--finish"), cwd=folder, capture_output=True, text=True
-    )
+    done = warm.run(command(*VERBS["tag"], "--engine", "part", "--finish"), cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0 and "no part had finished" in done.stderr
     assert outputs(folder) == alone("tag")
 
@@ -131,7 +129,7 @@ def test_a_part_that_is_missing_is_named(inputs: Path, tmp_path: Path) -> None:
     for part in (1, 3):
         out = finish([*VERBS["tag"], "--json", "--engine", "part", "--part", f"{part}/3"], folder)
     assert json.loads(out) == {"part": {"stage": "tagging", "part": 3, "parts": 3, "units": 2, "finished": 2}}
-    done = subprocess.run(
+    done = warm.run(
         command(*VERBS["tag"], "--engine", "part", "--part", "3/3", "--finish"),
         cwd=folder,
         capture_output=True,
@@ -157,7 +155,7 @@ def test_a_part_that_is_missing_is_named(inputs: Path, tmp_path: Path) -> None:
 )
 def test_options_that_do_not_fit(options: list[str], message: str, inputs: Path, tmp_path: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM", "PMI", "JOB_"))}
-    done = subprocess.run(
+    done = warm.run(
         command(*VERBS["tag"], *options), cwd=copied(inputs, tmp_path), capture_output=True, text=True, env=environment
     )
     assert done.returncode == 1 and message in done.stderr and "Traceback" not in done.stderr
@@ -181,7 +179,7 @@ def test_a_file_of_settings(text: str, options: list[str], message: str, inputs:
     folder = copied(inputs, tmp_path)
     (folder / "cluster.yaml").write_text(text)
     words = [*VERBS["tag"], "--engine", "cluster.yaml", *options]
-    done = subprocess.run(command(*words), cwd=folder, capture_output=True, text=True)
+    done = warm.run(command(*words), cwd=folder, capture_output=True, text=True)
     assert done.returncode == 1 and message in done.stderr and "Traceback" not in done.stderr
 
 
@@ -228,7 +226,7 @@ def test_reports_as_parts(words: list[str], inputs: Path, tmp_path: Path) -> Non
     assert list((folder / "shared").iterdir())
     assert reported(finish([*words, *engine, "/3", "--finish"], folder)) == alone
     assert not any((folder / "shared").rglob("*"))
-    refused = subprocess.run(command(*words, "--engine", "part", "--part", "1/2"), cwd=folder, capture_output=True)
+    refused = warm.run(command(*words, "--engine", "part", "--part", "1/2"), cwd=folder, capture_output=True)
     assert refused.returncode == 1 and b"Add --work" in refused.stdout + refused.stderr
 
 
@@ -258,15 +256,13 @@ def test_a_part_reports_what_it_cannot_read(inputs: Path, tmp_path: Path) -> Non
     """Some texts are empty, and then a row is no document."""
     folder = copied(inputs, tmp_path)
     words = [word for word in VERBS["tokenize"] if word not in SKIP]
-    done = subprocess.run(
-        command(*words, "--engine", "part", "--part", "1/2"), cwd=folder, capture_output=True, text=True
-    )
+    done = warm.run(command(*words, "--engine", "part", "--part", "1/2"), cwd=folder, capture_output=True, text=True)
     assert done.returncode == 1 and "part-0.jsonl.gz 'row 19': the text is empty" in done.stderr
     write_lines(folder / "documents/part-1.jsonl.gz", ["[]"])
     words = [*VERBS["tag"], "--on-error", "skip", "--engine", "part"]
     said = ""
     for part in (1, 2):
-        done = subprocess.run(command(*words, "--part", f"{part}/2"), cwd=folder, capture_output=True, text=True)
+        done = warm.run(command(*words, "--part", f"{part}/2"), cwd=folder, capture_output=True, text=True)
         said += done.stderr
     assert "skipped: " in said and "part-1.jsonl.gz" in said
 
@@ -277,7 +273,7 @@ def test_the_same_part_does_not_run_twice_at_once(inputs: Path, tmp_path: Path) 
     finish([*words, "1/2"], folder)
     place = LocalStore(folder).below(".tokens.feedmill-work")
     with place.lock("lock-1", what="", file=""):
-        done = subprocess.run(command(*words, "1/2"), cwd=folder, capture_output=True, text=True)
+        done = warm.run(command(*words, "1/2"), cwd=folder, capture_output=True, text=True)
         assert done.returncode == 1 and "already running" in done.stderr
         finish([*words, "2/2"], folder)
 

@@ -22,6 +22,7 @@ import pytest
 from feedmill.cli.app import app
 from feedmill.storage import open_store
 from feedmill.storage.remote.claims import Claim
+from helpers import warm
 from helpers.engine_verbs import (
     VERBS,
     are_equal,
@@ -123,7 +124,7 @@ def killed(words: list[str], moment: int, cache: Path, folder: Path) -> bool:
     """Whether the command was killed before it put object `moment`; otherwise it is done."""
     environment = {**os.environ, "FEEDMILL_CACHE_DIR": str(cache)}
     words = [sys.executable, "-c", _DYING, str(moment), *words]
-    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, env=environment)
+    done = warm.run(words, cwd=folder, capture_output=True, text=True, env=environment)
     assert done.returncode in (0, -signal.SIGKILL), done.stderr
     return done.returncode != 0
 
@@ -175,7 +176,7 @@ def test_seven_parts_at_once_of_which_some_are_killed(
         for n, part in enumerate(parts):
             environment = {**os.environ, "FEEDMILL_CACHE_DIR": str(tmp_path / f"caches/{turn}-{n}")}
             line = command(*words, "--part", f"{part}/7")
-            running.append(subprocess.Popen(line, cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=environment))
+            running.append(warm.Popen(line, cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=environment))
         time.sleep(numbers.uniform(1, 8))
         running[0].kill()
         running[1].kill()

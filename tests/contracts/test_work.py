@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +19,7 @@ from feedmill.jobs.work import LOCK, UNITS, Work, alone, settle, tidy
 from feedmill.storage import LocalStore, Store, open_store
 from feedmill.storage.locks import FileLock
 from feedmill.storage.remote.claims import claim_path
+from helpers import warm
 
 JOB_A, JOB_B = {"verb": "a", "seed": 1}, {"verb": "b"}
 Target = tuple[Store, str]
@@ -164,7 +164,7 @@ def test_the_lock_of_a_machine_that_died_is_named_and_its_work_is_continued(
         f"work = Work(open_store(sys.argv[1]), sys.argv[2])\nwork.begin({JOB_A!r})\nwork.units.add('one', b'facts')\n"
         "os.kill(os.getpid(), signal.SIGKILL)"
     )
-    run = subprocess.run([sys.executable, "-c", program, target[0].url, target[1]], check=False)
+    run = warm.run([sys.executable, "-c", program, target[0].url, target[1]], check=False)
     assert run.returncode == -signal.SIGKILL
     monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path / "cache of another machine"))
     with pytest.raises(StorageError) as caught:

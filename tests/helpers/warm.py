@@ -1,10 +1,11 @@
 """Processes that start warm: `run` and `Popen` of `subprocess`, without the half second of imports that each needs.
 
-A command ``[sys.executable, "-c", program, ...]`` is forked from a process that has the package imported
-(`helpers.zygote`), one for each process of pytest. It has its own number, files, folder and environment, and dies by
-the same signals. What differs from a cold start: modules are there before the program imports them, hashes of strings
-are the same in all, and the parent is another. A command whose options, or whose environment's variables of Python,
-have to act when the interpreter starts is started cold; so is one that changes more than `subprocess` needs to know.
+A command ``[sys.executable, "-c", program, ...]``, or one with the path of a program, is forked from a process that has
+the package imported (`helpers.zygote`), one for each process of pytest. It has its own number, files, folder and
+environment, and dies by the same signals. What differs from a cold start: modules are there before the program imports
+them, hashes of strings are the same in all, and the parent is another. A command whose options, or whose environment's
+variables of Python, have to act when the interpreter starts is started cold; so is one with options of `subprocess`
+that a fork cannot give, and any other program.
 
 Tests of how a program starts, of what it imports or how much memory it takes use `subprocess` itself, and so do slow
 ones that kill at random moments.
@@ -46,9 +47,10 @@ class Popen(subprocess.Popen):
         ends = [named[name] for name in ("p2cread", "c2pwrite", "errwrite")]
         files = [number if end == -1 else end for number, end in enumerate(ends)]
         env = {os.fsdecode(key): os.fsdecode(value) for key, value in (named["env"] or os.environ).items()}
-        _, _, program, *argv = map(os.fsdecode, named["args"])
+        first, *argv = map(os.fsdecode, named["args"][1:])
         request = {
-            "program": program,
+            "script": first != "-c",
+            "program": first if first != "-c" else argv.pop(0),
             "argv": argv,
             "env": env,
             "cwd": os.path.abspath(os.fsdecode(named["cwd"] or os.curdir)),
@@ -106,7 +108,9 @@ def run(
 def _suits(named: dict[str, Any]) -> bool:
     """Whether a fork can do what is asked of a new process."""
     args, env = named["args"], named["env"]
-    if not isinstance(args, list | tuple) or [str(arg) for arg in args[:2]] != [sys.executable, "-c"]:
+    if not isinstance(args, list | tuple) or str(args[0]) != sys.executable:
+        return False
+    if str(args[1]) != "-c" and not str(args[1]).endswith(".py"):
         return False
     more = ("executable", "preexec_fn", "pass_fds", "shell", "gid", "gids", "uid")
     if any(named[name] for name in more if named[name] is not None) or not named["close_fds"]:

@@ -20,6 +20,8 @@ import socket
 import sys
 from collections.abc import Iterable
 from importlib import import_module
+from pathlib import Path
+from types import CodeType
 from typing import Any
 
 FILES = 5
@@ -29,7 +31,7 @@ _SINGLE = ("feedmill", "msgspec", "numpy", "orjson", "pydantic", "typer", "xxhas
 _APART = ("feedmill.compat", "feedmill.web")  # the first reads variables of the environment when it is imported
 
 
-def serve() -> str:
+def serve() -> CodeType:
     """Answer requests until the tests end; return the program in each process that is forked."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     requests = socket.socket(fileno=os.dup(0))
@@ -84,7 +86,7 @@ def warm(names: Iterable[str]) -> None:
         gc.freeze()
 
 
-def _become(request: dict[str, Any], files: list[int]) -> str:
+def _become(request: dict[str, Any], files: list[int]) -> CodeType:
     """Make this process look like one that the interpreter has just started."""
     for number in range(3):
         os.dup2(files[number], number)
@@ -97,13 +99,17 @@ def _become(request: dict[str, Any], files: list[int]) -> str:
     os.chdir(request["cwd"])
     before, after = (each.get("PYTHONPATH", "").split(os.pathsep) for each in (os.environ, request["env"]))
     paths = [path for path in sys.path if path and path not in before]
-    sys.path[:] = ["", *filter(None, after), *paths]
     os.environ.clear()
     os.environ.update(request["env"])
-    sys.argv[:] = ["-c", *request["argv"]]
-    sys.orig_argv[:] = [sys.executable, "-c", request["program"], *request["argv"]]
+    program, name, folder = request["program"], "-c", ""
+    if request["script"]:
+        path = os.path.abspath(program)
+        program, name, folder = Path(path).read_text(), program, os.path.dirname(path)
+        sys.modules["__main__"].__file__ = path
+    sys.path[:] = [folder, *filter(None, after), *paths]
+    sys.argv[:] = [name, *request["argv"]]
     atexit.register(_report, files[4], os.getpid())
-    return request["program"]
+    return compile(program, path if request["script"] else "<string>", "exec")
 
 
 def _open_standard_files() -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 
 import pytest
 
 import feedmill as fm
 from feedmill.demo.sample_data import card
+from helpers import warm
 from helpers.kills import command, finish, run_until_killed
 
 _FILES = {
@@ -38,7 +38,7 @@ def contents(out: Path) -> dict[str, bytes]:
 
 def finish_or_exists(words: list[str], root: Path) -> str | None:
     """Run the command; what it prints, or None if the killed run had written everything."""
-    again = subprocess.run(command(*words), cwd=root, capture_output=True, text=True, check=False)
+    again = warm.run(command(*words), cwd=root, capture_output=True, text=True, check=False)
     if again.returncode:
         assert json.loads(again.stdout)["error"]["kind"] == "exists", again.stderr
         return None

@@ -23,6 +23,7 @@ from feedmill.formats.sample import Source
 from feedmill.loading.cachepool import DirectLazy, HeldLazy, MockLazy, NoCachePool
 from feedmill.loading.diskpool import FileStoreCachePool
 from feedmill.samples.stores import FileStore, open_file_store
+from helpers import warm
 
 
 class Counting(FileStore[Any]):
@@ -187,7 +188,7 @@ def test_a_killed_process_leaves_nothing_for_the_next(tmp_path: Path) -> None:
     for i in range(20):
         (tmp_path / f"data/{i}.txt").write_text(str(i))
     command = [sys.executable, "-c", textwrap.dedent(CRASH), str(tmp_path / "pool"), str(tmp_path / "data")]
-    running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    running = [warm.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     try:
         folders = [Path(each.stdout.readline().strip()) for each in running if each.stdout]
         assert len(set(folders)) == 2 and all(len(list(folder.iterdir())) == 20 for folder in folders)

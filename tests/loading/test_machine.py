@@ -18,6 +18,7 @@ from tests.loading.test_ahead import local
 from tests.loading.test_faults_large import many, run, served
 
 import feedmill as fm
+from helpers import warm
 
 MIB = 1 << 20
 BUDGET = 64 * MIB
@@ -82,8 +83,7 @@ def together(
     }
     words = [sys.executable, "-c", PROGRAM, str(Path(__file__).parents[2]), server.options["endpoint"]]
     processes = [
-        subprocess.Popen([*words, str(rank), str(world)], env=environment, stdout=subprocess.PIPE)
-        for rank, world in ranks
+        warm.Popen([*words, str(rank), str(world)], env=environment, stdout=subprocess.PIPE) for rank, world in ranks
     ]
     most, over = 0, threading.Event()
 

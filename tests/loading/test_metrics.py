@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import subprocess
 import sys
 import time
 from itertools import islice
@@ -16,6 +15,7 @@ import pytest
 from feedmill.errors import ConfigError
 from feedmill.loading.loader import Loader
 from feedmill.loading.metrics import Metrics, Telemetry
+from helpers import warm
 from helpers.fakes import FakePlan
 from helpers.worker_functions import slow_ninth
 
@@ -112,7 +112,7 @@ def test_a_stalled_process_is_named() -> None:
         "list(islice(loader, 4)); loader.close()\n"
     )
     command = [sys.executable, "-c", program, str(tests.parent / "src"), str(tests)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = warm.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert "now in transform of position 9" in done.stderr and "time.sleep(0.6" in done.stderr
 

@@ -8,7 +8,6 @@ import os
 import random
 import shutil
 import signal
-import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,6 +20,7 @@ from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound, Sto
 from feedmill.jobs.work import alone
 from feedmill.pipelines.history import History
 from feedmill.storage import LocalStore
+from helpers import warm
 from helpers.document_folders import texts, write_documents
 from helpers.engine_verbs import TOKENIZER
 from helpers.kills import command, contents, finish
@@ -263,7 +263,7 @@ def test_killed_at_any_time(number: int, tmp_path: Path) -> None:
         folder = tmp_path / f"killed{n}"
         make(folder)
         for _ in range(2):
-            child = subprocess.Popen(command("run", "p.json"), cwd=folder, stdout=-3, stderr=-3, start_new_session=True)
+            child = warm.Popen(command("run", "p.json"), cwd=folder, stdout=-3, stderr=-3, start_new_session=True)
             time.sleep(numbers.uniform(0.2, seconds))
             os.killpg(child.pid, signal.SIGKILL)
             child.wait()

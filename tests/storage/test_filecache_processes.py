@@ -18,6 +18,7 @@ from feedmill.storage.cache.copies import held_copy
 from feedmill.storage.cache.files import file_cache
 from feedmill.storage.cache.pages import PAGE
 from feedmill.storage.cache.settings import DataCache
+from helpers import warm
 
 __all__ = ["folder", "server"]
 
@@ -42,7 +43,7 @@ for _ in range(int(sys.argv[4])):
 
 def start(server, limit: int, seed: int, count: int) -> subprocess.Popen[str]:
     command = [sys.executable, "-c", WORKER, server.options["endpoint"], str(limit), str(seed), str(count)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    return warm.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
 @pytest.mark.parametrize("rounds", [1, pytest.param(10, marks=pytest.mark.slow)])
@@ -119,7 +120,7 @@ def test_pages_and_copies_of_four_processes_of_which_one_is_killed_stay_within_t
         [sys.executable, "-c", MIXED, server.options["endpoint"], str(seed), "100000" if seed == 0 else "120"]
         for seed in range(4)
     ]
-    workers = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for command in commands]
+    workers = [warm.Popen(command, stdout=subprocess.PIPE, text=True) for command in commands]
     for worker in workers:
         assert worker.stdout is not None and worker.stdout.readline() == "ready\n"
     most, end = 0, time.monotonic() + 1

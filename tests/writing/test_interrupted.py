@@ -6,7 +6,6 @@ import contextlib
 import os
 import shutil
 import signal
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from feedmill.writing.add_parts import add_parts
 from feedmill.writing.append import append
 from feedmill.writing.delete import delete
 from feedmill.writing.reshard import reshard
+from helpers import warm
 from helpers.kills import run_until_killed
 from helpers.written_datasets import contents, files, samples
 
@@ -92,7 +92,7 @@ def test_a_change_that_is_killed_while_it_clears_up_is_finished_by_the_same_comm
     place = tmp_path / "killed"
     shutil.copytree(start, place)
     child = [sys.executable, "-c", _AT_THE_END, str(moment), *WORDS[verb]]
-    assert subprocess.run(child, cwd=place, check=False, capture_output=True).returncode == -signal.SIGKILL
+    assert warm.run(child, cwd=place, check=False, capture_output=True).returncode == -signal.SIGKILL
     if (place / "d" / FOLDER / "job.json").exists():
         run(verb, place)
     assert {name: data for name, data in files(place / "d").items() if FOLDER not in name} == wanted

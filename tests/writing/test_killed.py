@@ -21,6 +21,7 @@ from feedmill.indexing.prepare import prepare
 from feedmill.storage import LocalStore
 from feedmill.storage.locks import FileLock
 from feedmill.writing.append import append
+from helpers import warm
 from helpers.kills import command, finish, run_until_killed
 from helpers.tars import write_tar
 from helpers.written_datasets import contents, files, samples
@@ -50,7 +51,7 @@ def write(moment: int, url: Path, count: int, how: str = "new") -> int:
     """Run a program that writes, killed before it puts its file number `moment` in place (0: not at all)."""
     words = [sys.executable, "-c", _WRITE, str(moment), str(url), str(count), how]
     paths = os.pathsep.join([TESTS, os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(words, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True, check=False)
+    done = warm.run(words, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True, check=False)
     assert done.returncode in (0, -signal.SIGKILL), done.stderr
     return done.returncode
 
@@ -159,13 +160,13 @@ def test_processes_killed_at_random_moments(tmp_path: Path) -> None:
     chance = random.Random(7)
     (tmp_path / "x").mkdir()
     for _ in range(5):
-        child = subprocess.Popen(command(*words), cwd=tmp_path / "x", stderr=subprocess.PIPE, start_new_session=True)
+        child = warm.Popen(command(*words), cwd=tmp_path / "x", stderr=subprocess.PIPE, start_new_session=True)
         time.sleep(chance.uniform(0.2, 1.0) * whole)
         os.killpg(child.pid, signal.SIGKILL)
         if child.wait() == 0:
             shutil.rmtree(tmp_path / "x/e")
         child.stderr.close()
-    again = subprocess.run(command(*words), cwd=tmp_path / "x", capture_output=True, text=True)
+    again = warm.run(command(*words), cwd=tmp_path / "x", capture_output=True, text=True)
     # The last one may have been killed after its last write.
     assert again.returncode == 0 or "a dataset already exists here" in again.stderr, again.stderr
     assert files(tmp_path / "x/e") == files(tmp_path / "calm/e")
