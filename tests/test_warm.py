@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,17 @@ def test_it_dies_by_a_signal(number: signal.Signals) -> None:
             child.wait(0.01)
         child.send_signal(number)
         assert child.wait() == -number
+
+
+def test_its_number_is_its_own_until_its_end_is_noticed() -> None:
+    with warm.Popen(python("pass"), stdout=subprocess.PIPE, start_new_session=True) as child:
+        assert child.stdout.read() == b""
+        os.killpg(child.pid, signal.SIGKILL)
+        assert child.wait() in (0, -signal.SIGKILL)
+    with pytest.raises(ProcessLookupError):
+        for _ in range(6000):
+            os.kill(child.pid, 0)
+            time.sleep(0.01)
 
 
 def test_a_session_is_killed_whole() -> None:

@@ -30,8 +30,6 @@ from helpers.zygote import warm
 _SERVE = "import sys; sys.path[:1] = [{!r}, '']; from helpers import zygote; sys.path[:2] = ['']; exec(zygote.serve())"
 _ALIKE = {"PYTHONPATH"}
 _lock = threading.Lock()
-seconds = 0.0
-"""What the processes that have ended took of a processor."""
 _server: tuple[int, subprocess.Popen[bytes], socket.socket] | None = None
 
 
@@ -56,12 +54,12 @@ class Popen(subprocess.Popen):
             "cwd": os.path.abspath(os.fsdecode(named["cwd"] or os.curdir)),
             "session": bool(named["start_new_session"]),
         }
-        self._status, status = os.pipe()
+        status, theirs = socket.socketpair()
         try:
-            with tempfile.TemporaryFile() as modules:
-                self.pid = _ask(json.dumps(request).encode(), [*files, status, modules.fileno()])
+            with theirs, tempfile.TemporaryFile() as modules:
+                self.pid = _ask(json.dumps(request).encode(), [*files, theirs.fileno(), modules.fileno()])
+            self._status = status.detach()
         finally:
-            os.close(status)
             order = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
             self._close_pipe_fds(*(named[name] for name in order))
         self._child_created = True
@@ -69,16 +67,15 @@ class Popen(subprocess.Popen):
     def _try_wait(self, wait_flags: int) -> tuple[int, int]:
         if self._status == -1:
             return super()._try_wait(wait_flags)
-        if wait_flags & os.WNOHANG and not select.select([self._status], [], [], 0)[0]:
+        ended = select.poll()
+        ended.register(self._status, select.POLLIN)
+        if wait_flags & os.WNOHANG and not ended.poll(0):
             return 0, 0
         answer = os.read(self._status, 100)
         os.close(self._status)
         if not answer:
             raise ChildProcessError("the process that starts warm ones has ended")
-        global seconds
-        ended, used = answer.split()
-        seconds += float(used)
-        return self.pid, int(ended)
+        return self.pid, int(answer)
 
     def _internal_poll(self, _deadstate: int | None = None, **_: Any) -> int | None:
         return super()._internal_poll(_deadstate, _waitpid=lambda _, flags: self._try_wait(flags))

@@ -37,8 +37,7 @@ def serve() -> CodeType:
     requests = socket.socket(fileno=os.dup(0))
     selector = selectors.DefaultSelector()
     selector.register(requests, selectors.EVENT_READ)
-    running: dict[int, tuple[int, int]] = {}  # by the file that tells the end
-    pids: dict[int, int] = {}
+    ours: set[int] = set()  # files of processes that run
     while True:
         for key, _ in selector.select():
             if key.fileobj is requests:
@@ -48,28 +47,40 @@ def serve() -> CodeType:
                 pid = os.fork()
                 if not pid:
                     selector.close()
-                    for file in (
-                        requests.detach(),
-                        *(file for watch, ends in running.items() for file in (watch, *ends)),
-                    ):
+                    for file in (requests.detach(), *ours):
                         os.close(file)
                     return _become(json.loads(message), files)
                 for file in files[:3]:
                     os.close(file)
-                watch = os.pidfd_open(pid)
-                pids[watch], running[watch] = pid, (files[3], files[4])
-                selector.register(watch, selectors.EVENT_READ)
+                life = os.pidfd_open(pid)
+                ours |= {life, *files[3:]}
+                selector.register(life, selectors.EVENT_READ, (pid, *files[3:]))
                 requests.sendall(str(pid).encode())
-            else:
-                selector.unregister(key.fd)
-                status, names = running.pop(key.fd)
-                _, ended, used = os.wait4(pids.pop(key.fd), 0)
+            elif len(key.data) == 3:  # a process has ended
+                pid, status, names = key.data
                 with contextlib.suppress(BrokenPipeError):  # nobody waits for it
-                    os.write(status, f"{ended} {used.ru_utime + used.ru_stime}".encode())
+                    os.write(status, _status_of(pid))
                 os.lseek(names, 0, os.SEEK_SET)
                 warm(os.read(names, 1 << 20).decode().split())
-                for file in (key.fd, status, names):
-                    os.close(file)
+                selector.register(status, selectors.EVENT_READ, (pid,))
+                _close(selector, key.fd, ours, names)
+            else:  # the end has been noticed: until then, the number is taken, as that of any process
+                os.waitpid(*key.data, 0)
+                _close(selector, key.fd, ours)
+
+
+def _close(selector: selectors.BaseSelector, file: int, ours: set[int], *others: int) -> None:
+    selector.unregister(file)
+    for each in (file, *others):
+        os.close(each)
+        ours.discard(each)
+
+
+def _status_of(pid: int) -> bytes:
+    """The status of a process that has ended, and still exists."""
+    result = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    assert result is not None
+    return str(result.si_status << 8 if result.si_code == os.CLD_EXITED else result.si_status).encode()
 
 
 def warm(names: Iterable[str]) -> None:
