@@ -10,7 +10,10 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
+
+import pytest
 
 from helpers import warm
 
@@ -66,17 +69,30 @@ def contents(folder, *, leave_out=()):
     return found
 
 
-def kill_everywhere(words, make, folder, most=60):
+def moments(one: int, every: Iterable[int] = range(60), least: int = 1) -> pytest.MarkDecorator:
+    """Arguments `moments` and `least` of a test that kills: one moment, and all of them where slow tests run.
+
+    Args:
+        least: at how many of all moments something has to be killed.
+    """
+    all_of_them = pytest.param(tuple(every), least, id="every", marks=pytest.mark.slow)
+    return pytest.mark.parametrize(("moments", "least"), [pytest.param((one,), 1, id="one"), all_of_them])
+
+
+def kill_everywhere(words, make, folder, moments=range(60)):
     """Run a command that is killed before each of its files in turn, then to its end; all results are as undisturbed.
 
     Args:
         make: makes the data in the folder that it is given.
+
+    Returns:
+        At how many of the moments it was killed.
     """
     calm = Path(folder) / "calm"
     make(calm)
     finish(words, calm)
     wanted = contents(calm)
-    for moment in range(most):
+    for done, moment in enumerate(moments):
         place = Path(folder) / f"at{moment}"
         make(place)
         killed = run_until_killed(moment, words, place)
@@ -84,8 +100,8 @@ def kill_everywhere(words, make, folder, most=60):
             finish(words, place)
         assert contents(place) == wanted, f"killed before file {moment}"
         if not killed:
-            return moment
-    return most
+            return done
+    return len(moments)
 
 
 def kill_at_random(words, make, folder, times):

@@ -254,7 +254,7 @@ def test_four_processes_of_a_machine_fetch_each_byte_once(server, folder, tmp_pa
     def run() -> list[int]:
         arguments = [[sys.executable, "-c", PROGRAM, server.options["endpoint"], str(rank), "4"] for rank in range(4)]
         running = [warm.Popen(words, env=environment, stdout=subprocess.PIPE) for words in arguments]
-        return [int(process.communicate(timeout=60)[0]) for process in running]
+        return [int(process.communicate(timeout=180)[0]) for process in running]
 
     counts, requests = asked_in(server, run)
     assert sum(counts) == 2250

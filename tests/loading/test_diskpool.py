@@ -36,7 +36,7 @@ class Counting(FileStore[Any]):
     def raw(self, name: str) -> bytes:
         self.reads.append(name)
         if name.startswith("wait"):
-            assert self.gate.wait(30)
+            assert self.gate.wait(120)
         if name.startswith("bad"):
             raise NotFound("there is no such file", file=name)
         return name.encode() * (1000 if name.startswith("big") else 1)
@@ -62,7 +62,7 @@ def pool(tmp_path: Path) -> Iterator[FileStoreCachePool]:
 
 
 def eventually(check: Callable[[], bool]) -> None:
-    end = time.monotonic() + 30
+    end = time.monotonic() + 120
     while not check():
         assert time.monotonic() < end
         time.sleep(0.002)
@@ -193,7 +193,7 @@ def test_a_killed_process_leaves_nothing_for_the_next(tmp_path: Path) -> None:
         folders = [Path(each.stdout.readline().strip()) for each in running if each.stdout]
         assert len(set(folders)) == 2 and all(len(list(folder.iterdir())) == 20 for folder in folders)
         running[0].send_signal(signal.SIGKILL)
-        running[0].wait(30)
+        running[0].wait(120)
         pool = FileStoreCachePool(parent_cache_dir=tmp_path / "pool")
         own = pool.folder
         assert not folders[0].exists() and folders[1].exists() and own not in folders

@@ -81,7 +81,7 @@ def test_each_refusal_has_its_own_message(server, environment, refusal, kind, wo
         fm.open("s3://bkt/data")
     assert caught.value.kind == kind and words in str(caught.value)
     assert caught.value.file is not None and caught.value.file.startswith("s3://bkt/data")
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 100  # what is refused for good is not tried for three minutes
 
 
 def test_a_missing_bucket_is_named_when_a_dataset_is_opened(server, environment):

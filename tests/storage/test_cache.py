@@ -75,7 +75,7 @@ def test_processes_that_ask_at_once_all_get_the_whole_file(folder, s3_bucket):
     children = [
         warm.Popen([sys.executable, "-c", code, s3_bucket], stdout=subprocess.PIPE, text=True) for _ in range(3)
     ]
-    answers = {child.communicate(timeout=30)[0] for child in children}
+    answers = {child.communicate(timeout=180)[0] for child in children}
     import hashlib
 
     assert answers == {hashlib.sha1(data).hexdigest() + "\n"}

@@ -63,7 +63,7 @@ def test_processes_killed_while_they_fetch_and_evict_leave_a_usable_cache(server
         for worker in workers[:2]:
             worker.kill()
         for worker in workers:
-            lines = worker.communicate(timeout=60)[0].splitlines()
+            lines = worker.communicate(timeout=180)[0].splitlines()
             assert all(expected[line.split()[0]] == line.split()[1] for line in lines if len(line) > 34)
         assert [worker.returncode for worker in workers[2:]] == [0, 0]
     store, files = store_of(server), file_cache(folder)
@@ -131,7 +131,7 @@ def test_pages_and_copies_of_four_processes_of_which_one_is_killed_stay_within_t
         time.sleep(0.01)
     workers[0].kill()
     for worker in workers:
-        worker.communicate(timeout=60)
+        worker.communicate(timeout=180)
     assert [worker.returncode for worker in workers[1:]] == [0, 0, 0]
     # The files are looked at one after the other, while pages and copies take each other's room.
     assert size // 2 < most < 1.2 * size

@@ -407,7 +407,7 @@ print(os.waitstatus_to_exitcode(os.wait()[1]))
 
 
 def test_a_forked_child_is_told_that_it_would_hang() -> None:
-    done = warm.run([sys.executable, "-c", FORKED], capture_output=True, text=True, timeout=60)
+    done = warm.run([sys.executable, "-c", FORKED], capture_output=True, text=True, timeout=180)
     assert done.stdout == "7\n", done.stderr
 
 

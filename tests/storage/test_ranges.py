@@ -136,7 +136,7 @@ def test_a_program_that_ends_right_after_its_answers_ends_quietly() -> None:
     try:
         url = f"http://127.0.0.1:{server.server_address[1]}"
         for _ in range(3):
-            done = warm.run([sys.executable, "-c", PROGRAM, url], capture_output=True, check=False, timeout=60)
+            done = warm.run([sys.executable, "-c", PROGRAM, url], capture_output=True, check=False, timeout=180)
             assert (done.returncode, done.stderr) == (0, b"")
     finally:
         server.shutdown()

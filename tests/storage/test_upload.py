@@ -120,7 +120,7 @@ def writer(bucket: str, path: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-c", WRITER, bucket, path]
     process = warm.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None and process.stdout.readline() == "sent\n"
-    until = time.monotonic() + 30
+    until = time.monotonic() + 120
     while path not in unfinished(bucket) and time.monotonic() < until:
         time.sleep(0.02)
     return process

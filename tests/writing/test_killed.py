@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ from feedmill.storage import LocalStore
 from feedmill.storage.locks import FileLock
 from feedmill.writing.append import append
 from helpers import warm
-from helpers.kills import command, finish, run_until_killed
+from helpers.kills import command, finish, moments, run_until_killed
 from helpers.tars import write_tar
 from helpers.written_datasets import contents, files, samples
 
@@ -56,11 +57,12 @@ def write(moment: int, url: Path, count: int, how: str = "new") -> int:
     return done.returncode
 
 
-def test_a_killed_write_is_finished(tmp_path: Path) -> None:
+@moments(9, range(1, 25, 4), least=3)
+def test_a_killed_write_is_finished(tmp_path: Path, moments: Sequence[int], least: int) -> None:
     write(0, tmp_path / "calm", 150)
     wanted = files(tmp_path / "calm")
     killed = 0
-    for moment in range(1, 25, 4):
+    for moment in moments:
         url = tmp_path / f"at{moment}"
         if write(moment, url, 150) == 0:
             break
@@ -69,7 +71,7 @@ def test_a_killed_write_is_finished(tmp_path: Path) -> None:
             assert len(contents(url)) == 150
         write(0, url, 150)
         assert files(url) == wanted, f"killed before file {moment}"
-    assert killed > 2
+    assert killed >= least
 
 
 def test_one_run_killed_again_and_again_comes_to_its_end(tmp_path: Path) -> None:
@@ -81,14 +83,18 @@ def test_one_run_killed_again_and_again_comes_to_its_end(tmp_path: Path) -> None
     assert files(tmp_path / "d") == files(tmp_path / "calm")
 
 
-def killed_at_each_file(words: list[str], start: Path, folder: Path, valid: list[dict[str, dict[str, bytes]]]) -> None:
-    """Kill the command before each of its files in turn: every sample that can be read is of a valid state, and the
-    same command gives the state that it gives undisturbed."""
+def killed_at_each_file(
+    words: list[str], start: Path, folder: Path, valid: list[dict[str, dict[str, bytes]]], moments: Sequence[int]
+) -> int:
+    """Kill the command before its files in turn, and tell how often that was done.
+
+    Every sample that can be read is of a valid state, and the same command gives the state that it gives undisturbed.
+    """
     shutil.copytree(start, folder / "calm/d")
     finish(words, folder / "calm")
     wanted, last = files(folder / "calm/d"), contents(folder / "calm/d")
     killed = 0
-    for moment in MOMENTS:
+    for moment in moments:
         place = folder / f"at{moment}"
         shutil.copytree(start, place / "d")
         if not run_until_killed(moment, words, place):
@@ -97,7 +103,7 @@ def killed_at_each_file(words: list[str], start: Path, folder: Path, valid: list
         _look(place / "d", [*valid, last])
         finish(words, place)
         assert files(place / "d") == wanted, f"killed before file {moment}"
-    assert killed > 1
+    return killed
 
 
 def _look(url: Path, valid: list[dict[str, dict[str, bytes]]]) -> None:
@@ -122,32 +128,44 @@ def start(tmp_path: Path) -> Path:
     return tmp_path / "start"
 
 
-def test_a_killed_delete(start: Path, tmp_path: Path) -> None:
+@moments(4, MOMENTS, least=2)
+def test_a_killed_delete(start: Path, tmp_path: Path, moments: Sequence[int], least: int) -> None:
     gone = ["s00001", "s00031", "s00032", *(f"s{i:05d}" for i in range(90, 120))]
-    killed_at_each_file(["delete", "d", "--yes", *gone, "--workers", "1"], start, tmp_path / "k", [contents(start)])
+    assert (
+        killed_at_each_file(
+            ["delete", "d", "--yes", *gone, "--workers", "1"], start, tmp_path / "k", [contents(start)], moments
+        )
+        >= least
+    )
 
 
-def test_a_killed_append(start: Path, tmp_path: Path) -> None:
+@moments(4, MOMENTS, least=2)
+def test_a_killed_append(start: Path, tmp_path: Path, moments: Sequence[int], least: int) -> None:
     words = ["append", "d", str(tmp_path / "more"), "--samples", "20", "--workers", "1"]
-    killed_at_each_file(words, start, tmp_path / "k", [contents(start)])
+    assert killed_at_each_file(words, start, tmp_path / "k", [contents(start)], moments) >= least
 
 
-def test_killed_adding_of_parts(start: Path, tmp_path: Path) -> None:
+@moments(4, MOMENTS, least=2)
+def test_killed_adding_of_parts(start: Path, tmp_path: Path, moments: Sequence[int], least: int) -> None:
     words = ["add-parts", "d", str(tmp_path / "extra"), "--workers", "1"]
-    killed_at_each_file(words, start, tmp_path / "k", [contents(start)])
+    assert killed_at_each_file(words, start, tmp_path / "k", [contents(start)], moments) >= least
 
 
-def test_a_killed_reshard(start: Path, tmp_path: Path) -> None:
+@moments(4, MOMENTS)
+def test_a_killed_reshard(start: Path, tmp_path: Path, moments: Sequence[int], least: int) -> None:
     words = ["reshard", str(start), "e", "--samples", "25", "--shuffle", "3", "--workers", "1"]
     (tmp_path / "calm").mkdir()
     finish(words, tmp_path / "calm")
-    for moment in MOMENTS:
+    killed = 0
+    for moment in moments:
         place = tmp_path / f"at{moment}"
         place.mkdir()
         if not run_until_killed(moment, words, place):
             break
+        killed += 1
         finish(words, place)
         assert files(place / "e") == files(tmp_path / "calm/e")
+    assert killed >= least
 
 
 def test_processes_killed_at_random_moments(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from feedmill.storage.locks import FileLock
 from helpers import warm
 from helpers.document_datasets import DEEP
 from helpers.document_folders import attributes, texts, write_documents, write_lines
-from helpers.kills import command, contents, kill_everywhere
+from helpers.kills import command, contents, kill_everywhere, moments
 
 FILES = [texts(23), texts(17, seed=1), [], texts(5)]
 KINDS = {
@@ -296,9 +296,10 @@ PARAGRAPHS_BY_FILTER = ("--by", "paragraphs", "--bloom", "filter.bin", "--items"
 
 
 @pytest.mark.parametrize("words", [("--by", "ngrams", "--ngram", "3"), PARAGRAPHS_BY_FILTER], ids=["exact", "filter"])
-def test_killed_before_any_file_is_in_place(tmp_path, words):
-    moments = kill_everywhere(["dedupe", "documents", "--name", "dup", "--workers", 1, *words], make, tmp_path)
-    assert moments > 4
+@moments(3, least=5)
+def test_killed_before_any_file_is_in_place(tmp_path, words, moments, least):
+    words = ["dedupe", "documents", "--name", "dup", "--workers", 1, *words]
+    assert kill_everywhere(words, make, tmp_path, moments) >= least
 
 
 @pytest.mark.slow
