@@ -79,7 +79,6 @@ def together(
         "FEEDMILL_CACHE_SIZE": str(size),
         "FEEDMILL_CACHE_DIR": str(folder),
         "FEEDMILL_READ_AHEAD": str(budget),
-        "FEEDMILL_HEDGE": "off",  # a busy machine is slow enough for second requests
     }
     words = [sys.executable, "-c", PROGRAM, str(Path(__file__).parents[2]), server.options["endpoint"]]
     processes = [
