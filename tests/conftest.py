@@ -9,9 +9,16 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from helpers.durations import (
+    pytest_addoption,
+    pytest_collection_modifyitems,
+    pytest_configure,
+    pytest_ignore_collect,
+)
 from helpers.stores import azure_container, azurite, gcs_bucket, s3_bucket, s3_server
 
 __all__ = ["azure_container", "azurite", "gcs_bucket", "s3_bucket", "s3_server"]
+__all__ += ["pytest_addoption", "pytest_collection_modifyitems", "pytest_configure", "pytest_ignore_collect"]
 
 # A shell starts a background job with SIGINT ignored, which children inherit: tests of Ctrl-C would wait for ever.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -1,9 +1,9 @@
 """How long tests take: what `make test-quick` leaves out, and which files parallel runs begin with.
 
 `tests/durations.json` has, for each file of tests, how many functions it has, the seconds of those that take at least
-`SHORT`, all their cases together, and the seconds of the rest. `pytest --quick` runs the others, and `ALWAYS`. A test
-that the record does not have is quick, unless most tests of its file are not. `make durations` writes the record of a
-whole run on a quiet machine; a run of some files replaces theirs.
+`LONG`, all their cases together, and the seconds of the rest. `pytest --quick` runs the shortest functions that take
+`BUDGET` together, and `ALWAYS`. A function that the record does not have is quick, unless most of its file are not.
+`make durations` writes the record of a whole run, on a quiet machine; a run of some files replaces theirs.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter, defaultdict
-from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,10 +19,34 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 RECORD = ROOT / "tests/durations.json"
-SHORT = 0.4
-"""Seconds of all cases of a function, from which on it is not quick."""
+LONG = 0.1
+"""Seconds of all cases of a function from which on it has a row of its own."""
+BUDGET = 200.0
+"""Seconds of the quick run without `ALWAYS`, in one process: half of them for each of two, beside what they import."""
 _SETUP = 1.0  # the first test that needs a server waits for it, which says nothing of this test
-ALWAYS: tuple[str, ...] = ()
+ALWAYS = (  # a kill, a pool, a bucket or a page of every room, however long it takes: a function, or one of its cases
+    "tests/contracts/test_dataset.py::test_the_same_through_an_object_store",
+    "tests/contracts/test_engines.py::test_parts_in_any_order[tag]",
+    "tests/contracts/test_writing_remote.py::test_the_bytes_are_those_of_a_disk[webdataset-s3]",
+    "tests/contracts/test_writing_remote.py::test_the_bytes_are_those_of_a_disk[append-s3]",
+    "tests/converting/test_killed.py::test_killed_and_finished[rows-3]",
+    "tests/converting/test_rows.py::test_the_bytes_do_not_depend_on_the_processes[jsonl.gz]",
+    "tests/curation/dedupe/test_job.py::test_any_number_of_processes[False-paragraphs]",
+    "tests/curation/mix/test_job.py::test_killed_before_any_file_is_in_place[one]",
+    "tests/importing/test_killed.py::test_a_killed_import_is_finished[one-documents]",
+    "tests/indexing/test_prepare_media_killed.py::test_killed_before_the_index_is_in_place",
+    "tests/test_docs.py::test_the_page_runs[docs/convert.md]",
+    "tests/test_docs.py::test_the_page_runs[docs/filter.md]",
+    "tests/test_docs.py::test_the_page_runs[docs/import.md]",
+    "tests/test_docs.py::test_the_page_runs[docs/loading.md]",
+    "tests/test_docs.py::test_the_page_runs[docs/prepare.md]",
+    "tests/test_docs.py::test_the_page_runs[docs/recipes.md]",
+    "tests/test_docs.py::test_the_page_runs[docs/tokenize.md]",
+    "tests/test_docs.py::test_the_page_runs[docs/writing.md]",
+    "tests/tokens/test_numbered_files.py::test_killed_before_each_file[one]",
+    "tests/tracing/test_kills.py::test_a_killed_run_finishes_with_the_same_lineage[one-filter]",
+    "tests/writing/test_killed.py::test_a_killed_append[one]",
+)
 
 
 @cache
@@ -32,14 +55,33 @@ def record() -> dict[str, dict[str, Any]]:
     return json.loads(RECORD.read_bytes()) if RECORD.exists() else {}
 
 
+def quick_below(files: dict[str, dict[str, Any]], budget: float = BUDGET) -> float:
+    """Return the seconds below which functions take no more than the budget together."""
+    total = sum(known["rest"] for known in files.values())
+    for seconds in sorted(seconds for known in files.values() for seconds in known["long"].values()):
+        total += seconds
+        if total > budget:
+            return seconds
+    return float("inf")
+
+
+@cache
+def slow_functions() -> dict[str, set[str]]:
+    """By file: the functions that are not quick."""
+    limit = quick_below(record())
+    return {file: {name for name, s in known["long"].items() if s >= limit} for file, known in record().items()}
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("durations")
     group.addoption("--quick", action="store_true", help="leave out tests that tests/durations.json knows to take long")
-    group.addoption("--record-durations", action="store_true", help="write tests/durations.json, if all tests pass")
+    group.addoption("--record-durations", action="store_true", help="write tests/durations.json")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--record-durations") and not _is_worker():
+        if config.option.keyword or any("::" in argument for argument in config.args):
+            raise pytest.UsageError("--record-durations needs whole files of tests: a part would replace what is known")
         config.pluginmanager.register(Recorder())
 
 
@@ -48,16 +90,16 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if not config.getoption("--quick") or not collection_path.name.startswith("test_"):
         return None
     file = collection_path.relative_to(ROOT).as_posix()
-    known = record().get(file)
+    slow = slow_functions().get(file)
     always = any(name.startswith(f"{file}::") for name in ALWAYS)
-    return True if known and not always and len(known["long"]) == known["functions"] else None
+    return True if slow and not always and len(slow) == record()[file]["functions"] else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.getoption("--quick"):
-        chosen = [item for item in items if is_quick(item.nodeid)]
-        config.hook.pytest_deselected(items=[item for item in items if not is_quick(item.nodeid)])
-        items[:] = chosen
+        quick = {item for item in items if is_quick(item.nodeid)}
+        config.hook.pytest_deselected(items=[item for item in items if item not in quick])
+        items[:] = [item for item in items if item in quick]
     if _is_worker():  # the longest files first, so that no process ends with one while the others wait
         seconds = {file: sum(known["long"].values()) for file, known in record().items()}
         items.sort(key=lambda item: -seconds.get(_file(item.nodeid), 0.0))
@@ -65,12 +107,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def is_quick(name: str) -> bool:
     """Whether the quick run has this test."""
-    if name in ALWAYS:
+    if name in ALWAYS or name.partition("[")[0] in ALWAYS:
         return True
-    known = record().get(_file(name))
-    if known is None:
-        return True
-    return _function(name) not in known["long"] and len(known["long"]) <= known["functions"] / 2
+    slow = slow_functions().get(_file(name), set())
+    return _function(name) not in slow and (not slow or len(slow) <= record()[_file(name)]["functions"] / 2)
 
 
 class Recorder:
@@ -78,21 +118,17 @@ class Recorder:
 
     def __init__(self) -> None:
         self.seconds: Counter[str] = Counter()
-        self.failed = False
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self.failed |= report.failed
         self.seconds[report.nodeid.partition("[")[0]] += min(report.duration, _SETUP if report.when == "setup" else 1e9)
 
-    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        if self.failed:
-            terminalreporter.line("tests/durations.json is as it was, as tests have failed")
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter, exitstatus: int) -> None:
+        if exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
             return
         merged = {file: known for file, known in record().items() if (ROOT / file).exists()} | summed(self.seconds)
         lines = [f" {json.dumps(file)}: {json.dumps(known)}" for file, known in sorted(merged.items())]
         RECORD.write_text("{\n" + ",\n".join(lines) + "\n}\n")
-        quick = sum(known["rest"] for known in merged.values())
-        terminalreporter.line(f"tests/durations.json is written: {quick:.0f} s of tests are quick")
+        terminalreporter.line(f"tests/durations.json is written; functions below {quick_below(merged):g} s are quick")
 
 
 def summed(seconds: dict[str, float]) -> dict[str, dict[str, Any]]:
@@ -104,7 +140,7 @@ def summed(seconds: dict[str, float]) -> dict[str, dict[str, Any]]:
 
 
 def _row(functions: dict[str, float]) -> dict[str, Any]:
-    long = {name: round(value, 1) for name, value in sorted(functions.items()) if value >= SHORT}
+    long = {name: round(value, 1) for name, value in sorted(functions.items()) if value >= LONG}
     rest = sum(value for name, value in functions.items() if name not in long)
     return {"functions": len(functions), "long": long, "rest": round(rest, 1)}
 
@@ -119,9 +155,3 @@ def _function(name: str) -> str:
 
 def _is_worker() -> bool:
     return "PYTEST_XDIST_WORKER" in os.environ
-
-
-def missing(names: Iterable[str]) -> list[str]:
-    """What `ALWAYS` has that is no test (any more)."""
-    known = set(names)
-    return [name for name in ALWAYS if name not in known]
