@@ -52,7 +52,7 @@ def summary(printed: str) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("kind", _FILES)
-@moments(9, (0, 3, 6, 9, 14, 20), least=4)
+@moments(6, (0, 3, 6, 9, 14, 20), least=4)
 def test_a_killed_import_is_finished(tmp_path: Path, kind: str, moments: Sequence[int], least: int) -> None:
     words = make(tmp_path / "calm", kind)
     wanted = summary(finish(words, tmp_path / "calm"))
