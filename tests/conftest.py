@@ -1,4 +1,5 @@
 import contextlib
+import functools
 import os
 import shutil
 import signal
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from feedmill.jobs import cores
 from helpers.durations import (
     pytest_addoption,
     pytest_collection_modifyitems,
@@ -37,6 +39,10 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # A busy machine is slow enough for second requests, which tests that count requests do not expect.
 os.environ["FEEDMILL_HEDGE"] = "off"
+
+# What is not told how many processes to use does not start a pool, as on a machine with one core: pytest itself runs on
+# all of them, and tests of pools say how many. Processes that tests start use what there is.
+cores.available_cores = functools.wraps(cores.available_cores)(lambda: 1)
 
 settings.register_profile("feedmill", deadline=None)  # a busy machine is no failure
 settings.register_profile("repeatable", deadline=None, derandomize=True)  # for `make test`: the same on every machine
