@@ -253,7 +253,8 @@ def test_tokenize_and_decode_with_a_pattern(tmp_path: Path) -> None:
     documents = pbin_documents(tmp_path / "a.pbin")
     assert documents == ids_of(load_tokenizer(path, pattern=pattern), texts) and documents[1][0] == 1100
     manifest = read_manifest(open_store(tmp_path), "a.pbin")
-    assert manifest is not None and manifest.options["tokenizer_settings"]["applied"] == ["pattern given"]
+    assert manifest is not None and manifest.tokenizer is not None
+    assert manifest.tokenizer.settings["applied"] == ["pattern given"]
     shown = CliRunner().invoke(app, ["decode", str(tmp_path / "a.pbin")])
     assert shown.exit_code == 0 and "<|endoftext|> and 12345" in shown.output
 

@@ -68,6 +68,7 @@ class Tokenizer:
     def __init__(self, engine: TokenizerEngine, model: Model, *, name: str, path: Path, backend: Backend) -> None:
         self._engine, self._model, self._vocabulary = engine, model, model.vocabulary
         self.name, self.path, self.backend = name, path, backend
+        self._given = os.path.abspath(name) if os.path.exists(name) else ""  # here: the working folder can change
         self.kind, self.reference, self.hash, self.settings = model.kind, model.reference, model.hash, model.settings
         self.pattern: str | None = None
         self.fallback: str | None = None
@@ -127,11 +128,9 @@ class Tokenizer:
 
     def facts(self) -> TokenizerFacts:
         """Return the facts about the tokenizer that a manifest stores."""
-        return TokenizerFacts(self.name, self.hash, self.vocab_size, self.backend, self.versions())
-
-    def loaded_with(self) -> dict[str, Any]:
-        """Return the options that load the tokenizer again, and what they applied, for a manifest."""
-        return {"applied": self.settings, "template_source": self.template_source, "pattern": self.pattern}
+        loaded = {"applied": self.settings, "template_source": self.template_source, "pattern": self.pattern}
+        known = (self.name, self.hash, self.vocab_size, self.backend, self.versions(), self._given)
+        return TokenizerFacts(*known, loaded if self.settings else {})
 
     def offsets(self, text: str) -> tuple[Uint32s, Int64s]:
         """Return the ids of a text, and the characters that each token covers, int64[n, 2]. Never uses fastokens.
