@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from functools import cache
 from typing import Any
 
@@ -132,3 +133,33 @@ def test_ticks_of_rounded_decimals() -> None:
         assert to_ticks(number * 0.04, Fraction(1, 12800)) == number * 512
         assert to_ticks(number / 30, Fraction(1, 30)) == number
     assert to_ticks(INF, Fraction(1, 25)) is None
+
+
+@pytest.mark.parametrize("form", ["gray12le", "gray10le", "yuv420p10le"])
+def test_gray_of_many_bits_keeps_its_values_and_colors_become_eight_bits(form: str) -> None:
+    import av
+
+    out = io.BytesIO()
+    with av.open(out, "w", format="mp4") as container:
+        options = {"x265-params": "lossless=1:keyint=4:log-level=none:pools=1"}
+        stream = container.add_stream("libx265", rate=25, options=options)
+        stream.width, stream.height, stream.pix_fmt = 66, 48, form
+        true = []
+        for frame in clips.pictures(12, (66, 48), form if form.startswith("gray") else "rgb24"):
+            true.append(frame.to_ndarray())
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode())
+    decoder = AVDecoder(out.getvalue())
+    (clip,), _ = decoder.get_video_clips([(5, 8)], "frames")
+    (small,), _ = decoder.get_video_clips([(5, 8)], "frames", (33, 24))
+    if form.startswith("gray"):
+        assert (clip.dtype, clip.shape, small.dtype, small.shape) == (
+            np.uint16,
+            (4, 1, 48, 66),
+            np.uint16,
+            (4, 1, 24, 33),
+        )
+        assert np.array_equal(clip[:, 0], true[5:9])
+    else:
+        assert (clip.dtype, clip.shape) == (np.uint8, (4, 3, 48, 66))
+    assert get_single_frames_uniform(decoder, 3).dtype == clip.dtype
