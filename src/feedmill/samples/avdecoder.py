@@ -18,11 +18,11 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError, DataError, FeedmillError, MissingExtra
+from feedmill.formats.avfile import AvSource, as_file, check_whole, is_cover, is_indexed, open_av, reason, size_of
+from feedmill.formats.avvideo import Converter, VideoReader, ranges_in_ticks, times_of_frames
 from feedmill.samples.avaudio import AudioReader
 from feedmill.samples.avdata import AVData
-from feedmill.samples.avfile import AvSource, as_file, check_whole, is_cover, is_indexed, open_av, reason, size_of
 from feedmill.samples.avmetadata import stream_metadata
-from feedmill.samples.avvideo import Converter, VideoReader, ranges_in_ticks, times_of_frames
 from feedmill.samples.mediafacts import AVMetadata
 
 Arrays = Literal["numpy", "torch"]
@@ -281,7 +281,7 @@ class AVDecoder:
         """Return the time at which the video begins, in seconds, which is not always 0."""
         with self._decoding():
             reader = self._video_reader()
-            return float(reader.origin * reader.time_base)
+            return float(reader.first().pts * reader.time_base)
 
     @property
     def audio_start(self) -> float:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from feedmill.errors import MissingExtra
-from feedmill.samples.avfile import AvSource, as_file, check_whole, ffmpeg_error, is_indexed, open_av
+from feedmill.formats.avfile import AvSource, as_file, check_whole, ffmpeg_error, is_indexed, open_av
 
 Metadata = dict[str, Any]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from typing import Any, Literal
 
+from feedmill.formats.avfile import AvSource
 from feedmill.samples.avdecoder import Arrays, AVDecoder, Ranges, over_rate
-from feedmill.samples.avfile import AvSource
 
 _log = logging.getLogger("feedmill.samples")
 

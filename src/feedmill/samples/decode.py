@@ -18,9 +18,9 @@ import msgspec
 import numpy as np
 
 from feedmill.errors import ConfigError, DataError, FeedmillError, did_you_mean
+from feedmill.formats.avfile import reason
 from feedmill.formats.npz.arrays import read_npz
 from feedmill.samples import cbor, tenbin
-from feedmill.samples.avfile import reason
 from feedmill.samples.images import IMAGE_SUFFIXES, Buffer, check_spec, decode_image, decode_images
 from feedmill.samples.media import kind_of_header
 from feedmill.storage.codec import gunzip
@@ -158,7 +158,7 @@ class Decoder:
         if self.av == "bytes":
             return data
         if self.av == "pyav":
-            from feedmill.samples.avfile import open_av
+            from feedmill.formats.avfile import open_av
 
             return open_av(data)
         from feedmill.samples.avdecoder import AVDecoder

@@ -18,8 +18,8 @@ from functools import lru_cache
 from typing import Any, BinaryIO, Literal, Self
 
 from feedmill.errors import ConfigError, DataError, MissingExtra
+from feedmill.formats.avfile import reason
 from feedmill.formats.energon.media import AV_EXTENSIONS, IMAGE_EXTENSIONS
-from feedmill.samples.avfile import reason
 from feedmill.samples.avmetadata import av_metadata
 from feedmill.samples.imageheader import Header, image_header
 
