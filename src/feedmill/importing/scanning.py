@@ -14,6 +14,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from feedmill.errors import ConfigError, NotFound
+from feedmill.formats.tar.strays import is_stray
 from feedmill.jobs.left_out import LeftOut
 from feedmill.storage import LocalStore, canonical_location, open_store, split_url
 from feedmill.storage.base import refuse_non_utf8
@@ -21,8 +22,9 @@ from feedmill.storage.staging import TEMPORARY_SUFFIX
 
 MANY = 10_000
 """Number of files from which on workers are sure to be started."""
-_JUNK = ("thumbs.db", "desktop.ini")
+_JUNK = ("thumbs.db", "ehthumbs.db", "desktop.ini")
 _JUNK_LENGTHS = frozenset(map(len, _JUNK))
+_STRAY = "made by a system or archiver"
 
 
 class File(NamedTuple):
@@ -178,7 +180,9 @@ class _Walk:
             entries = [store.stat(name)]
         root = self._root(folder)
         for entry in entries:
-            if entry.path.rpartition("/")[2].startswith("."):
+            if is_stray(entry.path):
+                self.left.add(_STRAY, entry.path)
+            elif entry.path.rpartition("/")[2].startswith("."):
                 self.left.add("hidden", entry.path)
             elif not canonical_location(f"{folder}/{entry.path}").startswith(f"{self.out}/"):
                 self.found.append(File(root, entry.path, entry.size, entry.version))
@@ -222,7 +226,10 @@ class _Walk:
     ) -> None:
         """Add a folder, a link, or a file with an unusual name."""
         path = relative + item.name
-        if item.name.startswith(".") or item.name.lower() in _JUNK:
+        if is_stray(path) or is_stray(f"{path}/x"):
+            self.left.add(_STRAY, path)
+            return
+        if item.name.startswith("."):
             if not item.name.endswith(TEMPORARY_SUFFIX):
                 self.left.add("hidden", path)
             return
