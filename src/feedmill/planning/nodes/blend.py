@@ -118,6 +118,9 @@ class Interleaved(Junction):
             epochs * int(each) + part for each, part in zip(self._per_epoch, self._schedule.drawn(rest), strict=True)
         ]
 
+    def seams(self, start: int, stop: int) -> IntArray:
+        return self.child_seams(start, stop)
+
     @abstractmethod
     def shares(self, total: int | None) -> tuple[Shares, Shares] | None:
         """Return requested and realized shares over the first `total` positions of the stream, or over all of it.

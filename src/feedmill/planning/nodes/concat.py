@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from feedmill.errors import ConfigError
 from feedmill.kernels.bounds import bounds_of
-from feedmill.planning.nodes.base import LONGEST, Epochs, IntArray, Junction, Node
+from feedmill.planning.nodes.base import LONGEST, Epochs, IntArray, Junction, Node, borders
 from feedmill.planning.nodes.repeat import too_long
 
 
@@ -42,6 +42,10 @@ class Concat(Junction):
             epochs * size + min(max(rest - int(start), 0), size)
             for size, start in zip(self._sizes, self._starts, strict=True)
         ]
+
+    def seams(self, start: int, stop: int) -> IntArray:
+        ends = self._ends.tolist()
+        return np.concatenate([self.child_seams(start, stop), borders(ends, self.length, start, stop)])
 
     def describe(self) -> str:
         return "concat"
