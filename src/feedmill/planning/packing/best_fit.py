@@ -189,12 +189,13 @@ class BestFit:
         return not rest or rest in self._ends(self.documents.plan.node, number)
 
     def same_buffers(self, other: Node, documents: int) -> bool:
-        """Return whether another stream of documents is cut into the same buffers before a position."""
-        node, segments = self.documents.plan.node, range(-(-documents // self.size))
-        return all(
-            np.array_equal(*(ends[ends < documents - number * self.size] for ends in pair))
-            for number, pair in ((n, (self._ends(node, n), self._ends(other, n))) for n in segments)
-        )
+        """Return whether another stream is cut into the same buffers by this many documents, and where they end."""
+        for number in range(-(-documents // self.size)):
+            ours, theirs = (self._ends(node, number) for node in (self.documents.plan.node, other))
+            until = documents - number * self.size
+            if not np.array_equal(ours[ours <= until], theirs[theirs <= until]):
+                return False
+        return True
 
     def counts(self, rows: int) -> tuple[int, int]:
         """Return the tokens in the first `rows` rows, and the dropped tokens of documents in their buffers."""

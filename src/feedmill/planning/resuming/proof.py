@@ -96,9 +96,7 @@ def _documents(plan: PackedPlan | None, old: Outline, rows: int, changes: str) -
     if isinstance(plan.map, BestFit):
         cut = not plan.map.ends_at(total)
         if not plan.map.same_buffers(old.node, total):
-            raise _refused(
-                rows, "passes or stages end at other documents, so the rows before are packed from others", changes
-            )
+            raise _refused(rows, "passes or stages end elsewhere, so other documents are packed together", changes)
     else:
         cut = int(plan.map.spans(np.array([rows - 1])).row_lengths[0]) < plan.width
     if (cut and before != length) or (before is not None and before < total):
