@@ -88,7 +88,7 @@ class TokenizeReport(Counts):
         switched_off: disabled settings of the tokenizer that would make ids random, with their values.
         token_bytes: format -> bytes per token; not for ``vla-text``, which is JSON.
         skipped_files: files in the folders that were not read; `skipped_files_examples`: the first hundred.
-        notes: notes for the user.
+        notes: notes for the user; `warnings`: those of them that concern every conversation, which were logged.
         left_over: tokens at the end that do not fill a sequence of ``vla-text`` and are dropped.
     """
 
@@ -105,6 +105,7 @@ class TokenizeReport(Counts):
     left_over: int = 0
     numbered_files: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
     skipped_files: int = 0
     skipped_files_examples: list[str] = field(default_factory=list)
 

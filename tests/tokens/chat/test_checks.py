@@ -211,7 +211,7 @@ def test_all_conversations_without_a_stop_token_are_a_warning(caplog: pytest.Log
     assert (
         "4 of 4 conversations: answers whose loss does not end in a stop token (first: c.jsonl line 1)" in caplog.text
     )
-    assert report.checks[NO_STOP].count == 4 and any("stop token" in note for note in report.notes)
+    assert report.checks[NO_STOP].count == 4 and any("stop token" in text for text in report.warnings)
     done = CliRunner().invoke(app, ["tokenize", "c.jsonl", "-o", "d", "-t", "tok", "--chat", "messages", "--json"])
     assert json.loads(done.stdout)["checks"][NO_STOP] == {"count": 4, "file": "c.jsonl", "line": 1}
     manifest = read_manifest(open_store("."), "d.pbin")

@@ -75,7 +75,7 @@ def tokenize_chats(
     for every, remark in remarks(report.checks, report.documents):
         if every:
             logger.warning("%s", remark)
-        report.notes.append(remark)
+        (report.warnings if every else report.notes).append(remark)
     return report
 
 
