@@ -59,10 +59,14 @@ class Vocabulary:
         ids: token -> id, added tokens included.
         base: number of entries without the added tokens.
         special: added tokens marked special.
+
+    Attributes:
+        added: special tokens, and other tokens that were added to the model's own.
     """
 
     def __init__(self, ids: dict[str, int], base: int, special: dict[str, int]) -> None:
         self.ids, self.special = ids, special
+        self.added = set(special)
         self.size_without_added, self.size_with_added = base, len(ids)
         self.largest = max(ids.values(), default=-1)
         self.bos: str | None = None
@@ -99,6 +103,7 @@ def read_vocabulary(path: Path, data: bytes) -> Vocabulary:
     ids.update(added)
     found = Vocabulary(ids, base, special)
     found.document = document
+    found.added |= set(added)
     unknown = document["model"].get("unk_token")
     found.unknown = ids.get(unknown) if isinstance(unknown, str) else _number(document["model"].get("unk_id"))
     found.bos, found.eos = (_declared(path.parent, kind, ids) for kind in ("bos_token", "eos_token"))
