@@ -105,12 +105,9 @@ def as_five(document: Mapping[str, Any], folder: Path) -> tuple[dict[str, Any] |
         built["added_tokens"] = []
     _add_all(built, listed, roles, several)
     if name == "Qwen2Tokenizer":
-        for token in (*roles.values(), *several):
-            add(built, flags_of(token_of(token), True) | {"normalized": False})
+        add(built, [flags_of(token_of(token), True) | {"normalized": False} for token in (*roles.values(), *several)])
     if name == "CohereTokenizer":
-        for token in (*roles.values(), *several):
-            given = token if isinstance(token, dict) else {"content": token}
-            add(built, flags_of(given, True) | {"special": True})
+        add(built, [flags_of(token, True) | {"special": True} for token in (*roles.values(), *several)])
     if name in ("BertTokenizer", "RobertaTokenizer"):
         built["post_processor"] = _ends(built, *(token_of(roles.get(role)) for role in ("cls_token", "sep_token")))
     return built, name
@@ -200,8 +197,8 @@ def _add_all(
         if text not in known:
             new.append(flags_of(token, isinstance(token, str)))
             known |= {text}
-    for token in new:
-        add(document, token | {"special": token["special"] or token["content"] in names})
+    if new:
+        add(document, [token | {"special": token["special"] or token["content"] in names} for token in new])
 
 
 def _model(document: Parts, **flags: Any) -> Parts:

@@ -114,8 +114,11 @@ def _of_json(path: Path, data: bytes, source: TemplateSource) -> Model:
         given = vocabulary.document
         changed, changes, five = read_as(path, given, vocabulary.ids, source)
         if changed != given:
-            text = orjson.dumps(changed)
+            text, renumbered = orjson.dumps(changed), vocabulary.renumbered
             vocabulary = read_vocabulary(path, text)
+            vocabulary.renumbered = renumbered
+    for token, (written, number) in vocabulary.renumbered.items():
+        changes.append(f"id of {token!r} {number}, not {written}")
     make = partial(HuggingFace, path, text)
     own = text is data
     return Model("a tokenizer.json", digest, vocabulary, "hf", make, text, None, own, changes, five=five)

@@ -13,7 +13,7 @@ Tokens that the model lacks get the next ids. What goes around a text is in `fee
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +39,8 @@ def applied(document: dict[str, Any], folder: Path) -> tuple[dict[str, Any], lis
     roles = document.get("tokens") or roles_of(settings, folder, _defaults(name))
     found = {key: value for key, value in document.items() if key not in ("tokens", "class")}
     changes: list[str] = []
-    for token in _wanted(settings, folder, found, roles):
-        add(found, token, changes)
+    if wanted_tokens := _wanted(settings, folder, found, roles):
+        add(found, wanted_tokens, changes)
     words, wanted = found.get("pre_tokenizer"), bool(settings.get("add_prefix_space"))
     level = words if isinstance(words, dict) and words.get("type") == "ByteLevel" else None
     if settings and level is not None and bool(level.get("add_prefix_space", True)) != wanted:
@@ -126,20 +126,18 @@ def flags_of(token: Any, special: bool) -> dict[str, Any]:
     }
 
 
-def add(document: dict[str, Any], token: dict[str, Any], changes: list[str] | None = None) -> None:
-    """Add a token to a document, or change its flags, as `tokenizers` does."""
-    if not token["content"]:
-        return
-    model, added = document["model"]["vocab"], list(document.get("added_tokens") or ())
-    base = {text: number for number, (text, _) in enumerate(model)} if isinstance(model, list) else model
-    place = next((n for n, known in enumerate(added) if known["content"] == token["content"]), None)
-    if place is not None:
-        added[place] = {"id": added[place]["id"], **token}
-        change = "flags of"
-    else:
-        new = max(len(base), max((int(known["id"]) for known in added), default=-1) + 1)
-        added.append({"id": base.get(token["content"], new), **token})
-        change = "token"
-    document["added_tokens"] = added
-    if changes is not None:
-        changes.append(f"{change} {token['content']!r}")
+def add(document: dict[str, Any], tokens: Iterable[Mapping[str, Any]], changes: list[str] | None = None) -> None:
+    """Add tokens to a document, or change their flags, as `tokenizers` does."""
+    vocab, changes = document["model"]["vocab"], [] if changes is None else changes
+    base = {text: number for number, (text, _) in enumerate(vocab)} if isinstance(vocab, list) else vocab
+    added = {token["content"]: token for token in document.get("added_tokens") or ()}
+    following = max([len(base), *(token["id"] + 1 for token in added.values())])
+    for token in tokens:
+        name = token["content"]
+        if not name:
+            continue
+        changes.append(f"{'flags of' if name in added else 'token'} {name!r}")
+        number = added[name]["id"] if name in added else base.get(name, following)
+        added[name] = {**token, "id": number}
+        following = max(following, number + 1)
+    document["added_tokens"] = [*added.values()]
