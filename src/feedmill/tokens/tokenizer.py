@@ -36,7 +36,7 @@ from feedmill.tokens.kinds.model import Model, read_model
 from feedmill.tokens.kinds.pieces import Guarded
 from feedmill.tokens.preload import load_ahead
 from feedmill.tokens.selfcheck import CHECK, cut_twice, differences
-from feedmill.tokens.template import Template, TemplateSource, around, resolve
+from feedmill.tokens.template import CONFIG, Template, TemplateSource, around, read_settings, resolve
 
 Backend = Literal["auto", "fastokens", "hf", "sentencepiece", "ranks"]
 
@@ -195,9 +195,10 @@ def load_tokenizer(
         check: compare the fast engine with the reference first. Pass False only for a file that was just compared.
         template_source: source of the template: ``file`` for only the model file, ``flags`` for ``add_bos_token`` and
             ``add_eos_token`` in ``tokenizer_config.json`` next to it, ``auto`` for what transformers' ``AutoTokenizer``
-            does, see `feedmill.tokens.template`. Except for ``file``, the other settings there are applied, too; see
-            `feedmill.tokens.kinds.settings`. ``class`` is ``file``, but a SentencePiece model is read with special
-            tokens in texts, as its class in transformers does: for conversations.
+            does, if its releases 4 and 5 do the same, and ``transformers4`` or ``transformers5`` for one of them. See
+            `feedmill.tokens.kinds.releases`. Except for ``file``, the other settings there are applied, too. ``class``
+            is ``file``, but a SentencePiece model is read with special tokens in texts, as its class in transformers
+            does: for conversations.
         pattern: how a tiktoken file splits texts: the name of an encoding (``cl100k_base``, ``llama3``), or a regular
             expression. Not required for files that are recognized.
 
@@ -219,12 +220,15 @@ def load_tokenizer(
     document = model.vocabulary.document or {}
     switched_off = engines.random_settings(document)
     engine, used, fallback = _engine(path, model, backend, check, switched_off)
+    if template_source not in ("file", "class") and model.reference == "hf":
+        model.plain = read_settings(path.parent / CONFIG).get("split_special_tokens") is True
+        model.settings += ["split_special_tokens"] if model.plain else []
     made = Tokenizer(engine, model, name=given, path=path, backend=used)
     made.fallback, made.template_source, made.switched_off = fallback, template_source, switched_off
     made.pattern = pattern
     if model.reference != "ranks":
         sentencepiece = model.reference == "sentencepiece"
-        source: TemplateSource = "file" if template_source == "class" else template_source
+        source: TemplateSource = "file" if template_source == "class" or model.five else template_source
         source = "auto" if slow.is_slow(path) and source == "file" else source
         made.around = resolve(path, None if sentencepiece else document, model.vocabulary.ids, source)
     made.template = made.around is not None
