@@ -8,6 +8,7 @@ display matrix of a video says the same, or another angle, which pixels cannot b
 from __future__ import annotations
 
 import logging
+import math
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -80,5 +81,7 @@ def orientation_of(frame: Any) -> int:
         return 1
     found = of_matrix(bytes(matrix))
     if found is None:
-        _log.warning("a video is to be shown at an angle of %s degrees, which is not applied", frame.rotation)
+        a, b = np.frombuffer(bytes(matrix), np.int32)[:2].tolist()
+        angle = round(math.degrees(-math.atan2(b, a)))
+        _log.warning("a video is to be shown at an angle of %s degrees, which is not applied", angle)
     return found or 1
