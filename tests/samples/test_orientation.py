@@ -12,7 +12,7 @@ from PIL import Image, ImageOps, features
 
 import feedmill as fm
 from feedmill.errors import ConfigError
-from feedmill.formats.orientation import of_matrix, upright
+from feedmill.formats.orientation import of_matrix, orientation_of_mp4, upright
 from feedmill.samples.avdecoder import AVDecoder
 from feedmill.samples.decode import Decoder, SampleDecoder
 from feedmill.samples.imageheader import orientation_in
@@ -156,6 +156,8 @@ def test_videos_are_upright_or_as_stored(orientation: int, container: str) -> No
     data = movie_at(*TURNS[orientation], container)
     if container == "matroska" and TURNS[orientation][1:] != (0, 0):
         pytest.skip("Matroska has angles only")
+    if container != "matroska":
+        assert orientation_of_mp4(data) == orientation
     plain = AVDecoder(data, orientation="stored").get_video().video_clips[0].transpose(0, 2, 3, 1)
     decoder = AVDecoder(data)
     found = decoder.get_video().video_clips[0].transpose(0, 2, 3, 1)
@@ -182,6 +184,38 @@ def test_another_angle_is_named_and_not_applied(caplog: pytest.LogCaptureFixture
     assert AVDecoder(data).get_video().video_clips[0].shape == (6, 3, 48, 64)
     assert "at an angle of 30 degrees, which is not applied" in caplog.text
     assert of_matrix(np.zeros(9, np.int32).tobytes()) is None
+
+
+def test_headers_of_other_and_damaged_files_state_nothing() -> None:
+    data = clips.movie("turned", seconds=0.4)
+    assert orientation_of_mp4(data) == 8  # behind the track of sound, or before it
+    assert orientation_of_mp4(clips.movie("turned-av1", seconds=0.4)) == 6
+    for bad in (b"", data[:100], data[100:], clips.movie("mkv", seconds=0.4), b"\0\0\0\1moov", b"\0\0\0\0moov" + data):
+        assert orientation_of_mp4(bad) == 1
+    for end in range(len(data) - 1200, len(data), 7):
+        assert orientation_of_mp4(data[:end]) in (1, 8)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_import_counts_what_is_turned(workers: int, tmp_path: Path) -> None:
+    files = {
+        "images": {
+            f"{n}.{form.lower()}": turned_file(form, 6 if n < 4 else 1) for n, form in enumerate(FORMATS[:4] * 2)
+        },
+        "videos": {f"{kind}.mp4": clips.movie(kind, seconds=0.4) for kind in ("turned", "mp4", "turned-av1")},
+        "upright": {"a.jpg": untouched("JPEG")},
+    }
+    words = {"images": (4, "4 of 8 images have an"), "videos": (2, "2 of 3 videos have an"), "upright": (0, "")}
+    for name, contents in files.items():
+        source = tmp_path / name
+        source.mkdir()
+        for file, data in contents.items():
+            (source / file).write_bytes(data)
+        report = fm.import_data(source, tmp_path / f"{name} out", type="media", workers=workers, progress=False)
+        count, line = words[name]
+        assert report.turned == count
+        lines = [one for one in report.recognized if "orientation" in one]
+        assert len(lines) == bool(count) and all(one.startswith(f"warning: {line}") for one in lines)
 
 
 def test_recipes_choose_it(tmp_path: Path) -> None:

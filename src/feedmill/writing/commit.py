@@ -109,7 +109,7 @@ def _probe(
     parts: Collection[str] | None,
 ) -> list[DataError]:
     """Replace the metadata of the shards' media in an index that is being built. Return those that cannot be read."""
-    pieces = [piece for shard in shards if filters for piece in pieces_of_shard(*shard, tuple(filters), parts)]
+    pieces = [piece for shard in shards if filters for piece in pieces_of_shard(*shard[:3], tuple(filters), parts)]
     rows, broken = collect(store, pieces)
     if pieces:
         write_tables(path, rows, {}, without=(name for piece in pieces for name in piece.names))
