@@ -74,8 +74,8 @@ def get_clips_uniform(
         )
     if clip_duration_seconds == 0:
         half = 0.5 / found.video_fps if found.video_fps else 0.0
-        _, begin, end = av_decoder.frame_times() if request_video else (0.0, 0.0, 2 * half)
-        first, last = first + half, last - min(half, (end - begin) / 2)
+        begins_for, ends_for = av_decoder._edges() if request_video else (0.0, 0.0)
+        first, last = first + min(half, begins_for / 2 or half), last - min(half, ends_for / 2 or half)
     starts = np.linspace(first, max(first, last), num_clips).tolist()
     clips = [(start, start + clip_duration_seconds) for start in starts] if request_video else None
     sounds: list[tuple[float, float]] | None = None

@@ -287,14 +287,13 @@ class AVDecoder:
         with self._decoding():
             return float(self._span(count=False).first * self._video_reader().time_base)
 
-    def frame_times(self) -> tuple[float, float, float]:
-        """Return when the first frame appears, and when the last one appears and disappears, in seconds.
-
-        Raises as `get_metadata`, and `DataError` if there is no video.
-        """
+    def _edges(self) -> tuple[float, float]:
+        """Return how long the first and the last frame are shown, in seconds."""
         with self._decoding():
-            span, base = self._span(count=False), self._video_reader().time_base
-            return float(span.first * base), float(span.last * base), float(span.end * base)
+            span, reader = self._span(count=False), self._video_reader()
+            return float((reader.first().duration or 0) * reader.time_base), float(
+                (span.end - span.last) * reader.time_base
+            )
 
     @property
     def audio_start(self) -> float:

@@ -26,7 +26,7 @@ _ESTIMATED = ("aac", "mp3", "ac3", "eac3", "amr")
 _PADDED = ("ogg",)
 """Containers of which FFmpeg's duration has the samples that decoders leave out."""
 _CLOSE = 0.1
-"""Seconds by which a stated duration may differ from the packets': encoders add samples that players leave out."""
+"""Seconds by which the duration of an MP3 differs from its packets' where its header counts what encoders add."""
 
 
 def av_metadata(source: AvSource) -> tuple[Metadata, Metadata]:
@@ -153,7 +153,7 @@ def audio_duration(container: Any) -> float | None:
         return stated
     first = packets[0][0] if estimated and stream.start_time is None else stream.start_time or 0
     measured = float((max(begin + duration for begin, duration in packets) - first) * stream.time_base)
-    close = estimated and stated is not None and abs(stated - measured) < _CLOSE
+    close = container.format.name == "mp3" and stated is not None and abs(stated - measured) < _CLOSE
     return stated if close else measured if measured > 0 else None
 
 
