@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from fractions import Fraction
 from functools import cache
 from typing import Any
 
@@ -108,7 +109,50 @@ def test_near_clips_are_decoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(seeks) == 1  # to 2.2; 3.2 has the same key frame
 
 
-@pytest.mark.parametrize("kind", ["mp4", "mkv", "ts", "avi"])
+@pytest.mark.parametrize(("kind", "gaps"), [*((kind, False) for kind in clips.KINDS), ("mp4", True), ("webm", True)])
+def test_start_duration_and_number_of_frames(kind: str, gaps: bool) -> None:
+    """From the first frame to the end of the last one, whatever the container says of either."""
+    decoder, _, times = truth(kind, gaps)
+    last = 0.04 if not gaps else 0.05
+    about = decoder.get_metadata()
+    assert about.video_num_frames == len(times)
+    assert about.video_duration == pytest.approx(times[-1] - times[0] + last, abs=0.011)
+    assert about.video_fps == pytest.approx(25, rel=0.02)
+    assert decoder.video_start == pytest.approx(times[0])
+    assert decoder.get_video_duration()[0] == about.video_duration
+    only = AVDecoder(decoder.source).get_metadata(get_video_frame_count=False, get_video_frame_size=False)
+    assert only.video_duration == about.video_duration and only.video_width is None
+
+
+def test_a_varying_video_that_states_too_short_a_duration() -> None:
+    import av
+
+    out, shown = io.BytesIO(), (0, 100, 150, 1400, 2000, 3100)
+    with av.open(out, "w", format="mp4") as container:
+        stream = container.add_stream("libx264", rate=10, options={"bf": "2"})
+        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        stream.codec_context.time_base = Fraction(1, 1000)
+        for frame, time in zip(clips.pictures(6, (64, 48)), shown, strict=True):
+            frame.pts, frame.time_base = time, Fraction(1, 1000)
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode())
+    with av.open(io.BytesIO(out.getvalue())) as container:
+        stated = container.streams.video[0]
+        assert float(stated.duration * stated.time_base) < 3.1  # what this test is about
+    decoder = AVDecoder(out.getvalue())
+    about = decoder.get_metadata()
+    assert about.video_duration is not None and about.video_duration > 3.1
+    assert about.video_fps == pytest.approx(6 / about.video_duration)
+    _, times = get_single_frames_uniform(decoder, 40, return_timestamps=True)
+    assert times[0] == 0 and times[-1] == pytest.approx(3.1)
+    assert {round(1000 * time) for time in times} >= {0, 150, 1400, 2000, 3100}
+    data = get_clips_uniform(decoder, 0.5, 3, request_video=True)
+    assert data.video_timestamps[-1][1] == pytest.approx(about.video_duration)
+
+
+@pytest.mark.parametrize(
+    "kind", ["mp4", "mkv", "ts", "avi", "av1", "hevc-open", "hevc-open-ts", "late", "late-ts", "late-mkv", "edited"]
+)
 def test_uniform_clips_and_frames(kind: str) -> None:
     decoder, frames, times = truth(kind)
     duration = decoder.get_video_duration()[0] or 0
@@ -119,6 +163,9 @@ def test_uniform_clips_and_frames(kind: str) -> None:
         assert np.array_equal(clip.transpose(0, 2, 3, 1), shown(frames, times, start, start + 1.0))
     single, moments = get_single_frames_uniform(decoder, 7, return_timestamps=True)
     assert single.shape == (7, 3, 48, 64) and len(moments) == 7
+    assert np.array_equal(single[0].transpose(1, 2, 0), frames[0])
+    assert np.array_equal(single[-1].transpose(1, 2, 0), frames[-1])
+    assert (moments[0], moments[-1]) == pytest.approx((times[0], times[-1]))
     assert get_single_frames_uniform(decoder, 0).shape == (0, 3, 0, 0)
     both = get_clips_uniform(decoder, 0.5, 3, request_video=True, request_audio=True)
     assert len(both.video_clips) == len(both.audio_clips) == 3
@@ -127,8 +174,6 @@ def test_uniform_clips_and_frames(kind: str) -> None:
 
 
 def test_ticks_of_rounded_decimals() -> None:
-    from fractions import Fraction
-
     for number in range(1000):
         assert to_ticks(number * 0.04, Fraction(1, 12800)) == number * 512
         assert to_ticks(number / 30, Fraction(1, 30)) == number

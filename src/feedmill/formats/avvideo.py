@@ -16,13 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import DataError
-from feedmill.formats.avfile import ffmpeg_error
+from feedmill.formats.avfile import ffmpeg_error, is_indexed
 from feedmill.formats.orientation import orientation_of, turned, upright
 
 Pixels = npt.NDArray[Any]
@@ -32,6 +32,8 @@ _TOLERANCE = Fraction(1, 1_000_000)
 _ROUNDING = Fraction(1, 1000)
 """Seconds by which the time of a wanted frame may be wrong: float32 has no finer times after 2.5 hours."""
 _NEVER = -(1 << 62)
+_TAIL = 3.0
+"""Seconds at the end of a file in which its last frame is looked for."""
 _FAR = 1.0
 """Distance in seconds beyond which the reader seeks if the key frames in between are unknown."""
 _NEAR = 3
@@ -322,6 +324,74 @@ def times_of_frames(container: Any) -> npt.NDArray[np.int64]:
     packets = container.demux(container.streams.video[0])
     ticks = np.fromiter((p.pts for p in packets if p.pts is not None and not p.is_discard), np.int64)
     return np.sort(ticks)
+
+
+class Span(NamedTuple):
+    """When the frames of a video are shown.
+
+    Attributes:
+        first, last: Ticks at which the first and the last frame appear.
+        end: Tick at which the last one disappears.
+        frames: Number of frames; None if they were not counted.
+    """
+
+    first: int
+    last: int
+    end: int
+    frames: int | None
+
+
+def span_of(container: Any, first: int, *, count: bool) -> Span:
+    """Return when the frames of a newly opened video are shown, by its packets, which are not decoded.
+
+    Args:
+        first: Tick of the first frame that decodes: files cut out of a stream begin with others.
+        count: Count the frames, which reads the whole file if it has no index of every frame.
+    """
+    stream = container.streams.video[0]
+    frames = _indexed_frames(container, stream) if count else None
+    near = not count or frames is not None
+    shown = last_packets(container, stream, seek=near) or (last_packets(container, stream, seek=False) if near else [])
+    ticks = sorted(pts for pts, _ in shown)
+    if count and frames is None:
+        frames = sum(tick >= first for tick in ticks)
+    last, duration = max(shown, default=(first, 0))
+    last = max(last, first)
+    if duration <= 0:  # unknown: as long as the frame before it, or the average
+        rate = stream.average_rate
+        duration = ticks[-1] - ticks[-2] if len(ticks) > 1 else int(1 / rate / stream.time_base) if rate else 0
+    return Span(first, last, last + duration, frames)
+
+
+def _indexed_frames(container: Any, stream: Any) -> int | None:
+    """Return the number of frames that an index of every frame shows; None without one."""
+    if not is_indexed(container, stream):
+        return None
+    entries = stream.index_entries
+    if not (entries[0].is_discard or entries[len(entries) - 1].is_discard):
+        return int(stream.frames)
+    return sum(not entry.is_discard for entry in entries)
+
+
+def last_packets(container: Any, stream: Any, *, seek: bool) -> list[tuple[int, int]]:
+    """Return tick and duration of the packets that are shown: of all, or of those near the end if it seeks there.
+
+    Those are the packets from the last key frame at least. There are none if the container seeks past its end.
+    """
+    try:
+        if seek:
+            entries = stream.index_entries
+            total = stream.duration or (container.duration or 0) / 1_000_000 / stream.time_base
+            last = entries[len(entries) - 1].timestamp if is_indexed(container, stream) else None
+            back = int(_TAIL / stream.time_base)
+            target = last if last is not None else int(stream.start_time or 0) + int(total) - back
+            container.seek(target, stream=stream, backward=True)
+        else:
+            container.seek(0)
+    except ffmpeg_error():
+        pass  # this container does not support seeking, and is at its beginning
+    packets = (packet for packet in container.demux(stream) if packet.pts is not None and not packet.is_discard)
+    return [(packet.pts, packet.duration or 0) for packet in packets]
 
 
 def ranges_in_ticks(ranges: Sequence[tuple[float, float]], time_base: Fraction) -> list[tuple[int, int | None]]:

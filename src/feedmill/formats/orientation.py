@@ -8,6 +8,9 @@ display matrix of a video says the same, or another angle, which pixels cannot b
 from __future__ import annotations
 
 import logging
+import math
+import struct
+from collections.abc import Iterator
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -80,5 +83,40 @@ def orientation_of(frame: Any) -> int:
         return 1
     found = of_matrix(bytes(matrix))
     if found is None:
-        _log.warning("a video is to be shown at an angle of %s degrees, which is not applied", frame.rotation)
+        a, b = np.frombuffer(bytes(matrix), np.int32)[:2].tolist()
+        angle = round(math.degrees(-math.atan2(b, a)))
+        _log.warning("a video is to be shown at an angle of %s degrees, which is not applied", angle)
     return found or 1
+
+
+def orientation_of_mp4(data: bytes) -> int:
+    """Return the orientation that the header of an MP4 or QuickTime file states for its first video; 1 if none.
+
+    Other containers state it in other ways: `orientation_of` tells it of their frames.
+    """
+    try:
+        for movie in _boxes(data, b"moov", 0, len(data)):
+            for track in _boxes(data, b"trak", *movie):
+                handlers = [data[at + 8 : at + 12] for media in _boxes(data, b"mdia", *track)
+                            for at, _ in _boxes(data, b"hdlr", *media)]  # fmt: skip
+                for begin, _ in _boxes(data, b"tkhd", *track) if handlers == [b"vide"] else ():
+                    at = begin + (52 if data[begin] else 40)
+                    return of_matrix(np.frombuffer(data, ">i4", 9, at).astype(np.int32).tobytes()) or 1
+    except (struct.error, IndexError, ValueError):
+        pass  # truncated, or another format
+    return 1
+
+
+def _boxes(data: bytes, wanted: bytes, at: int, end: int) -> Iterator[tuple[int, int]]:
+    """Yield begin and end of the content of the boxes of a kind."""
+    while at + 8 <= end:
+        size, kind = struct.unpack_from(">I4s", data, at)
+        head = 8
+        if size == 1:
+            (size,), head = struct.unpack_from(">Q", data, at + 8), 16
+        size = size or end - at
+        if size < head:
+            return
+        if kind == wanted:
+            yield at + head, min(at + size, end)
+        at += size

@@ -22,6 +22,7 @@ class ImportReport(JobReport):
         splits: split -> number of samples.
         sample_type: class of the samples; None for documents.
         left_out: what is not imported, with reasons.
+        turned: images, and videos in MP4 or QuickTime, that state an orientation; they are stored as they are.
         reused: number of outputs that an interrupted run had finished.
         seconds: wall time.
     """
@@ -37,5 +38,6 @@ class ImportReport(JobReport):
     splits: dict[str, int] = field(default_factory=dict)
     sample_type: str | None = None
     left_out: LeftOut = field(default_factory=LeftOut)
+    turned: int = 0
     reused: int = 0
     seconds: float = 0.0

@@ -34,6 +34,7 @@ from feedmill.jobs.units import Units
 from feedmill.jobs.work import alone, settle
 from feedmill.samples.description import check_parts, describe_type
 from feedmill.samples.media import MediaFilter
+from feedmill.samples.mediacollection import remarks
 from feedmill.samples.mediajournal import MEDIA, MediaNotes
 from feedmill.storage import Entry, Store, open_store
 
@@ -349,4 +350,5 @@ def _media(
     if wanted is not None and not gathered.rows and not gathered.broken:
         report.warnings.append("no media parts match the filter: the media metadata is empty")
     report.warnings += [f"no media metadata: {error}" for error in gathered.broken]
+    report.warnings += remarks(gathered.rows)
     return gathered

@@ -185,7 +185,7 @@ def scan_all(
     def finished(entry: Entry) -> Scanned | None:
         record = ShardRecord(entry.size, entry.version, -1)
         if entry.path in noted and _same(noted[entry.path][0], record, digest):
-            return Scanned(entry.path, *noted[entry.path], "interrupted")
+            return Scanned(entry.path, *noted[entry.path][:2], "interrupted")
         if isinstance(known, _Known) and _same(known.records.get(entry.path), record, digest):
             taken = known.take(entry.path)
             if taken is not None:

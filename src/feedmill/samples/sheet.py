@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from feedmill.errors import ConfigError, MissingExtra, NotFound
-from feedmill.samples.images import converted
+from feedmill.samples.images import converted, left_to_turn, turned_image
 from feedmill.storage import LocalStore, Store, open_store, split_url
 
 if TYPE_CHECKING:
@@ -79,7 +79,8 @@ def as_image(value: Any) -> Image | None:
         return value
     if isinstance(value, bytes | bytearray | memoryview):
         try:
-            return converted(Image.open(BytesIO(value)), "RGB")
+            image = Image.open(BytesIO(value))
+            return turned_image(converted(image, "RGB"), left_to_turn(image))
         except (UnidentifiedImageError, OSError):
             return None
     if not image_shape(value):
