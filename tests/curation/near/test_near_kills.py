@@ -50,7 +50,7 @@ def forked(*arguments):
 SIGNATURES = sys.argv[2] or None
 folder, whole = sys.argv[1] + "/killed", sys.argv[1] + "/whole"
 go(sys.argv[1] + "/warm", ["documents"])
-for die in range(-1, 1000):
+for die in range(-1, 1000, int(sys.argv[3])):
     os.system(f"cp -rp {sys.argv[1]}/clean {folder}")  # in the same place each time: signatures are called by it
     assert forked(folder, ["documents/a.jsonl"]) == 0
     if die < 0:
@@ -84,13 +84,17 @@ def prepare(folder: Path) -> None:
         os.utime(path, ns=(10**18, 10**18))  # signatures are called by versions, and those by times
 
 
+@pytest.mark.parametrize("step", [9, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("signatures", ["", "s"])
-def test_killed_at_every_write(tmp_path: Path, signatures: str) -> None:
+def test_killed_at_every_write(tmp_path: Path, signatures: str, step: int) -> None:
     """Of a second run, after a first one over one of the files."""
     for name in ("warm", "clean"):
         prepare(tmp_path / name)
     done = warm.run(
-        [sys.executable, "-c", AT_EVERY_WRITE, str(tmp_path), signatures], capture_output=True, text=True, check=False
+        [sys.executable, "-c", AT_EVERY_WRITE, str(tmp_path), signatures, str(step)],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert int(done.stdout) > 20
