@@ -25,7 +25,7 @@ test: $(STAMP)  ## every fast test, in parallel; `pytest` alone and test-all dra
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m 'not slow' --hypothesis-profile=repeatable --max-worker-restart 0
 
 test-quick: $(STAMP)  ## the tests that took least when they were last timed, and one of each kind: for every commit
-	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m 'not slow' --hypothesis-profile=repeatable --max-worker-restart 0 --quick
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m 'not slow' --hypothesis-profile=quick --max-worker-restart 0 --quick
 
 durations: $(STAMP)  ## time every fast test again, for test-quick and the order of test: on a machine that does nothing else
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m 'not slow' --hypothesis-profile=repeatable --max-worker-restart 0 --record-durations

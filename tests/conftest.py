@@ -45,7 +45,9 @@ os.environ["FEEDMILL_HEDGE"] = "off"
 cores.available_cores = functools.wraps(cores.available_cores)(lambda: 1)
 
 settings.register_profile("feedmill", deadline=None)  # a busy machine is no failure
-settings.register_profile("repeatable", deadline=None, derandomize=True)  # for `make test`: the same on every machine
+# For `make test` and `make test-quick`: the same on every machine, and half and a fifth of the examples of the others.
+settings.register_profile("repeatable", deadline=None, derandomize=True, max_examples=50)
+settings.register_profile("quick", deadline=None, derandomize=True, max_examples=20)
 settings.load_profile("feedmill")
 
 _FAILED = pytest.StashKey[bool]()
