@@ -109,7 +109,8 @@ def is_pieces(path: Path) -> bool:
 
 def _of_json(path: Path, data: bytes, source: TemplateSource) -> Model:
     digest, vocabulary = _digest(data), read_vocabulary(path, data)
-    changes, five, text = [], False, data
+    changes: list[str] = []
+    five, text = False, data
     if source not in ("file", "class") and vocabulary.document is not None:
         given = vocabulary.document
         changed, changes, five = read_as(path, given, vocabulary.ids, source)
