@@ -59,10 +59,14 @@ class Vocabulary:
         ids: token -> id, added tokens included.
         base: number of entries without the added tokens.
         special: added tokens marked special.
+
+    Attributes:
+        added: special tokens, and other tokens that were added to the model's own.
     """
 
     def __init__(self, ids: dict[str, int], base: int, special: dict[str, int]) -> None:
         self.ids, self.special = ids, special
+        self.added = set(special)
         self.size_without_added, self.size_with_added = base, len(ids)
         self.largest = max(ids.values(), default=-1)
         self.bos: str | None = None
@@ -105,6 +109,7 @@ def read_vocabulary(path: Path, data: bytes) -> Vocabulary:
     found = Vocabulary(ids, base, special)
     found.renumbered = {token: (written[token], number) for token, number in added.items() if written[token] != number}
     found.document = document
+    found.added |= set(added)
     if found.renumbered:
         found.document["added_tokens"] = [{**token, "id": added.get(token["content"], token["id"])} for token in listed]
     unknown = document["model"].get("unk_token")

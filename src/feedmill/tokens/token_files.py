@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -218,6 +218,8 @@ class TokenFiles:
             options["chat"] |= {"date": job.spec.chat.today} if job.spec.chat.today else {}
         if report.tokens_in_loss is not None:
             options["tokens_in_loss"] = report.tokens_in_loss
+        if report.checks:
+            options["checks"] = {name: asdict(one) for name, one in sorted(report.checks.items())}
         return job.manifest(out.format, report.documents, report.tokens, options)
 
 

@@ -121,6 +121,10 @@ class Tokenizer:
         """Return the added special tokens."""
         return dict(self._vocabulary.special)
 
+    def is_special(self, token: str) -> bool:
+        """Return whether a token is a special or added one, or the BOS or EOS that the tokenizer's files declare."""
+        return token in self._vocabulary.added or token in (self.declared_bos, self.declared_eos)
+
     def versions(self) -> dict[str, str]:
         """Return the packages that determine the ids, with their versions."""
         package = _PACKAGES[self.backend]

@@ -163,6 +163,7 @@ def _of_pieces(path: Path, data: bytes) -> Model:
     made = None if why else text
     kind = "a SentencePiece model"
     guarded = pieces.user_defined(data) if made else []
+    engine.vocabulary.added |= set(guarded)
     return Model(
         kind, digest, engine.vocabulary, "sentencepiece", lambda: engine, made, why, plain=True, guarded=guarded
     )
