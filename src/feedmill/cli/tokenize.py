@@ -61,7 +61,8 @@ TemplateFrom = Annotated[
     typer.Option(
         "--template-source",
         metavar="WHERE",
-        help="file: tokenizer.json; flags: add_bos_token, add_eos_token beside it; auto: as AutoTokenizer.",
+        help="auto: as AutoTokenizer, if its releases agree; transformers4 or transformers5: one of them; file:"
+        " tokenizer.json alone; flags: add_bos_token, add_eos_token beside it.",
     ),
 ]
 SpecialsAsText = Annotated[
