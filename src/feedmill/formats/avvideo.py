@@ -189,6 +189,8 @@ class VideoReader:
             raise _no_frames("the file has no video stream")
         self.stream = self.container.streams.video[0]
         self._skips = False
+        # AVI has no times: FFmpeg gives frames those of their packets, which are not in the order of the frames.
+        self._counts = self.container.format.name == "avi" and self.stream.codec_context.name in _SKIPPING
         self._begin(whole=True)
 
     def _begin(self, *, whole: bool = False) -> None:
@@ -209,6 +211,8 @@ class VideoReader:
                 raise _no_frames("the video's frames have no timestamps")
             if self._key is not None and (frame.pts < self._key.pts or (frame.is_corrupt and self._last == _NEVER)):
                 continue
+            if self._counts and self._last != _NEVER:
+                frame.pts = self._last + (frame.duration or 1)
             self._last = frame.pts
             return frame
         return None
@@ -231,7 +235,7 @@ class VideoReader:
         """Return whether the packet's frame ends, by its stated duration, before the clip begins."""
         if self._skip_before is None or packet.pts is None or not packet.duration:
             return False
-        if self.stream.codec_context.name not in _SKIPPING:
+        if self._counts or self.stream.codec_context.name not in _SKIPPING:
             return False
         return bool(packet.pts + packet.duration <= self._skip_before)
 
