@@ -182,7 +182,7 @@ def test_another_angle_is_named_and_not_applied(caplog: pytest.LogCaptureFixture
     pytest.importorskip("av")
     data = movie_at(30, 0, 0)
     assert AVDecoder(data).get_video().video_clips[0].shape == (6, 3, 48, 64)
-    assert "at an angle of 30 degrees, which is not applied" in caplog.text
+    assert "states an angle of 30 degrees, which is not applied" in caplog.text
     assert of_matrix(np.zeros(9, np.int32).tobytes()) is None
 
 

@@ -292,7 +292,8 @@ class Converter:
 
     def one(self, frame: Any) -> Pixels:
         """Return the pixels of a frame, ``[H, W, C]``. Raises as `pixels`."""
-        return self.pixels(iter((frame,)))[0][0]
+        pixels: Pixels = self.pixels(iter((frame,)))[0][0]
+        return pixels
 
     def _into(self, out: Pixels, frame: Any, form: str) -> None:
         height, width, channels = out.shape

@@ -94,7 +94,7 @@ def decode_image(data: bytes, spec: str, *, orient: bool = True) -> Any:
 def decode_images(parts: Sequence[Buffer], spec: str, *, orient: bool = True) -> Any:
     """Decode JPEGs of one size to a stacked array or tensor ``[n, ...]``, equal to `decode_image` of each.
 
-    Returns None if the images differ in size, need Pillow, or are to be turned.
+    Returns None if the images differ in size, need Pillow, or must be turned.
     """
     container, is_float, mode = IMAGE_SPECS[spec]
     target, sources = _TURBO.get(mode, ("", ()))
