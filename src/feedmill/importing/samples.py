@@ -27,7 +27,7 @@ from feedmill.importing.layouts import Part, Planned, Samples, name_others
 from feedmill.importing.reading import read_file
 from feedmill.importing.recognition import CAPTION_SUFFIXES, PARTS
 from feedmill.importing.report import ImportReport
-from feedmill.importing.rows import decode
+from feedmill.importing.rows import decode, encoding_of
 from feedmill.importing.scanning import Files
 from feedmill.jobs.dry_run import active
 from feedmill.jobs.garbage import uncollected
@@ -246,12 +246,34 @@ def _kind(part: str) -> str:
 
 def _caption(data: bytes, encoding: str) -> bytes:
     try:
-        text = decode(data, encoding, "")
+        text = decode(data, encoding_of((data,), encoding), "")
     except FeedmillError as error:
         raise Unusable(f"its caption is {error.what}") from None
     if not text.strip():
         raise Unusable("an empty caption")
     return text.encode()
+
+
+def caption_encodings(reader: Reader, samples: Samples) -> Counter[str]:
+    """Return the number of captions for each encoding that they are read with."""
+    stores = [open_store(root) for root in reader.roots]
+    captions = [
+        part
+        for group in samples.splits.values()
+        for planned in group
+        for part in planned.parts[1:]
+        if part.name in CAPTION_SUFFIXES and part.content is None
+    ]
+
+    def used(part: Part) -> str:
+        try:
+            return encoding_of((read_file(stores[part.root], part.path, part.size),), reader.encoding)
+        except FeedmillError:
+            return ""  # reported when the sample is read
+
+    found = Counter(ordered_map(used, captions, workers=reader.requests, in_flight=2 * reader.requests))
+    del found[""]
+    return Counter({name.removesuffix("-sig"): count for name, count in found.items()})
 
 
 def _fault(path: str, kind: str, data: bytes, in_full: bool) -> str | None:

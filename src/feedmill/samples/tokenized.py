@@ -39,8 +39,8 @@ class TokenizeOptions:
 
     tokenizer: str
     text: str = "text"
-    eos: str | None = "auto"
-    bos: str | None = None
+    eos: str | bool | None = "auto"
+    bos: str | bool | None = None
     rule: Literal["missing", "always"] = "missing"
     template: bool = True
     template_source: Literal["auto", "flags", "file"] = "auto"

@@ -16,7 +16,7 @@ from feedmill.formats.tar.write import BLOCK, encode_name
 from feedmill.samples.encode import Encoder
 from feedmill.writing.fields import Parts, Taker
 
-_KEY = re.compile(r"(?:(?!\.{0,2}/)[^/\0]+/)*[^/.\0]+")
+_KEY = re.compile(r"(?:\./)?(?:(?!\.{0,2}/)[^/\0]+/)*[^/.\0]+")  # tars of '.' have './' before all names
 _SKIPPED = re.compile(r"__[^/]*__(?:/|$)")
 _LONG = 100
 

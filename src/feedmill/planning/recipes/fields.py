@@ -238,8 +238,10 @@ class TokenizeModel(Strict):
 
     tokenizer: str = Field(min_length=1, description="path of a tokenizer, or its name in the Hugging Face cache")
     text: str = Field("text", min_length=1, description="part or column with the text, or its path in the JSON")
-    eos: str | None = Field("auto", description="token after each document; auto: that of the tokenizer; null: none")
-    bos: str | None = Field(None, description="token before each document")
+    eos: str | Literal[False] | None = Field(
+        "auto", description="token after each document; auto: that of the tokenizer; none, null or false: no token"
+    )
+    bos: str | Literal[False] | None = Field(None, description="token before each document, as eos")
     rule: Literal["missing", "always"] = Field("missing", description="always: add them even if they are there")
     template: StrictBool = Field(True, description="apply the tokenizer's own template")
     template_source: Literal["auto", "flags", "file"] = Field("auto", description="where the template is defined")
