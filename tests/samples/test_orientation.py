@@ -218,6 +218,23 @@ def test_import_counts_what_is_turned(workers: int, tmp_path: Path) -> None:
         assert len(lines) == bool(count) and all(one.startswith(f"warning: {line}") for one in lines)
 
 
+def test_pages_and_previews_show_upright_images(tmp_path: Path) -> None:
+    from feedmill.samples.preview import preview
+    from feedmill.web.pictures import FULL, picture
+
+    (tmp_path / "in").mkdir()
+    for number, form in enumerate(FORMATS[:4]):
+        (tmp_path / f"in/{number}.{form.lower()}").write_bytes(turned_file(form, 6))
+    fm.import_data(tmp_path / "in", tmp_path / "out", type="media", workers=1, progress=False)
+    dataset = fm.open(tmp_path / "out")
+    for sample in dataset.read_raw(range(4)):
+        part = next(name for name in sample if not name.startswith("__") and name != "json")
+        data, _ = picture(sample, part, FULL)
+        assert Image.open(io.BytesIO(data)).size == (24, 32), part
+    shown = preview(tmp_path / "out", count=4)
+    assert sum("image 24 x 32" in str(one["parts"]) for one in shown.samples) == 4
+
+
 def test_recipes_choose_it(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in/x.jpg").write_bytes(turned_file("JPEG", 6))

@@ -7,7 +7,7 @@ after the end of the video has the last frame, a clip before its beginning the f
 
 The reader keeps decoding if the next clip is near, and seeks if a key frame lies in between. Containers seek by the
 time of decoding, and may seek past the target or not at all; a key frame may be decoded before frames that are shown
-before it, which refer to the group before (open groups). So decoding begins at the first key frame after a seek, frames
+before it, which refer to the group before (open groups; findings/pyav_seek_open_groups.sh). So decoding begins at the first key frame after a seek, frames
 that are shown before it are dropped, and if it is shown after the target, the reader seeks further back. Frames before
 the start of a clip that no other frame refers to are not decoded.
 """
@@ -40,7 +40,7 @@ _NEAR = 3
 """Packets that are decoded rather than skipped by a seek."""
 _SKIPPING = frozenset({"h264", "hevc"})
 """Decoders that can leave out frames from one packet to the next. Others read the option when they are opened: libdav1d
-(AV1) would leave out such frames for good."""
+(AV1) would leave out such frames for good (findings/pyav_av1_skip_frame.sh)."""
 
 
 def to_ticks(seconds: float, time_base: Fraction) -> int | None:

@@ -195,7 +195,7 @@ def _pillow(data: bytes, mode: str, orient: bool) -> Any:
 def left_to_turn(image: Any, *, orient: bool = True) -> int:
     """Load a Pillow image. Return the orientation by which it is still to be turned to be upright, or as it is stored.
 
-    Pillow turns TIFF files when it loads them, and no other files.
+    Pillow turns TIFF files when it loads them, and no other files (findings/pillow_tiff_orientation.sh).
     """
     stated = stated_orientation(image)
     image.load()
