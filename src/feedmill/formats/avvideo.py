@@ -7,9 +7,9 @@ after the end of the video has the last frame, a clip before its beginning the f
 
 The reader keeps decoding if the next clip is near, and seeks if a key frame lies in between. Containers seek by the
 time of decoding, and may seek past the target or not at all; a key frame may be decoded before frames that are shown
-before it, which refer to the group before (open groups; findings/pyav_seek_open_groups.sh). So decoding begins at the first key frame after a seek, frames
-that are shown before it are dropped, and if it is shown after the target, the reader seeks further back. Frames before
-the start of a clip that no other frame refers to are not decoded.
+before it, which refer to the group before (open groups; findings/pyav_seek_open_groups.sh). So decoding begins at the
+first key frame after a seek, frames that are shown before it are dropped, and if it is shown after the target, the
+reader seeks further back. Frames before the start of a clip that no other frame refers to are not decoded.
 """
 
 from __future__ import annotations
