@@ -17,6 +17,7 @@ from feedmill.samples.avdecoder import AVDecoder
 from feedmill.samples.decode import Decoder, SampleDecoder
 from feedmill.samples.imageheader import orientation_in
 from feedmill.samples.images import decode_images
+from feedmill.samples.media import probe_json
 from feedmill.samples.sheet import as_image
 from helpers import media_files as clips
 
@@ -102,6 +103,11 @@ def test_orientation_by_xmp_and_invalid_values() -> None:
     assert Decoder()("jpg", out.getvalue()).shape == (32, 24, 3)
     for bad in (0, 9, 77):
         assert Decoder()("jpg", turned_file("JPEG", bad)).shape == (24, 32, 3)
+    for form, mode in (("JPEG", "RGB"), ("JPEG", "CMYK"), ("WEBP", "RGB")):
+        damaged = turned_file(form, 6, mode).replace(b"MM\0*", b"MX\0*").replace(b"II*\0", b"IX*\0")
+        assert Decoder()(form.lower(), damaged).shape == (24, 32, 3)
+        assert Decoder(orientation="stored")(form.lower(), damaged).shape == (24, 32, 3)
+        assert probe_json(f"x.{form}", damaged, "image")[2] == ""
     assert orientation_in(b"") == orientation_in(b"\xff\xd8\xff\xe1\x00") == orientation_in(b"RIFF....WEBPVP8X") == 1
     assert orientation_in(memoryview(turned_file("JPEG", 3))) == 3
 
