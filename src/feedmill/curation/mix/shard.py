@@ -150,11 +150,12 @@ def _mix(
         except (JqError, RecursionError) as error:
             failed = _failed(error, document, file, line)
             break
-        if why is None:
+        if why:
+            counts.drop(why[0], document.get("id"))
+            counts.matched.update(rule for rule in why if rule in rules.short)
+        else:
             kept.append(document)
             lines.append(line)
-        else:
-            counts.drop(why, document.get("id"))
     counts.read += len(documents)
     out: list[Document] = []
     name, seen = file.path.rpartition("/")[2], 0
