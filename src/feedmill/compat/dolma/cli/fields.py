@@ -9,6 +9,7 @@ import copy
 import dataclasses
 from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping
+from importlib import import_module
 from typing import Any, get_type_hints
 
 from feedmill.errors import MissingExtra
@@ -52,7 +53,7 @@ def namespace_to_nested_omegaconf(args: Namespace, structured: type, config: Map
         MissingExtra: omegaconf is not installed.
     """
     try:
-        from omegaconf import OmegaConf
+        OmegaConf: Any = import_module("omegaconf").OmegaConf
     except ImportError:
         fix = "Install it with: pip install omegaconf"
         raise MissingExtra("Dolma's configurations are those of omegaconf, which is not installed", fix=fix) from None
