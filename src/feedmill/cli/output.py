@@ -240,8 +240,9 @@ def echo_wrapped(text: str) -> None:
     indent = " " * (len(text) - len(text.lstrip()) + 4)
     console = _console()
     if console.is_terminal:
-        width, lines = console.width, {"break_long_words": False, "break_on_hyphens": False}
-        text = textwrap.fill(text, width, subsequent_indent=indent, **lines)
+        text = textwrap.fill(
+            text, console.width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+        )
     typer.echo(text)
 
 

@@ -146,13 +146,13 @@ def _mix(
     failed: FeedmillError | None = None
     for line, document in enumerate(documents, first):
         try:
-            why = rules.dropped(document)
+            rule, *more = rules.dropped(document) or ("",)
         except (JqError, RecursionError) as error:
             failed = _failed(error, document, file, line)
             break
-        if why:
-            counts.drop(why[0], document.get("id"))
-            counts.matched.update(rule for rule in why if rule in rules.short)
+        if rule:
+            counts.drop(rule, document.get("id"))
+            counts.matched.update(one for one in (rule, *more) if one in rules.short)
         else:
             kept.append(document)
             lines.append(line)
