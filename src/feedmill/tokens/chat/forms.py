@@ -195,7 +195,6 @@ def _tool(value: Any) -> Any:
         if not isinstance(value, dict):
             raise BadDocument("'tools' has a text that is not the JSON of an object")
     function = value.get("function") if isinstance(value, dict) else None
-    schema = function.get("parameters") if isinstance(function, dict) else None
-    if isinstance(schema, str):
+    if isinstance(function, dict) and isinstance(schema := function.get("parameters"), str):
         return {**value, "function": {**function, "parameters": json_of(schema, set(), objects=True)}}
     return value

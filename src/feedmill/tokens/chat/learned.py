@@ -10,8 +10,8 @@ auto        generation if the template has such blocks, else turns
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 from feedmill.documents.batch import BadDocument
 from feedmill.errors import ConfigError
@@ -130,8 +130,8 @@ def _marked(
 class Turns:
     """Finds answers by rendering the first messages of a conversation."""
 
-    def __init__(self, messages: Sequence[Mapping[str, Any]], text: str, render: Render, stops: Stops) -> None:
-        self._messages, self._text, self._render, self._stops = list(messages), text, render, stops
+    def __init__(self, messages: Messages, text: str, render: Render, stops: Stops) -> None:
+        self._messages, self._text, self._render, self._stops = messages, text, render, stops
 
     def answer(self, number: int) -> Span:
         """Return the characters of an answer that contribute to the loss. Raises BadDocument if they are unknown."""
