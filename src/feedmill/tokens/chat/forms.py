@@ -22,9 +22,9 @@ FORMS = ("messages", "sharegpt", "prompt", "preference")
 SIDES = ("chosen", "rejected")
 COLUMNS = (
     "messages", "conversations", "conversation", "prompt", "completion", *SIDES, "tools", "system", "id",
-    "chat_template_kwargs",
+    "chat_template_kwargs", *KEYS,
 )  # fmt: skip
-"""Fields of a row that are read."""
+"""Fields of a row that are read; weights only to name those that have no effect, because they are not of a message."""
 
 _SHAREGPT = {
     "human": "user",
@@ -90,10 +90,16 @@ def conversation_of(row: Any, form: str, side: str = "") -> Conversation:
     """
     if not isinstance(row, dict):
         raise BadDocument("it is not an object with a conversation")
-    found = form_of(row)
-    if found != form:
-        raise BadDocument(f"it has the form {found!r}, not {form!r}")
+    if (other := form_of(row)) != form:
+        raise BadDocument(f"it has the form {other!r}, not {form!r}")
     tools = _tools(row.get("tools"))
+    ignored = KEYS if form == "sharegpt" and isinstance(row.get("system"), str) else (*KEYS, "system")
+    unread = tuple(f"{key!r} of the row" for key in ignored if row.get(key) not in (None, "", []))
+    found = _conversation(row, form, side, tools)
+    return found._replace(unread=(*unread, *found.unread))
+
+
+def _conversation(row: Mapping[str, Any], form: str, side: str, tools: list[Any] | None) -> Conversation:
     if form == "preference":
         return _preference(row, side, tools)
     if form == "prompt":
@@ -107,7 +113,6 @@ def conversation_of(row: Any, form: str, side: str = "") -> Conversation:
         unread = tuple(f"{key!r:.60} of {role}" for key, role in sorted(keys))
     else:
         messages = _messages(row[name], "user", name)
-        unread = ("'system' of the row",) if row.get("system") else ()
     if not messages:
         raise BadDocument("the conversation has no messages")
     return Conversation(messages, tools, 0, unread)

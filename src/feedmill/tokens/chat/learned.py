@@ -26,8 +26,6 @@ Render = Callable[..., Rendered]
 Stops = tuple[str, ...]
 """Special tokens as text."""
 PROBE = "feedmill-probe-of-an-answer"
-_ENOUGH = 64
-"""Characters of an answer that show where it begins."""
 
 
 class Learned(NamedTuple):
@@ -132,6 +130,8 @@ class Turns:
 
     def __init__(self, messages: Messages, text: str, render: Render, stops: Stops) -> None:
         self._messages, self._text, self._render, self._stops = messages, text, render, stops
+        self._asked: set[str] = set()
+        """Roles after which the template writes the header of an answer when it is asked to."""
 
     def answer(self, number: int) -> Span:
         """Return the characters of an answer that contribute to the loss. Raises BadDocument if they are unknown."""
@@ -152,19 +152,21 @@ class Turns:
             # What the prompt alone has, such as the beginning of a thought, follows a token that begins the answer.
             if not (len(plain) < begin and text.startswith(plain) and text.endswith(self._stops, 0, begin)):
                 raise _differs(number)
-        return begin + len(self._header(number, before, prompt, begin))
+        return begin + len(self._header(before, prompt, begin))
 
-    def _header(self, number: int, before: Messages, prompt: str, begin: int) -> str:
+    def _header(self, before: Messages, prompt: str, begin: int) -> str:
         """Return the header of an answer that a template does not write to ask for one: it ignores such a request."""
-        content, rest = self._messages[number].get("content"), self._text[begin:]
-        if isinstance(content, str) and content.strip() and rest.lstrip().startswith(content.strip()[:_ENOUGH]):
+        after = str(before[-1].get("role"))
+        if after in self._asked:
             return ""
         plain = self._render(before).text
         if plain != prompt:
+            self._asked.add(after)
             return ""
         probe = self._render([*before, {"role": ASSISTANT, "content": PROBE}]).text
         header, found, _ = probe.removeprefix(plain).partition(PROBE)
-        return header if found and header.strip() and probe.startswith(plain) and rest.startswith(header) else ""
+        known = found and header.strip() and probe.startswith(plain) and self._text.startswith(header, begin)
+        return header if known else ""
 
     def _end(self, number: int, begin: int) -> int:
         """Return where an answer ends: with its stop token, which may be the token that begins the next message."""
