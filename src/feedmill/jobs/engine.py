@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import xxhash
 
 from feedmill.errors import ConfigError
+from feedmill.jobs.progress import Steps
 
 if TYPE_CHECKING:  # storage imports numpy, whose threads would keep workers from being forked
     from feedmill.storage import Store
@@ -64,15 +65,17 @@ class Stage:
     Attributes:
         where: what the verb says of it.
         function, items, shared, chunk: see `feedmill.jobs.run.run`.
-        local: runs items on processes of this machine, in order.
+        local: runs items on processes of this machine, in order; ``progress`` as for `feedmill.jobs.run.run`.
+        steps: the items as steps of the bar of the run. The engine says which are finished.
     """
 
     where: Where
     function: Callable[..., Any]
     items: Iterable[Any]
-    local: Callable[[Iterable[Any]], Iterator[Any]]
+    local: Callable[..., Iterator[Any]]
     shared: Any = None
     chunk: int = 1
+    steps: Steps = field(default_factory=Steps, repr=False)
 
     @property
     def name(self) -> str:

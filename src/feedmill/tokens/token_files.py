@@ -206,9 +206,6 @@ class TokenFiles:
             options["skipped_files"] = {"count": report.skipped_files, "examples": report.skipped_files_examples}
         if report.switched_off:
             options["switched_off"] = report.switched_off
-        tokenizer = job.tokenizer
-        if tokenizer.settings:
-            options["tokenizer_settings"] = tokenizer.loaded_with()
         if out.sequence:
             options |= {"sequence": out.sequence, "shard_sequences": out.shard, "left_over": report.left_over}
         if given.sentences is not None:

@@ -15,21 +15,15 @@ import yaml
 from feedmill.errors import ConfigError, FeedmillError
 from feedmill.loading.encoder import TaskEncoder
 from feedmill.loading.loader import Loader
+from feedmill.planning.packing import best_fit
 from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.recipe import Recipe
 from feedmill.planning.resuming import prefix
-from helpers.number_dataset import Numbered
+from helpers.number_dataset import Growing, Numbered
 from helpers.token_dataset import Tokenized
 
 SIZES = {"docs": 40, "code": 25, "web": 60, "math": 9}
 BLEND = [{"path": "docs", "weight": 0.7}, {"path": "code", "weight": 0.3}]
-
-
-class Growing(Numbered):
-    """Numbered data whose first samples can be recognised."""
-
-    def fingerprint_of_first(self, count: int) -> str | None:
-        return Numbered(self.url, count, self._version).fingerprint()
 
 
 def planned(recipe: dict[str, Any], **sizes: int) -> Plan:
@@ -194,7 +188,7 @@ def test_1000_sources_and_a_late_stage() -> None:
 
 def random_recipe(rng: random.Random) -> dict[str, Any]:
     names = rng.sample(sorted(SIZES), rng.randint(1, 3))
-    shuffle = rng.choice(["none", "global", "block"])
+    shuffle = rng.choice(["none", "global", "block", "shards"])
     end = rng.choice([{}, {"samples": rng.randint(100, 300)}])
     kind = rng.choice(["blend", "stages", "stages", "concat"])
     if kind == "concat":
@@ -204,6 +198,81 @@ def random_recipe(rng: random.Random) -> dict[str, Any]:
         listed = [{"path": name, "weight": weight} for name, weight in weights[0].items()]
         return {"blend": listed, "shuffle": shuffle, **end}
     return {**stages((rng.randint(1, 150), weights[0]), (None, weights[1])), "shuffle": shuffle, **end}
+
+
+def random_source(rng: random.Random, name: str, folder: Path) -> dict[str, Any]:
+    """A source of any kind: with another shuffle, a part of it, repeated, or a recipe or mixture of its own."""
+    shuffle = {"shuffle": rng.choice(["none", "global", "block", "shards", {"kind": "shards", "parallel": 2}])}
+    kind = rng.choice(["path", "path", "subset", "epochs", "blend", "epochized", "concat", "recipe", "order"])
+    two = [{"path": f"{name}1", **shuffle}, {"path": f"{name}2"}]
+    if kind == "path":
+        return {"path": name, **shuffle}
+    if kind == "subset":
+        return {"path": name, **shuffle, "subset": [1, rng.randint(5, SIZES[name])]}
+    if kind == "epochs":
+        return {"path": name, **shuffle, "epochs": 40}
+    if kind == "blend":
+        return {"name": name, "blend": [{**member, "weight": rng.randint(1, 3)} for member in two]}
+    if kind == "epochized":
+        return {"name": name, "blend_epochized": [{**member, "repetitions": rng.choice([1, 0.5])} for member in two]}
+    if kind == "concat":
+        return {"name": name, "concat": two, **shuffle}
+    inner: dict[str, Any] = {"concat": two, "shuffle": rng.choice(["shards", "block"]), "epochs": 2}
+    if kind == "order":
+        stored = [{"path": member["path"]} for member in two]
+        weighted = [{**member, "weight": rng.randint(1, 3)} for member in stored]
+        orders: list[dict[str, Any]] = [
+            {"order": {"kind": "nanoset"}, "blend": weighted},
+            {"order": {"kind": "nanoset"}, "blend": stored},
+            {"order": {"kind": "blendable"}, "blend": weighted, "samples": 6},
+            {"order": {"kind": "modalities", "ranks": 2, "shuffle": True}, "concat": stored},
+        ]
+        inner = rng.choice(orders)
+    file = folder / f"{name}-{rng.randrange(10**9)}.yaml"
+    file.write_text(json.dumps({"seed": 5, **inner}))
+    return {"recipe": str(file), "name": name}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_mixture_of_sources_of_every_kind_changes_and_grows_in_mid_run(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """200 mixtures: a change from the position on is proven by structure, whatever the sources are."""
+    monkeypatch.setattr(prefix, "MOST", 0)
+    rng = random.Random(seed)
+    sizes = {f"{name}{end}": max(size - 2 * len(end), 6) for name, size in SIZES.items() for end in ("", "1", "2")}
+
+    def plan(recipe: dict[str, Any], more: int = 0) -> Plan:
+        def opened(path: str, **_: Any) -> Growing:
+            name = path.rpartition("/")[2]
+            return Growing(name, sizes[name] + more * name.startswith("docs"))
+
+        return Recipe.parse({"seed": 3, **recipe}).plan(opened)
+
+    tried = 0
+    for _ in range(50):
+        names = ["docs", *rng.sample(["code", "web", "math"], rng.randint(1, 3))]
+        members = [random_source(rng, name, tmp_path) for name in names]
+        weights = {name: rng.randint(1, 3) for name in names}
+        old_recipe = {
+            "blend": [{**member, "weight": weights[name]} for member, name in zip(members, names, strict=True)]
+        }
+        later = {name: rng.randint(1, 3) for name in names}
+        position = rng.randint(1, 60)
+        new_recipe = {
+            "blend": members,
+            "stages": [{"samples": position, "weights": weights}, {"weights": later}],
+        }
+        old, new = plan(old_recipe), plan(new_recipe)
+        if old.length is not None and old.length < position:
+            continue
+        tried += 1
+        state = state_at(old, position)
+        assert resumed(new, state, allow_append=False).position == position
+        assert resumed(plan(old_recipe, 4), state, allow_append=True, allow_change=False).position == position
+        if weights != later:
+            assert resumed(plan(new_recipe, 4), state, allow_append=True).position == position
+    assert tried > 35
 
 
 def varied(rng: random.Random, recipe: dict[str, Any]) -> dict[str, Any]:
@@ -266,6 +335,7 @@ def test_the_decision_is_that_of_comparing_every_sample(seed: int) -> None:
 
 
 PACKS = {
+    "passes": {"seq_len": 64},
     "best_fit": {"seq_len": 64, "method": "best_fit", "buffer": 32},
     "concat": {"seq_len": 64, "method": "concat"},
     "keep": {"seq_len": 64, "method": "concat", "last": "keep"},
@@ -286,6 +356,7 @@ def packed(recipe: dict[str, Any], pack: dict[str, Any], **sizes: int) -> Plan:
 def test_rows_are_proven_by_their_documents(pack: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Allowed only where all rows before are the same; with whole buffers of documents for best_fit."""
     monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(best_fit, "BUFFER", 400)  # documents of the first segment, whose end is an end of a buffer
     rng = random.Random(pack)
     outcomes = []
     for _ in range(25):
@@ -306,7 +377,26 @@ def test_rows_are_proven_by_their_documents(pack: str, tmp_path: Path, monkeypat
                 outcomes.append("careful" if position <= first else "refused")
     counts = {outcome: outcomes.count(outcome) for outcome in set(outcomes)}
     assert counts["allowed"] > 25 and counts["refused"] > 15
-    assert pack == "best_fit" or counts.get("careful", 0) < 10, counts
+    assert pack in ("passes", "best_fit") or counts.get("careful", 0) < 10, counts
+
+
+def test_rows_of_an_older_order_are_refused_with_the_option_that_gives_it(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path))
+    old = packed({"blend": BLEND}, {"seq_len": 64, "buffer": 1 << 14})  # the order text of a default of older releases
+    state = state_at(old, 10)
+    for flags in ({"allow_change": False}, {}):
+        with pytest.raises(ConfigError, match=r"\('buffer: 16384' in 'pack' gives the order of the saved run\)"):
+            resumed(packed({"blend": BLEND}, {"seq_len": 64}), state, **flags)
+    assert resumed(packed({"blend": BLEND}, {"seq_len": 64, "buffer": 1 << 14}), state).position == 10
+
+
+def test_a_stage_that_moves_the_end_of_a_buffer_is_refused(tmp_path: Path, monkeypatch: Any) -> None:
+    """The documents are the same, and are packed in other rows."""
+    monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(best_fit, "BUFFER", 400)
+    state = state_at(packed({"blend": BLEND}, PACKS["passes"]), 10)
+    with pytest.raises(ConfigError, match="passes or stages end elsewhere, so other documents are packed together"):
+        resumed(packed(stages((10, A), (None, A)), PACKS["passes"]), state)
 
 
 def test_rows_packed_in_another_way_or_over_grown_data_are_refused(tmp_path: Path, monkeypatch: Any) -> None:

@@ -31,7 +31,7 @@ from feedmill.planning.packing.shifted import shifted_rows
 from feedmill.planning.packing.spans import LocatedSpans, Placements, Spans
 from feedmill.planning.permutation import derive
 from feedmill.planning.plan import Plan
-from feedmill.planning.report import PackedReport
+from feedmill.planning.report import PackedReport, held
 from feedmill.planning.skip_ranges import Gaps
 from feedmill.planning.tree import render
 from feedmill.storage.folders import cache_folder
@@ -305,16 +305,29 @@ class PackedPlan(Plan):
     def report(self, samples: int | None = None) -> PackedReport:
         """Return the fill of the first `samples` rows or of the whole plan, with the report of their documents."""
         total = self._budget(samples)
-        rows = None if total is None else self._after(total)
-        inner = self.documents.report(None if rows is None else self.map.reach(rows))
-        tokens, left_out = (None, None) if rows is None else self.map.counts(rows)
-        if tokens is not None and rows is not None and self._skip is not None:
+        if total is None:
+            inner = self.documents.report(None)
+            return PackedReport(self.length, None, inner.sources, inner.stages, None, self.width, None, None)
+        rows = self._after(total)
+        inner = self.documents.report(self.map.reach(rows))
+        tokens, left_out = self.map.counts(rows)
+        if self._skip is not None:
             tokens -= self._skipped_tokens(rows)
-        return PackedReport(self.length, total, inner.sources, inner.stages, inner.total, self.width, tokens, left_out)
+        sources = held(inner.sources, self.drawn(total), tokens)
+        return PackedReport(self.length, total, sources, inner.stages, inner.total, self.width, tokens, left_out)
 
     def drawn(self, samples: int) -> list[int]:
-        """Return how many documents the first `samples` rows draw from each source."""
-        return self.documents.drawn(self.map.reach(self._after(samples)))
+        """Return how many documents of each source the first `samples` rows hold.
+
+        Of the last buffer, whose rows are shuffled, as large a share is counted as there are rows of it.
+        """
+        rows = self._after(samples)
+        if isinstance(self.map, windows.Windows):
+            return self.documents.drawn(self.map.reach(rows))
+        last = self.map.last_buffer(rows)
+        counts = zip(self.documents.drawn(last.start), self.documents.drawn(last.stop), strict=True)
+        used, whole = rows - last.first, max(last.behind - last.first, 1)
+        return [before + ((behind - before) * used + whole // 2) // whole for before, behind in counts]
 
     def _skipped_tokens(self, before: int) -> int:
         """Return the tokens in skipped rows before row `before`."""

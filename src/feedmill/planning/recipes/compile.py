@@ -8,7 +8,6 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from feedmill.errors import ConfigError, NotFound
-from feedmill.formats.token_reader import CountedOnRead
 from feedmill.planning.dealing.dealer import dealing_of
 from feedmill.planning.dealing.homogeneous import check_drawn, check_skip
 from feedmill.planning.mixing.blend import normalize
@@ -66,15 +65,11 @@ def compile_recipe(recipe: Recipe, open: Open, *, trust: bool = False) -> Plan:
         error.file = error.file or compiler.places.get(error.record or "", recipe.file)
         raise
     if recipe.model.pack is not None:
-        from feedmill.planning.packing.best_fit import BUFFER_ON_READ
         from feedmill.planning.packing.options import Packing  # brings numba, which takes a while to load
         from feedmill.planning.packing.packed import PackedPlan
 
         with recipe_line(recipe, ("pack",)):
-            options = recipe.model.pack.model_dump(exclude_none=True)
-            if any(source.lengths is None and isinstance(source, CountedOnRead) for source in plan.sources):
-                options.setdefault("buffer", BUFFER_ON_READ)
-            packing = Packing(**options)
+            packing = Packing(**recipe.model.pack.model_dump(exclude_none=True))
             plan = PackedPlan(plan, packing, where=recipe.where(("pack",)))
     model = recipe.model
     if model.targets is not None:

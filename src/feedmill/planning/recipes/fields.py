@@ -151,6 +151,9 @@ class DecodeModel(Strict):
     av: str = Field(default="AVDecoder", description="audio and video: AVDecoder, numpy, torch, pyav or bytes")
     video_decode_audio: StrictBool = Field(default=False, description="numpy, torch: decode a video's audio too")
     guess_content: StrictBool = Field(default=False, description="detect media by content instead of by name")
+    orientation: Literal["apply", "stored"] = Field(
+        default="apply", description="apply: turn images and frames upright; stored: as they are stored"
+    )
     undecoded: StrictBool = Field(default=False, description="keep all parts as bytes")
 
     @model_validator(mode="after")

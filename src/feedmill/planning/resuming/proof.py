@@ -46,17 +46,16 @@ def prove(plan: Plan, old: Outline, grown: Mapping[str, str], position: int, cha
     else:
         root, what, total = plan.node.child if isinstance(plan.node, Skip) else plan.node, "position", position
     now = Outline.of(plan)
-    data = dict(zip(now.names, zip(range(len(now.names)), now.counts, now.digests, strict=True), strict=True))
-    leaves, counts = {}, list(old.counts)
+    data = dict(zip(now.names, enumerate(now.digests), strict=True))
+    leaves = {}
     for leaf, (name, digest) in enumerate(zip(old.names, old.digests, strict=True)):
-        number, count, other = data.get(name, (-1, 0, ""))
+        number, other = data.get(name, (-1, ""))
         if digest == other or name in grown:
-            leaves[leaf], counts[leaf] = number, count
+            leaves[leaf] = number
     node = old.node
     if grown:
-        assert old.build is not None  # an outline that was read can be built
         try:
-            node = old.build(counts)
+            node = old.over(plan, grown).node
         except ConfigError as error:
             raise _refused(position, f"the old recipe has no order over the grown data ({error})", changes) from None
     if node.length is not None and node.length < total:
@@ -85,14 +84,18 @@ def _documents(plan: PackedPlan | None, old: Outline, rows: int, changes: str) -
     """
     if plan is None or old.rows is None:
         raise _refused(rows, "only one of the plans is packed into rows of tokens", changes)
+    from feedmill.planning.packing.best_fit import BestFit  # brings numba, which takes a while to load
+
     how = plan.packing
     if (how.order(), how.pad) != (old.rows.order, old.rows.pad):
         raise _refused(rows, "the packing of rows changed", changes)
     if how.method == "best_fit" and plan.seed != old.seed:
         raise _refused(rows, "the seed, which determines the order of packed rows, changed", changes)
     total, length, before = plan.map.reach(rows), plan.documents.length, old.rows.documents
-    if how.method == "best_fit":
-        cut = total % how.buffer != 0
+    if isinstance(plan.map, BestFit):
+        cut = not plan.map.ends_at(total)
+        if not plan.map.same_buffers(old.node, total):
+            raise _refused(rows, "passes or stages end elsewhere, so other documents are packed together", changes)
     else:
         cut = int(plan.map.spans(np.array([rows - 1])).row_lengths[0]) < plan.width
     if (cut and before != length) or (before is not None and before < total):

@@ -11,7 +11,7 @@ A text as prompt is a message of the user; a text as completion, ``chosen`` or `
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from feedmill.documents.batch import BadDocument
@@ -60,6 +60,13 @@ class Conversation(NamedTuple):
     tools: list[Any] | None
     first: int = 0
     unread: tuple[str, ...] = ()
+
+
+def is_conversation(columns: Collection[str]) -> bool:
+    """Return whether rows with these columns are probably conversations."""
+    known = {"chosen", "rejected"}, {"prompt", "completion"}
+    alone = ("messages", "conversations", "conversation")
+    return any(name in columns for name in alone) or any(names <= set(columns) for names in known)
 
 
 def form_of(row: Mapping[str, Any]) -> str:

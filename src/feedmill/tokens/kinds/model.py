@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,6 +25,7 @@ from feedmill.errors import ConfigError
 from feedmill.tokens.engines import HuggingFace, SentencePiece, TokenizerEngine, Vocabulary, read_vocabulary
 from feedmill.tokens.kinds import llama, pieces, ranks, slow, t5
 from feedmill.tokens.kinds.kept import kept
+from feedmill.tokens.kinds.releases import read_as
 from feedmill.tokens.kinds.settings import applied
 from feedmill.tokens.kinds.slow import token_of
 from feedmill.tokens.template import CONFIG, TemplateSource, read_settings
@@ -45,6 +47,7 @@ class Model:
         text: its ``tokenizer.json``; None if there is none, and `why` says why. `own`: whether it is the file itself.
         settings: what `feedmill.tokens.kinds.settings` changed, and the pattern of a tiktoken file.
         plain: whether special tokens in a text are always plain text.
+        five: whether a ``tokenizer.json`` is read as transformers 5 does, so that its own template counts.
         guarded: symbols that only the reference encodes.
     """
 
@@ -58,6 +61,7 @@ class Model:
     own: bool = False
     settings: list[str] = field(default_factory=list)
     plain: bool = False
+    five: bool = False
     guarded: list[str] = field(default_factory=list)
 
 
@@ -105,16 +109,19 @@ def is_pieces(path: Path) -> bool:
 
 def _of_json(path: Path, data: bytes, source: TemplateSource) -> Model:
     digest, vocabulary = _digest(data), read_vocabulary(path, data)
-    changes: list[str] = []
+    changes, five, text = [], False, data
     if source not in ("file", "class") and vocabulary.document is not None:
-        changed, changes = applied(vocabulary.document, path.parent)
-        if changes:
-            data = orjson.dumps(changed)
-            vocabulary = read_vocabulary(path, data)
-    text = data
-    return Model(
-        "a tokenizer.json", digest, vocabulary, "hf", lambda: HuggingFace(path, text), text, None, not changes, changes
-    )
+        given = vocabulary.document
+        changed, changes, five = read_as(path, given, vocabulary.ids, source)
+        if changed != given:
+            text, renumbered = orjson.dumps(changed), vocabulary.renumbered
+            vocabulary = read_vocabulary(path, text)
+            vocabulary.renumbered = renumbered
+    for token, (written, number) in vocabulary.renumbered.items():
+        changes.append(f"id of {token!r} {number}, not {written}")
+    make = partial(HuggingFace, path, text)
+    own = text is data
+    return Model("a tokenizer.json", digest, vocabulary, "hf", make, text, None, own, changes, five=five)
 
 
 def _of_files(path: Path, document: dict[str, Any], what: str) -> Model:
