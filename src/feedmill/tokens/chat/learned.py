@@ -98,7 +98,7 @@ def _marked(
     answers = {number for number in off if conversation.messages[number].get("role") == ASSISTANT}
     if answers and None in rendered.owners:
         raise BadDocument(
-            f"it is unknown which generation block of the template is of message {min(answers)}, which is not to be"
+            f"it is unknown which generation block of the template is of message {min(answers)}, which must not be"
             " learned (--chat-mask turns finds the answers without the blocks)"
         )
     begin = 0
