@@ -92,10 +92,13 @@ def _print(plan: Any, data: dict[str, Any]) -> None:
         )
     if packing is not None and packing["buffer"] is not None:
         apart = packing["passes_apart"]
-        across = "no row holds two passes of a source" if apart else "across the ends of passes and stages"
-        typer.echo(f"  up to {packing['buffer']:,} documents are packed together; {across}")
-        if apart and packing["fill"] < _LOW_FILL and packing["documents"] > packing["buffer"]:
-            typer.echo("  little fits together in a pass: 'buffer: N' in 'pack' packs N documents and mixes passes")
+        how = ", and no row holds two passes of a source" if apart else ", across the ends of passes and stages"
+        typer.echo(f"  up to {packing['buffer']:,} documents are packed together{how}")
+        more = data["length"] is None or packing["documents"] > packing["buffer"]
+        if apart and more and packing["fill"] < _LOW_FILL:
+            typer.echo(
+                "  a pass fills few rows, hence the padding: 'buffer: N' in 'pack' packs N documents and mixes passes"
+            )
     columns = [
         "source",
         "samples",
