@@ -26,7 +26,7 @@ from multiprocessing.process import BaseProcess
 from types import FrameType
 from typing import Any
 
-from feedmill.errors import FeedmillError
+from feedmill.errors import IN_WORKER, FeedmillError, debugging, shortened
 from feedmill.jobs import inside
 from feedmill.jobs.main_program import MainProgram, check_not_importing
 
@@ -135,14 +135,17 @@ def is_inside_unit() -> bool:
 
 def _portable(error: Exception) -> Exception:
     """Return the error in a form that can be pickled, with the worker's traceback as a note."""
-    trace = "".join(traceback.format_exception(error))
+    known = isinstance(error, FeedmillError)
+    # The main process raises a known error again, with its message: only its cause is missing there.
+    shown = shortened(error).__cause__ if known and not debugging() else shortened(error)
+    trace = "" if shown is None else "".join(traceback.format_exception(shown)).rstrip()
     try:
         # Some exceptions can be pickled but not unpickled, which would look like a dead worker.
         sent: Exception = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes  # nosec B301
     except Exception:
         sent = FeedmillError(f"{type(error).__name__}: {error}", kind="worker-error")
-    if not isinstance(error, FeedmillError) or error.__cause__ is not None:
-        sent.add_note(f"in a worker process:\n{trace}")
+    if trace and (not known or error.__cause__ is not None):
+        sent.add_note(f"{IN_WORKER}\n{trace}")
     return sent
 
 
