@@ -25,9 +25,8 @@ from feedmill.allocator import keep_freed_memory
 from feedmill.cli.command import VerbCommand, finish, with_hints
 from feedmill.cli.output import fail, json_wanted
 from feedmill.cli.verbs import GROUPS, VERBS, function_of
-from feedmill.errors import FeedmillError, defect_of
+from feedmill.errors import FeedmillError, debugging, defect_of
 
-DEBUG = "FEEDMILL_DEBUG"
 _INTERRUPTED = 130
 _KEPT_MEMORY = 64 << 20  # blocks of about a megabyte are allocated and freed often
 
@@ -81,7 +80,7 @@ class VerbGroup(TyperGroup):
             sys.stdout.flush()  # flush here, where a closed pipe is still caught
             return result
         except FeedmillError as error:
-            if os.environ.get(DEBUG) == "1":
+            if debugging():
                 raise
             fail(error, as_json=json_wanted(ctx))
             ctx.exit(1)
@@ -98,7 +97,7 @@ class VerbGroup(TyperGroup):
             ctx.exit(1)
         except Exception as error:  # invalid input must not show a traceback
             usage = isinstance(error, typer.Exit | typer.Abort) or hasattr(error, "exit_code")  # the parser's own
-            if usage or os.environ.get(DEBUG) == "1":
+            if usage or debugging():
                 raise
             fail(_unforeseen(error), as_json=json_wanted(ctx))
             ctx.exit(1)

@@ -230,10 +230,11 @@ class PreparedShards(ShardTable):
         try:
             offsets = load_offsets(self.store, path, fix=again)
         except NotFound:
-            where = self.store.locate(path)
-            raise NotFound("the shard's index is missing", file=where, kind="no-index", fix=again) from None
+            where, changed = self.store.locate(path), self._guard.changed(self.shards[shard])
+            error = changed or NotFound("the shard's index is missing", file=where, kind="no-index", fix=again)
+            raise error from None
         if len(offsets) != self.counts[shard] + 1:
-            raise DataError(
+            raise self._guard.changed(self.shards[shard]) or DataError(
                 f"the index has {len(offsets) - 1} samples, but .info.json has {self.counts[shard]}",
                 file=self.store.locate(path),
                 kind="bad-index",
