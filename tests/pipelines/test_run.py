@@ -240,15 +240,15 @@ def test_as_parts(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Non
     alone = tmp_path_factory.mktemp("alone")
     make(alone)
     finish(["run", "p.json"], alone)
-    out = ""
-    for _ in range(5):
+    for step in (*[each.get("name", each["verb"]) for each in STEPS[1:]], None):
         for part in (2, 1):
             finish(["run", "p.json", "--engine", "part", "--part", f"{part}/2"], folder)
-        out = finish(["run", "p.json", "--engine", "part", "--finish"], folder)
-        if "next" not in out:
-            break
-    else:
-        raise AssertionError(out)
+        words = command("run", "p.json", "--engine", "part", "--finish")
+        done = subprocess.run(words, cwd=folder, capture_output=True, text=True)
+        assert done.returncode == (0 if step is None else 3), done.stderr
+        assert (f"next: all parts of the step {step!r}, then --finish again" in done.stdout) == (step is not None)
+    out = finish(["run", "p.json", "--engine", "part", "--finish", "--json"], folder)
+    assert json.loads(out)["waiting"] is None
     assert without_manifests(folder) == without_manifests(alone)
 
 
