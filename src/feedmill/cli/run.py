@@ -36,8 +36,8 @@ def run(
     """Run several verbs as the steps of a pipeline. Steps whose inputs, options and outputs are unchanged are skipped.
 
     Each step is recorded in a manifest beside the pipeline, with the hashes of all files that it read and wrote. After
-    a kill, the same command resumes. Exit status 1 if a step skipped files or lines that failed, 3 if steps are left for
-    the parts of a job array.
+    a kill, the same command resumes. Exit status 1 if a step skipped files or lines that failed, 3 if steps are left
+    for the parts of a job array.
     """
     from feedmill.pipelines.remarks import failures
     from feedmill.pipelines.run import run as run_pipeline
