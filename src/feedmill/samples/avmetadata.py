@@ -33,7 +33,7 @@ def av_metadata(source: AvSource) -> tuple[Metadata, Metadata]:
     """Return all metadata of the first video and the first audio stream as Energon stores them, and corrections.
 
     Without PyAV, soundfile reads audio. Corrections are right durations where the stored ones are more than a frame
-    away, and the orientation of a video if it is to be turned. No stored duration is zero or negative.
+    away, and the orientation of a video that must be turned. No stored duration is zero or negative.
 
     Raises:
         ValueError: The file has neither stream, or it is truncated.

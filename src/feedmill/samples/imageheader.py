@@ -76,7 +76,10 @@ def orientation_in(data: bytes | memoryview) -> int:
 
 def stated_orientation(image: Any) -> int:
     """Return the orientation of an open Pillow image by EXIF or XMP; 1 if it states none, or an invalid one."""
-    found = image.getexif().get(0x0112, 1)
+    try:
+        found = image.getexif().get(0x0112, 1)
+    except Exception:  # damaged metadata of a good image
+        return 1
     return found if isinstance(found, int) and 1 <= found <= 8 else 1
 
 
