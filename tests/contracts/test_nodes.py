@@ -1,18 +1,26 @@
 """What every node of a plan promises, for each node by itself and for random trees of them.
 
 Each position gives one (source, index, epoch) and each of these comes once; the way back leads to the position asked;
-counts are exact; and the answer depends on nothing but the position.
+counts are exact; and the answer depends on nothing but the position. A state keeps every node, so that a run resumes
+with a changed mixture and with data that grew.
 """
 
-from collections.abc import Callable
+import inspect
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module
 from itertools import count
+from pkgutil import walk_packages
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import feedmill.planning
 from feedmill.errors import ConfigError
+from feedmill.loading.loader import Loader
 from feedmill.planning.bounds import reach
 from feedmill.planning.nodes import (
     Blend,
@@ -29,6 +37,8 @@ from feedmill.planning.nodes import (
     StagedBlend,
     Subset,
 )
+from feedmill.planning.nodes.shards import shard_sizes
+from feedmill.planning.nodes.tree import leaves_of
 from feedmill.planning.orders import (
     BlendableDataset,
     BlendedDataset,
@@ -38,6 +48,10 @@ from feedmill.planning.orders import (
     Nanoset,
 )
 from feedmill.planning.permutation import derive
+from feedmill.planning.plan import Plan
+from feedmill.planning.resuming import prefix
+from feedmill.planning.resuming.outline import Outline, outline_text, read_outline
+from helpers.number_dataset import Growing
 
 ENOUGH = 1500
 
@@ -146,6 +160,184 @@ CASES |= {
     "modalities, mostly filled up": lambda: ModalitiesSampler(Leaf(0, 3), 8, shuffle=True, drop_last=False),
     "modalities of a shuffle": lambda: ModalitiesSampler(Shuffle(Leaf(0, 3), 8), 8, drop_last=False, batch_size=3),
 }
+
+
+Make = Callable[[list[Leaf], Sequence[Growing]], Node]
+
+OVER: dict[type[Node], Make] = {
+    Leaf: lambda given, _: given[0],
+    Subset: lambda given, _: Subset(given[0], 3, 9),
+    Shuffle: lambda given, _: Shuffle(given[0], 3),
+    BlockShuffle: lambda given, _: BlockShuffle(given[0], 3, 4, 2),
+    ShardShuffle: lambda given, data: ShardShuffle(joined := Concat(given), 3, shard_sizes(joined, data), 2),
+    Repeat: lambda given, _: Repeat(Shuffle(given[0], 3), "5/2"),
+    Skip: lambda given, _: Skip(Shuffle(given[0], 3), [(2, 4), (7, 8)]),
+    Concat: lambda given, _: Concat([shuffled(leaf) for leaf in given]),
+    Blend: lambda given, _: Blend([Repeat(shuffled(leaf)) for leaf in given], [3, 1, 2], run_length=2, limit=4),
+    StagedBlend: lambda given, _: StagedBlend(
+        [Repeat(shuffled(leaf)) for leaf in given], [(6, [1, 1, 0]), (None, [1, 2, "1/3"])], length=50, run_length=3
+    ),
+    EpochizedBlend: lambda given, _: EpochizedBlend([shuffled(leaf) for leaf in given], [1, 0.5, 2], length=20),
+    Nanoset: lambda given, _: Nanoset(given, [0.1, 0.6, 0.3], 7),
+    BlendableDataset: lambda given, _: BlendableDataset(given, [0.1, 0.6, 0.3], 20),
+    BlendedDataset: lambda given, _: BlendedDataset(given, [0.1, 0.6, 0.3], 20),
+    ModalitiesSampler: lambda given, _: ModalitiesSampler(
+        given[0], 2, shuffle=True, seed=3, skip=3, drop_last=False, batch_size=2
+    ),
+    GptShuffle: lambda given, _: gpt_over(given[0]),
+}
+"""Each class of nodes, over leaves of the datasets. A class that is missing here fails a test below."""
+
+BY_LENGTH: dict[type[Node], Make] = {
+    Nanoset: lambda given, _: Nanoset(given),
+    BlendedDataset: lambda given, _: BlendedDataset(given),
+}
+"""Nodes with weights that follow the data."""
+
+FIXED = {GptShuffle: r"the old recipe has no order over the grown data \(the order has \d+ samples, the dataset \d+"}
+"""Nodes that are made for one number of samples, and what a resume with more of them says."""
+
+SAMPLES, MORE = (17, 20, 15), (25, 20, 18)
+
+
+def gpt_over(leaf: Leaf) -> Node:
+    order = GptOrder(np.array([leaf.length * 8 + 1]), 0, 1, None, seq_len=8, seed=3)
+    return GptShuffle(leaf, order)
+
+
+def classes(root: type[Node] = Node) -> Iterator[type[Node]]:
+    """Every class of nodes in the package that can be made."""
+    for module in walk_packages(feedmill.planning.__path__, "feedmill.planning."):
+        import_module(module.name)
+    below = [root]
+    while below:
+        node = below.pop()
+        below += node.__subclasses__()
+        if (
+            not inspect.isabstract(node)
+            and node.__module__.startswith("feedmill.")
+            and "_title" not in vars(node).get("__annotations__", {})
+        ):
+            yield node
+
+
+def test_every_class_of_nodes_is_tested_and_has_a_tag_of_its_own() -> None:
+    made = set(classes())
+    assert made == set(OVER)
+    tags = [vars(node).get("tag") for node in made]
+    assert all(tags) and len(set(tags)) == len(tags)
+
+
+KINDS = [*OVER.items(), *BY_LENGTH.items()]
+IDS = [node.__name__ for node in OVER] + [f"{node.__name__} by length" for node in BY_LENGTH]
+
+
+def made(make: Make, sizes: Sequence[int]) -> tuple[Node, list[Growing]]:
+    """A node over leaves of new data, and the data that it uses."""
+    data = [Growing(f"n{number}", size) for number, size in enumerate(sizes)]
+    node = make(leaves(*sizes), data)
+    return node, data[: len(node.leaves)]
+
+
+def mixed(make: Make, sizes: Sequence[int], stages: Sequence[tuple[int | None, Sequence[int]]]) -> Plan:
+    """A plan that blends a node with one other source, in stages."""
+    node, data = made(make, sizes)
+    other = Growing("other", 30)
+    streams = [Repeat(node) if node.length is not None else node, Repeat(Shuffle(Leaf(len(data), 30), 5))]
+    root = Blend(streams, stages[0][1]) if len(stages) == 1 else StagedBlend(streams, stages)
+    return Plan(root, [*data, other], [each.url for each in (*data, other)], 3)
+
+
+def state_at(plan: Plan, position: int) -> dict[str, Any]:
+    state: dict[str, Any] = json.loads(json.dumps(Loader(plan, 1, start=position).state_dict()))
+    return state
+
+
+def resumed(plan: Plan, state: Mapping[str, Any], **flags: bool) -> int:
+    loader = Loader(plan, 1, output="samples")
+    loader.load_state_dict(state, **flags)
+    return loader.position
+
+
+def same_places(a: Node, b: Node) -> bool:
+    """Whether two nodes are the same in both directions."""
+    positions = np.arange(min(200, a.length or 200))
+    one, other = a.locate(positions), b.locate(positions)
+    forwards = all(np.array_equal(getattr(one, name), getattr(other, name)) for name in ("source", "index", "epoch"))
+    return a.length == b.length and forwards and np.array_equal(b.positions(one)[0], positions)
+
+
+def check_outline(node: Node, data: Sequence[Growing]) -> None:
+    plan = Plan(node, data, [each.url for each in data], 3)
+    text = outline_text(plan)
+    assert text is not None
+    outline = read_outline(json.loads(json.dumps(text)))
+    root = node.child if isinstance(node, Skip) else node
+    assert outline.parts() == Outline.of(plan).parts()
+    assert same_places(outline.node, root)
+    copy = type(node).of(node.below, json.loads(json.dumps(node.arguments())))
+    assert copy.arguments() == node.arguments() and same_places(copy, node)
+    assert copy.stream_prefix(node, 5) is not None
+    assert outline_text(Plan(outline.node, data, plan.names, 3)) == outline_text(Plan(root, data, plan.names, 3))
+
+
+@pytest.mark.parametrize(("kind", "make"), KINDS, ids=IDS)
+def test_an_outline_keeps_each_node(kind: type[Node], make: Make) -> None:
+    node, data = made(make, SAMPLES)
+    assert type(node) is kind
+    check_outline(node, data)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_an_outline_keeps_each_case(name: str) -> None:
+    node = CASES[name]()
+    sizes = {leaf.number: leaf.length for leaf in leaves_of(node)}
+    check_outline(node, [Growing(f"n{number}", sizes[number]) for number in range(len(sizes))])
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_an_outline_keeps_random_trees(data: st.DataObject) -> None:
+    node = data.draw(trees())
+    sizes = {leaf.number: leaf.length for leaf in leaves_of(node)}
+    check_outline(node, [Growing(f"n{number}", sizes[number]) for number in range(len(sizes))])
+
+
+@pytest.mark.parametrize(("kind", "make"), KINDS, ids=IDS)
+def test_a_run_with_each_node_resumes_with_a_changed_mixture(
+    kind: type[Node], make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By structure alone, so at any number of positions; not if the change comes before."""
+    monkeypatch.setattr(prefix, "MOST", 0)
+    old, stages = mixed(make, SAMPLES, [(None, [2, 1])]), [(90, [2, 1]), (None, [1, 5])]
+    new = mixed(make, SAMPLES, stages)
+    state = state_at(old, 90)
+    with pytest.raises(ConfigError, match=r"source n0 was .*allow_change=True"):
+        resumed(new, state)
+    assert resumed(new, state, allow_change=True) == 90
+    monkeypatch.setattr(prefix, "MOST", 1000)
+    with pytest.raises(ConfigError, match=r"position [0-9]+ was sample"):
+        resumed(mixed(make, SAMPLES, [(50, [2, 1]), (None, [1, 5])]), state, allow_change=True)
+
+
+@pytest.mark.parametrize(("kind", "make"), KINDS, ids=IDS)
+def test_a_run_with_each_node_resumes_with_data_that_grew(kind: type[Node], make: Make) -> None:
+    stages = [(None, [2, 1])]
+    old = mixed(make, SAMPLES, stages)
+    state = state_at(old, 61)
+    if kind in FIXED:
+        with pytest.raises(ConfigError, match=FIXED[kind]):
+            resumed(mixed(make, MORE, stages), state, allow_append=True)
+        return
+    new = mixed(make, MORE, stages)
+    with pytest.raises(ConfigError, match=r"n0 grew from 17 to 25.*allow_append=True"):
+        resumed(new, state)
+    assert resumed(new, state, allow_append=True) == 61
+    changed = mixed(make, MORE, [(61, [2, 1]), (None, [1, 5])])
+    assert resumed(changed, state, allow_append=True, allow_change=True) == 61
+    for flags in ({"allow_append": True}, {"allow_change": True}):
+        with pytest.raises(ConfigError):
+            resumed(changed, state, **flags)
 
 
 @st.composite

@@ -70,6 +70,17 @@ class Numbered(Dataset):
         return {}
 
 
+class Growing(Numbered):
+    """Numbered data in shards of eight samples, whose first samples can be recognized."""
+
+    @property
+    def shard_bounds(self) -> np.ndarray:
+        return np.append(np.arange(0, len(self), 8), len(self))
+
+    def fingerprint_of_first(self, count: int) -> str | None:
+        return Numbered(self.url, count, self._version).fingerprint()
+
+
 def texts(samples: list[Sample]) -> list[str]:
     """What the samples say."""
     return [sample.raw("txt").decode() for sample in samples]

@@ -123,7 +123,7 @@ def test_what_cannot_be_saved_or_loaded(tmp_path: Path) -> None:
     (tmp_path / "cut.json").write_text('{"feedmill_loader": 1, "pos')
     with pytest.raises(ConfigError, match=r"cut\.json.*JSON"):
         checkpoint.load(tmp_path / "cut.json")
-    (tmp_path / "odd-0.json").write_text('{"feedmill_loader": 1, "windows": 5}')
+    (tmp_path / "odd-0.json").write_text('{"feedmill_loader": 2, "windows": 5}')
     with pytest.raises(ConfigError, match="corrupt"):
         checkpoint.load(tmp_path / "odd-{rank}.json")
     with pytest.raises(ConfigError, match="not the state"):

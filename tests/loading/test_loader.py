@@ -184,7 +184,7 @@ def test_a_changed_plan_is_refused_with_what_changed() -> None:
     [
         (lambda s: {"epoch": 3}, "not the state of a feedmill loader .found the keys epoch"),
         (lambda s: [1], "not the state of a feedmill loader .found list"),
-        (lambda s: {**s, "feedmill_loader": 3}, "version 3, this release reads versions 1, 2"),
+        (lambda s: {**s, "feedmill_loader": 3}, "version 3, this release reads version 2"),
         (lambda s: {k: v for k, v in s.items() if k != "position"}, "corrupt at: position"),
         (lambda s: {**s, "position": "7", "plan": None}, "corrupt at: position, plan"),
         (lambda s: {**s, "position": -1}, "position -1"),

@@ -16,7 +16,7 @@ from feedmill.formats.batches import Batch, Want
 from feedmill.formats.extents import Extents
 from feedmill.formats.sample import Source
 from feedmill.planning.packing.spans import LocatedSpans
-from feedmill.planning.resuming.resume import Allowed, changed, differing
+from feedmill.planning.resuming.resume import Allowed, changed
 from feedmill.storage.cache.settings import DataCache
 
 Positions = npt.NDArray[np.int64]
@@ -172,8 +172,7 @@ class _Completed:
         return {"sources": dict(self.fingerprints)}
 
     def reopened(self, state: Mapping[str, Any], allowed: Allowed, proven: dict[str, int]) -> int:  # noqa: ARG002
-        sources = dict(state.get("sources", {}))
-        changes = self.explain_change(sources) if sources else differing(self.fingerprints, str(state.get("parts", "")))
+        changes = self.explain_change(dict(state.get("sources", {})))
         raise changed(changes or [f"its fingerprint was {state['plan']} and is {self.fingerprint}"])
 
 

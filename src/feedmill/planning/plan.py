@@ -354,8 +354,17 @@ class Plan(Showable):
 
     def __len__(self) -> int:
         if self.length is None:
-            raise TypeError("the plan is endless and has no len(); plan.length is None")
+            raise TypeError(
+                "the plan is endless and has no len(), plan.length is None: give it an end with 'epochs' or 'samples'"
+            )
         return self.length
+
+    def __getitem__(self, position: object) -> Any:
+        """Raise TypeError: positions are read in bulk."""
+        raise TypeError(
+            "a Plan is not indexed: read samples with plan.read([position]), or give a torch DataLoader"
+            " plan.as_dataset()"
+        )
 
     def __str__(self) -> str:
         size = "endless" if self.length is None else f"{self.length:,} samples"

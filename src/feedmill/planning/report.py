@@ -9,6 +9,7 @@ from itertools import repeat
 from posixpath import commonpath
 from typing import Any
 
+from feedmill.jobs.amounts import short_number
 from feedmill.jobs.policy import renamed_attribute
 from feedmill.planning.nodes import Interleaved, Leaf, Node, Shuffle, Skip, StagedBlend, Subset
 from feedmill.planning.nodes.base import Junction
@@ -212,7 +213,7 @@ def held(sources: Sequence[SourceReport], drawn: Sequence[Fraction], tokens: int
 
 def _cells(source: SourceReport) -> tuple[str, ...]:
     drawn = "" if source.drawn is None else f"{'' if source.exact else '≈'}{source.drawn:,}"
-    repeats = "" if source.repeats is None else f"{source.repeats:.3g}"
+    repeats = "" if source.repeats is None else short_number(source.repeats)
     numbers = (f"{source.samples:,}", f"{source.used:,}", _percent(source.asked), _percent(source.realized))
     return (source.name, *numbers, drawn, repeats)
 

@@ -19,18 +19,11 @@ from feedmill.planning.packing import best_fit
 from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.recipe import Recipe
 from feedmill.planning.resuming import prefix
-from helpers.number_dataset import Numbered
+from helpers.number_dataset import Growing, Numbered
 from helpers.token_dataset import Tokenized
 
 SIZES = {"docs": 40, "code": 25, "web": 60, "math": 9}
 BLEND = [{"path": "docs", "weight": 0.7}, {"path": "code", "weight": 0.3}]
-
-
-class Growing(Numbered):
-    """Numbered data whose first samples can be recognised."""
-
-    def fingerprint_of_first(self, count: int) -> str | None:
-        return Numbered(self.url, count, self._version).fingerprint()
 
 
 def planned(recipe: dict[str, Any], **sizes: int) -> Plan:
@@ -195,7 +188,7 @@ def test_1000_sources_and_a_late_stage() -> None:
 
 def random_recipe(rng: random.Random) -> dict[str, Any]:
     names = rng.sample(sorted(SIZES), rng.randint(1, 3))
-    shuffle = rng.choice(["none", "global", "block"])
+    shuffle = rng.choice(["none", "global", "block", "shards"])
     end = rng.choice([{}, {"samples": rng.randint(100, 300)}])
     kind = rng.choice(["blend", "stages", "stages", "concat"])
     if kind == "concat":
@@ -205,6 +198,81 @@ def random_recipe(rng: random.Random) -> dict[str, Any]:
         listed = [{"path": name, "weight": weight} for name, weight in weights[0].items()]
         return {"blend": listed, "shuffle": shuffle, **end}
     return {**stages((rng.randint(1, 150), weights[0]), (None, weights[1])), "shuffle": shuffle, **end}
+
+
+def random_source(rng: random.Random, name: str, folder: Path) -> dict[str, Any]:
+    """A source of any kind: with another shuffle, a part of it, repeated, or a recipe or mixture of its own."""
+    shuffle = {"shuffle": rng.choice(["none", "global", "block", "shards", {"kind": "shards", "parallel": 2}])}
+    kind = rng.choice(["path", "path", "subset", "epochs", "blend", "epochized", "concat", "recipe", "order"])
+    two = [{"path": f"{name}1", **shuffle}, {"path": f"{name}2"}]
+    if kind == "path":
+        return {"path": name, **shuffle}
+    if kind == "subset":
+        return {"path": name, **shuffle, "subset": [1, rng.randint(5, SIZES[name])]}
+    if kind == "epochs":
+        return {"path": name, **shuffle, "epochs": 40}
+    if kind == "blend":
+        return {"name": name, "blend": [{**member, "weight": rng.randint(1, 3)} for member in two]}
+    if kind == "epochized":
+        return {"name": name, "blend_epochized": [{**member, "repetitions": rng.choice([1, 0.5])} for member in two]}
+    if kind == "concat":
+        return {"name": name, "concat": two, **shuffle}
+    inner: dict[str, Any] = {"concat": two, "shuffle": rng.choice(["shards", "block"]), "epochs": 2}
+    if kind == "order":
+        stored = [{"path": member["path"]} for member in two]
+        weighted = [{**member, "weight": rng.randint(1, 3)} for member in stored]
+        orders: list[dict[str, Any]] = [
+            {"order": {"kind": "nanoset"}, "blend": weighted},
+            {"order": {"kind": "nanoset"}, "blend": stored},
+            {"order": {"kind": "blendable"}, "blend": weighted, "samples": 6},
+            {"order": {"kind": "modalities", "ranks": 2, "shuffle": True}, "concat": stored},
+        ]
+        inner = rng.choice(orders)
+    file = folder / f"{name}-{rng.randrange(10**9)}.yaml"
+    file.write_text(json.dumps({"seed": 5, **inner}))
+    return {"recipe": str(file), "name": name}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_mixture_of_sources_of_every_kind_changes_and_grows_in_mid_run(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """200 mixtures: a change from the position on is proven by structure, whatever the sources are."""
+    monkeypatch.setattr(prefix, "MOST", 0)
+    rng = random.Random(seed)
+    sizes = {f"{name}{end}": max(size - 2 * len(end), 6) for name, size in SIZES.items() for end in ("", "1", "2")}
+
+    def plan(recipe: dict[str, Any], more: int = 0) -> Plan:
+        def opened(path: str, **_: Any) -> Growing:
+            name = path.rpartition("/")[2]
+            return Growing(name, sizes[name] + more * name.startswith("docs"))
+
+        return Recipe.parse({"seed": 3, **recipe}).plan(opened)
+
+    tried = 0
+    for _ in range(50):
+        names = ["docs", *rng.sample(["code", "web", "math"], rng.randint(1, 3))]
+        members = [random_source(rng, name, tmp_path) for name in names]
+        weights = {name: rng.randint(1, 3) for name in names}
+        old_recipe = {
+            "blend": [{**member, "weight": weights[name]} for member, name in zip(members, names, strict=True)]
+        }
+        later = {name: rng.randint(1, 3) for name in names}
+        position = rng.randint(1, 60)
+        new_recipe = {
+            "blend": members,
+            "stages": [{"samples": position, "weights": weights}, {"weights": later}],
+        }
+        old, new = plan(old_recipe), plan(new_recipe)
+        if old.length is not None and old.length < position:
+            continue
+        tried += 1
+        state = state_at(old, position)
+        assert resumed(new, state, allow_append=False).position == position
+        assert resumed(plan(old_recipe, 4), state, allow_append=True, allow_change=False).position == position
+        if weights != later:
+            assert resumed(plan(new_recipe, 4), state, allow_append=True).position == position
+    assert tried > 35
 
 
 def varied(rng: random.Random, recipe: dict[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from feedmill.errors import ConfigError, FeedmillError
+from feedmill.loading.loader import Loader
 from feedmill.planning.nodes import (
     Blend,
     BlockShuffle,
@@ -19,16 +20,18 @@ from feedmill.planning.nodes import (
     Leaf,
     Node,
     Repeat,
+    ShardShuffle,
     Shuffle,
     StagedBlend,
     Subset,
 )
+from feedmill.planning.nodes.shards import shard_sizes
 from feedmill.planning.orders.modalities import ModalitiesSampler
-from feedmill.planning.orders.nanoset import BlendableDataset, Nanoset
+from feedmill.planning.orders.nanoset import Nanoset
 from feedmill.planning.plan import Plan
 from feedmill.planning.resuming import prefix
 from feedmill.planning.resuming.outline import Outline, outline_text, read_outline
-from helpers.number_dataset import Numbered
+from helpers.number_dataset import Growing, Numbered
 
 Tree = list[Any]
 SIZES = [7, 5, 9, 3, 6, 4]
@@ -65,9 +68,9 @@ def random_tree(rng: random.Random, leaves: Sequence[int], depth: int = 2) -> Tr
 
 
 def shuffled(rng: random.Random, tree: Tree) -> Tree:
-    kind = rng.choice(["none", "shuffle", "block", "modalities"])
-    if kind == "shuffle":
-        return ["shuffle", rng.randrange(3), tree]
+    kind = rng.choice(["none", "shuffle", "block", "shards", "modalities"])
+    if kind in ("shuffle", "shards"):
+        return [kind, rng.randrange(3), tree]
     if kind == "block":
         return ["block", rng.randrange(3), rng.choice([2, 3]), 2, tree]
     return ["modalities", rng.choice([1, 2]), rng.randrange(2), tree] if kind == "modalities" else tree
@@ -97,10 +100,14 @@ def build(tree: Tree, sizes: Sequence[int] = SIZES) -> Node:
         return Shuffle(child, given[0])
     if kind == "block":
         return BlockShuffle(child, given[0], given[1], given[2])
+    if kind == "shards":
+        data = [Growing(f"n{i}", size) for i, size in enumerate(sizes)]
+        return ShardShuffle(child, given[0], shard_sizes(child, data), 2)
     return ModalitiesSampler(child, given[0], shuffle=True, seed=given[1], drop_last=False)
 
 
-KINDS = ("leaf", "blend", "stages", "epochs", "nanoset", "concat", "subset", "repeat", "shuffle", "block", "modalities")
+KINDS = ("leaf", "blend", "stages", "epochs", "nanoset", "concat", "subset", "repeat", "shuffle", "block", "shards")
+KINDS = (*KINDS, "modalities")
 
 
 def nodes_of(tree: Tree) -> list[Tree]:
@@ -137,7 +144,7 @@ def mutated(rng: random.Random, tree: Tree, spare: int) -> Tree:
         node[1:3] = [None, rng.choice([None, 4, 11, 30])]
     elif kind == "concat" and change < 0.5:
         node.append(["leaf", spare])
-    elif kind in ("shuffle", "block", "nanoset") and change < 0.5:
+    elif kind in ("shuffle", "block", "shards", "nanoset") and change < 0.5:
         node[1] = (node[1] + 1) % 3
     elif kind == "subset":
         node[2] = SIZES[nodes_of(node)[-1][1]]
@@ -207,8 +214,10 @@ def test_an_outline_builds_the_tree_again_also_over_data_that_grew(seed: int) ->
         assert text is not None
         outline = read_outline(json.loads(json.dumps(text)))
         assert outline.parts() == Outline.of(plan).parts()
-        assert outline.build is not None
-        for ours, theirs in ((outline.node, node), (outline.build(grown), larger)):
+        data = [Growing(f"n{i}", size) for i, size in enumerate(grown)]
+        over = outline.over(Plan(larger, data, list("abcd"), seed), set("abcd"))
+        assert over.counts == tuple(grown)
+        for ours, theirs in ((outline.node, node), (over.node, larger)):
             assert ours.length == theirs.length
             positions = np.arange(min(200, theirs.length or 200))
             a, b = ours.locate(positions), theirs.locate(positions)
@@ -216,11 +225,19 @@ def test_an_outline_builds_the_tree_again_also_over_data_that_grew(seed: int) ->
     assert built > 25
 
 
-def test_nodes_that_cannot_be_described_have_no_outline() -> None:
-    data = [Numbered("a", 7), Numbered("b", 9)]
-    leaves = [Leaf(0, 7), Leaf(1, 9)]
-    for node in (BlendableDataset(leaves, [1, 1], 5), Blend(leaves, [1, 2], limit=1)):
-        assert outline_text(Plan(node, data, ["a", "b"])) is None
+def test_a_node_without_a_tag_of_its_own_has_no_outline_and_a_resume_with_a_change_says_so() -> None:
+    class Reversed(Shuffle):  # the tag is that of its parent, so it would be built again as the parent
+        def inward(self, positions: Any, epochs: Any) -> Any:
+            return self.length - 1 - positions, epochs
+
+    plan = Plan(Repeat(Reversed(Leaf(0, 7), 1)), [Numbered("a", 7)], ["a"])
+    assert outline_text(plan) is None
+    state = json.loads(json.dumps(Loader(plan, 2, start=4).state_dict()))
+    Loader(plan, 2).load_state_dict(state)
+    other = Plan(Repeat(Reversed(Leaf(0, 7), 2)), [Numbered("a", 7)], ["a"])
+    for flags in ({}, {"allow_change": True}):
+        with pytest.raises(ConfigError, match=r"what changed is not known, because a class of nodes .* no 'tag'"):
+            Loader(other, 2).load_state_dict(state, **flags)
 
 
 @pytest.mark.parametrize(

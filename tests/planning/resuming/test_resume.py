@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from feedmill.loading.loader import Loader
 from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.recipe import Recipe
 from feedmill.samples.open import open as open_dataset
-from helpers.number_dataset import Numbered
+from helpers.number_dataset import Growing, Numbered
 from helpers.tars import make_shards
 
 RECIPE = "seed: 3\nsamples: 600\n{skip}blend:\n- {{path: docs, weight: 0.7}}\n- {{path: code, weight: 0.3}}\n"
@@ -71,13 +70,6 @@ def test_another_skip_list_is_refused_without_the_flag() -> None:
         take(planned(docs=Numbered("docs", 100, "2")), 1, state, allow_skip=True)
 
 
-class Growing(Numbered):
-    """Numbered data whose first samples can be recognised."""
-
-    def fingerprint_of_first(self, count: int) -> str | None:
-        return Numbered(self.url, count, self._version).fingerprint()
-
-
 def test_data_that_grew_goes_on_in_the_order_of_the_grown_data() -> None:
     old, new = planned(docs=Growing("docs", 100)), planned(docs=Growing("docs", 130))
     seen, state = take(old, 100)
@@ -124,39 +116,6 @@ def test_what_did_not_only_grow_is_refused() -> None:
     )
     with pytest.raises(ConfigError, match="weight 7/10"):
         take(other, 1, state, allow_append=True)
-
-
-def older(plan: Plan, state: dict, kept: str = "sources") -> dict:
-    """The state as the release before saved it: all parts as text, or four digits for each."""
-    state = {name: state[name] for name in ("position", "seed", "plan", "unskipped", "stream") if name in state}
-    if kept == "sources":
-        return {**state, "feedmill_loader": 1, "sources": plan.fingerprints}
-    digits = [blake2b(f"{p}={v}".encode(), digest_size=2).hexdigest() for p, v in plan.fingerprints.items()]
-    return {**state, "feedmill_loader": 1, "sources": {}, "parts": "".join(digits)}
-
-
-def test_states_of_the_release_before_are_read() -> None:
-    old, new = planned(docs=Growing("docs", 100)), planned(docs=Growing("docs", 130))
-    _, state = take(old, 100)
-    for kept in ("sources", "parts"):
-        assert take(old, 100, older(old, state, kept))[0] == WHOLE[100:200]
-        more, _ = take(planned("[120]", docs=Growing("docs", 100)), 100, older(old, state, kept), allow_skip=True)
-        assert more == WHOLE[100:120] + WHOLE[121:201]
-        with pytest.raises(ConfigError, match="skip was"):
-            take(planned("[120]", docs=Growing("docs", 100)), 1, older(old, state, kept))
-        with pytest.raises(
-            ConfigError, match=r"does not contain the recipe that it was saved with.*save a state with this"
-        ):
-            take(new, 1, older(old, state, kept), allow_change=True)
-    assert take(new, 9, older(old, state), allow_append=True)[0] == take(new, 9, state, allow_append=True)[0]
-    with pytest.raises(ConfigError, match="saved with: data of docs changed"):
-        take(new, 1, older(old, state, "parts"), allow_append=True)
-    listed = planned("[5]", docs=Growing("docs", 100))
-    _, state = take(listed, 100)
-    assert take(planned("[5, 150]"), 100, older(listed, state), allow_skip=True)[0] == [
-        *WHOLE[101:150],
-        *WHOLE[151:202],
-    ]
 
 
 def many(count: int, grown: Sequence[int] = ()) -> Plan:

@@ -9,19 +9,25 @@ position.
 There are two kinds of inner nodes: a `Wrapper` maps the positions of one child, and a `Junction` chooses among several
 children. A new node only defines how its positions relate to its children's, in both directions; the tree is walked
 here.
+
+A node also declares the plain data that, with its children, determines its order: `Node.tag` and `Node.args`. States
+store a tree as these (`feedmill.planning.resuming.outline`), and `Node.stream_prefix` compares them.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError
+
+if TYPE_CHECKING:
+    from feedmill.formats.base import Dataset
 
 IntArray = npt.NDArray[np.int64]
 
@@ -65,6 +71,10 @@ class Node(ABC):
         leaves: numbers of all leaves below, without duplicates.
         in_slices: whether rank *r* gets the *r*-th slice of a global batch, as in the tool whose order this is.
         scatters: whether consecutive positions are samples from anywhere in the children.
+        tag: name of the class in the outlines of states, unique among all classes; None for abstract classes.
+        args: names of the constructor's arguments that determine the order, as outlines list them. Each is an attribute
+            with plain data, unless `arguments` returns something else. An argument ``key`` is a key of 64 bits.
+        options: further arguments, and the values that outlines omit.
     """
 
     length: int | None
@@ -72,6 +82,72 @@ class Node(ABC):
     leaves: tuple[int, ...] = ()
     in_slices: ClassVar[bool] = False
     scatters: ClassVar[bool] = False
+    tag: ClassVar[str | None] = None
+    args: ClassVar[tuple[str, ...]] = ()
+    options: ClassVar[Mapping[str, Any]] = {}
+
+    def __init_subclass__(cls) -> None:
+        own = cls.__dict__.get("tag")
+        if own is not None and _CLASSES.setdefault(own, cls).__qualname__ != cls.__qualname__:
+            raise TypeError(f"the nodes {_CLASSES[own].__name__} and {cls.__name__} have the same tag {own!r}")
+
+    @classmethod
+    def of(cls, children: Sequence[Node], arguments: Mapping[str, Any]) -> Node:
+        """Return the node over `children` with `arguments` as returned by `arguments`, also after a trip through JSON.
+
+        Raises:
+            ConfigError: the arguments are impossible over these children.
+        """
+        make: Any = cls
+        return make(children, **arguments)  # type: ignore[no-any-return]
+
+    def arguments(self) -> dict[str, Any]:
+        """Return what determines the order besides the children, as JSON data: the names of `args` and `options`."""
+        return {name: getattr(self, name) for name in (*self.args, *self.options)}
+
+    @property
+    def below(self) -> Sequence[Node]:
+        """The children as the constructor takes them."""
+        return self.children
+
+    def over(self, children: Sequence[Node], sources: Sequence[Dataset | None]) -> Node:  # noqa: ARG002 - see ShardShuffle
+        """Return this node over children whose data has grown.
+
+        Args:
+            children: in place of `below`.
+            sources: the grown datasets by the numbers of the leaves; None where unknown.
+
+        Raises:
+            ConfigError: the node cannot be built over them.
+        """
+        return type(self).of(children, self.arguments())
+
+    @property
+    def stream(self) -> Node:
+        """The node whose stream this node's stream is; another one than this only for repetitions."""
+        return self
+
+    def stream_prefix(self, other: Node, total: int) -> Sequence[tuple[Node, Node, int]] | None:
+        """Return what must hold for the first `total` positions of this node's stream and another's to be the same.
+
+        Returns:
+            Tuples of a child of this node, a child of the other one, and how many positions of their streams must be
+            the same; None if the arguments do not show it, which does not prove that the streams differ.
+        """
+        if type(self) is not type(other) or self.length != other.length or self.arguments() != other.arguments():
+            return None
+        if [child.length for child in self.children] != [child.length for child in other.children]:
+            return None
+        return list(zip(self.children, other.children, self.reach(total), strict=True))
+
+    def paths(self, *, root: bool, repeated: bool) -> Sequence[Sequence[str]]:  # noqa: ARG002 - see the subclasses
+        """Return for each child everything that determines at which positions it comes, as phrases for fingerprints.
+
+        Args:
+            root: whether nothing is above this node. The length of the whole plan does not change its order.
+            repeated: whether the parent repeats this node.
+        """
+        return [[self.identity()]] * len(self.children)
 
     def locate(self, positions: IntArray, epoch: Epochs = 0) -> Located:
         """Return source, index and epoch of positions int64[n], each in ``[0, length)``."""
@@ -137,6 +213,14 @@ class Node(ABC):
         return self.length
 
 
+_CLASSES: dict[str, type[Node]] = {}
+
+
+def node_class(tag: str) -> type[Node]:
+    """Return the class of nodes with a tag. Raises KeyError."""
+    return _CLASSES[tag]
+
+
 class Leaf(Node):
     """The samples of one source in stored order.
 
@@ -146,6 +230,8 @@ class Leaf(Node):
     """
 
     length: int
+    tag = "leaf"
+    args = ("number", "length")
 
     def __init__(self, number: int, length: int) -> None:
         if length < 1:
@@ -153,6 +239,14 @@ class Leaf(Node):
         self.number = number
         self.length = length
         self.leaves = (number,)
+
+    @classmethod
+    def of(cls, children: Sequence[Node], arguments: Mapping[str, Any]) -> Node:  # noqa: ARG003 - it has no children
+        return cls(**arguments)
+
+    def over(self, children: Sequence[Node], sources: Sequence[Dataset | None]) -> Node:  # noqa: ARG002
+        dataset = sources[self.number]
+        return self if dataset is None or len(dataset) == self.length else Leaf(self.number, len(dataset))
 
     def follow(self, positions: IntArray, epochs: Epochs) -> tuple[int, IntArray, Epochs]:
         return self.number, positions, epochs
@@ -175,6 +269,12 @@ class Wrapper(Node):
         self.child = child
         self.children = (child,)
         self.leaves = child.leaves
+
+    @classmethod
+    def of(cls, children: Sequence[Node], arguments: Mapping[str, Any]) -> Node:
+        (child,) = children
+        make: Any = cls
+        return make(child, **arguments)  # type: ignore[no-any-return]
 
     @abstractmethod
     def inward(self, positions: IntArray, epochs: Epochs) -> tuple[IntArray, Epochs]:
@@ -213,6 +313,10 @@ class Junction(Node):
         for number, child in enumerate(self.children):
             home[list(child.leaves)] = number
         self._home = home
+
+    def paths(self, *, root: bool, repeated: bool) -> Sequence[Sequence[str]]:  # noqa: ARG002
+        whole = self.identity()
+        return [[f"number {number} of {whole}"] for number in range(len(self.children))]
 
     @abstractmethod
     def inward(self, positions: IntArray, epochs: Epochs) -> tuple[npt.NDArray[Any], IntArray, Epochs]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import Any, Protocol
+from math import inf, lcm
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +17,11 @@ from feedmill.planning.nodes.base import LONGEST, NOWHERE, Epochs, IntArray, Jun
 
 Shares = tuple[Fraction, ...]
 
+Phases = Sequence[tuple[int | None, Shares]]
+"""The stages of a blend: the length of each, None for no end, and the share of each child in it."""
+
 _LONGEST_SHOWN = 10**6
+_LARGEST_COMMON = 10**18
 
 
 class ScheduleLike(Protocol):
@@ -61,6 +66,9 @@ class Interleaved(Junction):
     """
 
     run_length: int = 1
+    options: ClassVar[Mapping[str, Any]] = {"run_length": 1}
+    restarts = False
+    """Whether the schedule begins again with each epoch, even after whole periods."""
 
     def __init__(
         self, children: Sequence[Node], schedule: ScheduleLike, length: int | None = None, longest: int | None = None
@@ -118,6 +126,45 @@ class Interleaved(Junction):
             epochs * int(each) + part for each, part in zip(self._per_epoch, self._schedule.drawn(rest), strict=True)
         ]
 
+    def arguments(self) -> dict[str, Any]:
+        return {**super().arguments(), "length": self.asked_length}
+
+    @property
+    @abstractmethod
+    def phases(self) -> Phases:
+        """The stages; a blend without stages is one without an end."""
+
+    def stream_prefix(self, other: Node, total: int) -> Sequence[tuple[Node, Node, int]] | None:
+        """Compare with any other blend: the same children must be drawn in the same order, as far as they are drawn.
+
+        The child that a schedule draws depends only on the positive weights and their order.
+        """
+        if not isinstance(other, Interleaved) or self.run_length != other.run_length:
+            return None
+        if getattr(self, "limit", PERIOD_LIMIT) != getattr(other, "limit", PERIOD_LIMIT):
+            return None
+        ends, inside = [node._restart() for node in (self, other)], total
+        if total > min(ends):
+            if ends[0] != ends[1]:
+                return None
+            inside = int(ends[0])
+        pairs = _pairs(self.phases, other.phases, inside)
+        if pairs is None:
+            return None
+        drawn, drawn_by_other = self.draws(total), other.draws(total)
+        if any(drawn[a] != drawn_by_other[b] for a, b in pairs.items()):
+            return None
+        return [(self.children[a], other.children[b], drawn[a]) for a, b in pairs.items()]
+
+    def _restart(self) -> float:
+        """Return after how many positions the node begins its schedule again, if that has an effect."""
+        return inf if self.length is None or (self.seamless and not self.restarts) else self.length
+
+    def paths(self, *, root: bool, repeated: bool) -> Sequence[Sequence[str]]:
+        ends = self.length is not None and (not root or (repeated and not self.seamless))
+        end = [f"first {self.length:,}"] if ends else []
+        return [[self.part(number), *end] for number in range(len(self.children))]
+
     def seams(self, start: int, stop: int) -> IntArray:
         return self.child_seams(start, stop)
 
@@ -147,6 +194,36 @@ def shares_text(shares: Shares) -> str:
     return " : ".join(str(share) if exact else f"{float(share):.6g}" for share in shares)
 
 
+def short_weights(shares: Sequence[Fraction]) -> list[int] | list[str]:
+    """Return shares as integers with these ratios if they are short, otherwise as fractions, for outlines."""
+    common = lcm(*(share.denominator for share in shares))
+    if common <= _LARGEST_COMMON:
+        return [int(share * common) for share in shares]
+    return [str(share) for share in shares]
+
+
+def _pairs(old: Phases, new: Phases, total: int) -> dict[int, int] | None:
+    """Return the child of the new blend that is drawn in place of each old one; None if this cannot be shown."""
+    pairs: dict[int, int] = {}
+    back: dict[int, int] = {}
+    start = 0
+    for (size, weights), (size_now, weights_now) in zip(old, new, strict=False):
+        drawn = [(number, weight) for number, weight in enumerate(weights) if weight]
+        drawn_now = [(number, weight) for number, weight in enumerate(weights_now) if weight]
+        if [weight for _, weight in drawn] != [weight for _, weight in drawn_now]:
+            return None
+        for (a, _), (b, _) in zip(drawn, drawn_now, strict=True):
+            if pairs.setdefault(a, b) != b or back.setdefault(b, a) != a:
+                return None
+        ends = [inf if each is None else start + each for each in (size, size_now)]
+        if min(ends) >= total:
+            return pairs
+        if ends[0] != ends[1]:
+            return None
+        start = int(ends[0])
+    return None
+
+
 class Blend(Interleaved):
     """Node that interleaves the streams of its children so that each is always within one sample of its share.
 
@@ -160,6 +237,10 @@ class Blend(Interleaved):
         run_length: samples of one child at a time. With more than 1, runs are interleaved instead of samples, and each
             child is always within one run of its share.
     """
+
+    tag = "blend"
+    args = ("length", "weights")
+    options: ClassVar[Mapping[str, Any]] = {"run_length": 1, "limit": PERIOD_LIMIT}
 
     def __init__(
         self,
@@ -175,6 +256,15 @@ class Blend(Interleaved):
         self.schedule, self.limit = run_schedule(weights, run_length, limit), limit
         self.run_length = run_length
         super().__init__(children, self.schedule, length)
+
+    @property
+    def weights(self) -> list[int] | list[str]:
+        """The weights of the children, as integers or as texts of fractions."""
+        return short_weights(self.schedule.asked)
+
+    @property
+    def phases(self) -> Phases:
+        return [(None, self.schedule.asked)]
 
     def shares(self, total: int | None) -> tuple[Shares, Shares]:  # noqa: ARG002 - always the same
         return self.schedule.asked, self.schedule.realized

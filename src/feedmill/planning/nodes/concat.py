@@ -17,6 +17,7 @@ class Concat(Junction):
     """Node that has all positions of the first child, then all of the second, and so on, in each epoch."""
 
     length: int
+    tag = "concat"
 
     def __init__(self, children: Sequence[Node]) -> None:
         super().__init__(children)
@@ -42,6 +43,26 @@ class Concat(Junction):
             epochs * size + min(max(rest - int(start), 0), size)
             for size, start in zip(self._sizes, self._starts, strict=True)
         ]
+
+    def stream_prefix(self, other: Node, total: int) -> Sequence[tuple[Node, Node, int]] | None:
+        """Compare the children as far as they are reached; after the first epoch, all of them."""
+        if not isinstance(other, Concat) or total > min(self.length, other.length):
+            return super().stream_prefix(other, total)
+        pairs = []
+        for child, child_of_other, size, size_of_other in zip(
+            self.children, other.children, self._sizes, other._sizes, strict=False
+        ):
+            used = min(total, size)
+            if used > size_of_other or (total > size and size != size_of_other):
+                return None
+            pairs.append((child, child_of_other, used))
+            total -= used
+            if not total:
+                break
+        return pairs
+
+    def paths(self, *, root: bool, repeated: bool) -> Sequence[Sequence[str]]:  # noqa: ARG002
+        return [[f"number {number} of a row"] for number in range(len(self.children))]
 
     def seams(self, start: int, stop: int) -> IntArray:
         ends = self._ends.tolist()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from feedmill.errors import ConfigError
 from feedmill.planning.mixing.blend import AnySchedule, schedule
 from feedmill.planning.mixing.lines import LINES_LIMIT
 from feedmill.planning.nodes.base import IntArray, Node, borders
-from feedmill.planning.nodes.blend import Interleaved, Shares
+from feedmill.planning.nodes.blend import Interleaved, Phases, Shares
 from feedmill.planning.nodes.repeat import Repeat, epochs_of, epochs_text
 
 
@@ -34,6 +34,9 @@ class EpochizedBlend(Interleaved):
     """
 
     length: int
+    tag = "epochs"
+    args = ("length", "repetitions")
+    options: ClassVar[Mapping[str, Any]] = {}
 
     def __init__(
         self,
@@ -62,6 +65,17 @@ class EpochizedBlend(Interleaved):
         ]
         self.schedule: AnySchedule = schedule(self.counts)
         super().__init__(streams, self.schedule, length, sum(self.counts))
+
+    def arguments(self) -> dict[str, Any]:
+        return {**super().arguments(), "repetitions": [str(times) for times in self.repetitions]}
+
+    @property
+    def below(self) -> Sequence[Node]:
+        return [child.children[0] for child in self.children]  # the constructor adds the repetitions
+
+    @property
+    def phases(self) -> Phases:
+        return [(None, self.schedule.asked)]
 
     def seams(self, start: int, stop: int) -> IntArray:
         return np.concatenate([self.child_seams(start, stop), borders([self.length], self.length, start, stop)])

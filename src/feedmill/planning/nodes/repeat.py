@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -23,6 +24,9 @@ class Repeat(Wrapper):
         max_repeats: maximum number of epochs of the child that the whole plan may use; checked by `bounds`.
         name: display name of the child, for messages about `max_repeats`.
     """
+
+    tag = "repeat"
+    args = ("times", "length")
 
     def __init__(
         self,
@@ -46,6 +50,16 @@ class Repeat(Wrapper):
         if self.length is not None and self.length > LONGEST:
             raise too_long(self.length)
         self.max_repeats, self.name = max_repeats, name
+
+    def arguments(self) -> dict[str, Any]:
+        return {"times": str(self.times), "length": None} if self.times else {"times": None, "length": self.length}
+
+    @property
+    def stream(self) -> Node:
+        return self.child.stream
+
+    def paths(self, *, root: bool, repeated: bool) -> Sequence[Sequence[str]]:
+        return [[]] if root else super().paths(root=root, repeated=repeated)
 
     def inward(self, positions: IntArray, epochs: Epochs) -> tuple[IntArray, Epochs]:
         stream = positions if self.length is None else positions + epochs * self.length

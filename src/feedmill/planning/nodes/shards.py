@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -60,6 +60,8 @@ class ShardShuffle(Shuffle):
     """
 
     scatters = False
+    tag = "shards"
+    args = ("key", "sizes", "parallel")
 
     def __init__(self, child: Node, key: int, sizes: Sequence[int], parallel: int = DEFAULT_PARALLEL) -> None:
         super().__init__(child, key)
@@ -76,6 +78,14 @@ class ShardShuffle(Shuffle):
         self._ends = np.cumsum(self.sizes)
         self._starts = self._ends - self.sizes
         self._latest: tuple[int, _Windows] | None = None
+
+    def arguments(self) -> dict[str, Any]:
+        return {**super().arguments(), "sizes": self.sizes.tolist()}
+
+    def over(self, children: Sequence[Node], sources: Sequence[Dataset | None]) -> Node:
+        (child,) = children
+        sizes = self.sizes.tolist() if child.length == self.length else shard_sizes(child, sources)
+        return ShardShuffle(child, self.key, sizes, self.parallel)
 
     def inward(self, positions: IntArray, epochs: Epochs) -> tuple[IntArray, Epochs]:
         return self._by_epoch(self._child_positions, positions, epochs), epochs
@@ -154,7 +164,7 @@ class ShardShuffle(Shuffle):
         return f"{super().identity()} sizes {digest}"
 
 
-def shard_sizes(node: Node, sources: Sequence[Dataset]) -> list[int]:
+def shard_sizes(node: Node, sources: Sequence[Dataset | None]) -> list[int]:
     """Return the number of samples of each shard of one epoch of a node, in the order of its positions.
 
     A node that is no dataset, subset or concatenation (a blend, a nested recipe with its own order) is one shard.
@@ -162,9 +172,15 @@ def shard_sizes(node: Node, sources: Sequence[Dataset]) -> list[int]:
     Args:
         node: a finite node.
         sources: the datasets of the leaves, by number.
+
+    Raises:
+        ConfigError: the dataset of a leaf is unknown.
     """
     if isinstance(node, Leaf):
-        sizes: list[int] = np.diff(sources[node.number].shard_bounds).tolist()
+        dataset = sources[node.number]
+        if dataset is None:
+            raise ConfigError("the shards of a source that is no longer there are unknown", kind="bad-shuffle")
+        sizes: list[int] = np.diff(dataset.shard_bounds).tolist()
         return sizes
     if isinstance(node, Subset):
         ends = np.cumsum(shard_sizes(node.child, sources)).clip(node.start, node.start + node.length)

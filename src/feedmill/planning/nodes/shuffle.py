@@ -8,6 +8,7 @@ shuffle of whole shards, see `shards`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -31,6 +32,8 @@ class Shuffle(Wrapper):
 
     length: int
     scatters = True
+    tag = "shuffle"
+    args: ClassVar[tuple[str, ...]] = ("key",)
 
     def __init__(self, child: Node, key: int) -> None:
         super().__init__(child)
@@ -68,6 +71,8 @@ class BlockShuffle(Shuffle):
     """
 
     scatters = False
+    tag = "block"
+    args = ("key", "block", "window")
 
     def __init__(self, child: Node, key: int, block: int = DEFAULT_BLOCK, window: int = DEFAULT_WINDOW) -> None:
         super().__init__(child, key)

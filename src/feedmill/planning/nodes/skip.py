@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -25,10 +26,17 @@ class Skip(Wrapper):
         ConfigError: a range is empty or outside the child, or no position would remain.
     """
 
+    tag = "skip"
+    args = ("ranges", "text")
+
     def __init__(self, child: Node, ranges: Iterable[tuple[int, int]], text: str = "") -> None:
         super().__init__(child)
         self.gaps = Gaps(ranges, LONGEST if child.length is None else child.length, text)
         self.length = None if child.length is None else child.length - self.gaps.count
+
+    def arguments(self) -> dict[str, Any]:
+        ranges = zip(self.gaps.firsts.tolist(), self.gaps.stops.tolist(), strict=True)
+        return {"ranges": [list(each) for each in ranges], "text": self.gaps.text}
 
     def inward(self, positions: IntArray, epochs: Epochs) -> tuple[IntArray, Epochs]:
         return self.gaps.inward(positions), epochs

@@ -11,7 +11,7 @@ import numpy as np
 from feedmill.errors import ConfigError
 from feedmill.planning.mixing.stages import Stages
 from feedmill.planning.nodes.base import IntArray, Node, borders
-from feedmill.planning.nodes.blend import Interleaved, Shares, shares_text
+from feedmill.planning.nodes.blend import Interleaved, Phases, Shares, shares_text, short_weights
 
 
 class StagedBlend(Interleaved):
@@ -26,6 +26,10 @@ class StagedBlend(Interleaved):
         length: length of the node; must not exceed what stages and children allow.
         run_length: samples of one source at a time; the length of every stage but the last must be a multiple of it.
     """
+
+    tag = "stages"
+    args = ("length", "stages")
+    restarts = True
 
     def __init__(
         self,
@@ -44,6 +48,14 @@ class StagedBlend(Interleaved):
         self.run_length = run_length
         super().__init__(children, self.stages, length, self.stages.length)
 
+    def arguments(self) -> dict[str, Any]:
+        return {**super().arguments(), "stages": [[size, short_weights(asked)] for size, asked in self.phases]}
+
+    @property
+    def phases(self) -> Phases:
+        parts = zip(self.stages.samples, self.stages.schedules, strict=True)
+        return [(samples, schedule.asked) for samples, schedule in parts]
+
     def seams(self, start: int, stop: int) -> IntArray:
         ends = [end for end in self.stages.starts[1:] if self.length is None or end < self.length]
         ends += [] if self.length is None else [self.length]
@@ -59,15 +71,9 @@ class StagedBlend(Interleaved):
         return tuple(each / total for each in exact), tuple(Fraction(count, total) for count in self.draws(total))
 
     def part(self, number: int) -> str:
-        steps = [
-            str(part.asked[number]) + ("" if size is None else f" for {size:,}")
-            for part, size in zip(self.stages.schedules, self.stages.samples, strict=True)
-        ]
+        steps = [str(asked[number]) + ("" if size is None else f" for {size:,}") for size, asked in self.phases]
         return f"number {number} of a staged blend{self.runs} with weight {', then '.join(steps)}"
 
     def describe(self) -> str:
-        steps = [
-            shares_text(part.asked) + ("" if size is None else f" for {size:,}")
-            for part, size in zip(self.stages.schedules, self.stages.samples, strict=True)
-        ]
+        steps = [shares_text(asked) + ("" if size is None else f" for {size:,}") for size, asked in self.phases]
         return f"blend in stages {', then '.join(steps)}{self.runs}"

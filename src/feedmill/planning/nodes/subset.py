@@ -19,6 +19,8 @@ class Subset(Wrapper):
     """
 
     length: int
+    tag = "subset"
+    args = ("start", "stop")
 
     def __init__(self, child: Node, start: int, stop: int) -> None:
         super().__init__(child)
@@ -34,7 +36,7 @@ class Subset(Wrapper):
                 kind="bad-subset",
                 fix=f"Give a first number and an end with 0 <= first < end <= {size}.",
             )
-        self.start, self.length, self._size = start, stop - start, size
+        self.start, self.stop, self.length, self._size = start, stop, stop - start, size
 
     def inward(self, positions: IntArray, epochs: Epochs) -> tuple[IntArray, Epochs]:
         return positions + self.start, epochs
@@ -45,6 +47,11 @@ class Subset(Wrapper):
 
     def reach(self, total: int) -> Sequence[int]:
         return (-(-total // self.length) * self._size,)
+
+    def stream_prefix(self, other: Node, total: int) -> Sequence[tuple[Node, Node, int]] | None:
+        if isinstance(other, Subset) and self.start == other.start and total <= min(self.length, other.length):
+            return [(self.child, other.child, self.start + total)]
+        return super().stream_prefix(other, total)
 
     def describe(self) -> str:
         return f"subset [{self.start:,}, {self.start + self.length:,})"

@@ -78,6 +78,13 @@ _MODULES = {
 }
 """Module -> its names. They are imported when first used, because few plans use them."""
 
+ORDERS_WITH_NODES = (
+    "feedmill.planning.orders.megatron",
+    "feedmill.planning.orders.modalities",
+    "feedmill.planning.orders.nanoset",
+)
+"""Modules that define classes of nodes."""
+
 
 def __getattr__(name: str) -> Any:
     if name == "normalised":

@@ -12,7 +12,7 @@ A `BlendedDataset` draws from datasets greedily (see `feedmill.kernels.order.gre
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from itertools import accumulate, pairwise
 from math import ceil
@@ -106,6 +106,7 @@ class GptOrder:
         epochs: number of passes over the documents.
         tokens: tokens of all passes.
         windows: number of samples.
+        before: number of samples that are shuffled first, apart from those of the last epoch; else `windows`.
         apart: whether the last epoch is shuffled apart.
         cached: if set, returns document index, sample index and shuffle index as Megatron-LM stored them.
 
@@ -154,9 +155,21 @@ class GptOrder:
                 fix="Megatron-LM stops at such a number of samples too: change it, or use more documents.",
             )
         self.apart = self.epochs > 1 and last < int(_APART * per_epoch)
-        self._before = before if self.apart else self.windows
+        self.before = before if self.apart else self.windows
         self._lengths = lengths
         self.cached: Callable[[], tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]] | None = None
+
+    NUMBERS = ("first", "stop", "epochs", "windows", "before", "seed", "seq_len", "extra")
+    """The attributes that determine the shuffle index."""
+
+    @classmethod
+    def of(cls, numbers: Mapping[str, int]) -> GptOrder:
+        """Return an order from its `NUMBERS`, without the lengths of its documents."""
+        order = cls.__new__(cls)
+        for name in cls.NUMBERS:
+            setattr(order, name, int(numbers[name]))
+        order.apart, order.cached = order.before != order.windows, None
+        return order
 
     @property
     def words(self) -> str:
@@ -192,7 +205,7 @@ class GptOrder:
             documents = [_shuffled(np.tile(each, count), generator) for count in passes]
             # Beyond 32 bits, numpy draws other random numbers: the type decides nothing else.
             kind = np.int64 if self.windows >= 2**32 - 2 else np.uint32
-            bounds = dict.fromkeys((0, self._before, self.windows))  # the last two are equal unless it is apart
+            bounds = dict.fromkeys((0, self.before, self.windows))  # the last two are equal unless it is apart
             order = [_shuffled(np.arange(low, high, dtype=kind), generator) for low, high in pairwise(bounds)]
         return np.concatenate(documents), np.concatenate(order)
 
@@ -233,6 +246,8 @@ class GptShuffle(Wrapper):
     length: int
     in_slices = True
     scatters = True
+    tag = "gpt"
+    args = GptOrder.NUMBERS
 
     def __init__(self, child: Node, order: GptOrder) -> None:
         super().__init__(child)
@@ -240,6 +255,14 @@ class GptShuffle(Wrapper):
         if self.length != order.windows:
             raise ConfigError(f"the order has {order.windows:,} samples, the dataset {self.length:,}", kind="bad-plan")
         self.order = order
+
+    @classmethod
+    def of(cls, children: Sequence[Node], arguments: Mapping[str, Any]) -> Node:
+        (child,) = children
+        return cls(child, GptOrder.of(arguments))
+
+    def arguments(self) -> dict[str, Any]:
+        return {name: getattr(self.order, name) for name in self.args}
 
     def inward(self, positions: IntArray, epochs: Epochs) -> tuple[IntArray, Epochs]:
         return np.asarray(self.order.shuffle[positions], np.int64), epochs
@@ -277,6 +300,8 @@ class BlendedDataset(Dealt):
     """
 
     _title = "megatron blend"
+    tag = "megatron"
+    args = ("weights", "size")
 
     def __init__(
         self,
@@ -297,9 +322,10 @@ class BlendedDataset(Dealt):
         if weights is not None and size is None:
             raise ConfigError("a blend with weights needs a number of samples", kind="endless", fix="Give 'samples'.")
         self._whole, self._cached = size is None, cached
+        self.size = size
         if weights is None:
             size = min(sum(sizes), sum(sizes) if size is None else size)
-        super().__init__(children, normalized(row), size or 0)
+        super().__init__(children, normalized(row), size or 0, weights)
         _, counts = self._draws
         for number in np.flatnonzero(counts > self._sizes).tolist():
             raise ConfigError(

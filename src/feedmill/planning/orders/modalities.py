@@ -7,9 +7,9 @@ same number, the end is either cut (`drop_last`) or padded from the beginning of
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from threading import Lock
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -64,6 +64,16 @@ class ModalitiesSampler(Wrapper):
     length: int
     in_slices = True
     scatters = True
+    tag = "modalities"
+    options: ClassVar[Mapping[str, Any]] = {
+        "ranks": None,
+        "shuffle": False,
+        "seed": 0,
+        "epoch": 0,
+        "drop_last": True,
+        "skip": 0,
+        "batch_size": None,
+    }
 
     def __init__(
         self,

@@ -12,10 +12,10 @@ and 4 more when the inverse is first needed.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from math import isfinite
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -54,10 +54,22 @@ class Dealt(Junction):
     scatters = True
     _title: str
 
-    def __init__(self, children: Sequence[Node], weights: npt.NDArray[np.float64], length: int) -> None:
+    def __init__(
+        self,
+        children: Sequence[Node],
+        weights: npt.NDArray[np.float64],
+        length: int,
+        given: Sequence[float] | None,
+    ) -> None:
         super().__init__(children)
         self.length, self.weights = countable(length), weights
+        self._given = None if given is None else [float(weight) for weight in given]
         self._sizes = np.array([child.finite(self._title) for child in children], np.int64)
+
+    def arguments(self) -> dict[str, Any]:
+        # Normalizing twice may change the last bit of a weight, which decides ties: keep them as given.
+        own = {name: getattr(self, name) for name in (*self.args, *self.options) if name != "weights"}
+        return {**own, "weights": self._given}
 
     @cached_property
     def _draws(self) -> tuple[npt.NDArray[Any], IntArray]:
@@ -147,6 +159,9 @@ class Nanoset(Dealt):
     """
 
     _title = "nanoset"
+    tag = "nanoset"
+    args = ("seed", "weights")
+    options: ClassVar[Mapping[str, Any]] = {"normalize": False}
 
     @renamed_parameters(normalise="normalize")
     def __init__(
@@ -165,8 +180,8 @@ class Nanoset(Dealt):
                 kind="bad-seed",
                 fix="Give the run's own seed, a number from 0 to 2^32 - 1.",
             )
-        self.seed = seed
-        super().__init__(children, normalized(row) if normalize else row, sum(sizes))
+        self.seed, self.normalize = seed, normalize
+        super().__init__(children, normalized(row) if normalize else row, sum(sizes), weights)
 
     def _shuffle(self, order: npt.NDArray[Any]) -> None:
         shuffle(order, self.seed)
@@ -189,13 +204,15 @@ class BlendableDataset(Dealt):
     """
 
     _title = "blendable dataset"
+    tag = "blendable"
+    args = ("weights", "length")
 
     def __init__(self, children: Sequence[Node], weights: Sequence[float], length: int) -> None:
         sizes = lengths_of(children, self._title)
         row = for_children(weights, len(sizes))
         if length < 1:
             raise ConfigError("a run needs at least one sample", kind="empty-source", fix="Give the run's samples.")
-        super().__init__(children, normalized(row), length)
+        super().__init__(children, normalized(row), length, weights)
         _, counts = self._draws
         for number in np.flatnonzero(counts > self._sizes).tolist():
             raise ConfigError(

@@ -7,8 +7,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from feedmill.planning.nodes import Concat, Interleaved, Leaf, Node, Repeat
-from feedmill.planning.nodes.base import Junction
+from feedmill.planning.nodes import Leaf, Node
 
 _KEY = re.compile(r" key [0-9a-f]{16}")
 _BUFFER = re.compile(r" buffer ([0-9,]+),")
@@ -48,29 +47,17 @@ def explain(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
     return changes
 
 
-def ways(node: Node, above: Sequence[str] = (), again: bool = False) -> Iterator[tuple[int, str]]:
+def ways(node: Node, above: Sequence[str] = (), repeated: bool = False) -> Iterator[tuple[int, str]]:
     """Yield each leaf below a node with a description of the path from the root to it.
 
     Args:
         node: the root of the tree, without its skip list.
         above: descriptions of the nodes above it.
-        again: whether the parent repeats the node.
+        repeated: whether the parent repeats the node.
     """
     if isinstance(node, Leaf):
         yield node.number, "; ".join(above) or "as stored"
         return
-    whole = "" if isinstance(node, Interleaved | Concat) else node.identity()
-    for number, child in enumerate(node.children):
-        if isinstance(node, Interleaved):
-            own = [node.part(number)]
-            if node.length is not None and (above or (again and not node.seamless)):
-                own.append(f"first {node.length:,}")
-        elif isinstance(node, Concat):
-            own = [f"number {number} of a row"]
-        elif isinstance(node, Repeat) and not above:
-            own = []  # the length of the whole plan does not change its order
-        elif isinstance(node, Junction):
-            own = [f"number {number} of {whole}"]
-        else:
-            own = [whole]
-        yield from ways(child, [*above, *own], isinstance(node, Repeat))
+    paths = node.paths(root=not above, repeated=repeated)
+    for child, own in zip(node.children, paths, strict=True):
+        yield from ways(child, [*above, *own], node.stream is not node)

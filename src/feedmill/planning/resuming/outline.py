@@ -1,8 +1,8 @@
 """Outlines: descriptions of a plan in about thirty bytes per source, with which a state compares it with another plan.
 
 An outline holds the tree of nodes, and for each source its name, number of samples and a digest of its data. Nodes are
-pure functions of their arguments and of these numbers, so the tree can be rebuilt from an outline without the data, and
-its positions can be located. It can also be rebuilt with other numbers: the same recipe over data that grew.
+pure functions of their arguments (`Node.args`) and of these numbers, so the tree can be rebuilt from an outline without
+the data, and its positions can be located. It can also be rebuilt over data that grew (`Outline.over`).
 
 As text, it has two parts: the tree, the names and the numbers as compressed JSON, and then the incompressible values, 8
 bytes for each digest and for the key of each shuffle.
@@ -13,41 +13,28 @@ from __future__ import annotations
 import base64
 import json
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from fractions import Fraction
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from hashlib import blake2b
-from math import lcm
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakKeyDictionary
 
 from feedmill.errors import ConfigError
-from feedmill.planning.mixing.blend import PERIOD_LIMIT
-from feedmill.planning.nodes import (
-    Blend,
-    BlockShuffle,
-    Concat,
-    EpochizedBlend,
-    Leaf,
-    Node,
-    Repeat,
-    Shuffle,
-    Skip,
-    StagedBlend,
-    Subset,
-)
-from feedmill.planning.orders.modalities import ModalitiesSampler
-from feedmill.planning.orders.nanoset import Nanoset
+from feedmill.planning.nodes import Leaf, Node, Skip
+from feedmill.planning.nodes.base import node_class
+from feedmill.planning.orders import ORDERS_WITH_NODES
 from feedmill.planning.permutation import ORDER_VERSION
 from feedmill.planning.resuming.changes import ways
 
 if TYPE_CHECKING:
+    from feedmill.formats.base import Dataset
     from feedmill.planning.packing.packed import PackedPlan
     from feedmill.planning.plan import Plan
 
 _LARGEST = 1 << 26
 _LONGEST_NAME, _KEPT_OF_NAME = 32, 14
-_LARGEST_COMMON = 10**18
+_KEY = "key"
 
 
 @dataclass(frozen=True)
@@ -77,7 +64,6 @@ class Outline:
         digests: digests of each source's data, and for rows of its lengths in tokens: 16 hexadecimal digits each.
         node: the root of the tree, without the skip list.
         rows: the packing, for a packed plan.
-        build: rebuilds the tree with other counts; None for an outline that was not read from text.
     """
 
     version: int
@@ -87,7 +73,6 @@ class Outline:
     digests: tuple[str, ...]
     node: Node
     rows: Rows | None = None
-    build: Callable[[Sequence[int]], Node] | None = None
 
     @classmethod
     def of(cls, plan: Plan) -> Outline:
@@ -104,6 +89,20 @@ class Outline:
         counts = tuple(len(dataset) for dataset in plan.sources)
         node = plan.node.child if isinstance(plan.node, Skip) and packed is None else plan.node
         return cls(ORDER_VERSION, plan.seed, tuple(plan.names), counts, tuple(digests), node, rows)
+
+    def over(self, plan: Plan, grown: Collection[str]) -> Outline:
+        """Return this outline with its tree over the data of a plan, in which the sources `grown` have more samples.
+
+        Raises:
+            ConfigError: the tree cannot be built over the grown data.
+        """
+        now = dict(zip(plan.names, Outline.of(plan).digests, strict=True))
+        same = [name in grown or now.get(name) == digest for name, digest in zip(self.names, self.digests, strict=True)]
+        sources = [plan.source(name) if known else None for name, known in zip(self.names, same, strict=True)]
+        counts = [
+            count if dataset is None else len(dataset) for count, dataset in zip(self.counts, sources, strict=True)
+        ]
+        return replace(self, node=_grown(self.node, sources), counts=tuple(counts))
 
     def parts(self) -> dict[str, str]:
         """Return the components of the order, like `Plan.fingerprints`, but with digests of the data."""
@@ -141,7 +140,7 @@ _texts: WeakKeyDictionary[Plan, str | None] = WeakKeyDictionary()
 
 
 def outline_text(plan: Plan) -> str | None:
-    """Return the outline of a plan as text, cached per plan; None if its tree has unsupported nodes."""
+    """Return the outline of a plan as text, cached per plan; None if a node's class declares no `tag`."""
     if plan not in _texts:
         _texts[plan] = _encode(Outline.of(plan))
     return _texts[plan]
@@ -151,7 +150,7 @@ def _encode(outline: Outline) -> str | None:
     writer = _Writer()
     try:
         tree = writer.node(outline.node)
-    except _UnknownNode:
+    except _UntaggedNode:
         return None
     content: dict[str, Any] = {
         "order": outline.version,
@@ -183,16 +182,12 @@ def read_outline(text: str) -> Outline:
         digests, keys = words[: len(names)], words[len(names) :]
         if len(names) != len(counts) or len(digests) != len(names) or not all(type(count) is int for count in counts):
             raise ValueError("the columns are not of one length")
-
-        def build(counts: Sequence[int]) -> Node:
-            return _Reader(counts, keys).node(tree)
-
-        node = build(counts)
+        node = _Reader(counts, keys).node(tree)
         if sorted(node.leaves) != list(range(len(names))):
             raise ValueError("the tree has other leaves")
         rows = Rows(*content["rows"]) if "rows" in content else None
         version, seed = int(content["order"]), int(content["seed"])
-        return Outline(version, seed, tuple(map(str, names)), tuple(counts), tuple(digests), node, rows, build)
+        return Outline(version, seed, tuple(map(str, names)), tuple(counts), tuple(digests), node, rows)
     except (
         ValueError,
         KeyError,
@@ -200,7 +195,8 @@ def read_outline(text: str) -> Outline:
         TypeError,
         StopIteration,
         RecursionError,
-        OverflowError,
+        ArithmeticError,
+        AttributeError,
         zlib.error,
     ) as error:
         raise _damaged() from error
@@ -216,54 +212,33 @@ def _damaged() -> ConfigError:
     )
 
 
-class _UnknownNode(Exception):
-    """The tree has a node that an outline cannot describe."""
+class _UntaggedNode(Exception):
+    """The tree has a node whose class has no `tag` of its own."""
 
 
 class _Writer:
-    """Writer of nodes as JSON. Keys of shuffles are listed separately; a leaf numbered one above the last is null."""
+    """Writer of nodes as JSON: ``[tag, argument, ..., {option: value}, child, ...]``.
+
+    Keys of shuffles are listed separately; a leaf is its number, and null if that is one above the last leaf's.
+    """
 
     def __init__(self) -> None:
         self.keys: list[str] = []
         self._leaf = 0
 
     def node(self, node: Node) -> Any:
-        kind = type(node)
         if isinstance(node, Leaf):
             number, self._leaf = (None if node.number == self._leaf else node.number), node.number + 1
             return number
-        if isinstance(node, Shuffle) and kind in (Shuffle, BlockShuffle):
-            self.keys.append(f"{node.key:016x}")
-        head = self._head(node)
-        children = node.children
-        if isinstance(node, EpochizedBlend):
-            children = tuple(child.children[0] for child in children)  # its constructor adds the repetitions
-        return [*head, *map(self.node, children)]
-
-    def _head(self, node: Node) -> list[Any]:
         kind = type(node)
-        if isinstance(node, Subset) and kind is Subset:
-            return ["subset", node.start, node.start + node.length]
-        if isinstance(node, BlockShuffle) and kind is BlockShuffle:
-            return ["block", node.block, node.window]
-        if kind is Shuffle:
-            return ["shuffle"]
-        if isinstance(node, Repeat) and kind is Repeat:
-            return ["repeat", None if node.times is None else str(node.times), node.length if not node.times else None]
-        if kind is Concat:
-            return ["concat"]
-        if isinstance(node, Blend) and kind is Blend and node.limit == PERIOD_LIMIT:
-            return ["blend", _with_runs(node), _weights(node.schedule.asked)]
-        if isinstance(node, StagedBlend) and kind is StagedBlend:
-            parts = zip(node.stages.samples, node.stages.schedules, strict=True)
-            return ["stages", _with_runs(node), [[samples, _weights(part.asked)] for samples, part in parts]]
-        if isinstance(node, EpochizedBlend) and kind is EpochizedBlend:
-            return ["epochs", node.asked_length, [str(times) for times in node.repetitions]]
-        if isinstance(node, Nanoset) and kind is Nanoset:
-            return ["nanoset", node.seed, node.weights.tolist()]
-        if isinstance(node, ModalitiesSampler) and kind is ModalitiesSampler:
-            return ["modalities", sampler_arguments(node)]
-        raise _UnknownNode
+        tag, arguments = kind.__dict__.get("tag"), node.arguments()
+        if tag is None:
+            raise _UntaggedNode
+        if _KEY in arguments:
+            self.keys.append(f"{arguments[_KEY]:016x}")
+        options = {name: arguments[name] for name, default in kind.options.items() if arguments[name] != default}
+        listed = [arguments[name] for name in kind.args if name != _KEY]
+        return [tag, *listed, *([options] if options else []), *map(self.node, node.below)]
 
 
 class _Reader:
@@ -279,74 +254,37 @@ class _Reader:
             number = self._leaf if tree is None else int(tree)
             self._leaf = number + 1
             return Leaf(number, self._counts[number])
-        kind, *given = tree
-        key = int(next(self._keys), 16) if kind in ("shuffle", "block") else 0
-        arguments, below = given[: _ARGUMENTS[kind]], given[_ARGUMENTS[kind] :]
-        children = [self.node(child) for child in below]
-        if kind == "concat":
-            return Concat(children)
-        if kind == "blend":
-            (length, run), weights = _without_runs(arguments[0]), arguments[1]
-            return Blend(children, _fractions(weights), length=length, run_length=run)
-        if kind == "stages":
-            (length, run), stages = _without_runs(arguments[0]), arguments[1]
-            parts = [(samples, _fractions(each)) for samples, each in stages]
-            return StagedBlend(children, parts, length=length, run_length=run)
-        if kind == "epochs":
-            length, repetitions = arguments
-            return EpochizedBlend(children, _fractions(repetitions), length=length)
-        if kind == "nanoset":
-            seed, weights = arguments
-            return Nanoset(children, weights, seed, normalize=False)
-        (child,) = children
-        if kind == "subset":
-            return Subset(child, *arguments)
-        if kind == "shuffle":
-            return Shuffle(child, key)
-        if kind == "block":
-            return BlockShuffle(child, key, *arguments)
-        if kind == "repeat":
-            times, length = arguments
-            return Repeat(child, None if times is None else Fraction(times), length=length)
-        return ModalitiesSampler(child, **arguments[0])
+        tag, *rest = tree
+        kind = _class_of(tag)
+        arguments: dict[str, Any] = dict(kind.options)
+        for name in kind.args:
+            arguments[name] = int(next(self._keys), 16) if name == _KEY else rest.pop(0)
+        if rest and isinstance(rest[0], dict):
+            arguments |= {name: value for name, value in rest.pop(0).items() if name in kind.options}
+        return kind.of([self.node(child) for child in rest], arguments)
 
 
-_ARGUMENTS = {
-    "subset": 2,
-    "shuffle": 0,
-    "block": 2,
-    "repeat": 2,
-    "concat": 0,
-    "blend": 2,
-    "stages": 2,
-    "epochs": 2,
-    "nanoset": 2,
-    "modalities": 1,
-}
+def _class_of(tag: str) -> type[Node]:
+    """Return the class of nodes with a tag. Raises KeyError."""
+    try:
+        return node_class(tag)
+    except KeyError:
+        for module in ORDERS_WITH_NODES:  # few plans need them
+            import_module(module)
+        return node_class(tag)
 
 
-def _with_runs(node: Blend | StagedBlend) -> int | list[int | None] | None:
-    """Return the length as given, together with the run length if it is above 1."""
-    return node.asked_length if node.run_length == 1 else [node.asked_length, node.run_length]
+def _grown(node: Node, sources: Sequence[Dataset | None]) -> Node:
+    """Return a tree over data that grew; parts of the tree whose data did not grow stay the same objects.
 
+    Args:
+        node: the tree.
+        sources: the datasets by the numbers of the leaves; None for those that are no longer the same.
 
-def _without_runs(given: Any) -> tuple[int | None, int]:
-    return (given[0], int(given[1])) if isinstance(given, list) else (given, 1)
-
-
-def sampler_arguments(node: ModalitiesSampler) -> dict[str, Any]:
-    """Return the arguments that determine the order of a sampler, except its child."""
-    names = ("ranks", "shuffle", "seed", "epoch", "drop_last", "skip", "batch_size")
-    return {name: getattr(node, name) for name in names}
-
-
-def _weights(shares: Sequence[Fraction]) -> list[int] | list[str]:
-    """Return shares as integers if these are short, otherwise as fractions."""
-    common = lcm(*(share.denominator for share in shares))
-    if common <= _LARGEST_COMMON:
-        return [int(share * common) for share in shares]
-    return [str(share) for share in shares]
-
-
-def _fractions(weights: Sequence[int | str]) -> list[Fraction]:
-    return [Fraction(weight) for weight in weights]
+    Raises:
+        ConfigError: the tree cannot be built over them.
+    """
+    children = [_grown(child, sources) for child in node.below]
+    if not isinstance(node, Leaf) and all(a is b for a, b in zip(children, node.below, strict=True)):
+        return node
+    return node.over(children, sources)

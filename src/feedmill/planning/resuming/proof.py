@@ -46,17 +46,16 @@ def prove(plan: Plan, old: Outline, grown: Mapping[str, str], position: int, cha
     else:
         root, what, total = plan.node.child if isinstance(plan.node, Skip) else plan.node, "position", position
     now = Outline.of(plan)
-    data = dict(zip(now.names, zip(range(len(now.names)), now.counts, now.digests, strict=True), strict=True))
-    leaves, counts = {}, list(old.counts)
+    data = dict(zip(now.names, enumerate(now.digests), strict=True))
+    leaves = {}
     for leaf, (name, digest) in enumerate(zip(old.names, old.digests, strict=True)):
-        number, count, other = data.get(name, (-1, 0, ""))
+        number, other = data.get(name, (-1, ""))
         if digest == other or name in grown:
-            leaves[leaf], counts[leaf] = number, count
+            leaves[leaf] = number
     node = old.node
     if grown:
-        assert old.build is not None  # an outline that was read can be built
         try:
-            node = old.build(counts)
+            node = old.over(plan, grown).node
         except ConfigError as error:
             raise _refused(position, f"the old recipe has no order over the grown data ({error})", changes) from None
     if node.length is not None and node.length < total:

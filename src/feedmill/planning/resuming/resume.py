@@ -16,10 +16,8 @@ result is that of resuming first with the grown data and then with the changed r
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from feedmill.errors import ConfigError
@@ -31,7 +29,6 @@ from feedmill.planning.skip_ranges import Gaps
 if TYPE_CHECKING:
     from feedmill.planning.plan import Plan
 
-_DATA = re.compile(r"(\d+) samples (.*)", re.DOTALL)
 _MOST_NAMED = 20
 _LONGEST_SKIP = 120
 _NOTHING_SKIPPED = Gaps([], 1).digest(0)
@@ -55,13 +52,12 @@ class Allowed:
 def bookmark(plan: Plan, position: int) -> dict[str, Any]:
     """Return what a state stores besides position and fingerprint, so that a run can resume with a changed plan.
 
-    ``tree`` is the outline of the plan; if the plan has nodes that an outline does not support, ``sources`` is its
-    fingerprints instead. With a skip list, ``skip`` is its text in short form, ``skipped`` a digest of what it skips up
-    to here, ``unskipped`` the position after the last sample seen without the list, and ``stream`` the fingerprint of
-    the plan without the list.
+    ``tree`` is the outline of the plan; it is missing if a node's class declares no `Node.tag`. With a skip list,
+    ``skip`` is its text in short form, ``skipped`` a digest of what it skips up to here, ``unskipped`` the position
+    after the last sample seen without the list, and ``stream`` the fingerprint of the plan without the list.
     """
     outline = outline_text(plan)
-    kept: dict[str, Any] = {"sources": dict(plan.fingerprints)} if outline is None else {"tree": outline}
+    kept: dict[str, Any] = {} if outline is None else {"tree": outline}
     if plan.skip is None:
         return kept
     unskipped = plan.skip.after(position)
@@ -79,7 +75,7 @@ def reopened(plan: Plan, state: Mapping[str, Any], allowed: Allowed, proven: dic
 
     Args:
         plan: the current plan.
-        state: ``plan`` and ``position``, and the result of `bookmark`; or ``sources`` as saved by older releases.
+        state: ``plan`` and ``position``, and the result of `bookmark`.
         allowed: the allowed differences.
         proven: outline -> position up to which its plan was proven to be the same as this one; updated in place.
 
@@ -93,19 +89,17 @@ def reopened(plan: Plan, state: Mapping[str, Any], allowed: Allowed, proven: dic
     outline: Outline | None = None
     changes, grown = list[str](), dict[str, str]()
     if fingerprint_of(_stream(plan.fingerprints)) != state.get("stream", state["plan"]):
-        if "tree" in state:
-            outline = _with_names(read_outline(state["tree"]), plan.names)
-            changes, grown = _compared(plan, outline)
-        else:
-            changes, grown = _compared_texts(plan, state)
+        if "tree" not in state:
+            raise _without_outline(plan, state)
+        outline = _with_names(read_outline(state["tree"]), plan.names)
+        changes, grown = _compared(plan, outline)
         if not changes and not grown:
             changes = [f"its fingerprint was {state['plan']} and is {plan.fingerprint}"]
     lacking = {"allow_append=True": grown and not allowed.append, "allow_skip=True": skip and not skip_allowed}
     flags = [flag for flag, lacks in lacking.items() if lacks]
     phrases = [*grown.values(), *changes] if not allowed.append else changes
     if allowed.change and (changes or (grown and not allowed.append)) and not lacking["allow_skip=True"]:
-        if outline is None:
-            raise _without_outline(phrases)
+        assert outline is not None  # there are changes
         if proven.get(state["tree"], -1) < unskipped:
             prove(plan, outline, grown if allowed.append else {}, unskipped, named(phrases))
             proven[state["tree"]] = unskipped
@@ -146,26 +140,17 @@ def named(changes: Sequence[str]) -> str:
     return "; ".join(ordered[:_MOST_NAMED] + more)
 
 
-def differing(parts: Mapping[str, str], kept: str) -> list[str]:
-    """Return which components of a plan's fingerprints changed, from the four digits per component of older states."""
-    if not kept:
-        return []
-    if len(kept) != 4 * len(parts):
-        return [f"it had {len(kept) // 4} parts (order, seed, and two for each source), now it has {len(parts)}"]
-    return [
-        f"{part} changed"
-        for at, (part, value) in enumerate(parts.items())
-        if kept[4 * at : 4 * at + 4]
-        != blake2b(f"{part}={value}".encode("utf-8", "surrogatepass"), digest_size=2).hexdigest()
-    ]
-
-
 def _compared(plan: Plan, old: Outline) -> tuple[list[str], dict[str, str]]:
     """Return what differs from the plan of an outline: the changes other than growth, and the sources that grew."""
     now = Outline.of(plan)
     saved = {name: (count, digest) for name, count, digest in zip(old.names, old.counts, old.digests, strict=True)}
     if old.rows is None:
-        grown, doubts = _growth(plan, saved, lambda data, digest: data_digest(data) == digest)
+        grown, doubts = _growth(plan, saved)
+        if grown:
+            try:
+                old = old.over(plan, grown)
+            except ConfigError as error:
+                doubts.append(f"the old recipe has no order over the grown data ({error})")
     else:
         sizes = dict(zip(now.names, now.counts, strict=True))
         more = [name for name, (count, _) in saved.items() if count < sizes.get(name, 0)]
@@ -178,32 +163,15 @@ def _compared(plan: Plan, old: Outline) -> tuple[list[str], dict[str, str]]:
     return explain({**old.parts(), **same}, parts) + doubts, grown
 
 
-def _compared_texts(plan: Plan, state: Mapping[str, Any]) -> tuple[list[str], dict[str, str]]:
-    """Return what `_compared` returns, for a state without an outline."""
-    old = dict(state["sources"])
-    if not old:
-        return differing(plan.fingerprints, str(state.get("parts", ""))), {}
-    saved = {}
-    for name in plan.names:
-        was = _DATA.fullmatch(old.get(f"data of {name}", ""))
-        if was is not None:
-            saved[name] = int(was[1]), was[2]
-    grown, doubts = _growth(plan, saved, lambda data, fingerprint: data == fingerprint)
-    same = {part: value for part, value in plan.fingerprints.items() if part == "skip" or part[8:] in grown}
-    return plan.explain_change({**_stream(old), **same}) + doubts, grown
-
-
-def _growth(
-    plan: Plan, saved: Mapping[str, tuple[int, str]], matches: Callable[[str, str], bool]
-) -> tuple[dict[str, str], list[str]]:
+def _growth(plan: Plan, saved: Mapping[str, tuple[int, str]]) -> tuple[dict[str, str], list[str]]:
     """Return the sources that grew, with a phrase for each, and phrases for those whose growth cannot be proven."""
     grown, doubts = {}, []
     for name, dataset in zip(plan.names, plan.sources, strict=True):
-        count, data = saved.get(name, (0, ""))
+        count, digest = saved.get(name, (0, ""))
         if not 0 < count < len(dataset):
             continue
         first = dataset.fingerprint_of_first(count)
-        if first is not None and matches(first, data):
+        if first is not None and data_digest(first) == digest:
             grown[name] = f"{name} grew from {count:,} to {len(dataset):,} samples"
         else:
             doubts.append(f"the first {count:,} samples of {name} cannot be shown to be those of the saved run")
@@ -218,14 +186,7 @@ def _with_names(outline: Outline, names: Sequence[str]) -> Outline:
 
 def _skip_change(plan: Plan, state: Mapping[str, Any]) -> str:
     """Return how the skip list changed; empty if it did not."""
-    now = None if plan.skip is None else plan.skip.text
-    if "tree" in state or "skip" in state:
-        was, now = state.get("skip"), None if now is None else _brief(now)
-    elif state["sources"]:
-        was = state["sources"].get("skip")
-    else:  # an older state of many sources: if nothing else changed, it was the skip list
-        same = fingerprint_of(_stream(plan.fingerprints)) == state.get("stream", state["plan"])
-        was = "another" if same else now
+    was, now = state.get("skip"), None if plan.skip is None else _brief(plan.skip.text)
     return "" if was == now else f"skip was {was or 'nothing'}, is now {now or 'nothing'}"
 
 
@@ -243,13 +204,13 @@ def _brief(skip: str) -> str:
     return f"{skip[:_LONGEST_SKIP]}... ({data_digest(skip)})"
 
 
-def _without_outline(changes: Sequence[str]) -> ConfigError:
+def _without_outline(plan: Plan, state: Mapping[str, Any]) -> ConfigError:
     return ConfigError(
-        "the state does not contain the recipe that it was saved with, so the order before its position cannot be"
-        f" proven to be the same: {named(changes)}",
+        f"the plan of this state has the fingerprint {state['plan']}, and this plan has {plan.fingerprint}; what"
+        " changed is not known, because a class of nodes in its tree declares no 'tag'",
         kind="plan-changed",
-        fix="Load it with the recipe and the data of the saved run, save a state with this release, and then change"
-        " the recipe.",
+        fix="Resume with the plan of the saved run, or give the class a 'tag' and its 'args'"
+        " (feedmill.planning.nodes.base.Node) before the next run.",
     )
 
 
