@@ -337,7 +337,7 @@ class PackModel(Strict):
     last: Last | None = Field(None, description="concat: handling of an incomplete window")
     long: Long | None = Field(None, description="best_fit: handling of documents longer than seq_len")
     buffer: Annotated[int, Field(ge=1, lt=2**31 - 1, strict=True)] | None = Field(
-        None, description="best_fit: number of documents that are packed together"
+        None, description="best_fit: documents that are packed together, across passes; default: one pass of a source"
     )
     pad: Annotated[int, Field(ge=0, lt=2**63, strict=True)] = Field(default=0, description="id of the padding token")
     rows: Count | None = Field(None, description="length of the plan in rows")
