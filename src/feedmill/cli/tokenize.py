@@ -226,6 +226,7 @@ def show(report: TokenizeReport) -> None:
             ("documents", report.documents),
             ("tokens", report.tokens),
             ("in the loss", _in_loss(report)),
+            ("checks", _checks(report)),
             ("read", f"{human_size(report.bytes)} in {counted(report.files, 'file')}{reused}"),
             ("tokenizer", engine),
             ("settings", ", ".join(report.settings) or None),
@@ -261,6 +262,16 @@ def _in_loss(report: TokenizeReport) -> str | None:
     if report.tokens_in_loss is None:
         return None
     return f"{report.tokens_in_loss:,} tokens, {100 * report.tokens_in_loss / max(report.tokens, 1):.1f} %"
+
+
+def _checks(report: TokenizeReport) -> str | None:
+    """Return the result of the checks of conversations, for display; None for texts."""
+    if report.chat is None:
+        return None
+    if report.checks:
+        return f"{counted(len(report.checks), 'finding')}, see the notes"
+    loss = "" if report.chat["mask"] == "none" else ", and all have something to learn"
+    return f"all answers end in a stop token, all keys have an effect{loss}"
 
 
 def _skipped_files(report: TokenizeReport) -> str | None:

@@ -90,6 +90,7 @@ class TokenizeReport(Counts):
         skipped_files: files in the folders that were not read; `skipped_files_examples`: the first hundred.
         notes: notes for the user; `warnings`: those of them that concern every conversation, which were logged.
         left_over: tokens at the end that do not fill a sequence of ``vla-text`` and are dropped.
+        chat: form and mask rule of conversations; None for texts.
     """
 
     outputs: dict[str, str]
@@ -108,6 +109,7 @@ class TokenizeReport(Counts):
     warnings: list[str] = field(default_factory=list)
     skipped_files: int = 0
     skipped_files_examples: list[str] = field(default_factory=list)
+    chat: dict[str, str] | None = None
 
     def restore(self, manifests: Sequence[TokenManifest]) -> None:
         """See `Counts.restore`."""
@@ -324,6 +326,7 @@ def _report_of(tokenizer: Tokenizer, options: TokenizeOptions, outputs: Sequence
         template=around is not None,
         template_adds=None if around is None else str(around),
         has_template=tokenizer.around is not None,
+        chat=None if options.chat is None else {"form": options.chat.form, "mask": options.chat.rule},
         settings=tokenizer.settings,
         switched_off=tokenizer.switched_off,
         token_bytes={out.format: out.dtype.itemsize for out in outputs if not out.sequence},

@@ -126,6 +126,19 @@ def test_weights_that_a_mask_cannot_have(more: dict[str, Any], message: str) -> 
     assert learned(made, rows, on_error="skip")[1].skipped == 1
 
 
+def test_a_run_without_findings_says_what_it_checked() -> None:
+    folder(CHATML)
+    Path("c.jsonl").write_text(json.dumps({"messages": [user("q"), answer("a")]}))
+    for more, checked in (((), ", and all have something to learn"), (("--chat-mask", "none"), "")):
+        done = CliRunner().invoke(
+            app, ["tokenize", "c.jsonl", "-o", "d", "-t", "tok", "--chat", "auto", "--overwrite", *more]
+        )
+        assert f"all answers end in a stop token, all keys have an effect{checked}\n" in done.output
+    Path("c.jsonl").write_text(json.dumps({"messages": [user("q", name="x"), answer("a")]}))
+    done = CliRunner().invoke(app, ["tokenize", "c.jsonl", "-o", "d", "-t", "tok", "--chat", "auto", "--overwrite"])
+    assert "1 finding, see the notes" in done.output
+
+
 def test_a_weight_without_effect_is_named() -> None:
     made = folder(CHATML)
     row = {"messages": [user("q", train=True, weight=1), answer("a")]}
