@@ -1,7 +1,8 @@
 """Decide which release of transformers is followed for a ``tokenizer.json`` with settings next to it.
 
 Releases 4 and 5 of `AutoTokenizer` read one folder differently (`settings` and `template` follow 4.57, `five` 5.24). If
-both give the same ids, there is nothing to decide. Otherwise the user must: the model was trained with one of them.
+both give the same ids, there is nothing to decide. Otherwise the user must: the model was trained with one of them
+(``findings/transformers_4_and_5_tokenizers.sh``).
 """
 
 from __future__ import annotations
