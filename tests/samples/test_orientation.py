@@ -72,6 +72,8 @@ def test_images_are_upright_or_as_stored(form: str, orientation: int) -> None:
                 assert np.array_equal(found, wanted.astype(np.float32) / np.float32(255))
             else:
                 assert np.array_equal(found, wanted), (spec, kept)
+    again = ImageOps.exif_transpose(Decoder("pil")(name, data))
+    assert np.array_equal(np.asarray(again), viewer)  # nothing is turned twice
     assert SampleDecoder(image_decode="rgb8")(name, data).shape == plain.shape  # Energon's decoder turns nothing
     sheet = as_image(data)
     assert sheet is not None and np.array_equal(np.asarray(sheet), viewer)
