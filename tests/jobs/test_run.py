@@ -455,3 +455,31 @@ def test_large_results_do_not_pile_up_behind_a_slow_one(quick, tmp_path, monkeyp
     assert [next(results) for _ in range(4)] == [0, 1, 2, 3]
     assert len(taken) <= 4 + 2 * 4 + 1
     results.close()
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs /proc")
+def test_neither_the_fork_server_nor_its_workers_handle_ctrl_c_while_they_start() -> None:
+    """They would print a traceback: the mask is inherited from the first instruction on."""
+    program = """
+import signal, time
+from multiprocessing import forkserver
+from feedmill.jobs import processes
+processes._can_fork = lambda: False
+
+def mask(pid):
+    fields = dict(line.split(":\\t") for line in open(f"/proc/{pid}/status") if ":\\t" in line)
+    return int(fields["SigBlk"], 16) | int(fields["SigIgn"], 16)
+
+if __name__ == "__main__":
+    processes.start_server([])
+    assert mask(forkserver._forkserver._forkserver_pid) & 1 << signal.SIGINT - 1
+    context = processes.new_context(False, [], fork=False)
+    process = context.Process(target=time.sleep, args=(600,))
+    process.start()
+    assert not signal.pthread_sigmask(signal.SIG_BLOCK, ()), "this process handles it as before"
+    assert mask(process.pid) & 1 << signal.SIGINT - 1
+    process.kill()
+    process.join()
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr

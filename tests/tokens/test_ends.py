@@ -111,3 +111,18 @@ def test_configurations_of_other_programs_name_any_token_with_a_warning(
     tasks, _ = deal_files("d.jsonl", 1, None)
     tokenize_dealt(tasks, "out", tokenizer="tok", eos="the", progress=False)
     assert fm.open("out/00000_unshuffled.ds")[0]["input_ids"].tolist() == [HELLO, THE]
+
+
+def test_a_rule_of_the_loss_means_the_same_in_python_and_commands(tokenizer: Path) -> None:
+    row = {"text": "hello the hello", "no_loss_ranges": [[10, 15]]}  # datatrove drops the rest of such a document
+    Path("d.jsonl").write_text(json.dumps(row) + "\n")
+    words = {"mask": [HELLO, THE, HELLO, EOS], "datatrove": [HELLO, THE], "none": [HELLO, THE, HELLO, EOS]}
+    for rule, ids in words.items():
+        for door in ("python", "command"):
+            assert DOORS[door](loss=rule) == ids, (rule, door)
+            mask = "loss_mask" in fm.open("a.pbin" if door == "python" else "b.pbin")[0]
+            assert mask == (rule != "none")
+    assert by_python(loss=True, loss_rule="datatrove") == words["datatrove"] and by_python(loss=None) == words["none"]
+    for door in (by_python, by_command):
+        with pytest.raises(ConfigError, match="unknown value 'other'"):
+            door(loss="other")

@@ -86,6 +86,8 @@ def test_a_name_that_is_neither_a_file_nor_a_model(tmp_path: Path) -> None:
         ("my.tiktoken", BYTES, None, "does not say how texts are split: .* my.tiktoken with 256.*--tokenizer-pattern"),
         ("tokenizer.model", BYTES, None, "found tokenizer.model with 256 tokens"),
         ("my.tiktoken", BYTES, "(", "not a regular expression"),
+        ("my.tiktoken", BYTES, "cl100k", "unknown encoding 'cl100k'.*Did you mean 'cl100k_base'"),
+        ("my.tiktoken", BYTES, "none", "unknown encoding 'none'.*Use one of gpt2"),
         ("my.tiktoken", BYTES.split(b"\n", 1)[1], "a", "not every byte is a token"),
         ("my.tiktoken", BYTES + b"AAA= 3\n", "a", "ranks are not different"),
         ("my.tiktoken", BYTES + b"AA*A 300\n", "a", "line 257 is not a token in base64"),
@@ -128,7 +130,7 @@ def test_a_folder_of_another_class_is_refused_with_those_that_are_read(tmp_path:
             load_tokenizer(folder)
     (folder / "tokenizer_config.json").write_text("{}")
     (folder / "config.json").write_text("{}")
-    assert load_tokenizer(folder).settings == ["class GPT2Tokenizer"]
+    assert load_tokenizer(folder).settings == ["class GPT2Tokenizer of transformers 4.57"]
     (folder / "merges.txt").write_text("a b c\n")
     with pytest.raises(ConfigError, match=r"merges.txt: line 1 is not two tokens"):
         load_tokenizer(folder)

@@ -61,7 +61,8 @@ TemplateFrom = Annotated[
     typer.Option(
         "--template-source",
         metavar="WHERE",
-        help="file: tokenizer.json; flags: add_bos_token, add_eos_token beside it; auto: as AutoTokenizer.",
+        help="auto: as AutoTokenizer, if its releases agree; transformers4 or transformers5: one of them; file:"
+        " tokenizer.json alone; flags: add_bos_token, add_eos_token beside it.",
     ),
 ]
 SpecialsAsText = Annotated[
@@ -81,7 +82,7 @@ ShardSequences = Annotated[
 Loss = Annotated[
     str | None,
     typer.Option(
-        "--loss", metavar="RULE", help="Write a loss mask from no_loss_ranges: mask, or datatrove (truncates)."
+        "--loss", metavar="RULE", help="Write a loss mask from no_loss_ranges: mask, datatrove (truncates), none."
     ),
 ]
 Chat = Annotated[
@@ -194,8 +195,7 @@ def tokenize(
         chat_template=chat_template,
         chat_mask=chat_mask,  # type: ignore[arg-type]
         chat_template_args=_variables(chat_template_args),
-        loss=loss is not None,
-        loss_rule=loss or "mask",  # type: ignore[arg-type]
+        loss=loss,  # type: ignore[arg-type]
         allow_empty=allow_empty,
         overwrite=overwrite,
         workers=workers,

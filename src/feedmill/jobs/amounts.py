@@ -25,3 +25,14 @@ def human_duration(seconds: float) -> str:
     if minutes < 60:
         return f"{minutes} min {rest} s"
     return f"{minutes // 60:,} h {minutes % 60} min"
+
+
+def short_number(value: float) -> str:
+    """Return a positive number with three digits, or all of its whole part, and never with an exponent.
+
+    >>> short_number(2.5), short_number(2284.3), short_number(0.00001)
+    ('2.5', '2,284', '< 0.001')
+    """
+    if 0 < value < 1e-3:
+        return "< 0.001"
+    return f"{value:.3g}" if value < 999.5 else f"{value:,.0f}"

@@ -113,7 +113,7 @@ class PartEngine(Engine):
         finished = _finished(marks, stage)
         count = sum(parts == self.parts for _, parts in finished.values())
         if stage.where.last or count < self.parts:
-            raise StageUnfinished(stage.name, len(own), count, self.parts)
+            raise StageUnfinished(stage.name, len(own), count, self.parts, stage.where.last)
         return stage.local(items)
 
     def _finish(self, stage: Stage, marks: Store) -> Iterator[Any]:

@@ -116,7 +116,8 @@ def _overlaps(tokens: Sequence[Added]) -> list[str]:
     for token in tokens:
         for length in range(1, len(token["content"])):
             begins.setdefault(token["content"][:length], []).append(token)
-    alike, mixed = [], []
+    alike: list[str] = []
+    mixed: list[str] = []
     for token in tokens:
         name = token["content"]
         for at in range(1, len(name)):

@@ -20,7 +20,7 @@ from feedmill.jobs.dry_run import can_run_dry
 from feedmill.jobs.policy import RAISE, OnError, on_error_policy, skips
 from feedmill.storage.limits import parse_size
 from feedmill.tokens.encode import Encoding, does_not_fit, larger_size
-from feedmill.tokens.ends import AUTO, Ends, Given, ends_of
+from feedmill.tokens.ends import AUTO, Ends, Given, ends_of, is_nothing
 from feedmill.tokens.job import Counts, EncodeJob, JobOptions
 from feedmill.tokens.numbered_files import NumberedFiles, numbered, numbered_paths, refuse_numbered
 from feedmill.tokens.outputs import Output, plan_outputs
@@ -142,7 +142,7 @@ def tokenize(
     seq_len: int | None = None,
     shard_sequences: int | None = None,
     max_file_size: int | str | None = None,
-    loss: bool = False,
+    loss: bool | LossRule | None = False,
     loss_rule: LossRule = "mask",
     on_error: OnError = RAISE,
     allow_empty: bool = False,
@@ -179,8 +179,9 @@ def tokenize(
         shard_sequences: for ``vla-text``, sequences per shard; default: 8,192.
         max_file_size: write numbered files of at most this many bytes, such as ``1GB``; a longer document has a file of
             its own. ``{part}`` in the path is the number; by default ``_{part}`` is added to it. Not for ``vla-text``.
-        loss: write a loss mask from the documents' ``no_loss_ranges`` beside the tokens (not for ``vla-text``);
-            `loss_rule` ``datatrove`` cuts documents that end in such a range, as datatrove does.
+        loss: write a loss mask from the documents' ``no_loss_ranges`` beside the tokens (not for ``vla-text``); also
+            the name of a rule, or ``none``. `loss_rule` ``datatrove`` cuts documents that end in such a range, as
+            datatrove does.
         on_error: ``raise`` at a document that cannot be tokenized, or ``skip`` and list it.
         allow_empty: write the outputs even if there are no documents.
         workers: number of processes, one core each; default: one per core.
@@ -226,8 +227,8 @@ def tokenize(
         seq_len=seq_len,
         shard_sequences=shard_sequences,
         max_file_size=parse_size(max_file_size, "--max-file-size"),
-        loss=loss,
-        loss_rule=loss_rule,
+        loss=loss is True or not is_nothing(loss),
+        loss_rule=loss_rule if isinstance(loss, bool | None) or is_nothing(loss) else loss,
         allow_empty=allow_empty,
         workers=workers,
         overwrite=overwrite,

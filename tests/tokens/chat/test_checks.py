@@ -180,6 +180,13 @@ def test_a_header_that_answers_no_request_is_not_learned() -> None:
     assert shown == ["(q)[a<eos>]"]  # there is no header
 
 
+def test_a_header_like_the_answer_is_not_learned() -> None:
+    made = folder("{% for m in messages %}{{ m.role }}: {{ m.content }}<|im_end|>{% endfor %}")
+    turns = [user("a"), answer("a"), user("b"), answer("assistant"), user("c"), answer("assistant: x")]
+    shown, _ = learned(made, [{"messages": turns}])
+    assert in_loss(shown[0]) == [f"{text}<|im_end|>" for text in ("a", "assistant", "assistant: x")]
+
+
 def test_a_conversation_that_is_closed_at_its_end() -> None:
     """Templates in the style of Phi 3 write one more token after the last message, unless they ask for an answer."""
     made = folder(
@@ -243,6 +250,10 @@ def test_keys_without_effect_are_named_and_counted() -> None:
     }
     (note,) = (note for note in report.notes if "have no effect" in note)
     assert "'name' of user (2 of 4 conversations, first: c.jsonl line 2)" in note and "and 1 more" in note
+    for row in ({"prompt": "a", "completion": "b"}, {"prompt": "a", "chosen": "b", "rejected": "c"}, plain):
+        Path("c.jsonl").write_text(json.dumps({**row, "weight": 0.5, "system": "Be brief."}))
+        report = fm.tokenize("c.jsonl", "e", tokenizer="tok", chat="auto", progress=False, overwrite=True)
+        assert set(report.checks) == {NO_EFFECT + "'weight' of the row", NO_EFFECT + "'system' of the row"}
     skipping = "{% for m in messages if m.role != 'tool' %}" + CHATML.partition("%}")[2]
     made = folder(skipping)
     turns = [user("a"), call({}), {"role": "tool", "content": "3"}, answer("b")]

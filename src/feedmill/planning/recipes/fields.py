@@ -244,7 +244,9 @@ class TokenizeModel(Strict):
     bos: str | Literal[False] | None = Field(None, description="token before each document, as eos")
     rule: Literal["missing", "always"] = Field("missing", description="always: add them even if they are there")
     template: StrictBool = Field(True, description="apply the tokenizer's own template")
-    template_source: Literal["auto", "flags", "file"] = Field("auto", description="where the template is defined")
+    template_source: Literal["auto", "flags", "file", "transformers4", "transformers5"] = Field(
+        "auto", description="what decides the template and the added tokens, as in 'tokenize'"
+    )
     specials_as_text: StrictBool = Field(False, description="special tokens in a text are plain text")
     pattern: str | None = Field(None, description="how a tiktoken file splits texts: a name, or a regular expression")
     on_error: Literal["raise", "skip"] = Field("raise", description="skip: a sample without text has no tokens")

@@ -22,9 +22,9 @@ FORMS = ("messages", "sharegpt", "prompt", "preference")
 SIDES = ("chosen", "rejected")
 COLUMNS = (
     "messages", "conversations", "conversation", "prompt", "completion", *SIDES, "tools", "system", "id",
-    "chat_template_kwargs",
+    "chat_template_kwargs", *KEYS,
 )  # fmt: skip
-"""Fields of a row that are read."""
+"""Fields of a row that are read; weights only to name those that have no effect, because they are not of a message."""
 
 _SHAREGPT = {
     "human": "user",
@@ -97,10 +97,16 @@ def conversation_of(row: Any, form: str, side: str = "") -> Conversation:
     """
     if not isinstance(row, dict):
         raise BadDocument("it is not an object with a conversation")
-    found = form_of(row)
-    if found != form:
-        raise BadDocument(f"it has the form {found!r}, not {form!r}")
+    if (other := form_of(row)) != form:
+        raise BadDocument(f"it has the form {other!r}, not {form!r}")
     tools = _tools(row.get("tools"))
+    ignored = KEYS if form == "sharegpt" and isinstance(row.get("system"), str) else (*KEYS, "system")
+    unread = tuple(f"{key!r} of the row" for key in ignored if row.get(key) not in (None, "", []))
+    found = _conversation(row, form, side, tools)
+    return found._replace(unread=(*unread, *found.unread))
+
+
+def _conversation(row: Mapping[str, Any], form: str, side: str, tools: list[Any] | None) -> Conversation:
     if form == "preference":
         return _preference(row, side, tools)
     if form == "prompt":
@@ -114,7 +120,6 @@ def conversation_of(row: Any, form: str, side: str = "") -> Conversation:
         unread = tuple(f"{key!r:.60} of {role}" for key, role in sorted(keys))
     else:
         messages = _messages(row[name], "user", name)
-        unread = ("'system' of the row",) if row.get("system") else ()
     if not messages:
         raise BadDocument("the conversation has no messages")
     return Conversation(messages, tools, 0, unread)
@@ -202,7 +207,6 @@ def _tool(value: Any) -> Any:
         if not isinstance(value, dict):
             raise BadDocument("'tools' has a text that is not the JSON of an object")
     function = value.get("function") if isinstance(value, dict) else None
-    schema = function.get("parameters") if isinstance(function, dict) else None
-    if isinstance(schema, str):
+    if isinstance(function, dict) and isinstance(schema := function.get("parameters"), str):
         return {**value, "function": {**function, "parameters": json_of(schema, set(), objects=True)}}
     return value

@@ -10,8 +10,8 @@ auto        generation if the template has such blocks, else turns
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 from feedmill.documents.batch import BadDocument
 from feedmill.errors import ConfigError
@@ -26,8 +26,6 @@ Render = Callable[..., Rendered]
 Stops = tuple[str, ...]
 """Special tokens as text."""
 PROBE = "feedmill-probe-of-an-answer"
-_ENOUGH = 64
-"""Characters of an answer that show where it begins."""
 
 
 class Learned(NamedTuple):
@@ -100,7 +98,7 @@ def _marked(
     answers = {number for number in off if conversation.messages[number].get("role") == ASSISTANT}
     if answers and None in rendered.owners:
         raise BadDocument(
-            f"it is unknown which generation block of the template is of message {min(answers)}, which is not to be"
+            f"it is unknown which generation block of the template is of message {min(answers)}, which must not be"
             " learned (--chat-mask turns finds the answers without the blocks)"
         )
     begin = 0
@@ -130,8 +128,10 @@ def _marked(
 class Turns:
     """Finds answers by rendering the first messages of a conversation."""
 
-    def __init__(self, messages: Sequence[Mapping[str, Any]], text: str, render: Render, stops: Stops) -> None:
-        self._messages, self._text, self._render, self._stops = list(messages), text, render, stops
+    def __init__(self, messages: Messages, text: str, render: Render, stops: Stops) -> None:
+        self._messages, self._text, self._render, self._stops = messages, text, render, stops
+        self._asked: set[str] = set()
+        """Roles after which the template writes the header of an answer when it is asked to."""
 
     def answer(self, number: int) -> Span:
         """Return the characters of an answer that contribute to the loss. Raises BadDocument if they are unknown."""
@@ -152,19 +152,21 @@ class Turns:
             # What the prompt alone has, such as the beginning of a thought, follows a token that begins the answer.
             if not (len(plain) < begin and text.startswith(plain) and text.endswith(self._stops, 0, begin)):
                 raise _differs(number)
-        return begin + len(self._header(number, before, prompt, begin))
+        return begin + len(self._header(before, prompt, begin))
 
-    def _header(self, number: int, before: Messages, prompt: str, begin: int) -> str:
+    def _header(self, before: Messages, prompt: str, begin: int) -> str:
         """Return the header of an answer that a template does not write to ask for one: it ignores such a request."""
-        content, rest = self._messages[number].get("content"), self._text[begin:]
-        if isinstance(content, str) and content.strip() and rest.lstrip().startswith(content.strip()[:_ENOUGH]):
+        after = str(before[-1].get("role"))
+        if after in self._asked:
             return ""
         plain = self._render(before).text
         if plain != prompt:
+            self._asked.add(after)
             return ""
         probe = self._render([*before, {"role": ASSISTANT, "content": PROBE}]).text
         header, found, _ = probe.removeprefix(plain).partition(PROBE)
-        return header if found and header.strip() and probe.startswith(plain) and rest.startswith(header) else ""
+        known = found and header.strip() and probe.startswith(plain) and self._text.startswith(header, begin)
+        return header if known else ""
 
     def _end(self, number: int, begin: int) -> int:
         """Return where an answer ends: with its stop token, which may be the token that begins the next message."""

@@ -97,14 +97,14 @@ class ChatSpec:
 
 
 class _Examined(NamedTuple):
-    """What is known of a template without rendering it."""
+    """Facts about a template that need no rendering."""
 
     has_generation: bool
     variables: frozenset[str]
 
 
 def _examined(texts: Sequence[str]) -> list[_Examined]:
-    """Return what is known of templates. Raises ConfigError for an invalid one."""
+    """Return the facts about templates. Raises ConfigError for an invalid one."""
     sandbox()  # a missing package is found here, and what is imported here is there in the child
     out = []
     with Sandbox(_examine, SECONDS, memory=MEMORY) as box:

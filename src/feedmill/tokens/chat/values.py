@@ -70,7 +70,8 @@ def unread(message: Message) -> list[str]:
 class JsonText(str):
     """JSON text of an object, which the filter ``tojson`` writes as that object instead of quoting it."""
 
-    __slots__ = ("_notes", "_value")
+    _value: dict[str, Any]
+    _notes: Notes
 
     def __new__(cls, text: str, value: dict[str, Any], notes: Notes) -> JsonText:
         self = super().__new__(cls, text)
@@ -116,7 +117,7 @@ def unquoted(value: Any) -> Any:
     return list(map(unquoted, value)) if isinstance(value, list | tuple) else value
 
 
-def as_seen(messages: list[dict[str, Any]], notes: Notes, *, objects: bool) -> list[Message]:
+def as_seen(messages: list[dict[str, Any]], notes: Notes, *, objects: bool) -> list[dict[str, Any]]:
     """Return messages as templates see them.
 
     Args:
@@ -126,7 +127,7 @@ def as_seen(messages: list[dict[str, Any]], notes: Notes, *, objects: bool) -> l
     Raises:
         BadDocument: ``tool_calls`` is a text that is no JSON.
     """
-    found = []
+    found: list[dict[str, Any]] = []
     for number, message in enumerate(messages):
         if any(message.get(name) for name in _CALLS):
             message = {

@@ -2,7 +2,7 @@
 
 Transformers 4 loads the file, and changes a few of its parts. Release 5 chooses a class, and most classes keep only the
 vocabulary, the merges and the template of the file: normalizer and pre-tokenizer are their own (`_BUILT`), and added
-tokens get their ids anew. ``add_bos_token``, ``add_eos_token`` and, outside these classes, ``add_prefix_space`` have no
+tokens get new ids. ``add_bos_token``, ``add_eos_token`` and, outside these classes, ``add_prefix_space`` have no
 effect. `test_releases` compares this module with the installed release.
 """
 
