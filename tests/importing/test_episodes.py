@@ -294,3 +294,26 @@ def test_a_killed_import_is_finished(robot: Path, tmp_path: Path, moments: Seque
         kept = [contents(one / "out", leave_out=(".nv-meta/index",)) for one in (root, tmp_path / "calm")]
         assert kept[0] == kept[1] and len(kept[0]) >= 4, moment
     assert killed >= least and reused > 0
+
+
+@pytest.mark.parametrize("kind", ["hevc", "h264-open", "hevc-open", "av1", "mp4"])
+def test_open_groups_are_not_cut(kind: str, tmp_path: Path) -> None:
+    """Between two key frames there are as many packets as frames, but not those of the same frames."""
+    from feedmill.formats.videocut import cut_video
+    from feedmill.storage import open_store
+    from helpers import media_files as clips
+
+    data = clips.movie(kind, audio=False)
+    (tmp_path / "v.mp4").write_bytes(data)
+    frames, _ = clips.all_frames(data)
+    with av.open(str(tmp_path / "v.mp4")) as container:
+        keys = sorted(round(25 * p.pts * p.time_base) for p in container.demux(video=0) if p.is_keyframe and p.size)
+    assert len(keys) > 2
+    for first, end in zip(keys, [*keys[1:], 100], strict=True):
+        cut = (open_store(str(tmp_path)), "v.mp4", first / 25, end - first, 25.0)
+        if kind.endswith("open"):
+            with pytest.raises(DataError) as caught:
+                cut_video(*cut, last=end == 100)
+            assert caught.value.kind == "not-separable"
+        else:
+            assert np.array_equal(clips.all_frames(cut_video(*cut, last=end == 100))[0], frames[first:end])

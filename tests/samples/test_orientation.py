@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import io
+import struct
+import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from PIL import Image, ImageOps, features
 
 import feedmill as fm
@@ -72,6 +76,8 @@ def test_images_are_upright_or_as_stored(form: str, orientation: int) -> None:
                 assert np.array_equal(found, wanted.astype(np.float32) / np.float32(255))
             else:
                 assert np.array_equal(found, wanted), (spec, kept)
+    again = ImageOps.exif_transpose(Decoder("pil")(name, data))
+    assert np.array_equal(np.asarray(again), viewer)  # nothing is turned twice
     assert SampleDecoder(image_decode="rgb8")(name, data).shape == plain.shape  # Energon's decoder turns nothing
     sheet = as_image(data)
     assert sheet is not None and np.array_equal(np.asarray(sheet), viewer)
@@ -110,6 +116,34 @@ def test_orientation_by_xmp_and_invalid_values() -> None:
         assert probe_json(f"x.{form}", damaged, "image")[2] == ""
     assert orientation_in(b"") == orientation_in(b"\xff\xd8\xff\xe1\x00") == orientation_in(b"RIFF....WEBPVP8X") == 1
     assert orientation_in(memoryview(turned_file("JPEG", 3))) == 3
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from([0x0112, 0x010F, 0x8769, 0x0100]), st.integers(0, 9)), max_size=4),
+    st.sampled_from("<>"),
+    st.sampled_from([3, 4, 1]),
+    st.sampled_from([1, 2]),
+    st.booleans(),
+)
+def test_the_orientation_of_jpegs_is_pillows(
+    tags: list[tuple[int, int]], order: str, kind: int, values: int, twice: bool
+) -> None:
+    entries = b"".join(struct.pack(f"{order}HHIHH", tag, kind, values, value, 0) for tag, value in tags)
+    head = (b"II*\0" if order == "<" else b"MM\0*") + struct.pack(f"{order}IH", 8, len(tags))
+    exif = b"Exif\0\0" + head + entries + b"\0\0\0\0"
+    segment = b"\xff\xe1" + struct.pack(">H", len(exif) + 2) + exif
+    plain = untouched("JPEG")
+    data = plain[:2] + segment * (1 + twice) + plain[2:]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        image = Image.open(io.BytesIO(data))
+        try:
+            found = image.getexif().get(0x0112, 1)
+        except Exception:
+            found = 1
+        wanted = found if isinstance(found, int) and 1 <= found <= 8 else 1
+        assert orientation_in(data) == wanted
 
 
 def test_a_batch_of_images_is_turned_as_single_ones_are() -> None:

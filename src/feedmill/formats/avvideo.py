@@ -75,7 +75,11 @@ class VideoReader:
         """Return the first frame. Raises the errors of `frames`."""
         if not self._whole or self._shown is not None:
             self._rewind()
-        self._ahead = self._ahead or self._next()
+        try:
+            self._ahead = self._ahead or self._next()
+        except BaseException:
+            self._whole = False  # the next call begins again
+            raise
         if self._ahead is None:
             raise _no_frames("the video has no frames")
         return self._ahead
@@ -208,7 +212,7 @@ class VideoReader:
         """Return the next frame, without those that lack the frames which they refer to; None after the last."""
         for frame in self._frames:
             if frame.pts is None:
-                raise _no_frames("the video's frames have no timestamps")
+                raise _no_frames("the video's frames have no timestamps", "no-times")
             if self._key is not None and (frame.pts < self._key.pts or (frame.is_corrupt and self._last == _NEVER)):
                 continue
             if self._counts and self._last != _NEVER:
@@ -404,5 +408,5 @@ def ranges_in_ticks(ranges: Sequence[tuple[float, float]], time_base: Fraction) 
     return [(to_ticks(start, time_base) or 0, to_ticks(end, time_base)) for start, end in ranges]
 
 
-def _no_frames(what: str) -> DataError:
-    return DataError(what, kind="no-video", fix="Replace the file or skip the sample.")
+def _no_frames(what: str, kind: str = "no-video") -> DataError:
+    return DataError(what, kind=kind, fix="Replace the file or skip the sample.")

@@ -206,9 +206,12 @@ def left_to_turn(image: Any, *, orient: bool = True) -> int:
 
 
 def turned_image(image: Any, orientation: int) -> Any:
-    """Return a Pillow image with an orientation turned upright."""
+    """Return a Pillow image with an orientation turned upright, without the metadata that states the orientation."""
     from PIL.Image import Transpose
+    from PIL.ImageOps import exif_transpose
 
+    if orientation != 1 and stated_orientation(image) == orientation:
+        return exif_transpose(image)
     steps = {
         2: Transpose.FLIP_LEFT_RIGHT,
         3: Transpose.ROTATE_180,
