@@ -56,11 +56,25 @@ def test_parts_in_any_order(verb: str, inputs: Path, alone: Any, tmp_path: Path)
         numbers.shuffle(order)
         for part in order:
             out = finish([*VERBS[verb], "--engine", "part", "--part", f"{part}/3"], folder)
-            assert "Run the same command with --finish" in out  # a part never publishes, even if all units are finished
+            assert "--finish" in out  # a part never publishes, even if all units are finished
     assert outputs(folder) != alone(verb) or verb in (*AT_ONCE, *STAGES)
     finish([*VERBS[verb], "--engine", "part", "--part", "/3", "--finish"], folder)
     assert outputs(folder) == alone(verb)
     assert not unfinished_work(folder)
+
+
+def test_the_exit_status_says_whether_all_parts_must_run_again(inputs: Path, tmp_path: Path) -> None:
+    """3 as long as stages are left for them, 0 once only ``--finish`` is."""
+    folder, statuses, texts = copied(inputs, tmp_path), [], []
+    words = [*VERBS["tokenize-numbered"], "--engine", "part"]
+    for part in (1, 2, 1, 2):
+        done = subprocess.run(command(*words, "--part", f"{part}/2"), cwd=folder, capture_output=True, text=True)
+        statuses.append(done.returncode)
+        texts.append(done.stdout)
+    assert statuses == [3, 0, 0, 0]  # the second one finds the first stage finished, and does the next
+    assert "Run all parts again for the next stage; or --finish" in texts[0]
+    assert all("Run the same command with --finish" in text for text in texts[1:])
+    finish([*words, "--finish"], folder)
 
 
 @pytest.mark.slow
@@ -76,7 +90,7 @@ def test_seven_parts_at_once_of_which_one_is_killed(verb: str, inputs: Path, alo
         for process in running:
             _, err = process.communicate(timeout=120)
             # Of two processes of one part that run at the same time, one ends.
-            assert process.returncode in (0, -signal.SIGKILL) or "already running" in err or "another" in err, err
+            assert process.returncode in (0, 3, -signal.SIGKILL) or "already running" in err or "another" in err, err
     finish([*VERBS[verb], "--engine", "part", "--finish"], folder)
     assert outputs(folder) == alone(verb)
     assert not unfinished_work(folder)

@@ -59,7 +59,8 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[list[str]
     def run(words: list[str], machine: str) -> None:
         monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path / "caches" / machine))
         with contextlib.redirect_stdout(open(os.devnull, "w")):
-            assert not app(words, prog_name="feedmill", standalone_mode=False)
+            status = app(words, prog_name="feedmill", standalone_mode=False)
+        assert not status or (status == 3 and "--part" in words)  # parts may have to run again
 
     return run
 
@@ -182,7 +183,7 @@ def test_seven_parts_at_once_of_which_some_are_killed(
         for n, process in enumerate(running):
             _, err = process.communicate(timeout=240)
             # Of two processes of one part that run at the same time, one ends.
-            assert process.returncode in (0, -signal.SIGKILL) or "already running" in err, err
+            assert process.returncode in (0, 3, -signal.SIGKILL) or "already running" in err, err
             if process.returncode == -signal.SIGKILL:  # its machine is lost, and the copies in its cache
                 shutil.rmtree(tmp_path / f"caches/{turn}-{n}", ignore_errors=True)
     call([*words, "--finish"], "finish")

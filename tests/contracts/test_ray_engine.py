@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import itertools
 import json
 import os
 import random
+import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +25,12 @@ import pytest
 import feedmill as fm
 from feedmill.cli.app import app
 from feedmill.errors import ConfigError, FeedmillError, StorageError
+from feedmill.jobs import ray_engine, ray_tasks
 from feedmill.jobs.engine import Where
+from feedmill.jobs.progress import Progress
+from feedmill.jobs.ray_engine import RayEngine
 from feedmill.jobs.run import run
+from feedmill.jobs.stragglers import Stragglers
 from feedmill.storage import LocalStore
 from helpers import pipeline
 from helpers import worker_functions as working
@@ -149,6 +159,54 @@ def test_a_unit_that_always_ends_its_worker_is_named(
     assert caught.value.kind == "worker-died"
 
 
+def test_a_stopped_worker_is_no_barrier(
+    engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its unit is named with its node, and runs elsewhere. Its process is ended, although it is stopped."""
+    looks = itertools.count()  # a look takes a second of the clock by which units are late
+    monkeypatch.setattr(ray_tasks, "Stragglers", partial(Stragglers, lambda: float(next(looks))))
+    mark, count = tmp_path / "stopped", 400
+    bar, ended = Progress("trying", count, "units", enabled=False), []
+    try:
+        jobs = [(str(mark), number) for number in range(count)]
+        for result in run(working.stop_once, jobs, progress=bar, where=Where("trying", "key", LocalStore(tmp_path))):
+            assert result == len(ended)
+            ended.append(bar.done)
+        pid = int(mark.read_text())
+        assert not Path(f"/proc/{pid}").exists()
+    finally:
+        with contextlib.suppress(OSError, ValueError):
+            os.kill(int(mark.read_text()), signal.SIGKILL)
+    assert len(ended) == ended[-1] == count and ended[3] > 4 * 8
+    assert re.search(
+        rf"trying: the unit .*stopped has run for .* on node {socket.gethostname()}, process {pid} \(median .*\):"
+        " it is tried once more",
+        caplog.text,
+    )
+
+
+SECRET = "LEAKED-0123456789-SECRET"
+
+
+def test_secrets_reach_the_units_and_no_file_of_ray(
+    engine: Any, inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray writes the variables of its runtime environments to logs of each node that all users can read."""
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    monkeypatch.setenv("HF_TOKEN", SECRET)
+    where = Where("trying", "key", LocalStore(tmp_path))
+    assert set(run(working.variable, ["AWS_SECRET_ACCESS_KEY", "HF_TOKEN"] * 20, where=where)) == {SECRET}
+    folder = copied(inputs, tmp_path)
+    finish([*VERBS["tag"], "--engine", "ray", "--address", engine.address], folder)
+    with pytest.raises(FeedmillError):
+        list(run(working.refuse_seven, range(20), where=where))
+    monkeypatch.delenv("HF_TOKEN")
+    assert set(run(working.variable, ["HF_TOKEN"] * 20, where=where)) == {None}
+    files = [path for path in Path(os.environ["RAY_TMPDIR"]).rglob("*") if path.is_file()]
+    assert len(files) > 10
+    assert not [path for path in files if SECRET.encode() in path.read_bytes()]
+
+
 def test_a_unit_out_of_memory_asks_for_more(
     engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -247,6 +305,52 @@ def test_no_cluster_is_one_line() -> None:
     )
     assert done.returncode == 1 and "there is no Ray cluster at '127.0.0.1:1'" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.fixture(params=["mute", "web"])
+def other_port(request: pytest.FixtureRequest) -> Iterator[int]:
+    """A port on which something listens that is no head of a cluster."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        if request.param == "web":
+
+            def answer() -> None:
+                with contextlib.suppress(OSError):
+                    while True:
+                        with server.accept()[0] as peer:
+                            peer.recv(100)
+                            peer.sendall(b"HTTP/1.1 505 HTTP Version Not Supported\r\n\r\n")
+
+            threading.Thread(target=answer, daemon=True).start()
+        yield server.getsockname()[1]
+        with contextlib.suppress(OSError):
+            server.shutdown(socket.SHUT_RDWR)
+
+
+def test_a_port_of_something_else_is_named(other_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    if importlib.util.find_spec("ray") is None:
+        pytest.skip(RAY_MISSING)
+    monkeypatch.setattr(ray_engine, "_PATIENCE", 1.0)
+    monkeypatch.setattr("ray.is_initialized", lambda: False)
+    monkeypatch.setattr("ray.init", lambda **_: pytest.fail("Ray itself tries for minutes"))
+    with pytest.raises(ConfigError, match=f"127.0.0.1:{other_port} listens, but does not answer as the head") as caught:
+        RayEngine(f"127.0.0.1:{other_port}").__enter__()
+    assert caught.value.kind == "no-cluster" and "6379" in (caught.value.fix or "")
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["local", "", "LOCAL", "10.0.0.1", "host:port", "host:0", "host:70000", "anyscale://x", "ray://", "a/b:1"],
+)
+def test_an_address_that_is_none_is_refused(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray would start a cluster for the first two, also if they are in ``RAY_ADDRESS``."""
+    with pytest.raises(ConfigError, match="is not the address of a Ray cluster") as caught:
+        RayEngine(address)
+    assert caught.value.kind == "bad-address"
+    if address and importlib.util.find_spec("ray") is not None:
+        monkeypatch.setattr("ray.is_initialized", lambda: False)
+        monkeypatch.setenv("RAY_ADDRESS", address)
+        with pytest.raises(ConfigError, match=r"RAY_ADDRESS .* is not the address of a Ray cluster"):
+            RayEngine("auto").__enter__()
 
 
 def test_without_ray_the_extra_is_named(tmp_path: Path) -> None:

@@ -104,9 +104,10 @@ def test_a_finished_command_leaves_the_work_of_a_running_one_alone(tmp_path: Pat
 def test_an_end_that_does_not_fit_is_one_message(tmp_path: Path) -> None:
     source = write_lines(tmp_path / "a.jsonl", ["one"])
     tokenizer = json.loads(tokenizer_file("tok1k").read_text())
+    tokenizer["model"]["vocab"]["<|far|>"] = 70_000
     tokenizer["added_tokens"].append({**tokenizer["added_tokens"][0], "id": 70_000, "content": "<|far|>"})
     (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer))
-    with pytest.raises(ConfigError, match=r"does not fit the output \(maximum 65535\)"):
+    with pytest.raises(ConfigError, match=r"id 70000 of '<\|far\|>' does not fit tokens of 2 bytes \(at most 65535\)"):
         tokenize([source], tmp_path / "o", tokenizer=tmp_path, eos="<|far|>", workers=1, formats=["ds"])
 
 

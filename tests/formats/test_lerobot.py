@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
+import json
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -120,3 +123,74 @@ def test_other_words_of_a_task_are_another_data_set(tmp_path: Path) -> None:
     before = open_dataset(root).fingerprint()
     (root / "meta/tasks.jsonl").write_text('{"task_index": 0, "task": "fold"}\n{"task_index": 1, "task": "lift"}\n')
     assert open_dataset(root).fingerprint() != before
+
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "sources" / "lerobot"
+DEPTH = "observation.images.depth"
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2, 3, 4, 5), (3, 0, 5, 1, 4, 2)])
+def test_depth_maps_are_those_of_lerobot(order: tuple[int, ...]) -> None:
+    expected = json.loads((GOLDEN / "depth_expected.json").read_text())
+    dataset = open_dataset(GOLDEN / "depth")
+    for number in order:
+        depth = dataset[number][DEPTH]
+        assert (depth.dtype, depth.shape) == (np.float32, (64, 96, 1))
+        assert depth[10, 20, 0] == expected[str(number)]["at_10_20"]
+        assert hashlib.sha256(depth.tobytes()).hexdigest() == expected[str(number)]["sha256"]
+        assert np.array_equal(np.asarray(Image.open(io.BytesIO(dataset[number].raw(DEPTH)))), depth[..., 0])
+        assert np.array_equal(open_dataset(GOLDEN / "depth")[number][DEPTH], depth)  # by a new decoder
+
+
+def with_feature(root: Path, change: dict[str, object]) -> Path:
+    """A copy of the golden depth maps, with changed `info`."""
+    shutil.copytree(GOLDEN / "depth", root)
+    info = json.loads((root / "meta/info.json").read_text())
+    info["features"][DEPTH]["info"].update(change)
+    (root / "meta/info.json").write_text(json.dumps(info))
+    return root
+
+
+def test_depth_settings(tmp_path: Path) -> None:
+    even = {"video.use_log": False, "video.depth_min": 0, "video.depth_max": 4.095}
+    depth = open_dataset(with_feature(tmp_path / "even", even))[0][DEPTH]
+    codes = open_dataset(with_feature(tmp_path / "codes", {"is_depth_map": False}))[0][DEPTH]
+    assert codes.dtype == np.uint16 and codes.max() > 255  # not depth, but no bit is lost
+    assert np.array_equal(depth, codes.astype(np.float32))  # a millimeter a code
+    for bad in ({"video.depth_max": 0}, {"video.shift": "x"}, {"video.shift": -1}):
+        with pytest.raises(DataError, match=r"depth range of 'observation\.images\.depth'"):
+            open_dataset(with_feature(tmp_path / f"bad {bad}", bad))
+
+
+def test_windows_leave_depth_maps_out_and_say_so(tmp_path: Path) -> None:
+    from feedmill.converting.episodes import write_windows
+    from feedmill.converting.windows import Cut
+
+    report = write_windows(str(GOLDEN / "depth"), str(tmp_path / "out"), Cut(past=1, future=1), workers=1)
+    assert report.cameras == [] and DEPTH in report.skipped
+
+
+@pytest.mark.parametrize(("unit", "scale"), [("mm", 1), ("m", 1000), (None, 1)])
+def test_depth_images_keep_their_values(unit: str | None, scale: int, tmp_path: Path) -> None:
+    import pyarrow as pa
+
+    root = tmp_path / "set"
+    shutil.copytree(GOLDEN / "depth", root)
+    info = json.loads((root / "meta/info.json").read_text())
+    feature = {"dtype": "image", "shape": [8, 9, 1], "names": None, "info": {"is_depth_map": True, "depth_unit": unit}}
+    info["features"] = {**info["features"], DEPTH: feature}
+    (root / "meta/info.json").write_text(json.dumps(info))
+    deep = (np.arange(72).reshape(8, 9) * 900 + 7).astype(np.uint16)
+    stored = []
+    for number in range(6):
+        out = io.BytesIO()
+        Image.fromarray(deep + number).save(out, "PNG" if number % 2 else "TIFF")
+        stored.append({"bytes": out.getvalue(), "path": None})
+    path = next(root.glob("data/*/*.parquet"))
+    pq.write_table(pq.read_table(path).append_column(DEPTH, pa.array(stored)), path)
+    dataset = open_dataset(root)
+    for number in range(6):
+        found = dataset[number][DEPTH]
+        assert found.dtype == np.float32 and found.shape == (8, 9, 1)
+        assert np.array_equal(found[..., 0], (deep + number).astype(np.float32) * scale)
+        assert dataset[number].raw(DEPTH) == stored[number]["bytes"]

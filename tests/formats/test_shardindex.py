@@ -14,7 +14,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from feedmill.errors import DataError, NotFound
-from feedmill.formats.arrays import read_arrays, write_arrays
 from feedmill.formats.tar import index as shardindex
 from feedmill.formats.tar.dataset import TarDataset
 from feedmill.formats.tar.tables import ScannedShards
@@ -172,16 +171,3 @@ def test_one_tar_is_opened_whatever_lies_beside_it(tmp_path: Path, monkeypatch: 
     (tmp_path / "elsewhere/gone.tar").symlink_to("/no/such.tar")
     monkeypatch.setattr(LocalStore, "files", lambda *_, **__: pytest.fail("the folder was listed"))
     assert open_dataset(tmp_path / "a.tar")[0].raw("txt") == b"x"
-
-
-def test_only_unusual_ends_are_scanned_again_for_an_index_of_an_earlier_release(root: Path, scans: list[str]) -> None:
-    path = root / "shards/shard_001.tar"
-    path.write_bytes(path.read_bytes() + path.read_bytes())
-    remarks = open_dataset(root).remarks
-    store = LocalStore(root)
-    arrays = dict(read_arrays(store, shardindex.PATH))
-    del arrays["unread"]
-    write_arrays(store, shardindex.PATH, arrays)
-    del scans[:]
-    assert open_dataset(root).remarks == remarks and len(remarks) == 1
-    assert scans == ["shards/shard_001.tar"]

@@ -41,9 +41,9 @@ def run_until_killed(moment, words, folder):
 
 
 def finish(words, folder):
-    """Run the command to its end; what it prints."""
+    """Run the command to its end; what it prints. A job array may have to run again for what is left."""
     done = subprocess.run(command(*words), cwd=folder, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0 or (done.returncode == 3 and "part" in words), done.stderr
     return done.stdout
 
 

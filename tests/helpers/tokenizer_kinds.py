@@ -342,6 +342,8 @@ MADE: dict[str, Callable[[Path], Path]] = {
 PATTERN = {"tiktoken": CL100K}
 SOURCE = {"llama": "class", "llama, not legacy": "class"}
 """Name -> template source, unless it is ``auto``. These have no template: it is in the texts."""
+DIFFERENT = ("json, Llama", "json, prefix space")
+"""Kinds that releases 4 and 5 of transformers read differently."""
 
 
 def original(name: str, path: Path, given: list[str]) -> list[list[int]]:

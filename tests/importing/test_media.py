@@ -276,7 +276,7 @@ def test_labels_of_metadata(tmp_path: Path) -> None:
     run(raw, tmp_path / "numbers")
     assert [s.label for s in fm.open(tmp_path / "numbers")] == [7, 8, 9]
     (raw / "metadata.jsonl").write_text('{"name": "0.jpg"}\n')
-    with pytest.raises(DataError, match="needs the column 'file_name'"):
+    with pytest.raises(DataError, match="needs a column of their files, such as 'file_name'"):
         run(raw, tmp_path / "no")
 
 
@@ -344,12 +344,12 @@ def test_a_class_beside_media_may_be_negative(tmp_path: Path) -> None:
 
 
 def test_a_table_beside_media_may_be_their_metadata(tmp_path: Path) -> None:
-    advice = "if it is about them, name it metadata.jsonl, metadata.csv or metadata.parquet, and its column of paths"
+    advice = "if it is about them, name it among the sources, too"
     raw = put(tmp_path / "raw", {**pictures("#.jpg", 6), "labels.csv": "filename,label\n0.jpg,1\n"})
-    with pytest.raises(ConfigError, match=r"If 'labels.csv' is about the image files, name it .*csv.*file_name"):
+    with pytest.raises(ConfigError, match=r"If 'labels.csv' is about the image files, name it among the sources, too"):
         run(raw, tmp_path / "no")
     report = run(raw, tmp_path / "out", type="media")
-    assert reasons(report) == {"labels.csv": f"document beside image files ({advice} file_name)"}
+    assert reasons(report) == {"labels.csv": f"document beside image files ({advice})"}
 
 
 def test_audio_and_video(tmp_path: Path) -> None:

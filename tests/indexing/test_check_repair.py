@@ -236,7 +236,7 @@ def test_keys_that_occur_twice_are_found(tmp_path: Path) -> None:
     write_tar(tmp_path / "0.tar", [("a.txt", b""), ("b.txt", b""), ("a.json", b"{}")])
     write_tar(tmp_path / "1.tar", [("b.txt", b"")])
     found = [(f.kind, f.record, Path(f.file or "").name) for f in check(str(tmp_path), progress=False).findings]
-    assert found == [("duplicate-key", "a", "0.tar"), ("duplicate-key", "b", "1.tar")]
+    assert found == [("split-samples", None, "0.tar"), ("duplicate-key", "b", "1.tar")]
 
 
 def test_lint_reads_every_sample(root: Path) -> None:

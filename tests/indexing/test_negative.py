@@ -19,7 +19,7 @@ from helpers.digests import GOLDEN, expected
 REFUSED = {
     # case -> kind, what the message must name
     "dup_across": ("duplicate-key", ["1.tar", "'k0'", "at byte 1024", "'0.tar'", "Rename"]),
-    "dup_apart": ("duplicate-key", ["0.tar", "'k0'", "twice", "Rename"]),
+    "dup_apart": ("split-samples", ["0.tar", "'k0'", "not adjacent", "--regroup"]),
     "empty_shard": ("no-samples", ["1.tar", "no sample", "--exclude", "--on-error skip"]),
     "only_skipped": ("no-samples", ["0.tar", "no sample"]),
     "truncated_tar": ("truncated-member", ["0.tar", "'b.txt'", "at byte 2048", "found 440", "feedmill repair"]),

@@ -135,7 +135,7 @@ def test_again_with_another_choice_merges(tmp_path: Path) -> None:
     third = prepare_media(str(root), HEADER, progress=False)
     assert (third.gone, third.media) == (1, 2)
     assert read_tables(LocalStore(root)).rows[0] == (
-        "a.png", "image", '{"width":8,"height":8,"format":"PNG","mode":"RGB"}',
+        "a.png", "image", '{"width":8,"height":8,"format":"PNG","mode":"RGB"}', "",
     )  # fmt: skip
 
 
@@ -363,3 +363,86 @@ def test_messages_about_broken_images_have_no_addresses(tmp_path: Path) -> None:
     root = folder(tmp_path, {"a.jpg": b"no image", "b.png": picture()})
     (error,) = prepare_media(str(root), EXTENSION, progress=False).broken
     assert "cannot identify image file (the file begins with b'no image')" in str(error)
+
+
+def oriented(orientation: int, format: str = "JPEG") -> bytes:
+    exif = Image.Exif()
+    exif[0x112] = orientation
+    out = io.BytesIO()
+    Image.new("RGB", (6, 4)).save(out, format, exif=exif)
+    return out.getvalue()
+
+
+def test_orientations_are_counted_and_kept_beside_energons_metadata(tmp_path: Path) -> None:
+    from helpers import media_files as clips
+
+    pytest.importorskip("av")
+    files = {
+        "a.jpg": oriented(6),
+        "b.jpg": oriented(1),
+        "c.webp": oriented(3, "WEBP"),
+        "d.tiff": oriented(8, "TIFF"),  # Pillow, and so Energon, turns these when it reads the size
+        "e.png": picture(6, 4),
+        "f.mp4": clips.movie("turned", seconds=0.4),
+        "g.mp4": clips.movie("mp4", seconds=0.4),
+    }
+    plain = prepare_media(str(folder(tmp_path / "plain", files)), MediaFilter.parse(extension=True), progress=False)
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set/0.tar").write_bytes(tar_bytes(files.items()))
+    prepare(str(tmp_path / "set"), progress=False, split_ratio="1,0,0")
+    shards = prepare_media(str(tmp_path / "set"), MediaFilter.parse(extension=True), progress=False)
+    for report in (plain, shards):
+        assert report.warnings[0].startswith("2 of 5 images have an orientation")
+        assert report.warnings[1].startswith("1 of 2 audio and video files have an orientation")
+        assert len(report.warnings) == 2
+        tables = dump(Path(report.path))
+        assert sorted(tables["media_corrections"]) == [
+            ["a.jpg", '{"orientation":6}'], ["c.webp", '{"orientation":3}'], ["f.mp4", '{"orientation":8}'],
+        ]  # fmt: skip
+        index = MediaFacts(LocalStore(Path(report.path)), "x")
+        found = {name: index.find(name) for name in files}
+        assert [found[name].orientation for name in files] == [6, None, 3, None, None, 8, None]
+        assert (found["a.jpg"].width, found["a.jpg"].height) == (6, 4)
+        assert (found["d.tiff"].width, found["d.tiff"].height) == (4, 6)
+        assert (found["f.mp4"].video_width, found["f.mp4"].video_height) == (64, 48)
+    root = tmp_path / "plain"
+    (root / "a.jpg").write_bytes(oriented(1))
+    (root / "c.webp").unlink()
+    again = prepare_media(str(root), MediaFilter.parse(extension=True), progress=False)
+    assert again.warnings[0].startswith("1 of 2") and dump(root)["media_corrections"] == [
+        ["f.mp4", '{"orientation":8}']
+    ]
+
+
+def test_durations_that_headers_state_wrongly_are_named_and_corrected(tmp_path: Path) -> None:
+    from fractions import Fraction
+
+    from helpers import media_files as clips
+
+    av = pytest.importorskip("av")
+    out = io.BytesIO()  # FFmpeg states the sum of the first differences of frames in the order of decoding
+    with av.open(out, "w", format="mp4") as container:
+        stream = container.add_stream("libx264", rate=10, options={"bf": "2"})
+        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        stream.codec_context.time_base = Fraction(1, 1000)
+        for frame, time in zip(clips.pictures(6, (64, 48)), (0, 100, 150, 1400, 2000, 3100), strict=True):
+            frame.pts, frame.time_base = time, Fraction(1, 1000)
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode())
+    late = {name: clips.movie(name, seconds=1.0, audio=False) for name in ("late", "late-ts", "fragmented")}
+    files = {"vary.mp4": out.getvalue(), "late.mp4": late["late"], "late.ts": late["late-ts"]}
+    files |= {"piece.m4v": late["fragmented"], "code.ts": b"const a: number = 1;\n" * 20}
+    root = folder(tmp_path / "in", files)
+    report = prepare_media(str(root), MediaFilter.parse(extension=True), progress=False)
+    assert (report.av, report.broken) == (4, [])
+    assert any(line.startswith("2 of 4 audio and video files have another duration") for line in report.warnings)
+    stored = {key: json.loads(text) for key, _, text in dump(root)["media_metadata"]}
+    index = MediaFacts(LocalStore(root), "x")
+    from feedmill.samples.avdecoder import AVDecoder
+
+    for name in stored:
+        assert stored[name]["video_duration"] > 0
+        right = AVDecoder(root / name).get_metadata()
+        assert index.find(name).video_duration == pytest.approx(right.video_duration, abs=0.05)
+    assert index.find("vary.mp4").video_duration > 3.1 > stored["vary.mp4"]["video_duration"]
+    assert stored["late.mp4"]["video_duration"] == pytest.approx(1.0)  # Energon would store -1.0

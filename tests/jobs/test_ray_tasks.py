@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,8 +18,10 @@ import pytest
 from feedmill.errors import FeedmillError, NotFound
 from feedmill.jobs import ray_tasks
 from feedmill.jobs.engine import Stage, Where
-from feedmill.jobs.ray_nodes import Nodes, check_of
+from feedmill.jobs.progress import Progress, Steps
+from feedmill.jobs.ray_nodes import Nodes, Place, check_of
 from feedmill.jobs.ray_tasks import Tasks
+from feedmill.jobs.stragglers import Stragglers
 from helpers import worker_functions as working
 
 
@@ -35,12 +39,15 @@ class FakeRay:
     Args:
         cores: processors of each node.
         losses: number of tasks to lose.
+        hung: units whose first task never ends.
     """
 
     class exceptions:
         RayError, OutOfMemoryError, RayTaskError = RayError, OutOfMemoryError, type("RayTaskError", (RayError,), {})
 
-    def __init__(self, cores: int, losses: int = 0) -> None:
+    def __init__(self, cores: int, losses: int = 0, hung: Collection[int] = ()) -> None:
+        self.hung = {*hung}
+        self.stuck: list[Any] = []
         self.node = {"Alive": True, "NodeID": "1", "Resources": {"CPU": cores, "memory": 4 << 30}}
         self.losses, self.most, self.canceled = losses, 0, 0
         self.memory = list[int | None]()
@@ -59,14 +66,19 @@ class FakeRay:
                 return self
 
             def remote(self, *arguments: Any) -> list[Any]:
-                return Reference([function(*arguments)])
+                reference = Reference([function(*arguments)])
+                if ray.hung & {*arguments[2]}:
+                    ray.hung -= {*arguments[2]}
+                    ray.stuck.append(reference)
+                return reference
 
         return Task()
 
     def wait(self, waiting: list[Any], *, num_returns: int, timeout: float) -> tuple[list[Any], list[Any]]:
         self.most = max(self.most, len(waiting))
         if num_returns == 1:
-            self.ready = self.random.sample(waiting, min(64, len(waiting)))
+            moving = [one for one in waiting if one not in self.stuck]
+            self.ready = self.random.sample(moving, min(64, len(moving)))
         return self.ready, []
 
     def get(self, reference: Any) -> Any:
@@ -91,12 +103,15 @@ def here(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Units run in this process, which is no worker."""
     monkeypatch.setattr("feedmill.jobs.processes.enter_unit", lambda: None)
     monkeypatch.setattr(ray_tasks, "share", lambda: None)
+    monkeypatch.setattr(Nodes, "another", lambda *_: None)
     monkeypatch.setattr(ray_tasks.random, "uniform", lambda *_: 0.0)  # no time between tries
     yield
 
 
-def tasks(ray: FakeRay, units: int, function: Any = working.square, **options: Any) -> Tasks:
-    stage = Stage(Where("trying", "key", None), function, range(units), iter)
+def tasks(
+    ray: FakeRay, units: int, function: Any = working.square, steps: Steps | None = None, **options: Any
+) -> Tasks:
+    stage = Stage(Where("trying", "key", None), function, range(units), iter, steps=steps or Steps())
     with check_of(None) as check:
         settings = {"cpus": 1, "memory": None, "max_tasks": None, **options}
         return Tasks(ray, stage, Nodes(ray, 1), check, **settings)
@@ -123,6 +138,91 @@ def test_stopping_cancels_what_runs() -> None:
     results.close()
     run.stop()
     assert 0 < ray.canceled <= 300
+
+
+@pytest.fixture
+def seconds(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Each look at the clock takes a second."""
+    now = [0.0]
+
+    def clock() -> float:
+        now[0] += 1
+        return now[0]
+
+    monkeypatch.setattr(ray_tasks, "Stragglers", partial(Stragglers, clock))
+    monkeypatch.setattr(ray_tasks, "_LOOK", 0.0)
+    return now
+
+
+def test_a_hung_unit_is_named_and_tried_again_and_others_do_not_wait(
+    seconds: list[float], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_tasks, "place_of", lambda *_: Place("n7", "1", 4711))
+    finished, ray = [], FakeRay(4, hung=[7])
+    bar = Progress("trying", 5000, "units", enabled=False)
+    run = tasks(ray, 5000, steps=Steps(bar))
+    for result in run.results():
+        finished.append(bar.done)
+        assert result == (len(finished) - 1) ** 2
+    # The unit after the hung one is not next before that was tried again; by then hundreds had ended.
+    assert finished[6] < 30 and finished[7] > 400 and finished[-1] == 5000
+    assert caplog.text.count("the unit") == 1
+    assert re.search(
+        r"trying: the unit 7 has run for 1 min \d+ s on node n7, process 4711 \(median \d+\.\d s\):"
+        " it is tried once more",
+        caplog.text,
+    )
+    assert ray.canceled == 1 and run._lost_races == ray.stuck
+    run.stop()
+    assert not run._lost_races
+
+
+def test_a_unit_that_waits_for_a_core_is_not_late(
+    seconds: list[float], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless tasks that were submitted after it have ended: then its worker was stopped before it began."""
+    ray = FakeRay(4, hung=[7])
+    run = tasks(ray, 5000)
+    monkeypatch.setattr(ray_tasks, "place_of", lambda *_: None)
+    monkeypatch.setattr(ray_tasks, "_MARGIN", 2000)
+    assert list(run.results()) == [n * n for n in range(5000)]
+    assert run._ended_count == 5000
+    assert "the unit 7 has run for" in caplog.text and "and no worker has begun it" in caplog.text
+    assert int(seconds[0]) > 120  # it was late long before
+
+
+def test_what_waits_for_a_hung_unit_is_bounded(seconds: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_tasks, "_KEPT", 0)
+    monkeypatch.setattr(ray_tasks, "place_of", lambda *_: Place("n7", "1", 4711))
+    taken = []
+    ray = FakeRay(1, hung=[0])
+    run = tasks(ray, 5000)
+    chunks = run._chunks
+    run._chunks = (taken.append(chunk) or chunk for chunk in chunks)  # type: ignore[func-returns-value]
+    assert next(run.results()) == 0
+    assert len(taken) <= 4 * 8 + 8
+
+
+def test_a_lost_second_attempt_leaves_the_first(
+    seconds: list[float], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_tasks, "place_of", lambda *_: Place("n7", "1", 4711))
+    ray = FakeRay(4, hung=[7])
+    get = ray.get
+
+    def lose_all_while_hung(reference: Any) -> Any:
+        if reference == [] or not ray.stuck or len(run._open[7].tasks) == 0 or run._waiting.get(ray.stuck[0]) is None:
+            return get(reference)
+        outcome = get(reference)
+        if outcome[0].outcome().results == [49]:
+            ray.stuck.clear()  # the first goes on
+            raise RayError("lost")
+        return outcome
+
+    ray.get = lose_all_while_hung  # type: ignore[method-assign]
+    run = tasks(ray, 3000)
+    assert list(run.results()) == [n * n for n in range(3000)]
+    assert "its unit runs again" not in caplog.text and not ray.canceled
 
 
 def test_an_error_comes_after_the_results_before_it() -> None:

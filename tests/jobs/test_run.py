@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import contextlib
+import logging
 import multiprocessing
 import os
 import signal
@@ -14,8 +16,10 @@ import pytest
 
 from feedmill.errors import ConfigError, DataError, FeedmillError
 from feedmill.jobs.cores import available_cores
+from feedmill.jobs.engine import Where
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, _Processes, run, run_largest_first
+from feedmill.jobs.stragglers import Stragglers
 from helpers import worker_functions as working
 
 
@@ -394,6 +398,63 @@ def test_a_worker_killed_while_it_sends_a_result_is_noticed() -> None:
 
 def test_no_chunks_in_flight_are_one_at_a_time():
     assert list(run(abs, range(5), workers=2, policy=Policy(in_flight=0))) == [0, 1, 2, 3, 4]
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Looks follow each other at once, and each takes a second of the clock by which units are late."""
+    now = [0.0]
+
+    def clock() -> float:
+        now[0] += 1
+        return now[0]
+
+    monkeypatch.setattr("feedmill.jobs.run.Stragglers", partial(Stragglers, clock))
+    monkeypatch.setattr("feedmill.jobs.run._LOOK", 0.05)
+
+
+def continued(mark: Path) -> None:
+    with contextlib.suppress(OSError, ValueError):
+        os.kill(int(mark.read_text()), signal.SIGCONT)
+
+
+@pytest.mark.parametrize("stage", [True, False])
+def test_a_stopped_worker_is_named_and_others_do_not_wait_for_it(stage, quick, tmp_path, caplog):
+    """Units of a stage may run twice, so its workers start again. Other work waits until its worker continues."""
+    mark, count, ended = tmp_path / "stopped", 300, []
+
+    class Continue(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            ended.append(bar.done)
+            if not stage:
+                continued(mark)
+
+    handler = Continue(logging.WARNING)
+    logging.getLogger("feedmill").addHandler(handler)
+    bar = Progress("trying", count, "units", enabled=False)
+    where = Where("trying", "key", None) if stage else None
+    try:
+        jobs = ((str(mark), number) for number in range(count))
+        results = run(working.stop_once, jobs, workers=2, progress=bar, where=where)
+        assert list(results) == list(range(count)) and bar.done == count
+    finally:
+        logging.getLogger("feedmill").removeHandler(handler)
+        continued(mark)
+    assert ended[0] > 3 + 2 * 4  # more than the chunks of the workers
+    text = caplog.records[0].getMessage()
+    assert text.startswith("trying: the unit " if stage else "the unit ") and " has run for " in text
+    assert f"the worker process {mark.read_text()} is stopped" in text
+    assert text.endswith(", and all workers start again") == stage
+
+
+def test_large_results_do_not_pile_up_behind_a_slow_one(quick, tmp_path, monkeypatch):
+    monkeypatch.setattr("feedmill.jobs.run._KEPT", 10)
+    mark, taken = tmp_path / "stopped", []
+    jobs = ((str(mark), number) for number in range(300) if taken.append(number) or True)
+    results = run(working.stop_once, jobs, workers=2, where=Where("trying", "key", None))
+    assert [next(results) for _ in range(4)] == [0, 1, 2, 3]
+    assert len(taken) <= 4 + 2 * 4 + 1
+    results.close()
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs /proc")

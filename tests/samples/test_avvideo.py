@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+from fractions import Fraction
 from functools import cache
 from typing import Any
 
@@ -10,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from feedmill.formats.avvideo import VideoReader, to_ticks
 from feedmill.samples.avclips import get_clips_uniform, get_single_frames_uniform
 from feedmill.samples.avdecoder import AVDecoder
-from feedmill.samples.avvideo import VideoReader, to_ticks
 from helpers import media_files as clips
 
 pytest.importorskip("av")
@@ -32,7 +34,7 @@ def shown(frames: np.ndarray, times: np.ndarray, start: float, end: float) -> np
 
 
 # All frames begin at multiples of 20 ms; a time just before one may mean it.
-MOMENTS = st.one_of(st.floats(-1, 5), st.integers(-5, 120).map(lambda n: n / 25)).map(
+MOMENTS = st.one_of(st.floats(-1, 7), st.integers(-5, 170).map(lambda n: n / 25)).map(
     lambda t: round(t * 50) / 50 if abs(t * 50 - round(t * 50)) < 0.001 else t
 )
 RANGES = st.lists(st.tuples(MOMENTS, st.sampled_from([0.0, 0.04, 0.5, 1.3, INF])), min_size=1, max_size=4)
@@ -51,7 +53,7 @@ def test_clips_are_the_frames_on_the_screen(kind: str, gaps: bool) -> None:
         found, stamps = decoder.get_video_clips(ranges)
         for (start, end), clip, (begin, stop) in zip(ranges, found, stamps, strict=True):
             wanted = shown(frames, times, start, end)
-            assert clip.shape == (len(wanted), 3, 48, 64) and clip.dtype == np.uint8
+            assert clip.dtype == np.uint8
             assert np.array_equal(clip.transpose(0, 2, 3, 1), wanted)
             assert begin == pytest.approx(times[max(np.searchsorted(times, start + 1e-7, side="right") - 1, 0)])
             assert stop > begin
@@ -59,7 +61,16 @@ def test_clips_are_the_frames_on_the_screen(kind: str, gaps: bool) -> None:
     run()
 
 
-@pytest.mark.parametrize(("kind", "gaps"), [("mp4", False), ("mkv", False), ("ts", False), ("mp4", True)])
+@pytest.mark.parametrize("kind", clips.KINDS)
+def test_the_first_clip_of_a_handle_has_all_its_frames(kind: str) -> None:
+    """An AV1 decoder once left out every second frame before the first clip, and went on without them."""
+    decoder, frames, times = truth(kind)
+    for first in (1, 9, 17, 31, 95):
+        found, _ = AVDecoder(decoder.source).get_video_clips([(times[first], times[first + 3])])
+        assert np.array_equal(found[0].transpose(0, 2, 3, 1), frames[first : first + 4]), (kind, first)
+
+
+@pytest.mark.parametrize(("kind", "gaps"), [*((kind, False) for kind in clips.KINDS if kind != "avi"), ("mp4", True)])
 def test_clips_by_frame_numbers(kind: str, gaps: bool) -> None:
     decoder, frames, _ = truth(kind, gaps)
     ranges = [(3, 5), (0, 0), (90, 200), (47, 52), (99, INF), (500, 600)]
@@ -98,7 +109,50 @@ def test_near_clips_are_decoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(seeks) == 1  # to 2.2; 3.2 has the same key frame
 
 
-@pytest.mark.parametrize("kind", ["mp4", "mkv", "ts", "avi"])
+@pytest.mark.parametrize(("kind", "gaps"), [*((kind, False) for kind in clips.KINDS), ("mp4", True), ("webm", True)])
+def test_start_duration_and_number_of_frames(kind: str, gaps: bool) -> None:
+    """From the first frame to the end of the last one, whatever the container says of either."""
+    decoder, _, times = truth(kind, gaps)
+    last = 0.04 if not gaps else 0.05
+    about = decoder.get_metadata()
+    assert about.video_num_frames == len(times)
+    assert about.video_duration == pytest.approx(times[-1] - times[0] + last, abs=0.011)
+    assert about.video_fps == pytest.approx(25, rel=0.02)
+    assert decoder.video_start == pytest.approx(times[0])
+    assert decoder.get_video_duration()[0] == about.video_duration
+    only = AVDecoder(decoder.source).get_metadata(get_video_frame_count=False, get_video_frame_size=False)
+    assert only.video_duration == about.video_duration and only.video_width is None
+
+
+def test_a_varying_video_that_states_too_short_a_duration() -> None:
+    import av
+
+    out, shown = io.BytesIO(), (0, 100, 150, 1400, 2000, 3100)
+    with av.open(out, "w", format="mp4") as container:
+        stream = container.add_stream("libx264", rate=10, options={"bf": "2"})
+        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        stream.codec_context.time_base = Fraction(1, 1000)
+        for frame, time in zip(clips.pictures(6, (64, 48)), shown, strict=True):
+            frame.pts, frame.time_base = time, Fraction(1, 1000)
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode())
+    with av.open(io.BytesIO(out.getvalue())) as container:
+        stated = container.streams.video[0]
+        assert float(stated.duration * stated.time_base) < 3.1  # what this test is about
+    decoder = AVDecoder(out.getvalue())
+    about = decoder.get_metadata()
+    assert about.video_duration is not None and about.video_duration > 3.1
+    assert about.video_fps == pytest.approx(6 / about.video_duration)
+    _, times = get_single_frames_uniform(decoder, 40, return_timestamps=True)
+    assert times[0] == 0 and times[-1] == pytest.approx(3.1)
+    assert {round(1000 * time) for time in times} >= {0, 150, 1400, 2000, 3100}
+    data = get_clips_uniform(decoder, 0.5, 3, request_video=True)
+    assert data.video_timestamps[-1][1] == pytest.approx(about.video_duration)
+
+
+@pytest.mark.parametrize(
+    "kind", ["mp4", "mkv", "ts", "avi", "av1", "hevc-open", "hevc-open-ts", "late", "late-ts", "late-mkv", "edited"]
+)
 def test_uniform_clips_and_frames(kind: str) -> None:
     decoder, frames, times = truth(kind)
     duration = decoder.get_video_duration()[0] or 0
@@ -109,6 +163,9 @@ def test_uniform_clips_and_frames(kind: str) -> None:
         assert np.array_equal(clip.transpose(0, 2, 3, 1), shown(frames, times, start, start + 1.0))
     single, moments = get_single_frames_uniform(decoder, 7, return_timestamps=True)
     assert single.shape == (7, 3, 48, 64) and len(moments) == 7
+    assert np.array_equal(single[0].transpose(1, 2, 0), frames[0])
+    assert np.array_equal(single[-1].transpose(1, 2, 0), frames[-1])
+    assert (moments[0], moments[-1]) == pytest.approx((times[0], times[-1]))
     assert get_single_frames_uniform(decoder, 0).shape == (0, 3, 0, 0)
     both = get_clips_uniform(decoder, 0.5, 3, request_video=True, request_audio=True)
     assert len(both.video_clips) == len(both.audio_clips) == 3
@@ -117,9 +174,37 @@ def test_uniform_clips_and_frames(kind: str) -> None:
 
 
 def test_ticks_of_rounded_decimals() -> None:
-    from fractions import Fraction
-
     for number in range(1000):
         assert to_ticks(number * 0.04, Fraction(1, 12800)) == number * 512
         assert to_ticks(number / 30, Fraction(1, 30)) == number
     assert to_ticks(INF, Fraction(1, 25)) is None
+
+
+@pytest.mark.parametrize("form", ["gray12le", "gray10le", "yuv420p10le"])
+def test_gray_of_many_bits_keeps_its_values_and_colors_become_eight_bits(form: str) -> None:
+    import av
+
+    out = io.BytesIO()
+    with av.open(out, "w", format="mp4") as container:
+        options = {"x265-params": "lossless=1:keyint=4:log-level=none:pools=1"}
+        stream = container.add_stream("libx265", rate=25, options=options)
+        stream.width, stream.height, stream.pix_fmt = 66, 48, form
+        true = []
+        for frame in clips.pictures(12, (66, 48), form if form.startswith("gray") else "rgb24"):
+            true.append(frame.to_ndarray())
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode())
+    decoder = AVDecoder(out.getvalue())
+    (clip,), _ = decoder.get_video_clips([(5, 8)], "frames")
+    (small,), _ = decoder.get_video_clips([(5, 8)], "frames", (33, 24))
+    if form.startswith("gray"):
+        assert (clip.dtype, clip.shape, small.dtype, small.shape) == (
+            np.uint16,
+            (4, 1, 48, 66),
+            np.uint16,
+            (4, 1, 24, 33),
+        )
+        assert np.array_equal(clip[:, 0], true[5:9])
+    else:
+        assert (clip.dtype, clip.shape) == (np.uint8, (4, 3, 48, 66))
+    assert get_single_frames_uniform(decoder, 3).dtype == clip.dtype

@@ -70,6 +70,31 @@ def test_templates_are_sandboxed() -> None:
     assert compile_template("{{ messages | tojson }}")(messages=["<é>"]) == '["<é>"]'
 
 
+@pytest.mark.parametrize(
+    "template,error,message",
+    [
+        (
+            "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+            DataError,
+            "took longer than",
+        ),
+        ("{{ messages[0].value.center(9999999999) }}", DataError, "MemoryError"),
+        ("{{ (9 ** (9 ** 9)) % 2 }}", ConfigError, "cannot be compiled: it took longer than"),
+        ("{{ " + "9" * 5000 + " }}", ConfigError, "cannot be compiled"),
+    ],
+)
+def test_templates_do_not_take_all_time_or_memory(
+    template: str, error: type[Exception], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("feedmill.tokens.instruct.SECONDS", 0.5)
+    monkeypatch.setattr("feedmill.tokens.instruct.MEMORY", 200 << 20)
+    (tmp_path / "in.jsonl").write_bytes(b'{"conversations": [{"from": "gpt", "value": "x"}]}\n')
+    store = LocalStore(tmp_path)
+    with pytest.raises(error, match=message):
+        prepare_chats((store, "in.jsonl"), {"a": (store, "a.jsonl")}, chat(template=template), {"a": 1}, 0)
+    assert not (tmp_path / "a.jsonl").exists()
+
+
 def test_templates_may_refuse(tmp_path: Path) -> None:
     store = LocalStore(tmp_path)
     template = "{{ raise_exception('too few turns') }}"

@@ -46,8 +46,8 @@ def ids_of(tokenizer: Tokenizer, texts: list[str]) -> list[list[int]]:
 
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if "ids" in case and name not in UNDECIDED])
 def test_ids_are_those_of_autotokenizer(name: str, tmp_path: Path) -> None:
-    found = load_tokenizer(folder_of(CASES[name], tmp_path / "t"), check=False)
-    assert ids_of(found, TEXTS) == CASES[name]["ids"]
+    found = load_tokenizer(folder_of(CASES[name], tmp_path / "t"), check=False, template_source="transformers4")
+    assert found.settings[-1] == "as transformers 4.57" and ids_of(found, TEXTS) == CASES[name]["ids"]
     assert ids_of(found, []) == [[]]
     assert [found.offsets(text)[0].tolist() for text in TEXTS] == CASES[name]["ids"]
     found.template = False
@@ -80,7 +80,7 @@ def test_a_setting_that_names_no_token_is_refused(tmp_path: Path) -> None:
         load_tokenizer(folder, check=False)
     settings = {**CASES["Llama, no bos"]["tokenizer_config"], "bos_token": "<bos>"}
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
-    found = load_tokenizer(folder, check=False)  # as transformers does, it gets the next id
+    found = load_tokenizer(folder, check=False, template_source="transformers4")  # it gets the next id
     assert "token '<bos>'" in found.settings and found.encode(["a"]).ids[0] == found.require("<bos>") >= 1084
     (folder / "tokenizer_config.json").write_text("{")
     with pytest.raises(ConfigError, match="settings cannot be read"):
@@ -123,14 +123,17 @@ def test_both_tokenize_and_modalities_command_add_what_the_settings_say(tmp_path
     source = write_lines(tmp_path / "a.jsonl", TEXTS)
     wanted = [[*ids, 2] for ids in case["ids"]]
     words = ["tokenize", source, "-o", tmp_path / "a", "-t", tokenizer, "--eos", "<|im_end|>", "--workers", "2"]
-    done = CliRunner().invoke(app, [*map(str, words)])
-    assert done.exit_code == 0, done.output
+    refused = CliRunner().invoke(app, [*map(str, words)])
+    assert refused.exit_code == 1 and "--template-source transformers5 or" in refused.output
+    as_four = ("--template-source", "transformers4")
+    done = CliRunner().invoke(app, [*map(str, words), *as_four])
+    assert done.exit_code == 0 and "as transformers 4.57" in done.output, done.output
     assert "template on: <|im_start|> before (by tokenizer_config.json)" in done.output
     assert pbin_documents(tmp_path / "a.pbin") == wanted
     manifest = read_manifest(open_store(tmp_path), "a.pbin")
     assert manifest is not None
     assert manifest.options["template_adds"] == "<|im_start|> before (by tokenizer_config.json)"
-    assert packed_by_modalities(tmp_path, source, tokenizer).exit_code == 0
+    assert packed_by_modalities(tmp_path, source, tokenizer, *as_four).exit_code == 0
     assert pbin_documents(tmp_path / "out.pbin") == wanted
 
 

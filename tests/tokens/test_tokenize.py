@@ -173,7 +173,7 @@ def test_only_a_hundred_are_listed_and_all_are_counted(tmp_path: Path) -> None:
 
 def test_ids_that_do_not_fit_are_documents_that_do_not_fit(tmp_path: Path) -> None:
     source = write_lines(tmp_path / "a.jsonl", ["!!", "Some English words", "!"])
-    with pytest.raises(DataError, match="does not fit the output") as error:
+    with pytest.raises(DataError, match=r"does not fit tokens of 1 byte \(at most 255\). Pass --token-size 2") as error:
         run(source, tmp_path / "a", token_size=1, tokenizer=loaded("tok1k"))
     assert error.value.record == "line 2"
     assert run(source, tmp_path / "a", token_size=1, on_error="skip").skipped == 1

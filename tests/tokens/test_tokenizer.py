@@ -53,7 +53,8 @@ def test_settings_of_a_training_run_do_not_cut_documents(tmp_path: Path) -> None
         assert model.encode(["a"]).lengths == 1
 
 
-def test_the_reference_takes_over_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_reference_takes_over_and_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path))  # which has no verdict
     path = tokenizer_file("tok1k")
     monkeypatch.setattr(tokenizer, "differences", lambda engine, reference, **options: ["odd text"])
     found = load_tokenizer(path)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from feedmill.tokens.tokenizer import Tokenizer, load_tokenizer
-from helpers.tokenizer_kinds import KINDS, MADE, PATTERN, SOURCE, hashes, original, texts
+from helpers.tokenizer_kinds import DIFFERENT, KINDS, MADE, PATTERN, SOURCE, hashes, original, texts
 
 EXPECTED = json.loads((KINDS / "expected.json").read_bytes())
 TEXTS = texts()
@@ -32,7 +32,7 @@ def ids_of(tokenizer: Tokenizer) -> list[list[int]]:
 def test_ids_are_those_of_the_original(name: str, tmp_path: Path) -> None:
     path = MADE[name](tmp_path)
     for engine in ("auto", *ENGINES.get(name, ("hf",))):
-        source = SOURCE.get(name, "auto")
+        source = SOURCE.get(name, "transformers4" if name in DIFFERENT else "auto")
         found = load_tokenizer(path, engine, template_source=source, pattern=PATTERN.get(name))  # type: ignore[arg-type]
         if engine == "auto":
             assert (found.backend == "fastokens") == (name not in SLOW_ENGINE), found.fallback
@@ -47,6 +47,6 @@ def test_ids_are_those_of_the_installed_original(name: str, tmp_path: Path) -> N
         wanted = original(name, path, TEXTS)
     except ImportError as error:
         pytest.skip(f"the original library is not installed: {error}")
-    source = SOURCE.get(name, "auto")
+    source = SOURCE.get(name, "transformers4" if name in DIFFERENT else "auto")
     found = ids_of(load_tokenizer(path, template_source=source, pattern=PATTERN.get(name)))  # type: ignore[arg-type]
     assert [text for text, a, b in zip(TEXTS, found, wanted, strict=True) if a != b] == []

@@ -188,11 +188,11 @@ def test_a_tokenizer_that_is_gone_is_said(root: Path, tmp_path: Path) -> None:
     data = json.loads((root / "text/prose.pbin.feedmill.json").read_text())
     for name in ("prose.pbin",):
         (tmp_path / name).write_bytes((root / "text" / name).read_bytes())
-    data["tokenizer"]["name"] = "gone/tokenizer"
+    data["tokenizer"] |= {"name": "gone/tokenizer", "path": "gone/tokenizer"}
     (tmp_path / "prose.pbin.feedmill.json").write_text(json.dumps(data))
     with serving(tmp_path / "prose.pbin") as site:
         page = site.get("/prose.pbin/samples?at=1")
-        assert "does not exist on this machine" in page.words
+        assert "was not found" in page.words and "--tokenizer" in page.words
     with serving(tmp_path / "prose.pbin", tokenizer=str(tokenizer_file("tok1k"))) as site:
         assert "document" in site.get("/prose.pbin/samples?at=1").words
 

@@ -171,7 +171,7 @@ BAD = [
     ({"__key__": "a//b", "txt": "x"}, "bad-key"),
     ({"__key__": "../a", "txt": "x"}, "bad-key"),
     ({"__key__": "a/../b", "txt": "x"}, "bad-key"),
-    ({"__key__": "./a", "txt": "x"}, "bad-key"),
+    ({"__key__": "a/./b", "txt": "x"}, "bad-key"),
     ({"__key__": "__meta__", "txt": "x"}, "bad-key"),
     ({"__key__": "__meta__/a", "txt": "x"}, "bad-key"),
     ({"__key__": "a\0b", "txt": "x"}, "bad-key"),

@@ -22,7 +22,7 @@ from typer.core import TyperGroup
 
 from feedmill import __version__
 from feedmill.allocator import keep_freed_memory
-from feedmill.cli.command import VerbCommand, finish
+from feedmill.cli.command import VerbCommand, finish, with_hints
 from feedmill.cli.output import fail, json_wanted
 from feedmill.cli.verbs import GROUPS, VERBS, function_of
 from feedmill.errors import FeedmillError, debugging, defect_of
@@ -52,6 +52,7 @@ class VerbGroup(TyperGroup):
         if not hasattr(command, "commands"):
             finish(command, verb)
         _refuse_empty(command)
+        with_hints(command)
         return command
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002

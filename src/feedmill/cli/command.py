@@ -85,6 +85,26 @@ def finish(command: Any, verb: Verb) -> None:
         command.epilog = "\b\n" + "\n".join(lines)
 
 
+def with_hints(command: Any) -> None:
+    """Let a command and its subcommands say what was meant by an unknown option."""
+    for inner in getattr(command, "commands", {}).values():
+        with_hints(inner)
+    command.parse_args = partial(_parse, command, command.parse_args)
+
+
+def _parse(command: Any, parse: Any, ctx: Any, args: list[str]) -> Any:
+    try:
+        return parse(ctx, args)
+    except Exception as error:
+        if type(error).__name__ != "NoSuchOption":  # the parser is click, or typer's copy of it
+            raise
+        from feedmill.cli.guesses import hint
+
+        name = str(getattr(error, "option_name", ""))
+        meant = hint(command, name, ctx.command_path.split()[1:])
+    ctx.fail(f"No such option: {name}{meant}")
+
+
 def _with_units(kind: Any) -> Any:
     """Return a copy of an integer type that also takes 10k, 1.5M, 2B, 1e9 and 1_000."""
     whole, convert = copy.copy(kind), kind.convert

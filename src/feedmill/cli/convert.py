@@ -45,6 +45,9 @@ def convert(
         typer.Option("--seq-len", metavar="N", min=1, help="vla-text: sequence length of the training program."),
     ] = None,
     wids: Annotated[bool, typer.Option("--wids", help="wds: also write the index wids.json.")] = False,
+    regroup: Annotated[
+        bool, typer.Option("--regroup", help="Bring together the parts of samples of tars that are not adjacent.")
+    ] = False,
     allow_loss: Annotated[
         bool, typer.Option("--allow-loss", help="Convert even if the format cannot store some of the content.")
     ] = False,
@@ -87,6 +90,7 @@ def convert(
         token_size=token_size,
         seq_len=seq_len,
         wids=wids,
+        regroup=regroup,
         allow_loss=allow_loss,
         on_error=on_error_policy(on_error),
         error_budget=error_budget,

@@ -18,6 +18,7 @@ from feedmill.cli.output import (
     show_left_out,
     would_write,
 )
+from feedmill.jobs.policy import METAVAR
 
 if TYPE_CHECKING:
     from feedmill.importing.report import ImportReport
@@ -41,9 +42,15 @@ Include = Annotated[
 Exclude = Annotated[
     list[str] | None, typer.Option("--exclude", metavar="PATTERN", help="Leave these files out; repeatable.")
 ]
+Captions = Annotated[
+    list[str] | None,
+    typer.Option("--captions", metavar="FILE", help="Table of captions for media, wherever it is; repeatable."),
+]
 Text = Annotated[str | None, typer.Option("--text", metavar="COLUMN", help="Column of the text in tables and JSON.")]
 Id = Annotated[str | None, typer.Option("--id", metavar="COLUMN", help="Column of the ids; default: id, or FILE:ROW.")]
-Encoding = Annotated[str, typer.Option("--encoding", metavar="NAME", help="Encoding of texts, such as cp1252.")]
+Encoding = Annotated[
+    str, typer.Option("--encoding", metavar="NAME", help="Encoding of texts that are not UTF-8, e.g. cp1252.")
+]
 Compression = Annotated[str, typer.Option("--compression", metavar="none|gz|zst", help="Compression of documents.")]
 SplitRatio = Annotated[
     str | None,
@@ -56,6 +63,9 @@ MaxShardSamples = Annotated[
     int, typer.Option("--max-shard-samples", metavar="N", min=1, help="Maximum samples of a shard.")
 ]
 Decode = Annotated[bool, typer.Option("--decode", help="Decode all media in full; default: check their headers.")]
+OnError = Annotated[
+    str, typer.Option("--on-error", metavar=METAVAR, help="Stop at files that are not clear, or skip and list them.")
+]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an earlier import.")]
 
 
@@ -64,6 +74,7 @@ def import_(
     type_: Type = "auto",
     include: Include = None,
     exclude: Exclude = None,
+    captions: Captions = None,
     text: Text = None,
     id_: Id = None,
     encoding: Encoding = "utf-8",
@@ -72,6 +83,7 @@ def import_(
     max_shard_size: MaxShardSize = "256MB",
     max_shard_samples: MaxShardSamples = 5_000,
     decode: Decode = False,
+    on_error: OnError = "raise",
     dry_run: DryRun = False,
     overwrite: Overwrite = False,
     workers: Processes = None,
@@ -87,12 +99,13 @@ def import_(
 
     if len(paths) < 2:
         raise typer.BadParameter("name at least one source, and the output folder", param_hint="'SRC... OUT'")
-    choices: dict[str, Any] = {"type": type_, "compression": compression}  # checked there
+    choices: dict[str, Any] = {"type": type_, "compression": compression, "on_error": on_error}  # checked there
     report = import_data(
         paths[:-1],
         paths[-1],
         include=include or (),
         exclude=exclude or (),
+        captions=captions or (),
         text=text,
         id=id_,
         encoding=encoding,
@@ -109,6 +122,10 @@ def import_(
     emit(report.as_dict(), json, lambda: show(report))
 
 
+def _shown(encoding: str) -> str:
+    return "UTF-8" if encoding == "utf-8" else encoding
+
+
 def show(report: ImportReport) -> None:
     """Print what was recognized, written and left out."""
     if report.dry_run is not None:
@@ -116,6 +133,7 @@ def show(report: ImportReport) -> None:
     noun = "documents" if report.type == "documents" else "samples"
     reused = f" ({report.reused:,} of an interrupted run)" if report.reused else ""
     splits = ", ".join(f"{name} {count:,}" for name, count in report.splits.items())
+    encodings = report.encodings.most_common()
     rate = human_rate(report.input_bytes / max(report.seconds, 1e-9), "B").replace(" B/s", "B/s")
     facts(
         [
@@ -124,6 +142,10 @@ def show(report: ImportReport) -> None:
             *(("recognized", printable(line)) for line in report.recognized),
             (noun, report.samples),
             ("splits", splits or None),
+            (
+                "encodings",
+                ", ".join(f"{n:,} {'file' if n == 1 else 'files'} as {_shown(name)}" for name, n in encodings) or None,
+            ),
             ("read", f"{counted(report.files, 'file')}, {human_size(report.input_bytes)}"),
             ("shards", None if report.dry_run else f"{report.outputs:,}{reused}, {human_size(report.bytes)}"),
             *(would_write(report.dry_run) if report.dry_run else ()),

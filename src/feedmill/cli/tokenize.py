@@ -46,10 +46,12 @@ Kind = Annotated[
 Eos = Annotated[
     str,
     typer.Option(
-        "--eos", metavar="TOKEN", help="Token after each document; 'none' for none; auto: that of the tokenizer."
+        "--eos", metavar="TOKEN", help="Special token after each document; none; auto: that of the tokenizer's files."
     ),
 ]
-Bos = Annotated[str, typer.Option("--bos", metavar="TOKEN", help="Token before each document; 'none' for none.")]
+Bos = Annotated[
+    str, typer.Option("--bos", metavar="TOKEN", help="Special token before each document; none; auto, as --eos.")
+]
 AlwaysAdd = Annotated[bool, typer.Option("--always-add", help="Add BOS and EOS even if the document already has them.")]
 Template = Annotated[
     bool, typer.Option("--template/--no-template", help="Apply the tokenizer's own template to each document.")
@@ -59,7 +61,8 @@ TemplateFrom = Annotated[
     typer.Option(
         "--template-source",
         metavar="WHERE",
-        help="file: tokenizer.json; flags: add_bos_token, add_eos_token beside it; auto: as AutoTokenizer.",
+        help="auto: as AutoTokenizer, if its releases agree; transformers4 or transformers5: one of them; file:"
+        " tokenizer.json alone; flags: add_bos_token, add_eos_token beside it.",
     ),
 ]
 SpecialsAsText = Annotated[
@@ -79,7 +82,7 @@ ShardSequences = Annotated[
 Loss = Annotated[
     str | None,
     typer.Option(
-        "--loss", metavar="RULE", help="Write a loss mask from no_loss_ranges: mask, or datatrove (truncates)."
+        "--loss", metavar="RULE", help="Write a loss mask from no_loss_ranges: mask, datatrove (truncates), none."
     ),
 ]
 Chat = Annotated[
@@ -123,7 +126,6 @@ OnErrorPolicy = Annotated[
 ]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace existing output.")]
 Workers = Annotated[int | None, typer.Option("--workers", metavar="N", min=1, help="Processes; default: one per core.")]
-NONE = "none"
 
 
 @on_engine
@@ -135,7 +137,7 @@ def tokenize(
     text: Text = "text",
     kind: Kind = None,
     eos: Eos = "auto",
-    bos: Bos = NONE,
+    bos: Bos = "none",
     always_add: AlwaysAdd = False,
     template: Template = True,
     template_source: TemplateFrom = "auto",
@@ -177,8 +179,8 @@ def tokenize(
         formats=[name for item in to or ["pbin"] for name in item.split(",") if name],
         text=text,
         kind=kind,
-        eos=None if eos == NONE else eos,
-        bos=None if bos == NONE else bos,
+        eos=eos,
+        bos=bos,
         rule="always" if always_add else "missing",
         template=template,
         template_source=template_source,  # type: ignore[arg-type]
@@ -191,8 +193,7 @@ def tokenize(
         chat_template=chat_template,
         chat_mask=chat_mask,  # type: ignore[arg-type]
         chat_template_args=_variables(chat_template_args),
-        loss=loss is not None,
-        loss_rule=loss or "mask",  # type: ignore[arg-type]
+        loss=loss,  # type: ignore[arg-type]
         allow_empty=allow_empty,
         overwrite=overwrite,
         workers=workers,

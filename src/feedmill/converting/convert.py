@@ -44,6 +44,7 @@ def convert(
     token_size: int | None = None,
     seq_len: int | None = None,
     wids: bool = False,
+    regroup: bool = False,
     allow_loss: bool = False,
     on_error: OnError = RAISE,
     error_budget: float | None = None,
@@ -70,6 +71,7 @@ def convert(
         token_size: bytes per token; default: as in the source.
         seq_len: for ``vla-text``, the sequence length of the training program.
         wids: also write the index ``wids.json`` next to plain tars.
+        regroup: bring together the parts of each sample of tars in which they are not adjacent.
         allow_loss: convert even if the format cannot store some of the content.
         on_error: ``raise`` at a sample that cannot be converted, or ``skip`` and list it.
         error_budget: maximum number of skipped samples or, below 1, their maximum fraction of the samples read.
@@ -93,6 +95,7 @@ def convert(
         token_size=token_size,
         seq_len=seq_len,
         wids=wids,
+        regroup=regroup,
         allow_loss=allow_loss,
         on_error=on_error_policy(on_error),
         error_budget=error_budget,
@@ -155,6 +158,13 @@ def _planned(source: str, destination: str, to: str, kind: str, options: Options
 
 def _family(source: str, destination: str, to: str, kind: str, options: Options, work: ConvertWork) -> Conversion:
     which = family(kind, to, source)
+    if options.regroup and which != SAMPLES:
+        raise ConfigError(
+            f"--regroup brings together the samples of tars, and this is {kind}",
+            file=source,
+            kind="bad-option",
+            fix="Leave it out.",
+        )
     if targets()[to].form == "table":
         load_pyarrow()
     if which == SAMPLES:

@@ -51,7 +51,7 @@ class WindowsReport:
     Attributes:
         path: the new dataset; `episodes`, `samples`, `shards`: its size.
         fields, cameras: names of the fields in `lowdim.npz`, and of the cameras.
-        skipped: features that no window has: text, counters, and those of several axes.
+        skipped: features that no window has: text, counters, those of several axes, and depth maps.
         seconds: wall time.
     """
 

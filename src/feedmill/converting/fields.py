@@ -89,7 +89,8 @@ class Taker:
 
     def _value(self, name: str, value: Any) -> Any:
         if type(value) is Lazy:
-            return Coded(value.packed(), "png")
+            data = value.packed()
+            return Coded(data, magic_suffix(data) or "png")
         if type(value) is bytes:
             suffix = self.suffixes.get(name, "")
             suffix = magic_suffix(value) if suffix == ANY else suffix

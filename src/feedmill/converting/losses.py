@@ -19,6 +19,7 @@ from feedmill.formats.leftovers import data_kind, leftovers, listed
 from feedmill.formats.registry import by_name, targets
 from feedmill.formats.sniff import sniff
 from feedmill.formats.tar.dataset import TarDataset
+from feedmill.formats.tar.regrouped import RegroupedTars
 from feedmill.formats.tar.scan import CONCATENATED
 from feedmill.formats.tar.unpacking import CompressedTars
 from feedmill.formats.vla import COMPANIONS
@@ -114,6 +115,7 @@ def unread(source: str, kind: str, dataset: Dataset | None = None) -> list[Loss]
     remarks = [] if dataset is None else _remarks(dataset)
     if not _is_folder(source):
         return remarks
+    dataset = dataset.pieces if isinstance(dataset, RegroupedTars) else dataset
     found = leftovers((entry.path for entry in open_store(source).files()), _reads(kind, dataset))
     losses = remarks if kind != ENERGON.name else [*remarks, *_excluded(source, dataset)]
     for noun, paths in found.data.items():
@@ -129,6 +131,7 @@ def unread(source: str, kind: str, dataset: Dataset | None = None) -> list[Loss]
 def _remarks(dataset: Dataset) -> list[Loss]:
     """Return the notes of a source's reader. Samples after the end-of-archive marker of a tar count as content."""
     out = [Loss(str(each), unread=True) for each in described(dataset).get("remarks") or []]
+    dataset = dataset.pieces if isinstance(dataset, RegroupedTars) else dataset
     trailing = [each.trailing for each in dataset.table.unread.values()] if isinstance(dataset, TarDataset) else []
     if any(trailing):
         what = f"{sum(trailing):,} bytes after the end-of-archive markers of {sum(map(bool, trailing)):,} tars"

@@ -25,6 +25,7 @@ class Options:
     token_size: int | None = None
     seq_len: int | None = None
     wids: bool = False
+    regroup: bool = False
     allow_loss: bool = False
     on_error: OnError = RAISE
     error_budget: float | None = None

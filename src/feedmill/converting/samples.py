@@ -62,6 +62,7 @@ class SampleSource(Source):
         batch: number of samples to read at once.
         drop: fields to drop.
         prefix: whether keys that are row numbers are prefixed with the split, as they repeat across splits.
+        regroup: whether the pieces of samples in tars are brought together.
     """
 
     url: str
@@ -70,11 +71,15 @@ class SampleSource(Source):
     batch: int
     drop: frozenset[str] = frozenset()
     prefix: bool = False
+    regroup: bool = False
+
+    def _opened(self, split: str | None) -> Dataset:
+        return opened(self.url, split, self.regroup)
 
     def read(self, unit: Unit, bad: list[Bad]) -> Iterator[tuple[int, Taken]]:
         """Yield the number and content of each sample."""
         split, start, stop = unit.what
-        dataset = opened(self.url, split)
+        dataset = self._opened(split)
         taker = Taker(dataset, self.fields, self.drop)
         for low in range(start, stop, self.batch):
             for number, sample in read_each(dataset, range(low, min(low + self.batch, stop))):
@@ -92,7 +97,7 @@ class SampleSource(Source):
     def refuse(self, unit: Unit, item: tuple[int, Taken], error: FeedmillError, bad: list[Bad]) -> None:
         """See `Source`."""
         number, taken = item
-        self._refuse(opened(self.url, unit.what[0]), number, taken.key, error, bad)
+        self._refuse(self._opened(unit.what[0]), number, taken.key, error, bad)
 
     def numbers(self, item: tuple[int, Taken]) -> Sequence[int]:
         """See `Source`."""
@@ -100,7 +105,7 @@ class SampleSource(Source):
 
     def add_origins(self, origins: Origins, unit: Unit, done: Done) -> bool:
         """See `Source`."""
-        return add_samples(origins, StoredRows.of(opened(self.url, unit.what[0])), done.numbers)
+        return add_samples(origins, StoredRows.of(self._opened(unit.what[0])), done.numbers)
 
     def _refuse(self, dataset: Dataset, number: int, key: str, error: FeedmillError, bad: list[Bad]) -> None:
         error.file = error.file or dataset.url
@@ -119,7 +124,7 @@ def plan_samples(source: str, destination: str, to: str, kind: str, options: Opt
     """
     opened.cache_clear()
     wanted = targets()[to]
-    whole = opened(source, options.split)
+    whole = opened(source, options.split, options.regroup)
     refuse_duplicate_columns(whole)
     facts = source_facts(whole, source, kind, options.split)
     parts = [Part(split, count) for split, count in facts.parts] if "splits" in wanted.keeps else []
@@ -137,14 +142,16 @@ def plan_samples(source: str, destination: str, to: str, kind: str, options: Opt
         "fingerprint": whole.fingerprint(),
         "kind": kind,
         "to": to,
-        "parts": [[*part, opened(source, part.split).fingerprint() if part.samples else ""] for part in parts],
+        "parts": [
+            [*part, opened(source, part.split, options.regroup).fingerprint() if part.samples else ""] for part in parts
+        ],
         **options.identity(),
     }
     units = cut(source, parts, options, wanted.shard_size)
     plan.outputs = 1 if is_file else len(units)
     size = _mean_size(whole)
     batch = int(max(1, min(256, READ_BYTES // max(1, size))))
-    reads = SampleSource(source, options.fields, skips(options.on_error), batch)
+    reads = SampleSource(source, options.fields, skips(options.on_error), batch, regroup=options.regroup)
     found = _surveyed(reads, units, options, work, identity) if wanted.surveyed else {}
     columns, plan.losses = losses_of(to, facts, found, options)
     plan.names = {} if wanted.form == "lines" else _names(whole, options, columns)
@@ -201,11 +208,10 @@ def _surveyed(
     with Progress("looking at", sum(unit.samples for unit in units), "samples", enabled=options.progress) as bar:
         out = []
         policy, where = Policy(shared=source), Where("looking", source.url, work.scratch, lasting=False)
-        surveys = run(survey_unit, units, workers=options.workers, preload=(__name__,), policy=policy, where=where)
-        with closing(surveys):
-            for each, unit in zip(surveys, units, strict=True):
-                out.append(each)
-                bar.advance(unit.samples)
+        bar.of_sizes([unit.samples for unit in units])
+        settings: dict[str, Any] = {"workers": options.workers, "preload": (__name__,), "policy": policy}
+        with closing(run(survey_unit, units, progress=bar, where=where, **settings)) as surveys:
+            out += surveys
     return merge(out)
 
 
@@ -226,7 +232,11 @@ def cut(source: str, parts: Sequence[Part], options: Options, usual: int | None)
     size = options.max_shard_size if options.max_shard_size is not None else usual
     units: list[Unit] = []
     for split, count in parts:
-        ends = _run_ends(opened(source, split), count, options.max_shard_samples or SAMPLES_EACH, size) if count else []
+        ends = (
+            _run_ends(opened(source, split, options.regroup), count, options.max_shard_samples or SAMPLES_EACH, size)
+            if count
+            else []
+        )
         for start, stop in zip([0, *ends[:-1]], ends, strict=False):
             units.append(Unit(len(units), (split, start, stop), stop - start))
     return units

@@ -210,9 +210,18 @@ def local_piece(done: Done) -> Iterator[Path]:
 
 
 @lru_cache(8)
-def opened(url: str, split: str | None) -> Dataset:
-    """Return a dataset, undecoded. It is opened once per process."""
-    return open_raw(url, split=split)[0]
+def opened(url: str, split: str | None, regroup: bool = False) -> Dataset:
+    """Return a dataset, undecoded. It is opened once per process.
+
+    Args:
+        regroup: bring together the parts of each sample; see `feedmill.formats.tar.regrouped`.
+    """
+    dataset = open_raw(url, split=split)[0]
+    if not regroup:
+        return dataset
+    from feedmill.formats.tar.regrouped import regrouped
+
+    return regrouped(dataset)
 
 
 def convert_unit(shared: Shared, unit: Unit) -> Done:

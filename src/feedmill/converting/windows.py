@@ -19,6 +19,7 @@ import orjson
 
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats.lerobot.dataset import LeRobotDataset
+from feedmill.formats.lerobot.depth import is_depth
 from feedmill.samples.open import open as open_dataset
 from feedmill.samples.robotics.view import LOWDIM
 from feedmill.samples.robotics.windows import FUTURE_MASK, PAST_MASK
@@ -186,12 +187,16 @@ def episodes_of(dataset: LeRobotDataset) -> list[tuple[int, int]]:
 
 
 def features_of(dataset: LeRobotDataset) -> tuple[list[str], list[str]]:
-    """Return the names of the numeric fields of one axis, and of the cameras. Raises `ConfigError` without fields."""
+    """Return the names of the numeric fields of one axis, and of the cameras, without depth maps: JPEG has 8 bits.
+
+    Raises:
+        ConfigError: there are no fields.
+    """
     fields, cameras = [], []
     for name, feature in dataset.info["features"].items():
         kind, shape = str(feature.get("dtype")), feature.get("shape") or [1]
         if kind in ("video", "image"):
-            cameras.append(name)
+            cameras += [] if is_depth(feature) else [name]
         elif kind.startswith(("float", "int", "uint", "bool")) and len(shape) == 1 and name not in _COUNTERS:
             fields.append(name)
     if not fields:

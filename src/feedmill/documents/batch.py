@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -33,13 +34,13 @@ class RowReader(Protocol):
     columns: tuple[str, ...]
 
     def read(self, block: bytes | memoryview) -> Records | None:
-        """Return the documents of whole lines at once; None if lines are read by `record`."""
+        """Return the documents of whole lines at once; None if lines are read by `records`."""
 
-    def record(self, line: bytes) -> Record:
-        """Return the document of one line, with the reason if it has no text."""
+    def records(self, rows: Sequence[Any]) -> Iterator[Record]:
+        """Yield the document of each row, with the reason if it has no text. A row is a line as bytes, or an object."""
 
-    def of_row(self, row: Any) -> Record:
-        """Return the document of one row, with the reason if it has no text."""
+    def close(self) -> None:
+        """Release what the reader needs for reading; it can be used again."""
 
 
 class BadDocument(Exception):

@@ -89,9 +89,13 @@ def _read_rows(unit: Unit, reader: RowReader, pyarrow: Any) -> Iterator[Batch]:
     before = count_rows(unit.file, unit.begin) if step > 1 else 0
     for table in _batches(unit, known[0], tuple(known[1:]), pyarrow):
         batch = Batch(lines=table.num_rows)
-        for number, value in enumerate(to_rows(table.select(known))):
-            if step <= 1 or not (before + row + number - first) % step:
-                batch.add(row + number, reader.of_row(_without_nulls(value)))
+        chosen = [
+            (row + number, _without_nulls(value))
+            for number, value in enumerate(to_rows(table.select(known)))
+            if step <= 1 or not (before + row + number - first) % step
+        ]
+        for (number, _), record in zip(chosen, reader.records([value for _, value in chosen]), strict=True):
+            batch.add(number, record)
         yield batch
         row += table.num_rows
 

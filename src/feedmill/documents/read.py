@@ -23,6 +23,22 @@ _TAIL = 1 << 16  # bytes read at once to finish the last line of a range
 
 def read_documents(unit: Unit, reader: Reader) -> Generator[Batch, None, None]:
     """Yield the documents of a unit. Raises DataError if the file itself is corrupt or has changed."""
+    try:
+        yield from _read(unit, reader)
+    finally:
+        if isinstance(reader, RowReader):
+            reader.close()
+    now = unit.file.store().stat(unit.file.path)
+    if now.version != unit.file.version:
+        raise DataError(
+            "the file has changed while it was read",
+            file=unit.file.url,
+            kind="changed",
+            fix="Run the same command again when no process writes to the file.",
+        )
+
+
+def _read(unit: Unit, reader: Reader) -> Iterator[Batch]:
     if unit.file.kind == "lines":
         yield from _parsed(_blocks(unit), reader)
     elif isinstance(reader, TypedReader):
@@ -36,14 +52,6 @@ def read_documents(unit: Unit, reader: Reader) -> Generator[Batch, None, None]:
         from feedmill.documents.columns import read_columns  # imports much that lines do not need
 
         yield from read_columns(unit, reader)
-    now = unit.file.store().stat(unit.file.path)
-    if now.version != unit.file.version:
-        raise DataError(
-            "the file has changed while it was read",
-            file=unit.file.url,
-            kind="changed",
-            fix="Run the same command again when no process writes to the file.",
-        )
 
 
 def _parsed(blocks: Iterator[bytes | memoryview], reader: Reader) -> Iterator[Batch]:
@@ -56,12 +64,12 @@ def _parsed(blocks: Iterator[bytes | memoryview], reader: Reader) -> Iterator[Ba
             row += count
             continue
         lines = rows_of(bytes(block))
-        batch = Batch(lines=len(lines))
-        for number, line in enumerate(lines, row):
-            if not line or line.isspace():
-                batch.blank += 1
-            else:
-                batch.add(number, reader.record(line))
+        filled = [(number, line) for number, line in enumerate(lines, row) if line and not line.isspace()]
+        batch = Batch(lines=len(lines), blank=len(lines) - len(filled))
+        several = [line for _, line in filled]
+        records = reader.records(several) if isinstance(reader, RowReader) else map(reader.record, several)
+        for (number, _), record in zip(filled, records, strict=True):
+            batch.add(number, record)
         yield batch
         row += len(lines)
 

@@ -11,7 +11,8 @@ from contextlib import closing
 from typing import Any
 
 from feedmill.errors import DataError, FeedmillError
-from feedmill.formats.frames import CONTAINERS, load_av
+from feedmill.formats.avfile import pyav
+from feedmill.formats.frames import CONTAINERS
 from feedmill.storage import Store
 from feedmill.storage.cache.copies import held_copy
 
@@ -34,7 +35,7 @@ def cut_video(store: Store, path: str, begin: float, frames: int, fps: float, *,
         NotFound: the file is missing.
         MissingExtra: PyAV is not installed.
     """
-    av = load_av()
+    av = pyav()
     where = store.locate(path)
     if not store.exists(path):
         raise DataError("it is missing", file=where, kind="missing-shard", fix="Download it again.")
@@ -54,7 +55,7 @@ def cut_video(store: Store, path: str, begin: float, frames: int, fps: float, *,
 
 def count_frames(data: bytes) -> int:
     """Decode a video file in full, and return its number of frames. Raises `DataError`, `MissingExtra`."""
-    av = load_av()
+    av = pyav()
     try:
         with av.open(io.BytesIO(data), options={"format_whitelist": CONTAINERS}) as source:
             return sum(1 for _ in source.decode(video=0))

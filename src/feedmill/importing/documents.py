@@ -5,9 +5,10 @@ Units and shards depend only on the files and options. On a local disk all shard
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import msgspec
@@ -76,6 +77,7 @@ class Written(msgspec.Struct):
     bytes: int
     counts: dict[str, int]
     names: dict[str, list[str]]
+    encodings: dict[str, int] = {}
 
 
 def write_documents(
@@ -144,12 +146,12 @@ def _run(
     total = sum(file.size for file in files)
     with Progress("importing", total, "B", enabled=progress) as bar:
         bar.advance(total - sum(file.size for unit in todo for file in unit.files))
-        results = run(_write, todo, workers=workers, preload=MODULES, policy=Policy(shared=shared))
+        bar.of_sizes([sum(file.size for file in unit.files) for unit in todo])
+        results = run(_write, todo, workers=workers, progress=bar, preload=MODULES, policy=Policy(shared=shared))
         with closing(results):
             for unit, written in zip(todo, results, strict=True):
                 work.units.add(str(unit.number), msgspec.json.encode(written))
                 done[str(unit.number)] = written
-                bar.advance(sum(file.size for file in unit.files))
     return [done[str(unit.number)] for unit in units]
 
 
@@ -214,6 +216,7 @@ def _complete(report: ImportReport, units: Iterable[Written]) -> None:
         report.outputs += len(written.shards)
         report.bytes += sum(size for _, size in written.shards)
         report.left_out.merge(written.counts, written.names)
+        report.encodings.update(written.encodings)
 
 
 def empty(report: ImportReport) -> DataError:
@@ -237,6 +240,7 @@ def write_left_out(store: Store, left: LeftOut) -> None:
 def _write(shared: Shared, unit: Unit) -> Written:
     """Write the documents of a unit."""
     left = LeftOut()
+    reading = replace(shared.reading, used=Counter())
     stores = [open_store(root) for root in shared.roots]
     with _Shards(shared, unit.number) as shards:
         read = 0
@@ -247,7 +251,7 @@ def _write(shared: Shared, unit: Unit) -> Written:
                 continue
             before, rows = shards.documents, len(left)
             try:
-                for found in read_documents(stores[file.root], shared.prefixes[file.root], file, shared.reading):
+                for found in read_documents(stores[file.root], shared.prefixes[file.root], file, reading):
                     if isinstance(found, Row):
                         left.add(found.reason, f"{name}:{found.number}", most=_MOST_ROWS)
                     else:
@@ -261,7 +265,9 @@ def _write(shared: Shared, unit: Unit) -> Written:
                 left.add("a table without rows", name)
             read += shards.documents > before
     sizes = [(path, shared.place.stat(path).size) for path in shards.paths]
-    return Written(sizes, shards.documents, read, sum(f.size for f in unit.files), left.counts, left.names)
+    return Written(
+        sizes, shards.documents, read, sum(f.size for f in unit.files), left.counts, left.names, reading.used
+    )
 
 
 class _Shards:

@@ -16,17 +16,29 @@ from feedmill.errors import ConfigError
 from feedmill.formats.offsets import hash_words
 from feedmill.importing import documents
 from feedmill.importing import samples as media
+from feedmill.importing.checks import leave_out_unclear, refuse_datasets, refuse_unused
 from feedmill.importing.documents import empty, write_documents
 from feedmill.importing.episodes import EpisodeReader, forget, plan_episodes
 from feedmill.importing.layouts import Samples, by_ratio, plan_samples
-from feedmill.importing.recognition import DOCUMENTS, EPISODES, PARTS, TYPES, Recognized, Type, recognize
+from feedmill.importing.recognition import (
+    AUTO,
+    DOCUMENTS,
+    EPISODES,
+    PARTS,
+    TYPES,
+    Recognized,
+    Type,
+    recognize,
+    tables_about_media,
+)
 from feedmill.importing.report import ImportReport
-from feedmill.importing.rows import Reading
-from feedmill.importing.samples import Reader, Reads, refuse_documents, write_samples
-from feedmill.importing.scanning import Files, scan
+from feedmill.importing.rows import Reading, is_other
+from feedmill.importing.samples import Reader, Reads, caption_encodings, refuse_documents, write_samples
+from feedmill.importing.scanning import Files, scan, with_tables
 from feedmill.indexing.splitting import empty_splits, ratio_of, sizes_by_ratio
 from feedmill.jobs.dry_run import active, can_run_dry
 from feedmill.jobs.garbage import frozen, uncollected
+from feedmill.jobs.policy import RAISE, OnError, on_error_policy
 from feedmill.jobs.processes import start_server
 from feedmill.storage import canonical_location, paths_of
 from feedmill.storage.codec import GZIP, PLAIN, ZSTD
@@ -46,6 +58,7 @@ def import_data(
     type: Type = "auto",
     include: Sequence[str] = (),
     exclude: Sequence[str] = (),
+    captions: Sequence[str | os.PathLike[str]] = (),
     text: str | None = None,
     id: str | None = None,
     encoding: str = "utf-8",
@@ -54,6 +67,7 @@ def import_data(
     max_shard_size: int | str = SHARD_SIZE,
     max_shard_samples: int = SAMPLES_PER_SHARD,
     decode: bool = False,
+    on_error: OnError = RAISE,
     dry_run: bool = False,  # noqa: ARG001 - see `can_run_dry`
     overwrite: bool = False,
     workers: int | None = None,
@@ -70,14 +84,17 @@ def import_data(
             (without captions and classes), ``episodes`` (of LeRobot datasets), or ``parts`` (all files with the same
             name become one sample).
         include, exclude: patterns of the paths of files below a source, such as ``"*.jpg"``.
+        captions: tables of captions for media, wherever they are: a column of files (``image``, ``path``, ...) and one
+            of captions. A table among the sources is one, too.
         text: column of the text in tables; by default ``text``, ``content``, ``body``, ... or the only one with text.
         id: column of the ids; by default ``id``, and ``FILE:ROW`` for rows without one.
-        encoding: of texts and captions without a byte order mark.
+        encoding: of texts and captions that are not UTF-8 and have no byte order mark.
         compression: of documents: ``none``, ``gz`` or ``zst``.
         split_ratio: divide samples into train, val and test at random; replaces splits that folders name.
         max_shard_size: maximum size of a shard in bytes, or as text.
         max_shard_samples: maximum number of samples in a shard.
         decode: decode all media in full; by default, headers are checked.
+        on_error: ``raise`` if it is not clear how to read a file, or ``skip`` to leave such files out. All are named.
         dry_run: write nothing; the report has what is recognized, and what would be written.
         overwrite: replace the output of an earlier import.
         workers: number of processes; default: one per core.
@@ -85,34 +102,50 @@ def import_data(
 
     Raises:
         NotFound: a source does not exist.
-        ConfigError: the output exists, a source lies in another, the files are of several kinds, or an option is
-            invalid.
+        ConfigError: the output exists, a source lies in another, is not used or is a dataset already, the files are of
+            several kinds, it is not clear how to read some, or an option is invalid.
         DataError: there is nothing to import.
     """
     began = time.perf_counter()
     given, target = paths_of(sources), os.fspath(out)
+    on_error = on_error_policy(on_error)
     most = _options(given, target, type, encoding, compression, max_shard_size, max_shard_samples)
     ratio = None if split_ratio is None else ratio_of(split_ratio)
     report = ImportReport(target, type)
     with uncollected():
         start = partial(start_server, (*documents.MODULES, *media.MODULES))
         on_many = start if workers != 1 and active() is None else None
-        files = scan(given, target, report.left_out, include=include, exclude=exclude, on_many=on_many)
+        if type == AUTO:
+            refuse_datasets(given)
+        options: dict[str, Any] = {"include": include, "exclude": exclude, "tables": paths_of(captions)}
+        files = scan(given, target, report.left_out, on_many=on_many, **options)
+        files = with_tables(files, tables_about_media(files, type), files.files)
         found = recognize(files, type, report.left_out, named=bool(include))
+        refuse_unused(given, files, report.left_out)
         samples = _planned(files, found, encoding, report, splits=ratio is None)
         if samples is not None:
             samples = samples if ratio is None else _divided(samples, ratio, report)
+        reading = Reading(text, id, encoding)
+        if samples is None:
+            leave_out_unclear(files, found, reading, report.left_out, on_error=on_error, workers=workers)
         _describe(report, files, found, samples)
     _check_found(report, found, samples, ratio)
     if samples is not None:
         packing = None if compression == "none" else compression
         _name_unused(report, {"--text": text, "--id": id, "--compression": packing})
     identity = _identity(
-        files, type=type, text=text, id=id, encoding=encoding, compression=compression, ratio=str(ratio)
+        files,
+        type=type,
+        captions=[*map(files.name, files.tables)],
+        text=text,
+        id=id,
+        encoding=encoding,
+        compression=compression,
+        ratio=str(ratio),
     )
     shared: dict[str, Any] = {"most": most, "overwrite": overwrite, "workers": workers, "progress": progress}
     if samples is None:
-        reading, suffix = Reading(text, id, encoding), _suffix(compression)
+        suffix = _suffix(compression)
         if active() is None:
             report.files = 0  # counted again as documents are written
         chosen = files._replace(files=found.documents)
@@ -121,15 +154,20 @@ def import_data(
             write_documents(target, chosen, job, report, reading=reading, suffix=suffix, **shared)
     else:
         refuse_documents(target)
-        reader: Reads = Reader(tuple(files.roots), encoding, found.type != PARTS, decode)
+        of_files = Reader(tuple(files.roots), encoding, found.type != PARTS, decode)
+        reader: Reads = of_files
         if found.type == EPISODES:
             reader = EpisodeReader(tuple(files.roots), tuple(files.prefixes), decode)
+        elif found.type != PARTS and is_other(encoding):
+            report.encodings = caption_encodings(of_files, samples)
         job = {**identity, "decode": decode}
         if active() is None:
             report.splits = {}  # counted again as samples are written
         shared["max_shard_samples"] = max_shard_samples
         with frozen():
             write_samples(target, files, samples, job, report, reader, **shared)
+    if not is_other(encoding):
+        report.encodings.clear()
     report.seconds = round(time.perf_counter() - began, 3)
     return report
 

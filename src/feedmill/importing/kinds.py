@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from feedmill.formats.documents import PACKED_ENDS
-from feedmill.formats.energon.media import IMAGE_EXTENSIONS
+from feedmill.formats.energon.media import AMBIGUOUS_EXTENSIONS, AUDIO_EXTENSIONS, IMAGE_EXTENSIONS, VIDEO_EXTENSIONS
 from feedmill.formats.leftovers import data_kind
 
 IMAGE, AUDIO, VIDEO = "image", "audio", "video"
@@ -15,8 +15,8 @@ DOCUMENTS = (TEXT, HTML, CSV, LINES, JSON, COLUMNS)
 TABLES = (CSV, LINES, COLUMNS)
 _SUFFIXES = {
     **dict.fromkeys((*IMAGE_EXTENSIONS, "avif"), IMAGE),
-    **dict.fromkeys(("aac", "flac", "m4a", "mp3", "oga", "ogg", "opus", "wav"), AUDIO),
-    **dict.fromkeys(("avi", "flv", "m4v", "mkv", "mov", "mp4", "ogv", "webm"), VIDEO),
+    **dict.fromkeys(AUDIO_EXTENSIONS, AUDIO),
+    **dict.fromkeys(VIDEO_EXTENSIONS - AMBIGUOUS_EXTENSIONS, VIDEO),  # names alone decide here
     **dict.fromkeys(("txt", "text", "md", "markdown", "rst", "caption"), TEXT),
     **dict.fromkeys(("html", "htm", "xhtml"), HTML),
     **dict.fromkeys(("csv", "tsv"), CSV),

@@ -1,20 +1,31 @@
-"""Metadata files of media: tables with the column ``file_name``, relative to their folder."""
+"""Tables about media: ``metadata.jsonl``, ``.csv`` and ``.parquet`` in their folders, and tables that the user named.
+
+Paths in a metadata file are relative to its folder. A table that the user named may lie anywhere: its paths are looked
+up in its folder, below the sources, and by as many of their last components as agree.
+"""
 
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from feedmill.errors import DataError, FeedmillError
+from feedmill.errors import ConfigError, DataError, FeedmillError
+from feedmill.importing.kinds import CSV, TEXT, divide
 from feedmill.importing.recognition import CAPTIONING, CLASSIFICATION, MEDIA, Recognized
-from feedmill.importing.rows import Row, read_rows
-from feedmill.importing.scanning import Files
+from feedmill.importing.rows import Row, encoding_of_file, read_rows
+from feedmill.importing.scanning import File, Files
 from feedmill.jobs.left_out import LeftOut
 from feedmill.storage import open_store
 
-FILE_NAME = "file_name"
+FILE_COLUMNS = (
+    *("file_name", "filename", "file", "file_path", "filepath", "path", "image", "image_path", "image_file"),
+    *("image_name", "img", "img_path", "audio", "audio_path", "video", "video_path"),
+)
+"""Columns that name the file of a row, in any case; the first that a table has."""
 CAPTION_COLUMNS = ("text", "caption")
+MORE_CAPTIONS = ("captions", "sentence", "description")
+"""Columns that are captions in tables without a label."""
 LABEL_COLUMNS = ("label", "label_name", "class")
 
 
@@ -32,7 +43,8 @@ class Metadata(NamedTuple):
     @property
     def caption(self) -> str | None:
         """The column that holds captions, if there is one."""
-        return next((column for column in CAPTION_COLUMNS if column in self.columns), None)
+        names = CAPTION_COLUMNS if self.label else (*CAPTION_COLUMNS, *MORE_CAPTIONS)
+        return next((column for column in names if column in self.columns), None)
 
     @property
     def label(self) -> str | None:
@@ -49,37 +61,124 @@ def read_metadata(files: Files, found: Recognized, encoding: str, left: LeftOut)
     """Return the rows of all metadata files. Rows without a media file are added to `left`.
 
     Raises:
-        DataError: a metadata file cannot be read, or has no column ``file_name``.
+        DataError: a metadata file cannot be read, or has no column of files.
+        ConfigError: a table that the user named is about no media file, or has annotations of COCO.
     """
-    there = {files.name(file) for file, _ in found.media}
+    names = [files.name(file) for file, _ in found.media]
+    there = set(names)
     rows: dict[str, dict[str, Any]] = {}
     columns: dict[str, None] = {}
     for file in found.metadata:
-        name = files.name(file)
+        name, typed = files.name(file), file in files.tables
+        places = _Places(files, file, names) if typed else None
         folder = name.rpartition("/")[0]
-        for row in _named(name, read_rows(open_store(files.roots[file.root]), file, encoding)):
+        column, used, wrong = "", 0, ""
+        store = open_store(files.roots[file.root])
+        used_encoding = encoding_of_file(store, file, encoding) if divide(file.path).kind in (CSV, TEXT) else encoding
+        for row in _each(_named(name, read_rows(store, file, used_encoding)), places):
             where = f"{name}:{row.number}"
             if row.columns is None:
                 left.add(f"metadata: {row.reason}", where)
                 continue
-            if FILE_NAME not in row.columns:
-                raise DataError(
-                    f"a metadata file needs the column {FILE_NAME!r}, this row has {', '.join(row.columns) or 'none'}",
-                    file=name,
-                    record=f"row {row.number}",
-                    kind="no-file-name",
-                    fix="Name the column of the files' paths file_name, or leave the file out with --exclude.",
-                )
-            given = row.columns[FILE_NAME]
-            path = posixpath.normpath(posixpath.join(folder, given)) if isinstance(given, str) and given else ""
+            if column not in row.columns:
+                column = _file_column(row, name)
+            given = row.columns[column]
+            path = None
+            if isinstance(given, str) and given:
+                path = places.of(given) if places else posixpath.normpath(posixpath.join(folder, given))
             if path not in there:
+                wrong = wrong or f"{given}"
                 left.add(f"metadata of a file that is not there or not {found.modality}", f"{where} {given}")
             elif path in rows:
                 left.add("a second row of metadata for a file", f"{where} {given}")
             else:
-                rows[path] = {key: value for key, value in row.columns.items() if key != FILE_NAME}
+                used += 1
+                rows[path] = {key: value for key, value in row.columns.items() if key != column}
                 columns.update(dict.fromkeys(rows[path]))
-    return Metadata(rows, list(columns))
+        if typed and not used:
+            raise ConfigError(
+                f"no row names {'an' if found.modality[0] in 'aeiou' else 'a'} {found.modality} file: the column"
+                f" {column!r} has for example {wrong!r}, and a file is {names[0]!r}",
+                file=name,
+                kind="unused-source",
+                fix="Correct the column, or the folder of the files.",
+            )
+    metadata = Metadata(rows, list(columns))
+    for file in files.tables:
+        if (file.root, file.path) not in files.typed and metadata.caption is None:
+            raise ConfigError(
+                "no column of --captions has captions: expected one of"
+                f" {', '.join((*CAPTION_COLUMNS, *MORE_CAPTIONS))}, found {', '.join(columns) or 'none'}",
+                file=files.name(file),
+                kind="no-column",
+                fix="Rename the column of the captions.",
+            )
+    return metadata
+
+
+def _each(rows: Iterator[Row], places: _Places | None) -> Iterator[Row]:
+    """Yield the rows; an object of a named table that maps files to captions is a row for each file."""
+    for row in rows:
+        columns = row.columns or {}
+        if places and any(map(places.of, columns)) and all(isinstance(value, str) for value in columns.values()):
+            pairs = enumerate(columns.items(), row.number)
+            yield from (Row(number, {FILE_COLUMNS[0]: path, "caption": text}) for number, (path, text) in pairs)
+        else:
+            yield row
+
+
+def _file_column(row: Row, name: str) -> str:
+    """Return the column that names the files."""
+    columns = row.columns or {}
+    known = {column.lower(): column for column in reversed(columns)}
+    for wanted in FILE_COLUMNS:
+        if wanted in known and isinstance(columns[known[wanted]], str):
+            return known[wanted]
+    if {"images", "annotations"} <= known.keys():
+        raise ConfigError(
+            "these are annotations of COCO, which cannot be imported yet",
+            file=name,
+            kind="unsupported-annotations",
+            fix="Import the images without them, or write a table with the columns image and caption (or label).",
+        )
+    raise DataError(
+        "a table about media needs a column of their files, such as 'file_name' or 'image'; this row has"
+        f" {', '.join(columns) or 'none'}",
+        file=name,
+        record=f"row {row.number}",
+        kind="no-file-name",
+        fix="Rename the column of the files' paths, or leave the file out with --exclude.",
+    )
+
+
+class _Places:
+    """The media files that the paths in a table of the user name."""
+
+    def __init__(self, files: Files, table: File, names: Sequence[str]) -> None:
+        self._folder = posixpath.dirname(table.path) if files.prefixes[table.root] == "" else ""
+        self._names = set(names)
+        self._by_name: dict[str, list[str]] = {}
+        for name in names:
+            base = posixpath.basename(name)
+            for key in {base, divide(base).stem}:
+                self._by_name.setdefault(key, []).append(name)
+
+    def of(self, given: str) -> str | None:
+        """Return the file that a path names; None for none, and for several."""
+        path = posixpath.normpath(given.replace("\\", "/"))
+        for place in (path, posixpath.normpath(posixpath.join(self._folder, path))):
+            if place in self._names:
+                return place
+        parts = path.split("/")
+        best: list[str] = []
+        most = 0
+        for name in self._by_name.get(parts[-1], ()):
+            stem = name if posixpath.basename(name) == parts[-1] else divide(name).stem
+            pairs = list(zip(reversed(parts), reversed(stem.split("/")), strict=False))
+            if all(one == other for one, other in pairs) and len(pairs) >= most:
+                best = [*best, name] if len(pairs) == most else [name]
+                most = len(pairs)
+        return best[0] if len(best) == 1 else None
 
 
 def _named(name: str, rows: Iterator[Row]) -> Iterator[Row]:

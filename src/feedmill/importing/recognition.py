@@ -32,8 +32,9 @@ AUTO, DOCUMENTS, CAPTIONING, CLASSIFICATION, MEDIA, EPISODES, PARTS = TYPES
 CAPTION_SUFFIXES = ("txt", "caption", "text")
 _BESIDE = frozenset((*CAPTION_SUFFIXES, "json", "cls"))
 _TABLES = ("jsonl", "csv", "parquet")
+_ROWS = (*kinds.TABLES, kinds.JSON)
 _METADATA = tuple(f"metadata.{end}" for end in _TABLES)
-_AS_METADATA = f"name it {', '.join(_METADATA[:-1])} or {_METADATA[-1]}, and its column of paths file_name"
+_AS_METADATA = "name it among the sources, too"
 _NONE: list[tuple[str, File]] = []
 _FEW = 10
 """Files of another kind are left out if there are at least this many times more of the main kind."""
@@ -50,7 +51,7 @@ class Recognized:
         documents: files of documents; for ``parts``, all files.
         media: media files of the modality.
         beside: path with prefix, without suffix -> files that may belong to the media of that name.
-        metadata: metadata files.
+        metadata: metadata files and tables that the user named.
         datasets: root and folder of each LeRobot dataset.
         top: folder around the files, with its slash, such as that of an unpacked archive; empty if there is none.
         splits: whether the first folder below it is the split; files that are in none have no split.
@@ -101,7 +102,7 @@ def recognize(files: Files, wanted: str, left: LeftOut, *, named: bool = False) 
     divided = [(file, divide(files.prefixes[file.root] + file.path)) for file in files.files]
     counts = Counter(name.kind for _, name in divided)
     media = {kind: counts[kind] for kind in kinds.MODALITIES if counts[kind]}
-    if wanted == DOCUMENTS or (wanted == AUTO and not media):
+    if wanted == DOCUMENTS or (wanted == AUTO and not (media and _are_media(divided))):
         return _documents(files, divided, named, left)
     if not media:
         raise ConfigError(
@@ -113,9 +114,38 @@ def recognize(files: Files, wanted: str, left: LeftOut, *, named: bool = False) 
     return _media(files, divided, media, wanted, left)
 
 
+def tables_about_media(files: Files, wanted: str) -> list[File]:
+    """Return the tables among the sources themselves, if the other files are media: they are about these.
+
+    Raises:
+        ConfigError: tables were named to be about media, and there are none.
+    """
+    divided = [(file, divide(files.prefixes[file.root] + file.path)) for file in files.files]
+    tables = [file for file, name in divided if (file.root, file.path) in files.typed and name.kind in _ROWS]
+    others = [(file, name) for file, name in divided if file not in tables and file not in files.tables]
+    has_media = any(name.kind in kinds.MODALITIES for _, name in others)
+    are_media = has_media and (_are_media(others) if wanted == AUTO else wanted in (CAPTIONING, CLASSIFICATION))
+    if files.tables and not are_media:
+        why = f"--type is {wanted!r}" if wanted != AUTO else "these are documents" if others else "there are none"
+        raise ConfigError(
+            f"--captions is for images, audio and video, and {why}",
+            file=files.name(files.tables[0]),
+            kind="bad-option",
+            fix="Leave it out, or name the folder of the media.",
+        )
+    return [file for file in tables if file not in files.tables] if are_media else []
+
+
+def _are_media(divided: Sequence[tuple[File, Name]]) -> bool:
+    """Return whether media are more than a few beside documents, not counting the files beside them."""
+    stems = {name.stem for _, name in divided if name.kind in kinds.MODALITIES}
+    media = sum(name.kind in kinds.MODALITIES for _, name in divided)
+    texts = sum(name.kind in kinds.DOCUMENTS and name.stem not in stems for _, name in divided)
+    return media * _FEW > texts
+
+
 def _documents(files: Files, divided: Sequence[tuple[File, Name]], named: bool, left: LeftOut) -> Recognized:
     found = Recognized(DOCUMENTS)
-    counts: Counter[str] = Counter()
     about = [file for file, name in divided if "/" not in file.path and name.kind == kinds.TEXT and is_about(file.path)]
     alone = bool(about) and len(about) == sum(name.kind in kinds.DOCUMENTS for _, name in divided)
     skipped = set() if alone or named else set(about)
@@ -124,16 +154,21 @@ def _documents(files: Files, divided: Sequence[tuple[File, Name]], named: bool, 
             left.add("a file about the data, such as README (use --include to import it)", files.name(file))
         elif name.kind in kinds.DOCUMENTS:
             found.documents.append(file)
-            counts[name.kind] += 1
         else:
             reason = f"{name.kind} beside documents" if name.kind else unsupported(file.path)
             left.add(reason, files.name(file))
-    found.notes += [
+    found.notes += counted_kinds(found.documents)
+    return found
+
+
+def counted_kinds(documents: Sequence[File]) -> list[str]:
+    """Return a line for each kind of documents, with the number of their files."""
+    counts = Counter(divide(file.path).kind for file in documents)
+    return [
         f"{counts[kind]:,} file{'s' if counts[kind] > 1 else ''} of {kinds.NAMES[kind]}"
         for kind in kinds.DOCUMENTS
         if counts[kind]
     ]
-    return found
 
 
 def _media(
@@ -145,8 +180,9 @@ def _media(
     found.metadata = [
         file
         for file, (_, suffix, _) in named
-        if suffix in _TABLES and file.path.rpartition("/")[2].lower() in _METADATA
+        if suffix in _TABLES and file.path.rpartition("/")[2].lower() in _METADATA and file not in files.tables
     ]
+    found.metadata += files.tables
     stems = {name.stem for _, name in found.media}
     names: set[str] | None = None  # for `x.jpg.txt`
     rest: list[tuple[File, Name]] = []

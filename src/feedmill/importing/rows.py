@@ -9,8 +9,10 @@ from __future__ import annotations
 import codecs
 import csv
 import io
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, BinaryIO, NamedTuple, cast
 
 import msgspec
@@ -33,6 +35,8 @@ _DELIMITERS = (",", ";", "\t", "|")
 _BOMS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
 _MARKS = tuple(mark for mark, _ in _BOMS)
 _LONGEST_FIELD = 1 << 30
+_PIECE = 1 << 20
+UTF8 = "utf-8"
 _ENCODING = "Name its encoding with --encoding, or leave the file out with --exclude."
 _load = msgspec.json.Decoder().decode
 
@@ -52,12 +56,19 @@ class Reading:
     Attributes:
         text: column of the text; None for the first of `TEXT_COLUMNS`.
         id: column of the ids; None for ``id``, and made ids for rows without one.
-        encoding: of texts without a byte order mark.
+        encoding: of texts that are not UTF-8 and have no byte order mark.
+        used: encoding -> number of files that were read with it.
     """
 
     text: str | None = None
     id: str | None = None
     encoding: str = "utf-8"
+    used: Counter[str] = field(default_factory=Counter, compare=False)
+
+    def of(self, encoding: str) -> str:
+        """Count a file with this encoding, and return it."""
+        self.used[encoding.removesuffix("-sig")] += 1
+        return encoding
 
 
 def read_documents(store: Store, prefix: str, file: File, reading: Reading) -> Iterable[dict[str, Any] | Row]:
@@ -73,14 +84,15 @@ def read_documents(store: Store, prefix: str, file: File, reading: Reading) -> I
     source = store.url[store.url.rfind("/") + 1 :]
     kind = kinds.divide(file.path).kind
     if kind == kinds.TEXT or kind == kinds.HTML:
-        return (_of_text(store, prefix + file.path, source, file, kind, reading.encoding),)
+        return (_of_text(store, prefix + file.path, source, file, kind, reading),)
     return _of_table(store, prefix + file.path, source, file, reading)
 
 
-def _of_text(store: Store, name: str, source: str, file: File, kind: str, encoding: str) -> dict[str, Any] | Row:
+def _of_text(store: Store, name: str, source: str, file: File, kind: str, reading: Reading) -> dict[str, Any] | Row:
     """Return the document of a file that is one text."""
     metadata: dict[str, Any] = {"file": name}
-    text = decode(_whole(store, file), encoding, name)
+    data = _whole(store, file)
+    text = decode(data, reading.of(encoding_of((data,), reading.encoding)), name)
     if kind == kinds.HTML:
         text, title = html_text(text)
         if title is not None:
@@ -93,7 +105,10 @@ def _of_text(store: Store, name: str, source: str, file: File, kind: str, encodi
 def _of_table(store: Store, name: str, source: str, file: File, reading: Reading) -> Iterator[dict[str, Any] | Row]:
     """Yield the documents of the rows of a file."""
     column = None
-    for row in read_rows(store, file, reading.encoding):
+    encoding = reading.encoding
+    if kinds.divide(file.path).kind == kinds.CSV:
+        encoding = reading.of(encoding_of_file(store, file, encoding))
+    for row in read_rows(store, file, encoding):
         if row.columns is None:
             yield row
             continue
@@ -103,7 +118,11 @@ def _of_table(store: Store, name: str, source: str, file: File, reading: Reading
 
 
 def read_rows(store: Store, file: File, encoding: str = "utf-8") -> Iterator[Row]:
-    """Yield the rows of a table: CSV, TSV, JSON lines, a list in JSON, Parquet or Arrow. Raises as `read_documents`."""
+    """Yield the rows of a table: CSV, TSV, JSON lines, a list in JSON, Parquet or Arrow. Raises as `read_documents`.
+
+    Args:
+        encoding: of CSV, see `encoding_of_file`.
+    """
     kind = kinds.divide(file.path).kind
     if kind == kinds.COLUMNS:
         from feedmill.documents.columns import read_rows as read_columns
@@ -122,7 +141,7 @@ def read_rows(store: Store, file: File, encoding: str = "utf-8") -> Iterator[Row
         open(local, "rb") as raw,
         unpacked(raw, packing, file=store.locate(file.path)) as stream,
     ):
-        if kind == kinds.CSV:
+        if kind in (kinds.CSV, kinds.TEXT):
             yield from _of_csv(stream, file.path, encoding)
         else:
             limit = max_unpacked(file.size) if packing else None
@@ -130,15 +149,58 @@ def read_rows(store: Store, file: File, encoding: str = "utf-8") -> Iterator[Row
 
 
 def decode(data: bytes, encoding: str, name: str) -> str:
-    """Return a text. A byte order mark overrides the encoding. Raises `DataError`."""
-    if data.startswith(_MARKS):
-        encoding = next(marked for mark, marked in _BOMS if data.startswith(mark))
+    """Return a text; see `encoding_of`. Raises `DataError`."""
     try:
         return data.decode(encoding)
     except UnicodeDecodeError as error:
         raise DataError(
             f"not valid {encoding} (use --encoding)", file=name, offset=error.start, kind="bad-encoding", fix=_ENCODING
         ) from None
+
+
+def encoding_of(pieces: Iterable[bytes], encoding: str) -> str:
+    """Return how a file is encoded: as its byte order mark says, else UTF-8 if it is valid, else `encoding`.
+
+    An encoding whose texts are ASCII bytes with another meaning, such as UTF-16 and ISO-2022-JP, is taken if the two
+    texts differ.
+
+    Args:
+        pieces: the content; it is read to the end only if `encoding` is not UTF-8.
+    """
+    found = iter(pieces)
+    data = next(found, b"")
+    if data.startswith(_MARKS):
+        return next(marked for mark, marked in _BOMS if data.startswith(mark))
+    if not is_other(encoding):
+        return encoding
+    first, other = codecs.getincrementaldecoder(UTF8)(), codecs.getincrementaldecoder(encoding)()
+    ascii = True
+    try:
+        while data:
+            text = first.decode(data)
+            if "\0" in text:
+                return encoding
+            ascii = ascii and data.isascii()  # other texts are valid UTF-8 only by chance
+            if ascii and not _is_same(other, data, text):
+                return encoding
+            data = next(found, b"")
+        first.decode(b"", final=True)
+    except UnicodeDecodeError:
+        return encoding
+    return UTF8
+
+
+def is_other(encoding: str) -> bool:
+    """Return whether an encoding is not UTF-8."""
+    return codecs.lookup(encoding).name != UTF8
+
+
+def _is_same(decoder: codecs.IncrementalDecoder, data: bytes, text: str) -> bool:
+    """Return whether bytes are this text in another encoding too, or no text of it."""
+    try:
+        return decoder.decode(data) == text
+    except UnicodeDecodeError:
+        return True
 
 
 def _whole(store: Store, file: File) -> bytes:
@@ -154,15 +216,23 @@ def _whole(store: Store, file: File) -> bytes:
     return text
 
 
+def encoding_of_file(store: Store, file: File, encoding: str) -> str:
+    """Return how a file is encoded, reading it piece by piece."""
+    with (
+        store.local_copy(file.path) as local,
+        open(local, "rb") as raw,
+        unpacked(raw, compression(file.path.lower()), file=store.locate(file.path)) as stream,
+    ):
+        return encoding_of(iter(partial(stream.read, _PIECE), b""), encoding)
+
+
 def _of_csv(stream: BinaryIO, path: str, encoding: str) -> Iterator[Row]:
     buffered = io.BufferedReader(cast(Any, stream)) if not hasattr(stream, "peek") else stream
-    head = buffered.peek(4)[:4] if hasattr(buffered, "peek") else b""
-    marked = next((marked for mark, marked in _BOMS if head.startswith(mark)), encoding)
-    lines = io.TextIOWrapper(cast(Any, buffered), marked, newline="")
+    lines = io.TextIOWrapper(cast(Any, buffered), encoding, newline="")
     try:
         first = lines.readline()
     except UnicodeDecodeError:
-        raise _bad_encoding(marked) from None
+        raise _bad_encoding(encoding) from None
     table = csv_rows(_again(first, lines), _LONGEST_FIELD, delimiter=_delimiter(first, path))
     names: list[str] | None = None
     number = 0
@@ -179,7 +249,7 @@ def _of_csv(stream: BinaryIO, path: str, encoding: str) -> Iterator[Row]:
             else:
                 yield Row(number, dict(zip(names, cells, strict=True)))
     except UnicodeDecodeError:
-        raise _bad_encoding(marked) from None
+        raise _bad_encoding(encoding) from None
     except csv.Error as error:
         raise DataError(f"not valid CSV ({error})", kind="bad-table", fix="Repair the file, or --exclude it.") from None
 
@@ -274,13 +344,25 @@ def _text_column(columns: dict[str, Any], given: str | None, name: str) -> str:
     return found
 
 
-def _no_column(why: str, columns: Iterable[str], name: str) -> ConfigError:
-    return ConfigError(
+class NoTextColumn(ConfigError):
+    """It is not clear which column holds the text.
+
+    Attributes:
+        columns: of the first row.
+    """
+
+    columns: tuple[str, ...] = ()
+
+
+def _no_column(why: str, columns: Iterable[str], name: str) -> NoTextColumn:
+    error = NoTextColumn(
         f"{why} (the columns are: {', '.join(columns)})",
         file=name,
         kind="no-column",
-        fix="Name it with --text COLUMN, or leave the file out with --exclude.",
+        fix="Name it with --text COLUMN, or leave the file out with --exclude or --on-error skip.",
     )
+    error.columns = tuple(columns)
+    return error
 
 
 def _document(name: str, source: str, row: Row, column: str, id_column: str | None) -> dict[str, Any] | Row:

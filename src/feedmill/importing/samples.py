@@ -7,6 +7,7 @@ interrupted import reports them, too.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -17,22 +18,23 @@ import orjson
 
 from feedmill.errors import FeedmillError, MissingExtra
 from feedmill.formats.documents import DOCUMENTS
+from feedmill.formats.orientation import orientation_of_mp4
 from feedmill.importing.documents import LEFT_OUT, empty, write_left_out
 from feedmill.importing.groups import cut
 from feedmill.importing.kinds import DOCUMENTS as TEXTS
-from feedmill.importing.kinds import IMAGE, MODALITIES, divide
+from feedmill.importing.kinds import IMAGE, MODALITIES, VIDEO, divide
 from feedmill.importing.layouts import Part, Planned, Samples, name_others
 from feedmill.importing.reading import read_file
 from feedmill.importing.recognition import CAPTION_SUFFIXES, PARTS
 from feedmill.importing.report import ImportReport
-from feedmill.importing.rows import decode
+from feedmill.importing.rows import decode, encoding_of
 from feedmill.importing.scanning import Files
 from feedmill.jobs.dry_run import active
 from feedmill.jobs.garbage import uncollected
 from feedmill.jobs.threads import ordered_map
 from feedmill.samples.description import describe_type
 from feedmill.samples.encode import Encoder
-from feedmill.samples.imageheader import image_header
+from feedmill.samples.imageheader import image_header, orientation_in
 from feedmill.samples.media import kind_of_header, probe
 from feedmill.storage import LocalStore, Store, open_store
 from feedmill.writing.destination import Destination
@@ -157,6 +159,7 @@ def write_samples(
         if not shards:
             target.drop()
             raise empty(report)
+        _say_turned(report, shards)
         write_left_out(target.store, report.left_out)
         if not report.left_out:
             target.home.delete(LEFT_OUT)
@@ -185,7 +188,29 @@ def read_shard(reader: Reads, samples: Sequence[Planned]) -> Iterator[Encoded]:
     with uncollected(), closing(ordered_map(read, samples, workers=workers, in_flight=2 * reader.requests)) as results:
         for planned, parts in zip(samples, results, strict=True):
             if not isinstance(parts, str):
-                yield encoding.of(planned.key, parts)
+                yield encoding.of(planned.key, parts)._replace(turned=sum(map(_is_turned, parts)))
+
+
+def _is_turned(part: tuple[str, Any]) -> bool:
+    """Return whether an image, or a video in MP4 or QuickTime, states an orientation."""
+    name, data = part
+    kind = _kind(name.rpartition(".")[2])
+    if kind == IMAGE and isinstance(data, bytes):
+        return orientation_in(data) != 1
+    return kind == VIDEO and isinstance(data, bytes) and orientation_of_mp4(data) != 1
+
+
+def _say_turned(report: ImportReport, shards: Sequence[Shard]) -> None:
+    """Complete the report with the number of media that state an orientation."""
+    kinds = Counter(_kind(part.rpartition(".")[2]) for shard in shards for part in shard.scan.parts)
+    report.turned = sum(shard.turned for shard in shards)
+    if report.turned:
+        nouns = " and ".join(f"{kind}s" for kind in (IMAGE, VIDEO) if kinds[kind])
+        counts = f"{report.turned:,} of {kinds[IMAGE] + kinds[VIDEO]:,} {nouns}"
+        report.recognized.append(
+            f"warning: {counts} have an orientation: they are stored as they are, and turned upright when they are"
+            " decoded (orientation: stored gives the stored pixels)"
+        )
 
 
 def _reason(reader: Reads, stores: Sequence[Store], planned: Planned) -> str:
@@ -221,12 +246,34 @@ def _kind(part: str) -> str:
 
 def _caption(data: bytes, encoding: str) -> bytes:
     try:
-        text = decode(data, encoding, "")
+        text = decode(data, encoding_of((data,), encoding), "")
     except FeedmillError as error:
         raise Unusable(f"its caption is {error.what}") from None
     if not text.strip():
         raise Unusable("an empty caption")
     return text.encode()
+
+
+def caption_encodings(reader: Reader, samples: Samples) -> Counter[str]:
+    """Return the number of captions for each encoding that they are read with."""
+    stores = [open_store(root) for root in reader.roots]
+    captions = [
+        part
+        for group in samples.splits.values()
+        for planned in group
+        for part in planned.parts[1:]
+        if part.name in CAPTION_SUFFIXES and part.content is None
+    ]
+
+    def used(part: Part) -> str:
+        try:
+            return encoding_of((read_file(stores[part.root], part.path, part.size),), reader.encoding)
+        except FeedmillError:
+            return ""  # reported when the sample is read
+
+    found = Counter(ordered_map(used, captions, workers=reader.requests, in_flight=2 * reader.requests))
+    del found[""]
+    return Counter({name.removesuffix("-sig"): count for name, count in found.items()})
 
 
 def _fault(path: str, kind: str, data: bytes, in_full: bool) -> str | None:

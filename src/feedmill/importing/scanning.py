@@ -7,13 +7,15 @@ target, devices, and names that are not UTF-8 (keys, ids and journals are UTF-8)
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
 from itertools import permutations
 from operator import attrgetter
 from typing import NamedTuple
 
 from feedmill.errors import ConfigError, NotFound
+from feedmill.formats.tar.strays import is_stray
+from feedmill.importing.kinds import JSON, TABLES, divide
 from feedmill.jobs.left_out import LeftOut
 from feedmill.storage import LocalStore, canonical_location, open_store, split_url
 from feedmill.storage.base import refuse_non_utf8
@@ -21,8 +23,11 @@ from feedmill.storage.staging import TEMPORARY_SUFFIX
 
 MANY = 10_000
 """Number of files from which on workers are sure to be started."""
-_JUNK = ("thumbs.db", "desktop.ini")
+_JUNK = ("thumbs.db", "ehthumbs.db", "desktop.ini")
 _JUNK_LENGTHS = frozenset(map(len, _JUNK))
+EXCLUDED = ("excluded by --exclude", "not matched by --include")
+"""Reasons that the user gave."""
+_STRAY = "made by a system or archiver"
 
 
 class File(NamedTuple):
@@ -41,11 +46,15 @@ class Files(NamedTuple):
         roots: paths or URLs of folders.
         prefixes: beginning of keys and ids for each root: empty if there is one, else its name and a slash.
         files: sorted by root and path.
+        typed: root and path of each file that is a source itself.
+        tables: those of them that are about media.
     """
 
     roots: list[str]
     prefixes: list[str]
     files: list[File]
+    typed: frozenset[tuple[int, str]] = frozenset()
+    tables: tuple[File, ...] = ()
 
     def name(self, file: File) -> str:
         """Return the path of a file with its root's prefix, which is unique and valid in keys and ids."""
@@ -59,11 +68,13 @@ def scan(
     *,
     include: Sequence[str] = (),
     exclude: Sequence[str] = (),
+    tables: Sequence[str] = (),
     on_many: Callable[[], object] | None = None,
 ) -> Files:
     """Return the files of all sources. Hidden files and those of the output `out` are left out.
 
     Args:
+        tables: paths or URLs of files that are about media.
         include, exclude: patterns of paths below a source; ``*`` matches slashes, too.
         on_many: called once during the scan if there are `MANY` files or more in local folders.
 
@@ -76,12 +87,19 @@ def scan(
     walk = _Walk(canonical_location(out), left, on_many)
     for source in sources:
         walk.source(source)
-    if len(sources) > 1:  # one may lie in another
+    typed = list(walk.typed)
+    for table in tables:
+        walk.source(table)
+    named = walk.named(walk.typed)
+    if len(sources) + len(tables) > 1:  # one may lie in another
         walk.found = list({(file.root, file.path): file for file in walk.found}.values())
     walk.found.sort(key=attrgetter("path"))
     if len(walk.roots) > 1:
         walk.found.sort(key=attrgetter("root"))  # stable
-    found = Files(walk.roots, _prefixes(walk.roots), [])
+    about = set(named[len(typed) :])
+    own = [file for file in walk.found if (file.root, file.path) in about]
+    found = Files(walk.roots, [], [], frozenset(named[: len(typed)]))
+    found = with_tables(found, own, walk.found, moved={root for root, _ in {*walk.typed} - {*named}})
     if not include and not exclude:
         found = found._replace(files=walk.found)
         _refuse_nested(found)
@@ -89,9 +107,9 @@ def scan(
     for file in walk.found:
         name = found.name(file)
         if exclude and any(fnmatchcase(file.path, pattern) for pattern in exclude):
-            left.add("excluded by --exclude", name)
+            left.add(EXCLUDED[0], name)
         elif include and not any(fnmatchcase(file.path, pattern) for pattern in include):
-            left.add("not matched by --include", name)
+            left.add(EXCLUDED[1], name)
         else:
             found.files.append(file)
     _refuse_nested(found)
@@ -132,6 +150,23 @@ def _prefixes(roots: Sequence[str]) -> list[str]:
     return [f"{name}/" for name in names]
 
 
+def with_tables(files: Files, tables: Sequence[File], found: Sequence[File], *, moved: Iterable[int] = ()) -> Files:
+    """Return the files with more tables. Folders that have nothing but tables are no part of names.
+
+    Args:
+        found: all files.
+        moved: folders whose files are found in other sources.
+    """
+    about = {(file.root, file.path) for file in (*files.tables, *tables)}
+    idle = {root for root, _ in about}.union(moved) - {
+        file.root for file in found if (file.root, file.path) not in about
+    }
+    roots = [root for root in range(len(files.roots)) if root not in idle]
+    prefixes = dict(zip(roots, _prefixes([files.roots[root] for root in roots]), strict=True))
+    chosen = [prefixes.get(root, "") for root in range(len(files.roots))]
+    return files._replace(prefixes=chosen, tables=(*files.tables, *tables))
+
+
 class _Walk:
     """Collector of files; each folder is one root, however it is spelled."""
 
@@ -139,6 +174,7 @@ class _Walk:
         self.out, self.left, self.on_many = out, left, on_many
         self.roots: list[str] = []
         self.found: list[File] = []
+        self.typed: list[tuple[int, str]] = []
         self._numbers: dict[str, int] = {}
 
     def source(self, source: str) -> None:
@@ -154,8 +190,23 @@ class _Walk:
             status = os.stat(path)
             if self._is_utf8(name):
                 self.found.append(File(self._root(folder), name, status.st_size, _version(status)))
+                self.typed.append((self.found[-1].root, name))
         else:
             raise _missing(source)
+
+    def named(self, typed: Sequence[tuple[int, str]]) -> list[tuple[int, str]]:
+        """Return root and path of files that are sources; a table that lies in another source is found only there."""
+        places = [canonical_location(root).rstrip("/") for root in self.roots]
+        there = {(file.root, file.path) for file in self.found} if typed else set()
+        out: list[tuple[int, str]] = []
+        for root, path in typed:
+            place = f"{places[root]}/{path}"
+            others = [(n, place[len(top) + 1 :]) for n, top in enumerate(places) if place.startswith(f"{top}/")]
+            others = others if divide(path).kind in (*TABLES, JSON) else []
+            out.append(next((one for one in others if one[0] != root and one in there), (root, path)))
+        gone = {one for one, kept in zip(typed, out, strict=True) if one != kept}
+        self.found = [file for file in self.found if (file.root, file.path) not in gone] if gone else self.found
+        return out
 
     def _root(self, folder: str) -> int:
         place = canonical_location(folder)
@@ -176,9 +227,12 @@ class _Walk:
             if not name or not store.exists(name):
                 raise _missing(source)
             entries = [store.stat(name)]
+            self.typed.append((self._root(folder), name))
         root = self._root(folder)
         for entry in entries:
-            if entry.path.rpartition("/")[2].startswith("."):
+            if is_stray(entry.path):
+                self.left.add(_STRAY, entry.path)
+            elif entry.path.rpartition("/")[2].startswith("."):
                 self.left.add("hidden", entry.path)
             elif not canonical_location(f"{folder}/{entry.path}").startswith(f"{self.out}/"):
                 self.found.append(File(root, entry.path, entry.size, entry.version))
@@ -222,7 +276,10 @@ class _Walk:
     ) -> None:
         """Add a folder, a link, or a file with an unusual name."""
         path = relative + item.name
-        if item.name.startswith(".") or item.name.lower() in _JUNK:
+        if is_stray(path) or is_stray(f"{path}/x"):
+            self.left.add(_STRAY, path)
+            return
+        if item.name.startswith("."):
             if not item.name.endswith(TEMPORARY_SUFFIX):
                 self.left.add("hidden", path)
             return

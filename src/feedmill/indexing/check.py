@@ -25,13 +25,14 @@ from feedmill.formats.offsets import load_offsets
 from feedmill.formats.sniff import sniff
 from feedmill.formats.tar import TAR, WEBDATASET, WIDS
 from feedmill.formats.tar.dataset import TarDataset
+from feedmill.formats.tar.strays import pieces_of, regroup, samples_of
 from feedmill.formats.tokens import MEGATRON, megatron_index
 from feedmill.formats.tokens.bounds import SUFFIX as BOUNDS
 from feedmill.formats.tokens.manifest import SUFFIX as MANIFEST
 from feedmill.formats.tokens.manifest import manifest_path, read_manifest, wrong_files
 from feedmill.indexing.check_index import AGAIN, PreparedIndex
 from feedmill.indexing.prepare_tars import FINISH, find_shards, unfinished_shards
-from feedmill.indexing.scanning import Scanned, checked, remarks_of, repeated_parts, trailing_data
+from feedmill.indexing.scanning import FOUND, Scanned, checked, remarks_of, repeated_parts, spoiled, trailing_data
 from feedmill.jobs.policy import renamed_parameters
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.reports import VerbReport
@@ -228,6 +229,7 @@ def _check_shards(
     progress: bool,
 ) -> None:
     seen: dict[str, str] = {}
+    parts: dict[str, set[str]] = {}
     field_map, out = _declared(store) if index is not None else ({}, set())
     verb, left = "", set[str]()
     with suppress(FeedmillError):  # the next command that writes reports a corrupt journal
@@ -246,10 +248,12 @@ def _check_shards(
             if found.scan.problem is not None:
                 report.findings.append(found.scan.problem)
             else:
-                report.notes += remarks_of(store, found, trailing=0)
+                report.notes += remarks_of(store, found, **FOUND)
             if found.scan.trailing:
                 report.findings.append(trailing_data(store, found))
-            report.findings += _duplicates(store, found, seen)
+            report.findings += spoiled(store, found)
+            parts[found.shard] = set(found.scan.parts)
+            report.findings += _duplicates(store, found, seen, parts)
             report.findings += repeated_parts(store, found)
             if index is not None and index.counts and found.scan.problem is None:
                 report.findings += index.compare(found)
@@ -280,18 +284,30 @@ def _declared(store: Store) -> tuple[dict[str, str], set[str]]:
     return {}, set()
 
 
-def _duplicates(store: Store, found: Scanned, seen: dict[str, str]) -> Iterator[DataError]:
-    for number, key in enumerate(found.scan.keys):
+def _duplicates(store: Store, found: Scanned, seen: dict[str, str], parts: dict[str, set[str]]) -> Iterator[DataError]:
+    """Yield an error for each key that occurred before.
+
+    Args:
+        seen: key -> shard, which is filled.
+        parts: shard -> names of its parts.
+    """
+    scan, _ = samples_of(found.scan)
+    again = {number for group in pieces_of(scan) for number in group[1:]}  # `spoiled` names them
+    for number, key in enumerate(scan.keys):
+        if number in again:
+            continue
         here = len(seen)
         other = seen.setdefault(key, found.shard)
         if len(seen) == here:
             yield DataError(
                 f"the key also occurs in {other!r}" if other != found.shard else "the key occurs twice in this shard",
                 file=store.locate(found.shard),
-                offset=int(found.scan.starts[number]),
+                offset=int(scan.starts[number]),
                 record=key,
                 kind="duplicate-key",
-                fix="Keys must be unique in a dataset. Rename the members of one of the two samples.",
+                fix="Keys must be unique in a dataset. Rename the members of one of the two samples."
+                if other == found.shard or parts[other] & parts[found.shard]
+                else f"The two shards have different parts. {regroup(store.url)}",
             )
 
 

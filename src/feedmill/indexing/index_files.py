@@ -13,6 +13,7 @@ from feedmill.formats.energon import prepared as energon
 from feedmill.formats.energon import write as energon_write
 from feedmill.formats.energon.media import write_tables
 from feedmill.formats.energon.splits import read_splits
+from feedmill.formats.tar.strays import regroup
 from feedmill.indexing.media import Gathered
 from feedmill.indexing.report import PrepareReport
 from feedmill.indexing.scanning import Scanned, check_names
@@ -108,12 +109,20 @@ def _name_duplicates(
     for key, places in duplicates:
         first, second = (scanned[int(rows.tar_file_id[place])].shard for place in list(places)[:2])
         where = "twice in this shard, with other samples between" if first == second else f"also in {first!r}"
+        one, other = (set(scanned[int(rows.tar_file_id[place])].scan.parts) for place in list(places)[:2])
+        apart = first != second and not one & other
         raise DataError(
             f"the key occurs {where}: keys must be unique in a dataset",
             file=store.locate(second),
             offset=int(rows.byte_offset[list(places)[1]]),
             record=key,
             kind="duplicate-key",
-            fix="Rename the members in one of the shards (members of one sample must be consecutive), or skip a shard"
-            " with --exclude. No index was written.",
+            fix=(
+                f"The shards have different parts ({', '.join(sorted(one)[:3])}; {', '.join(sorted(other)[:3])})."
+                f" {regroup(store.url)}"
+                if apart
+                else "Rename the members in one of the shards (members of one sample must be consecutive), or skip a"
+                " shard with --exclude."
+            )
+            + " No index was written.",
         )

@@ -20,7 +20,16 @@ from feedmill.formats.vla.manifest import (
     shard_path,
     wrong_count,
 )
-from feedmill.indexing.scanning import Scanned, checked, remarks_of, repeated_parts, scan_all, trailing_data
+from feedmill.indexing.scanning import (
+    FOUND,
+    Scanned,
+    checked,
+    remarks_of,
+    repeated_parts,
+    scan_all,
+    spoiled,
+    trailing_data,
+)
 from feedmill.jobs.progress import Progress
 from feedmill.notebooks import Showable
 from feedmill.samples.images import IMAGE_SUFFIXES
@@ -69,7 +78,7 @@ def write_manifest(
 
     Raises:
         NotFound: there are no tars.
-        DataError: a tar is corrupt, and its samples cannot be counted.
+        DataError: a tar is corrupt, and its samples cannot be counted; or samples are spoiled, see `spoiled`.
         ConfigError: a different manifest exists already.
     """
     store = open_store(folder)
@@ -81,6 +90,8 @@ def write_manifest(
         for found in scan_all(store, entries, workers=workers, digest=False, rescan=True, advance=bar.advance):
             if found.scan.problem is not None and not _is_empty(found):
                 raise found.scan.problem
+            for problem in spoiled(store, found):
+                raise problem
             report.notes += remarks_of(store, found)
             report.rows.append(Row(found.shard, len(found.scan.keys)))
     text = manifest_text(report.rows, form)
@@ -120,8 +131,9 @@ def check_manifest(
             report.bytes += found.record.size
             report.samples += len(found.scan.keys)
             report.findings += _problems(store, manifest, number, row, found)
+            report.findings += spoiled(store, found)
             report.findings += repeated_parts(store, found)
-            report.notes += remarks_of(store, found, closed=True, trailing=0)  # these are findings
+            report.notes += remarks_of(store, found, closed=True, **FOUND)  # these are findings
             parts.add(store, found)
             keys = set(map(hash, found.scan.keys))
             if keys & seen:

@@ -31,7 +31,7 @@ from feedmill.jobs.engine import part_name
 from feedmill.jobs.units import Units
 from feedmill.jobs.work import alone
 from feedmill.samples.media import MediaFilter
-from feedmill.samples.mediacollection import Filters, Piece, collect, pieces_of_folder, pieces_of_shard
+from feedmill.samples.mediacollection import Filters, Piece, collect, pieces_of_folder, pieces_of_shard, remarks
 from feedmill.samples.mediajournal import MEDIA, MediaNotes
 from feedmill.storage import Store, is_local_folder, open_store
 from feedmill.storage.cache.copies import cached_copy
@@ -197,6 +197,7 @@ def _collected(
     report.images = sum(row[1] == "image" for row in out.rows)
     report.av = len(out.rows) - report.images
     report.broken = out.broken
+    report.warnings += remarks(out.rows)
     if (dry := active()) is not None:
         dry.reads(int(size) for piece in pieces for size in piece.sizes)
         dry.counts |= {"images": report.images, "audio, video": report.av}

@@ -25,7 +25,7 @@ from feedmill.indexing import splitting
 from feedmill.indexing.index_files import plan_all, write_all, write_description
 from feedmill.indexing.media import Gathered, gather
 from feedmill.indexing.report import PrepareReport
-from feedmill.indexing.scanning import Scanned, remarks_of, scan_all
+from feedmill.indexing.scanning import Scanned, remarks_of, scan_all, spoiled
 from feedmill.jobs.dry_run import active
 from feedmill.jobs.engine import part_name
 from feedmill.jobs.progress import Progress
@@ -34,6 +34,7 @@ from feedmill.jobs.units import Units
 from feedmill.jobs.work import alone, settle
 from feedmill.samples.description import check_parts, describe_type
 from feedmill.samples.media import MediaFilter
+from feedmill.samples.mediacollection import remarks
 from feedmill.samples.mediajournal import MEDIA, MediaNotes
 from feedmill.storage import Entry, Store, open_store
 
@@ -83,7 +84,17 @@ def prepare_tars(
         try:
             hashing = digest and active() is None
             scanned = _scan(
-                store, entries, shard_units, place, report, skip_bad_shards, workers, hashing, rescan, progress
+                store,
+                entries,
+                shard_units,
+                place,
+                report,
+                skip_bad=skip_bad_shards,
+                strays=not energon_exact,
+                workers=workers,
+                digest=hashing,
+                rescan=rescan,
+                progress=progress,
             )
             kept = [found.shard for found in scanned]
             splits = None if tar_index_only else dividing(kept)
@@ -247,7 +258,9 @@ def _scan(
     units: Units,
     place: Store,
     report: PrepareReport,
+    *,
     skip_bad: bool,
+    strays: bool,
     workers: int | None,
     digest: bool,
     rescan: bool,
@@ -271,10 +284,14 @@ def _scan(
             if found.scan.problem is not None:
                 bad.append(found.scan.problem)
                 continue
+            if (problem := next(spoiled(store, found, strays=strays), None)) is not None:
+                bad.append(problem)
+                continue
             good.append(found)
             if len(parts) < MAX_PARTS:
                 parts.update(dict.fromkeys(found.scan.parts))
             report.warnings += remarks_of(store, found)
+            report.warnings += map(str, () if strays else spoiled(store, found))
             report.samples += len(found.scan.keys)
             report.bytes += found.record.size
             report.scanned += found.origin == "scanned"
@@ -333,4 +350,5 @@ def _media(
     if wanted is not None and not gathered.rows and not gathered.broken:
         report.warnings.append("no media parts match the filter: the media metadata is empty")
     report.warnings += [f"no media metadata: {error}" for error in gathered.broken]
+    report.warnings += remarks(gathered.rows)
     return gathered

@@ -24,6 +24,7 @@ from feedmill.formats.energon.sidecar import ShardRecord
 from feedmill.formats.offsets import load_offsets
 from feedmill.formats.tar.finished import add_shard, finished_shards
 from feedmill.formats.tar.scan import CONCATENATED, Unread, in_file, scan_bytes
+from feedmill.formats.tar.strays import Halves, halves_error, halves_of, hidden_of, samples_of, stray_error
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.engine import Where, current, key_of
 from feedmill.jobs.results import kept_results
@@ -65,12 +66,32 @@ def repeated_parts(store: Store, found: Scanned) -> Iterator[DataError]:
 
 
 def remarks_of(store: Store, found: Scanned, **reported: Any) -> list[str]:
-    """Return messages about what reading a shard may miss.
+    """Return messages about what reading a shard may miss; strays that are samples to Energon are for `spoiled`.
 
     Args:
         reported: fields of `Unread` without a message, because a finding reports them.
     """
-    return [f"{store.locate(found.shard)}: {text}" for text in Unread.of(found.scan)._replace(**reported).remarks()]
+    unread = Unread.of(samples_of(found.scan)[0], hidden_of(found.scan))._replace(**reported)
+    return [f"{store.locate(found.shard)}: {text}" for text in unread.remarks(store.url)]
+
+
+FOUND: dict[str, Any] = {"trailing": 0, "halves": Halves()}
+"""Fields of `Unread` that checks report as findings."""
+
+
+def spoiled(store: Store, found: Scanned, *, strays: bool = True) -> Iterator[DataError]:
+    """Yield the errors for members that are no data but samples to Energon, and for samples in pieces.
+
+    Args:
+        strays: whether such members count; an index for Energon may have them.
+    """
+    clean, others = samples_of(found.scan)
+    file = store.locate(found.shard)
+    if strays and clean is not found.scan:
+        yield stray_error(file, store.url, others)
+    halves = halves_of(clean if strays else found.scan)
+    if halves.number:
+        yield halves_error(file, store.url, halves)
 
 
 def trailing_data(store: Store, found: Scanned) -> DataError:
@@ -164,7 +185,7 @@ def scan_all(
     def finished(entry: Entry) -> Scanned | None:
         record = ShardRecord(entry.size, entry.version, -1)
         if entry.path in noted and _same(noted[entry.path][0], record, digest):
-            return Scanned(entry.path, *noted[entry.path], "interrupted")
+            return Scanned(entry.path, *noted[entry.path][:2], "interrupted")
         if isinstance(known, _Known) and _same(known.records.get(entry.path), record, digest):
             taken = known.take(entry.path)
             if taken is not None:

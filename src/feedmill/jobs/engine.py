@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import xxhash
 
 from feedmill.errors import ConfigError
+from feedmill.jobs.progress import Steps
 
 if TYPE_CHECKING:  # storage imports numpy, whose threads would keep workers from being forked
     from feedmill.storage import Store
@@ -64,15 +65,17 @@ class Stage:
     Attributes:
         where: what the verb says of it.
         function, items, shared, chunk: see `feedmill.jobs.run.run`.
-        local: runs items on processes of this machine, in order.
+        local: runs items on processes of this machine, in order; ``progress`` as for `feedmill.jobs.run.run`.
+        steps: the items as steps of the bar of the run. The engine says which are finished.
     """
 
     where: Where
     function: Callable[..., Any]
     items: Iterable[Any]
-    local: Callable[[Iterable[Any]], Iterator[Any]]
+    local: Callable[..., Iterator[Any]]
     shared: Any = None
     chunk: int = 1
+    steps: Steps = field(default_factory=Steps, repr=False)
 
     @property
     def name(self) -> str:
@@ -99,11 +102,12 @@ class StageUnfinished(BaseException):
         stage: name of the stage.
         units: number of units of this part.
         finished, parts: number of finished parts, and of all.
+        last: whether no stage of the verb is left for the parts.
     """
 
-    def __init__(self, stage: str, units: int, finished: int, parts: int) -> None:
+    def __init__(self, stage: str, units: int, finished: int, parts: int, last: bool) -> None:
         super().__init__(f"{stage}: {finished} of {parts} parts are finished")
-        self.stage, self.units, self.finished, self.parts = stage, units, finished, parts
+        self.stage, self.units, self.finished, self.parts, self.last = stage, units, finished, parts, last
 
 
 class Engine(ABC):

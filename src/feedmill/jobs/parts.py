@@ -97,22 +97,23 @@ class PartEngine(Engine):
     def run(self, stage: Stage) -> Iterator[Any]:
         # Not a generator: a part must end here even if an earlier run has finished all units, and nothing is read.
         if not stage.where.lasting or stage.where.place is None:
-            return stage.local(stage.items)
+            return stage.local(stage.items, progress=stage.steps.progress)
         marks = stage.where.place.below(PARTS)
         if self.finish:
             return self._finish(stage, marks)
         assert self.part is not None and self.parts is not None
         items = list(stage.items)
         numbers = range(len(items)) if stage.where.numbers is None else stage.where.numbers
-        own = [item for item, n in zip(items, numbers, strict=True) if n % self.parts == self.part - 1]
-        for result in stage.local(own):
+        own = [number for number, n in enumerate(numbers) if n % self.parts == self.part - 1]
+        stage.steps.only(own)
+        for result in stage.local([items[number] for number in own], progress=stage.steps.progress):
             if stage.where.record is not None:
                 stage.where.record(result)
         marks.write_bytes(f"{stage.key}-{self.part}-of-{self.parts}", b"")
         finished = _finished(marks, stage)
         count = sum(parts == self.parts for _, parts in finished.values())
         if stage.where.last or count < self.parts:
-            raise StageUnfinished(stage.name, len(own), count, self.parts)
+            raise StageUnfinished(stage.name, len(own), count, self.parts, stage.where.last)
         return stage.local(items)
 
     def _finish(self, stage: Stage, marks: Store) -> Iterator[Any]:
@@ -125,7 +126,8 @@ class PartEngine(Engine):
             shown = ", ".join(map(str, first)) + (", ..." if missing > _SHOWN else "")
             which = f"{missing} of {parts} parts had not finished ({shown})" if missing else "no part had finished"
             logger.warning("%s: %s; what they left is done here", stage.name, which)
-        return _then_forget(stage.local(stage.items), marks, finished)
+        results = stage.local(stage.items, progress=stage.steps.progress)
+        return _then_forget(results, marks, finished)
 
 
 def _then_forget(results: Iterator[Any], marks: Store, finished: Iterable[str]) -> Iterator[Any]:

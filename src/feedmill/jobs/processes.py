@@ -78,12 +78,32 @@ class Shared:
 _shared: Shared | None = None
 
 
-def work(function: Callable[..., Any], items: Sequence[Any]) -> Outcome:
+@dataclass(slots=True)
+class Sent:
+    """An outcome on its way: pickled until its turn, so that its size is known and those that wait are small.
+
+    `counted` is that of the outcome, one number for each result.
+    """
+
+    data: bytes
+    counted: list[int]
+
+    @classmethod
+    def of(cls, outcome: Outcome) -> Sent:
+        """Pickle an outcome."""
+        return cls(pickle.dumps((outcome.results, outcome.error), pickle.HIGHEST_PROTOCOL), outcome.counted)
+
+    def outcome(self) -> Outcome:
+        """Return the outcome."""
+        return Outcome(*pickle.loads(self.data), self.counted)  # noqa: S301 - our own bytes  # nosec B301
+
+
+def work(function: Callable[..., Any], items: Sequence[Any]) -> Sent:
     """Call `function` on each item in a worker, with the shared value first."""
     global _working
     try:
         _working = True
-        return outcome(function, None if _shared is None else _shared.value(), items)
+        return Sent.of(outcome(function, None if _shared is None else _shared.value(), items))
     except SystemExit as error:
         if error.code is _STOPPED:
             os._exit(1)
@@ -307,6 +327,15 @@ class _Started:
     def ended(self) -> bool:
         """Return whether any worker has exited."""
         return any(process.exitcode is not None for process in self.started)
+
+    def stopped(self) -> list[int]:
+        """Return the ids of workers that were stopped (SIGSTOP), where the system says so."""
+        found = []
+        for process in self.started:
+            with contextlib.suppress(OSError), open(f"/proc/{process.pid}/stat") as file:
+                if file.read().rpartition(")")[2].split()[0] in "Tt":
+                    found.append(process.pid or 0)
+        return found
 
     def death(self) -> str | None:
         """Return the name of the signal that ended a worker, unless `stop` did."""

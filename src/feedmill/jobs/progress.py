@@ -84,7 +84,8 @@ class Progress:
         self._counted_now: Callable[[], int] | None = None
         self._settled = self._most = 0
         self._note = ""
-        self._sizes: Iterator[int] | None = None
+        self._sizes: Sequence[int] | None = None
+        self._steps = 0  # of the sizes
         self._bar: Bar | None = None
         self._thread: threading.Thread | None = None
         self._stopped = threading.Event()
@@ -211,6 +212,7 @@ class Progress:
         assert self._bar is not None
         self._bar.update(
             self._bar.task_ids[0],
+            total=self.total,
             completed=self.shown,
             amount=self.amount(),
             rate=self.speed(),
@@ -227,8 +229,30 @@ class Progress:
 
     def of_sizes(self, sizes: Iterable[int]) -> Self:
         """Let each step advance the bar by a size, in this order: bytes of files, not files."""
-        self._sizes = iter(sizes)
+        self._sizes, self._steps = list(sizes), 0
         return self
+
+    def size_of(self, number: int) -> int:
+        """Return by how much the step with this number advances the bar."""
+        return 1 if self._sizes is None else self._sizes[number] if number < len(self._sizes) else 0
+
+    @property
+    def steps(self) -> int:
+        """Number of steps that were made, in whatever order."""
+        return self._steps
+
+    def finish(self, number: int) -> None:
+        """Make the step with this number, before or after others: what is done is shown although it is not next."""
+        self._steps += 1
+        self.done += self.size_of(number)
+
+    def only(self, numbers: Sequence[int]) -> None:
+        """Leave out all steps but these: other processes make them."""
+        total = None if self.total is None else sum(self.size_of(number) for number in numbers)
+        if self._sizes is not None:
+            self._sizes = [self._sizes[number] for number in numbers]
+        self._steps = 0
+        self.total = None if total is None else self.done + total
 
     @classmethod
     def of_files(cls, label: str, sizes: Sequence[int], enabled: bool | None = None) -> Self:
@@ -237,7 +261,10 @@ class Progress:
 
     def advance(self, n: int | None = None) -> None:
         """Advance by `n` steps; by default, by one step or the next one of the sizes."""
-        self.done += n if n is not None else 1 if self._sizes is None else next(self._sizes, 0)
+        if n is None:
+            n = self.size_of(self._steps)
+            self._steps += 1
+        self.done += n
 
     def note(self, text: str) -> None:
         """Show `text` beside the rate; it replaces the previous text."""
@@ -255,6 +282,46 @@ class Progress:
             self._bar = None
         elif self._lines and kind is None:
             self._print(f"{self.label}: {self.amount()} in {human_duration(self.elapsed)}")
+
+
+class Steps:
+    """The items of one run as steps of a bar, by their numbers in the run.
+
+    Args:
+        progress: the bar, whose next steps they are; None for none.
+    """
+
+    def __init__(self, progress: Progress | None = None) -> None:
+        self.progress = progress
+        self._first: int | None = None
+
+    def finish(self, number: int, counted: int = 0) -> None:
+        """Note that an item is finished, of which `counted` bytes were shown already; see `Progress.watching`."""
+        if self.progress is not None:
+            first = self._base(self.progress)
+            self.progress.settle(counted)
+            self.progress.finish(first + number)
+
+    def size_of(self, number: int) -> int:
+        """Return the size of an item; 1 if it is unknown."""
+        return 1 if self.progress is None else self.progress.size_of(self._base(self.progress) + number)
+
+    def note(self, text: str) -> None:
+        """Show `text` beside the rate."""
+        if self.progress is not None:
+            self.progress.note(text)
+
+    def only(self, numbers: Sequence[int]) -> None:
+        """Leave out all items but these."""
+        if self.progress is not None:
+            first = self._base(self.progress)
+            self.progress.only([first + number for number in numbers])
+            self._first = 0
+
+    def _base(self, progress: Progress) -> int:
+        if self._first is None:  # not before the run begins: another may use the bar until then
+            self._first = progress.steps
+        return self._first
 
 
 def _bar() -> Bar:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import secrets
+import socket
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from importlib import metadata
-from typing import Any
+from typing import Any, NamedTuple
 
 from feedmill import __version__
 from feedmill.errors import ConfigError, FeedmillError
@@ -30,15 +32,24 @@ _ANSWER = 120.0  # seconds that a node has to start a worker and to answer
 _FORGET = 10.0
 
 
+_PASSED = ("FEEDMILL_", "_FEEDMILL_", "AWS_", "GOOGLE_", "AZURE_", "HF_", "MSC_")
+"""Beginnings of the names of variables that tasks get from the driver; a node's own processes do not have them."""
+
+
 @dataclass(frozen=True, slots=True)
 class NodeCheck:
-    """What a node must have and see: the working directory, a file in the work folder, and versions."""
+    """What a node must have and see: the working directory, a file in the work folder, and versions.
+
+    `variables` are set in the workers. They may be secrets, so they travel in the arguments of tasks, which Ray keeps
+    in memory: it writes the variables of a ``runtime_env`` to logs of each node that all users can read.
+    """
 
     here: str
     folder: str
     name: str
     content: bytes
     versions: dict[str, str]
+    variables: dict[str, str] = field(default_factory=dict, repr=False)
 
 
 @contextlib.contextmanager
@@ -52,7 +63,27 @@ def check_of(place: Store | None) -> Iterator[NodeCheck]:
     """
     content = secrets.token_bytes(16)
     with contextlib.nullcontext("") if place is None else _written(place, content) as name:
-        yield NodeCheck(os.getcwd(), "" if place is None else place.url, name, content, versions())
+        folder = "" if place is None else place.url
+        yield NodeCheck(os.getcwd(), folder, name, content, versions(), passed_variables())
+
+
+def passed_variables() -> dict[str, str]:
+    """Return the variables of this process that tasks get."""
+    return {name: value for name, value in os.environ.items() if name.startswith(_PASSED)}
+
+
+_own: dict[str, str | None] = {}
+"""In a worker: the values that variables had which a driver has set."""
+
+
+def set_variables(variables: Mapping[str, str]) -> None:
+    """Set these variables in a worker, and restore those that earlier calls set."""
+    for name in _own.keys() - variables.keys():
+        before = _own.pop(name)
+        os.environ.pop(name, None) if before is None else os.environ.update({name: before})
+    for name, value in variables.items():
+        _own.setdefault(name, os.environ.get(name))
+        os.environ[name] = value
 
 
 @contextlib.contextmanager
@@ -74,6 +105,7 @@ def _written(place: Store, content: bytes) -> Iterator[str]:
 
 def complaint(check: NodeCheck) -> str | None:
     """Return what this node lacks; None if nothing."""
+    set_variables(check.variables)
     mine = versions()
     other = {name: version for name, version in mine.items() if check.versions.get(name, version) != version}
     if other:
@@ -94,6 +126,64 @@ def unfit(node: str, what: str) -> ConfigError:
     )
 
 
+class Place(NamedTuple):
+    """Where a task runs."""
+
+    node: str
+    node_id: str
+    pid: int
+
+
+@contextlib.contextmanager
+def at_work(check: NodeCheck, name: str) -> Iterator[None]:
+    """Let the driver see by `place_of` that this worker is at work on a task, for the duration of the block."""
+    notes = _notes()
+    if notes is None:
+        yield
+        return
+    with contextlib.suppress(Exception):
+        node = sys.modules["ray"].get_runtime_context().get_node_id()
+        notes._internal_kv_put(_key(check, name), "\0".join([socket.gethostname(), node, str(os.getpid())]).encode())
+    try:
+        yield
+    finally:
+        with contextlib.suppress(Exception):
+            notes._internal_kv_del(_key(check, name))
+
+
+def place_of(check: NodeCheck, name: str) -> Place | None:
+    """Return where a task runs; None if no worker has begun it."""
+    with contextlib.suppress(Exception):
+        found = _notes()._internal_kv_get(_key(check, name))
+        if found is not None:
+            node, node_id, pid = found.decode().split("\0")
+            return Place(node, node_id, int(pid))
+    return None
+
+
+def forget_places(check: NodeCheck) -> None:
+    """Remove what workers that were killed have left for `place_of`."""
+    with contextlib.suppress(Exception):
+        _notes()._internal_kv_del(_key(check, ""), del_by_prefix=True)
+
+
+def _key(check: NodeCheck, name: str) -> bytes:
+    return f"feedmill-{check.content.hex()}-{name}".encode()
+
+
+def _notes() -> Any:
+    """Return the small values that Ray's head keeps for its own libraries; None if this process is not connected.
+
+    Ray's list of tasks, which knows the node of each, needs its dashboard.
+    """
+    with contextlib.suppress(Exception):
+        if "ray" in sys.modules:
+            from ray.experimental import internal_kv
+
+            return internal_kv if internal_kv._internal_kv_initialized() else None
+    return None
+
+
 def versions() -> dict[str, str]:
     """Return the versions of packages that decide the bytes of outputs; without those that are not installed."""
     found = {"feedmill": __version__, "python": f"{sys.version_info[0]}.{sys.version_info[1]}"}
@@ -106,6 +196,11 @@ def versions() -> dict[str, str]:
 def first_line(error: BaseException) -> str:
     """Return the first line of the message of an error, at most 200 characters."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+
+
+def _forget_copies(variables: Mapping[str, str]) -> None:
+    set_variables(variables)
+    forget_copies()
 
 
 class Nodes:
@@ -134,6 +229,18 @@ class Nodes:
         found = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
         return [resources for resources in found if resources.get("CPU", 0) >= self._cpus]
 
+    def another(self, node: str, memory: int) -> Any:
+        """Return a scheduling strategy for a node except this one that has `memory` bytes; None if there is none."""
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        fit = [
+            found["NodeID"]
+            for found in self._ray.nodes()
+            if found["Alive"] and found["NodeID"] != node
+            if found["Resources"].get("CPU", 0) >= self._cpus and found["Resources"].get("memory", 0) >= memory
+        ]
+        return NodeAffinitySchedulingStrategy(random.choice(fit), soft=True) if fit else None
+
     def check(self, check: NodeCheck) -> None:
         """Raise `ConfigError` if a node does not pass. Nodes that have passed for this folder are not asked again."""
         ray, names = self._ray, self._names()
@@ -154,7 +261,7 @@ class Nodes:
     def forget_copies(self) -> None:
         """Remove the copies of unfinished work on all nodes. What a lost node has is evicted from its cache later."""
         with contextlib.suppress(Exception):
-            answers = list(self._call(self._names(), forget_copies).values())
+            answers = list(self._call(self._names(), _forget_copies, passed_variables()).values())
             self._ray.wait(answers, num_returns=len(answers), timeout=_FORGET)
 
     def _names(self) -> dict[str, str]:

@@ -2,6 +2,9 @@
 
 Ray's own retries are off: a task that was lost with its worker or node is submitted again, and one that is lost again
 and again is named. An exception of a unit comes back as data, so that it is the same error as on one machine.
+
+A task that runs far longer than the others is named, and its units are tried once more on another node: the first
+result is taken. The others do not wait for it, as long as what they returned is small.
 """
 
 from __future__ import annotations
@@ -14,33 +17,64 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
 from feedmill.errors import FeedmillError, NotFound, StorageError
 from feedmill.jobs import processes
 from feedmill.jobs.engine import Stage, share
-from feedmill.jobs.processes import Outcome, name_of
-from feedmill.jobs.ray_nodes import NodeCheck, Nodes, complaint, first_line, unfit
+from feedmill.jobs.processes import Outcome, Sent, name_of
+from feedmill.jobs.ray_nodes import (
+    NodeCheck,
+    Nodes,
+    at_work,
+    complaint,
+    first_line,
+    forget_places,
+    place_of,
+    set_variables,
+    unfit,
+)
+from feedmill.jobs.stragglers import Stragglers, lateness
 
 logger = logging.getLogger("feedmill")
 
 _LOOK = 1.0  # seconds between looks at Ctrl-C and at the size of the cluster
 _RESIZE = 10.0
+_END = 10.0  # seconds that Ray has to kill the process of an attempt that was not needed
 _TRIES = 5
 _MEMORY_TRIES = 3
 _WARNINGS = 1000  # texts of warnings that are logged for a stage
 
 
+_KEPT = 256 << 20
+"""Bytes of facts that may wait for an unfinished unit before them, beyond those of four tasks for each that runs."""
+_MARGIN = 8  # tasks that may overtake another in Ray's queue
+
+
 @dataclass(slots=True)
 class _Chunk:
-    """Units of one task, and what happened to it so far."""
+    """Units of one task, and what happened to it so far.
 
+    Attributes:
+        first: number of the first unit.
+        begin: not before this time.
+        expected: number of ended tasks from which on a task that was submitted then has begun.
+        attempts: tasks of it that were submitted, also lost ones.
+        tasks: those in progress, with the number of the attempt.
+        retried: whether it is tried a second time because the first takes long.
+    """
+
+    first: int
     items: Sequence[Any]
     tries: int = 0
     memory: int | None = None
-    begin: float = 0.0  # not before this time
+    begin: float = 0.0
+    expected: int = 0
+    attempts: int = 0
+    tasks: dict[Any, int] = field(default_factory=dict)
+    retried: bool = False
 
 
 class Tasks:
@@ -75,8 +109,15 @@ class Tasks:
         self._logged: set[str] = set()
         self._unlogged = 0
         self._waiting: dict[Any, int] = {}
+        self._late: set[Any] = set()
+        """Tasks of `_waiting` that are tried a second time."""
+        self._lost_races: list[Any] = []
+        """Tasks that were canceled because another attempt was faster."""
         self._open: dict[int, _Chunk] = {}
-        self._done: dict[int, Outcome] = {}
+        self._done: dict[int, Sent] = {}
+        self._kept = self._ended_count = 0
+        self._looked = 0.0
+        self._stragglers = Stragglers()
 
     def results(self) -> Iterator[Any]:
         """Yield results in order."""
@@ -85,10 +126,10 @@ class Tasks:
         while more or head < sent:
             if time.monotonic() - resized > _RESIZE:  # the cluster may grow
                 resized, most = time.monotonic(), self._at_once()
-            while len(self._waiting) < most:
+            while len(self._waiting) - len(self._late) < most:
                 if again and self._open[again[0]].begin <= time.monotonic():
                     self._submit(again.popleft())
-                elif more and sent < head + 4 * most:  # bounds the results that wait for the first one
+                elif more and (sent < head + 4 * most or self._kept < _KEPT):
                     chunk = next(self._chunks, None)
                     if chunk is None:
                         more = False
@@ -102,38 +143,99 @@ class Tasks:
                 if outcome is None:
                     again.append(number)
                 else:
-                    self._done[number] = outcome
-                    del self._open[number]
+                    self._take(number, outcome)
+            self._name_late()
             while head in self._done:
-                outcome = self._done.pop(head)
-                yield from outcome.results
+                packed = self._done.pop(head)
+                self._kept -= len(packed.data)
+                yield from (outcome := packed.outcome()).results
                 if outcome.error is not None:
                     raise outcome.error
                 head += 1
 
-    def _submit(self, number: int) -> None:
+    def _take(self, number: int, outcome: Sent) -> None:
+        """Keep the outcome of a chunk until its turn; its other attempt, if there is one, is ended."""
+        if not self._ended_count:
+            self._stage.steps.note("")
+        chunk = self._open.pop(number)
+        self._done[number] = outcome
+        self._kept += len(outcome.data)
+        self._ended_count += 1
+        self._stragglers.end(number)
+        for unit in range(len(outcome.counted)):
+            self._stage.steps.finish(chunk.first + unit)
+        for task in chunk.tasks:
+            del self._waiting[task]
+            self._late.discard(task)
+            self._lost_races.append(task)
+            with contextlib.suppress(Exception):  # Ray kills its process, even a stopped one
+                self._ray.cancel(task, force=True)
+
+    def _submit(self, number: int, avoid: str | None = None) -> None:
+        """Submit a chunk, preferably not on the node `avoid`."""
         chunk = self._open[number]
         memory = chunk.memory or self._memory
-        task = self._remote.options(**self._options, **({} if memory is None else {"memory": memory}))
-        self._waiting[task.remote(self._stage.function, self._shared, chunk.items, self._check)] = number
+        options = {**self._options, **({} if memory is None else {"memory": memory})}
+        if avoid is not None and (other := self._nodes.another(avoid, memory or 0)) is not None:
+            options["scheduling_strategy"] = other
+        name = f"{number}-{chunk.attempts}"
+        task = self._remote.options(**options).remote(
+            self._stage.function, self._shared, chunk.items, self._check, name
+        )
+        chunk.tasks[task], self._waiting[task] = chunk.attempts, number
+        chunk.attempts += 1
+        chunk.expected = self._ended_count + len(self._waiting) + _MARGIN
+        if len(chunk.tasks) == 1:
+            units = range(chunk.first, chunk.first + len(chunk.items))
+            self._stragglers.begin(number, sum(map(self._stage.steps.size_of, units)))
 
-    def _ended(self) -> Iterator[tuple[int, Outcome | None]]:
+    def _ended(self) -> Iterator[tuple[int, Sent | None]]:
         """Wait for tasks; yield the numbers of chunks that have ended, with None for those to be submitted again."""
         ray = self._ray
         if not self._waiting:
             time.sleep(0.05)
+            self._stragglers.tick()
             return
         found, _ = ray.wait(list(self._waiting), num_returns=1, timeout=_LOOK)
         if found:  # and all others that have ended
             found, _ = ray.wait(list(self._waiting), num_returns=len(self._waiting), timeout=0)
+        self._stragglers.tick()
         for reference in found:
-            number = self._waiting.pop(reference)
+            number = self._waiting.pop(reference, None)
+            if number is None:  # the other attempt has just ended
+                continue
+            self._late.discard(reference)
+            del self._open[number].tasks[reference]
             try:
                 outcome, warnings = ray.get(reference)
                 self._warn(warnings)
                 yield number, outcome
             except ray.exceptions.RayError as error:
-                yield number, self._lost(self._open[number], error)
+                if not self._open[number].tasks:  # no other attempt is in progress
+                    self._stragglers.forget(number)
+                    yield number, self._lost(self._open[number], error)
+
+    def _name_late(self) -> None:
+        """Warn of units that take far longer than others, and try them once more, elsewhere."""
+        if time.monotonic() - self._looked < _LOOK:
+            return
+        self._looked = time.monotonic()
+        for number, age in self._stragglers.late():
+            chunk = self._open[number]
+            place = place_of(self._check, f"{number}-{max(chunk.tasks.values())}")
+            if place is None and self._ended_count < chunk.expected:
+                continue  # it waits for a free core
+            where = " and no worker has begun it" if place is None else f" on node {place.node}, process {place.pid}"
+            text = lateness(
+                self._stage.name, list(map(name_of, chunk.items)), age, self._stragglers.median_text(number), where
+            )
+            self._stragglers.named(number)
+            if not chunk.retried:
+                chunk.retried = True
+                self._late.update(chunk.tasks)
+                self._submit(number, avoid="" if place is None else place.node_id)
+                text += ": it is tried once more, and the first result is taken"
+            logger.warning("%s", text)
 
     def _warn(self, warnings: Sequence[str]) -> None:
         """Log what units logged, each text once: Ray keeps the output of workers on their nodes."""
@@ -146,14 +248,14 @@ class Tasks:
             else:
                 self._unlogged += 1
 
-    def _lost(self, chunk: _Chunk, error: Exception) -> Outcome | None:
+    def _lost(self, chunk: _Chunk, error: Exception) -> Sent | None:
         """Return None if the chunk must be submitted again, else its error."""
         exceptions = self._ray.exceptions
         chunk.tries += 1
         memory = isinstance(error, exceptions.OutOfMemoryError)
         most = _MEMORY_TRIES if memory else _TRIES
         if isinstance(error, exceptions.RayTaskError) or chunk.tries >= most:
-            return Outcome([], self._poisoned(chunk, error, memory))
+            return Sent.of(Outcome([], self._poisoned(chunk, error, memory)))
         if memory:  # at most what a node has: a task that fits nowhere would never start
             more = 2 * (chunk.memory or self._memory or 1 << 30)
             chunk.memory = min(more, self._nodes.largest_memory()) or None
@@ -196,19 +298,22 @@ class Tasks:
         if self._unlogged:
             logger.warning("%s: %s more warnings are in Ray's logs", self._stage.name, f"{self._unlogged:,}")
             self._unlogged = 0
-        if not self._waiting:
-            return
         with contextlib.suppress(Exception):  # the cluster may be gone
             for reference in self._waiting:
                 self._ray.cancel(reference, force=True)
-            self._ray.wait(list(self._waiting), num_returns=len(self._waiting), timeout=5)
+            for tasks, patience in ((list(self._waiting), 5.0), (self._lost_races, _END)):
+                if tasks:
+                    self._ray.wait(tasks, num_returns=len(tasks), timeout=patience)
         self._waiting.clear()
+        self._lost_races.clear()
+        forget_places(self._check)
 
 
 def _chunks(stage: Stage) -> Iterator[_Chunk]:
-    items = iter(stage.items)
+    items, first = iter(stage.items), 0
     while taken := list(islice(items, max(1, stage.chunk))):
-        yield _Chunk(taken)
+        yield _Chunk(first, taken)
+        first += len(taken)
 
 
 _passed: set[bytes] = set()
@@ -227,13 +332,18 @@ class _Kept(logging.Handler):
 
 
 def _call(
-    function: Callable[..., Any], shared: Any, items: Sequence[Any], check: NodeCheck
-) -> tuple[Outcome, list[str]]:
-    """Run units in a worker of Ray; return their outcome, and the warnings that they logged."""
+    function: Callable[..., Any], shared: Any, items: Sequence[Any], check: NodeCheck, name: str
+) -> tuple[Sent, list[str]]:
+    """Run units in a worker of Ray; return their outcome, and the warnings that they logged.
+
+    Args:
+        name: of this attempt, among all of the stage.
+    """
     kept = _Kept()
     logger.addHandler(kept)
     try:
-        return _outcome(function, shared, items, check), list(kept.texts)
+        with at_work(check, name):
+            return Sent.of(_outcome(function, shared, items, check)), list(kept.texts)
     finally:
         logger.removeHandler(kept)
 
@@ -244,6 +354,7 @@ def _outcome(function: Callable[..., Any], shared: Any, items: Sequence[Any], ch
         if found is not None:
             return Outcome([], unfit(socket.gethostname(), found))
         _passed.add(check.content)
+    set_variables(check.variables)
     with contextlib.suppress(OSError):
         os.chdir(check.here)  # relative paths are those of the driver
     processes.enter_unit()

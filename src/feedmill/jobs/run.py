@@ -8,9 +8,10 @@ import os
 import select
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures import TimeoutError as FutureTimeout
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
@@ -27,7 +28,7 @@ from feedmill.jobs.pickling import needs_main, pickled
 from feedmill.jobs.processes import (
     START_TIMEOUT,
     Context,
-    Outcome,
+    Sent,
     Served,
     Shared,
     begin,
@@ -36,7 +37,8 @@ from feedmill.jobs.processes import (
     new_context,
     work,
 )
-from feedmill.jobs.progress import Progress, still
+from feedmill.jobs.progress import Progress, Steps, still
+from feedmill.jobs.stragglers import Stragglers, lateness
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -45,6 +47,8 @@ logger = logging.getLogger("feedmill")
 
 _AHEAD = 4  # chunks per worker that are in progress or waiting
 _LOOK = 1.0  # seconds between checks whether the workers are alive
+_KEPT = 64 << 20
+"""Bytes of results that may wait for an unfinished one before them, beyond the chunks of `_AHEAD`."""
 
 
 def run(
@@ -69,7 +73,7 @@ def run(
         items: arguments; taken as needed, so a generator may be of any length.
         workers: processes; None for one per core. With one, with one item, and inside a daemon process (which may
             have no children) the function runs in this process, unless the policy says otherwise.
-        progress: advanced by one for each result.
+        progress: advanced by one, or by the next of its sizes, for each item that is finished, in whatever order.
         chunk: items sent to a worker at once, for items that take less than a millisecond or so.
         preload: modules that workers need, imported once for all of them.
         policy: the shared value, the number of chunks in flight, and the handling of workers that die or hang.
@@ -84,24 +88,43 @@ def run(
     if chunk < 1 or (workers is not None and workers < 0):
         raise ConfigError(f"{workers} workers with chunks of {chunk} are invalid", fix="Use at least 1.")
     policy = policy or Policy()
+    here = partial(
+        _run_here,
+        function,
+        workers=workers,
+        chunk=chunk,
+        preload=preload,
+        policy=policy,
+        stage=None if where is None else where.stage,
+    )
     if where is not None and (engine := current()) is not None:
-        local = partial(run, function, workers=workers, chunk=chunk, preload=preload, policy=policy)
-        stage = Stage(where, function, items, local, policy.shared, chunk)
-        return _counted(engine.run(stage), progress)
+        return _closing(engine.run(Stage(where, function, items, here, policy.shared, chunk, Steps(progress))))
+    return here(items, progress=progress)
+
+
+def _run_here(
+    function: Callable[..., Result],
+    items: Iterable[Item],
+    *,
+    workers: int | None,
+    chunk: int,
+    preload: Sequence[str],
+    policy: Policy,
+    stage: str | None,
+    progress: Progress | None = None,
+) -> Generator[Result, None, None]:
     count = available_cores() if workers is None else workers
     source = iter(items)
     first = list(islice(source, chunk + 1))
     everything = chain(first, source)
     if not first or is_inside_unit() or not (policy.always_processes or (count > 1 and len(first) > 1)):
         call = function if policy.shared is None else partial(function, policy.shared)
-        results: Iterator[Result] = _here(call, everything, progress)
-    else:
-        if len(first) <= chunk:  # one chunk would occupy only one worker
-            chunk = 1
-        main = needs_main(function, policy.shared, first[0])
-        start = partial(new_context, main, preload, fork=policy.fork, start_timeout=policy.start_timeout)
-        results = _Processes(function, everything, count, chunk, start, policy, progress).results()
-    return _counted(results, progress)
+        return _here(call, everything, progress)
+    if len(first) <= chunk:  # one chunk would occupy only one worker
+        chunk = 1
+    main = needs_main(function, policy.shared, first[0])
+    start = partial(new_context, main, preload, fork=policy.fork, start_timeout=policy.start_timeout)
+    return _closing(_Processes(function, everything, count, chunk, start, policy, progress, stage).results())
 
 
 def run_largest_first(
@@ -145,7 +168,9 @@ class Policy:
     check: Callable[[], object] | None = None
 
 
-def _here(call: Callable[[Item], Result], items: Iterable[Item], progress: Progress | None) -> Iterator[Result]:
+def _here(
+    call: Callable[[Item], Result], items: Iterable[Item], progress: Progress | None
+) -> Generator[Result, None, None]:
     if progress is None:
         for item in items:
             yield call(item)
@@ -155,15 +180,14 @@ def _here(call: Callable[[Item], Result], items: Iterable[Item], progress: Progr
             before = inside.count()
             result = call(item)
             progress.settle(inside.count() - before)
+            progress.advance()
             yield result
 
 
-def _counted(results: Iterator[Result], progress: Progress | None) -> Generator[Result, None, None]:
+def _closing(results: Iterator[Result]) -> Generator[Result, None, None]:
+    """Yield results; close their source also if this is closed before the first."""
     try:
-        for result in results:
-            if progress is not None:
-                progress.advance()
-            yield result
+        yield from results
     finally:
         if hasattr(results, "close"):
             results.close()
@@ -171,10 +195,19 @@ def _counted(results: Iterator[Result], progress: Progress | None) -> Generator[
 
 @dataclass(slots=True)
 class _Piece:
-    """A chunk of items for one worker, and its future or outcome."""
+    """A chunk of items for one worker, with its future.
 
+    Attributes:
+        first: number of its first item.
+        outcome: what the worker has sent, once it has ended.
+        retried: whether its worker was stopped, and all were started again.
+    """
+
+    first: int
     items: list[Any]
-    future: Future[Outcome]
+    future: Future[Sent]
+    outcome: Sent | None = None
+    retried: bool = False
 
 
 @contextlib.contextmanager
@@ -211,7 +244,11 @@ def _drained(pool: ProcessPoolExecutor) -> Iterator[None]:
 
 
 class _Processes:
-    """Chunks submitted to a pool, in order."""
+    """Chunks submitted to a pool, in order.
+
+    A chunk that takes long is no barrier: once it has been waited for, those after it are handed out as others end, as
+    long as what these returned is small.
+    """
 
     def __init__(
         self,
@@ -222,18 +259,21 @@ class _Processes:
         context: Callable[[], Context],
         policy: Policy,
         progress: Progress | None,
+        stage: str | None,
     ) -> None:
         self._function, self._items, self._chunk = function, items, chunk
         self._count, self._policy, self._new_context = count, policy, context
+        self._stage, self._steps = stage, Steps(progress)
         self._ahead = count * _AHEAD if policy.in_flight is None else max(policy.in_flight, 1)
         self._shared = None if policy.shared is None else Shared(pickled(policy.shared))
         self._read_counts: ReadCounts | None = None
         if progress is not None and progress.unit == "B" and progress.is_shown:
             with contextlib.suppress(OSError):  # the disk is full: the bar moves by whole items
                 self._read_counts = ReadCounts()
-        self._progress = None if self._read_counts is None else progress
         self._waiting: deque[_Piece] = deque()
-        self._restarts = 0
+        self._unfinished: dict[Future[Sent], _Piece] = {}
+        self._stragglers = Stragglers()
+        self._sent = self._kept = self._restarts = 0
 
     def _start(self) -> None:
         self._context = self._new_context()
@@ -251,11 +291,11 @@ class _Processes:
         )
 
     def results(self) -> Iterator[Any]:
-        if self._progress is None or self._read_counts is None:
+        if self._steps.progress is None or self._read_counts is None:
             yield from self._results()
             return
         try:
-            with self._progress.watching(self._read_counts.total):
+            with self._steps.progress.watching(self._read_counts.total):
                 yield from self._results()
         finally:
             self._read_counts.close()
@@ -270,16 +310,15 @@ class _Processes:
                 self._hand_out(self._ahead)
                 if not self._waiting:
                     break
-                outcome = self._next()
+                sent = self._next()
                 piece = self._waiting.popleft()
-                for number, result in enumerate(outcome.results):
-                    if self._progress is not None:
-                        self._progress.settle(outcome.counted[number])
-                    yield result
+                self._kept -= len(sent.data)
+                outcome = sent.outcome()
+                yield from outcome.results
                 if outcome.error is not None:
                     outcome.error.add_note(f"while working on {name_of(piece.items[len(outcome.results)])}")
                     raise outcome.error
-                del outcome
+                del outcome, sent
             finished = True
         finally:
             if not finished:
@@ -299,16 +338,26 @@ class _Processes:
         with _drained(self._pool) if tuple(sys.version_info) < (3, 11, 5) else contextlib.nullcontext():
             self._pool.shutdown()
 
-    def _hand_out(self, most: int) -> None:
-        """Keep up to `most` chunks in flight."""
-        while len(self._waiting) < most and (items := list(islice(self._items, self._chunk))):
-            self._waiting.append(_Piece(items, self._submit(items)))
+    def _hand_out(self, most: int, *, late: bool = False) -> None:
+        """Keep up to `most` chunks in flight; with `late`, those that have ended do not count."""
+        while len(self._unfinished if late and self._kept < _KEPT else self._waiting) < most and (
+            items := list(islice(self._items, self._chunk))
+        ):
+            piece = _Piece(self._sent, items, self._submit(items))
+            self._sent += len(items)
+            self._waiting.append(piece)
+            self._begin(piece)
 
-    def _next(self) -> Outcome:
-        """Return the outcome of the first chunk; restart workers that die or hang, up to `restarts` times."""
+    def _begin(self, piece: _Piece) -> None:
+        self._unfinished[piece.future] = piece
+        numbers = range(piece.first, piece.first + len(piece.items))
+        self._stragglers.begin(piece.first, sum(map(self._steps.size_of, numbers)))
+
+    def _next(self) -> Sent:
+        """Return what the first chunk gave; restart workers that die or hang, up to `restarts` times."""
         while True:
             try:
-                return self._result(self._waiting[0].future)
+                return self._wait(self._waiting[0])
             except BrokenProcessPool:
                 if self._context.main is not None and (failure := self._context.main.failure()) is not None:
                     raise failure from None
@@ -321,23 +370,69 @@ class _Processes:
             logger.warning("%s (restarted, %d of %d)", error.what, self._restarts, self._policy.restarts)
             self._start_again()
 
-    def _result(self, future: Future[Outcome]) -> Outcome:
-        """Wait for the outcome. Raises `FutureTimeout`, and `BrokenProcessPool` if a worker has exited."""
+    def _wait(self, head: _Piece) -> Sent:
+        """Wait for a chunk. Raises `FutureTimeout`, and `BrokenProcessPool` if a worker has exited."""
         left = float("inf") if self._policy.timeout is None else self._policy.timeout
-        gone = 0
+        gone, begin, looked = 0, time.monotonic(), time.monotonic()
         while True:
-            try:
-                return future.result(min(_LOOK, left))
-            except FutureTimeout:
-                if self._policy.check is not None:
-                    self._policy.check()
-                left -= _LOOK
-                if left <= 0:
-                    raise
-                # The pool notices a death, except of a worker that was sending a result.
-                gone += self._context.ended()
-                if gone > 2:
-                    raise BrokenProcessPool("a worker exited") from None
+            self._collect()
+            if head.outcome is not None:
+                return head.outcome
+            if head.future.done():
+                head.future.result()
+            late = self._policy.in_flight is None and time.monotonic() - begin >= _LOOK
+            if late:
+                self._hand_out(self._ahead, late=True)
+            wait(self._unfinished, min(_LOOK, left), FIRST_COMPLETED)
+            if head.future.done():
+                continue
+            passed = time.monotonic() - looked
+            if passed < min(_LOOK, left):
+                continue
+            if self._policy.check is not None:
+                self._policy.check()
+            looked, left = looked + passed, left - passed
+            if left <= 0:
+                raise FutureTimeout
+            # The pool notices a death, except of a worker that was sending a result.
+            gone += self._context.ended()
+            if gone > 2:
+                raise BrokenProcessPool("a worker exited") from None
+            if self._policy.in_flight is None:
+                self._name_late()
+
+    def _collect(self) -> None:
+        """Take what has ended, in whatever order. What broke the pool is raised when it is the turn of its chunk."""
+        self._stragglers.tick()
+        for future in [future for future in self._unfinished if future.done()]:
+            piece = self._unfinished.pop(future)
+            if future.cancelled() or future.exception() is not None:
+                self._stragglers.forget(piece.first)
+                continue
+            piece.outcome = future.result()
+            self._kept += len(piece.outcome.data)
+            self._stragglers.end(piece.first)
+            for number, counted in enumerate(piece.outcome.counted, piece.first):
+                self._steps.finish(number, counted)
+
+    def _name_late(self) -> None:
+        """Warn of chunks that take far longer than others. If a worker is stopped, start all again, once for each."""
+        running = {piece.first: piece for piece in islice(self._unfinished.values(), self._count)}
+        late = {first: age for first, age in self._stragglers.late() if first in running}
+        stopped = self._context.stopped() if late else []
+        again = False
+        for first, age in late.items():
+            piece, median = running[first], self._stragglers.median_text(first)
+            self._stragglers.named(first)
+            text = lateness(self._stage, list(map(name_of, piece.items)), age, median)
+            if stopped:
+                text += f": the worker process {stopped[0]} is stopped"
+            if stopped and self._stage is not None and not piece.retried:  # units of stages may run twice
+                again = piece.retried = True
+                text += ", and all workers start again"
+            logger.warning("%s", text)
+        if again:
+            self._start_again()
 
     def _hung(self) -> FeedmillError:
         return FeedmillError(
@@ -351,22 +446,25 @@ class _Processes:
         """Restart the workers for all unfinished chunks. Finished results are kept."""
         self._stop()
         self._start()
-        for piece in self._waiting:
+        unfinished = [piece for piece in self._waiting if piece.outcome is None]
+        self._unfinished.clear()
+        for piece in unfinished:
             if not piece.future.done() or piece.future.cancelled() or piece.future.exception() is not None:
                 piece.future = self._submit(piece.items)
+            self._begin(piece)
 
-    def _submit(self, items: list[Any]) -> Future[Outcome]:
+    def _submit(self, items: list[Any]) -> Future[Sent]:
         try:
             return self._pool.submit(work, self._function, items)
         except BrokenProcessPool as error:  # raised after the results before this chunk
-            future: Future[Outcome] = Future()
+            future: Future[Sent] = Future()
             future.set_exception(error)
             return future
 
 
 def _worker_died(waiting: Iterable[_Piece], count: int, context: Context) -> FeedmillError:
     """Return the error for a dead worker. Work is taken in order, so its items are in the first unfinished chunks."""
-    unfinished = [p.items for p in waiting if not p.future.done() or p.future.exception() is not None]
+    unfinished = [p.items for p in waiting if p.outcome is None]
     names = [name_of(item) for piece in unfinished[:count] for item in piece]
     shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
     death = context.death()

@@ -30,7 +30,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 MEMORY = 4 << 30
-"""Bytes of address space that a child may have in addition to those of its parent."""
+"""Default of `Sandbox.memory`."""
 _PATIENCE = 20
 """How many times its limit an input may take of wall time: a child that sleeps uses no processor."""
 _PAGE = resource.getpagesize()
@@ -54,12 +54,18 @@ class Sandbox(Generic[Item, Result]):
         function: must not write files or use threads; results are pickled.
         seconds: limit of processor time for one input.
         prepare: called once in each child, for settings of packages that the parent must not have.
+        memory: bytes of address space that a child may have in addition to those of its parent.
     """
 
     def __init__(
-        self, function: Callable[[Item], Result], seconds: float, prepare: Callable[[], object] | None = None
+        self,
+        function: Callable[[Item], Result],
+        seconds: float,
+        prepare: Callable[[], object] | None = None,
+        *,
+        memory: int = MEMORY,
     ) -> None:
-        self._function, self._seconds, self._prepare = function, seconds, prepare
+        self._function, self._seconds, self._prepare, self._memory = function, seconds, prepare, memory
         self._child: tuple[int, Connection] | None = None
         self._used = 0.0
         """Processor time of the child up to its last result."""
@@ -67,9 +73,11 @@ class Sandbox(Generic[Item, Result]):
     def map(self, items: Sequence[Item]) -> Iterator[Result | Failure]:
         """Yield the result for each input, in order."""
         done = 0
+        fresh = False
         while done < len(items):
             if self._child is None:
                 self._child, self._used = self._start(), 0.0
+                fresh = True
             connection = self._child[1]
             try:
                 connection.send(items[done:])
@@ -81,11 +89,13 @@ class Sandbox(Generic[Item, Result]):
                         break
                     result, self._used = connection.recv()
                     done += 1
+                    fresh = True
                     yield result
             except (EOFError, OSError):
                 self.close()
-                yield Failure("crashed")
-                done += 1
+                if fresh:  # otherwise the child ended before: with the thread that started it, or killed
+                    yield Failure("crashed")
+                    done += 1
 
     def _wait(self, process: int, connection: Connection) -> bool:
         """Wait for a result. Return False if the child has used too much time since the last one."""
@@ -126,7 +136,7 @@ class Sandbox(Generic[Item, Result]):
                 if os.getppid() == parent:
                     if self._prepare is not None:
                         self._prepare()
-                    _serve(self._function, theirs)
+                    _serve(self._function, theirs, self._memory)
             os._exit(0)
         theirs.close()
         return process, ours
@@ -139,8 +149,8 @@ def _end_with_parent() -> None:
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def _serve(function: Callable[[Any], Any], connection: Connection) -> None:
-    limit = _address_space() + MEMORY
+def _serve(function: Callable[[Any], Any], connection: Connection, memory: int) -> None:
+    limit = _address_space() + memory
     _, most = resource.getrlimit(resource.RLIMIT_AS)
     with contextlib.suppress(ValueError, OSError):  # macOS refuses limits below what is mapped
         resource.setrlimit(resource.RLIMIT_AS, (limit if most == resource.RLIM_INFINITY else min(limit, most), most))

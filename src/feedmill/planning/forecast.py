@@ -29,8 +29,8 @@ class Need:
         tokens: tokens in the dataset; None if its index has no lengths.
         drawn_tokens: samples drawn times the mean length of those used; None without lengths or budget.
         drawn_bytes: estimate of the bytes read: samples drawn times the mean sample size, which is the size of the
-            files divided by their samples. Savings by a cache or by coalesced reads are not included. None if the size
-            is unknown.
+            files divided by their samples; of packed rows, their tokens times the mean size of a token. Savings by a
+            cache or by coalesced reads are not included. None if the size is unknown.
         epochs: passes over the source that the budget begins; None for an endless plan without a budget.
     """
 
@@ -57,12 +57,16 @@ def needs(plan: Plan, samples: int | None) -> list[Need]:
     epochs = {} if total is None else bounds.reaches(plan.node, total)
     out = []
     for number, (name, dataset) in enumerate(zip(plan.names, plan.sources, strict=True)):
-        count, size = found.sources[number].drawn, _mean_bytes(dataset)
+        count, given, own = found.sources[number].drawn, found.sources[number].tokens, _tokens(dataset)
+        size = _mean_bytes(dataset)
+        if isinstance(found, PackedReport) and size is not None and own and given is not None:
+            # A row holds pieces of documents: what it reads is as large as its tokens.
+            count, size = given, size * len(dataset) / own
         out.append(
             Need(
                 name,
-                _tokens(dataset),
-                found.sources[number].tokens,
+                own,
+                given,
                 None if size is None or count is None else round(count * size),
                 epochs.get(number),
             )

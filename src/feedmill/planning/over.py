@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from feedmill.errors import ConfigError
 from feedmill.planning.names import unique_names
 from feedmill.planning.nodes import Blend, Concat, Leaf, Node, Repeat, shuffled
+from feedmill.planning.nodes.repeat import epochs_of
 from feedmill.planning.permutation import derive
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def tree_over(
         together = leaves[0] if len(leaves) == 1 else Concat(leaves)
         order = shuffled(together, key=derive(seed, "shuffle", *names), sources=several, **options)
         return Over(Repeat(order, epochs), several, names)
-    if epochs is not None:
+    if epochs is not None and len(leaves) > 1:
         raise ConfigError(
             "a blend has no epochs: its sources end at different times",
             kind="bad-epochs",
@@ -62,7 +63,8 @@ def tree_over(
         Repeat(shuffled(leaf, key=derive(seed, "shuffle", name), sources=several, **options))
         for leaf, name in zip(leaves, names, strict=True)
     ]
-    return Over(Blend(streams, weights), several, names)
+    length = None if epochs is None else epochs_of(epochs, leaves[0].length)[1]
+    return Over(Blend(streams, weights, length=length), several, names)
 
 
 def _shuffle_options(shuffle: ShuffleKind | Mapping[str, Any]) -> dict[str, Any]:

@@ -123,7 +123,9 @@ def _facts(plan: Any, budget: int | None) -> dict[str, Any]:
     proofs = [] if reach is None else bounds.proofs(plan.node, reach)
     keys = ("name", "max_repeats", "samples", "drawn_at_most")
     if (packing := report.get("packing")) is not None:
-        packing["buffer"] = plan.packing.buffer if plan.packing.method == "best_fit" else None
+        best_fit = plan.packing.method == "best_fit"
+        packing["buffer"] = plan.map.largest_buffer(found.total) if best_fit and found.total else None
+        packing["passes_apart"] = best_fit and plan.packing.buffer is None
     return {
         "fingerprint": plan.fingerprint,
         "length": plan.length,

@@ -128,7 +128,7 @@ class Plan(Showable):
                 kind: ``{"kind": "shards", "parallel": 4}``.
             seed: any integer.
             epochs: passes over the data, which may be fractional (2.5); None for an endless plan. Not allowed for a
-                blend.
+                blend of several datasets.
 
         Raises:
             ConfigError: a dataset is empty or something else, weights are invalid, the seed is not a whole number, or

@@ -27,8 +27,8 @@ class SourceReport:
         used: samples in its subset; all samples if it has none.
         asked: its requested weight as a fraction of the whole; None if it is not part of a blend.
         realized: its weight as scheduled; differs from `asked` only if the blend's exact period would be too long.
-        drawn: samples drawn from it; None for an endless plan without a budget.
-        exact: False if `drawn` is an expected value, because a shuffle across sources is cut in mid-epoch.
+        drawn: samples drawn from it; None for an endless plan without a budget. Of packed rows, the documents in them.
+        exact: False if `drawn` is an expected value, because a shuffle across sources or a packing buffer is cut.
         tokens: tokens in the samples drawn, an expected value unless whole epochs are drawn. None if the lengths of
             the source's samples are unknown.
         token_share: its share of all sources' tokens.
@@ -151,7 +151,8 @@ class PackedReport(Report):
     """The numbers of a packed plan: `length` and `total` count rows; the sources' numbers count documents.
 
     Attributes:
-        documents: documents that the rows come from; for best-fit packing, all documents of the buffers they come from.
+        documents: documents that the rows come from; for best-fit packing, all documents of the buffers they come from,
+            of which the last may be used in part.
         width: token slots per row.
         tokens: slots that hold a token; None for an endless plan without a budget.
         left_out: tokens of those documents that are in no row, by the recipe's rules for long documents and for the
@@ -187,6 +188,27 @@ class PackedReport(Report):
         head = f"{self.total:,} rows of {self.width:,} tokens, from {self.documents or 0:,} documents"
         left = f"{self.left_out:,} tokens dropped"
         return f"{head}\n{self.tokens:,} tokens, {padding:,} slots of padding{fill}, {left}\n{table}"
+
+
+def held(sources: Sequence[SourceReport], drawn: Sequence[Fraction], tokens: int) -> tuple[SourceReport, ...]:
+    """Return the sources with the documents that some rows hold, and with their shares of the rows' tokens.
+
+    Args:
+        sources: with the documents of whole buffers.
+        drawn: of each source, the documents in the rows.
+        tokens: tokens in the rows.
+    """
+    pairs = list(zip(sources, drawn, strict=True))
+    expected = [None if each.tokens is None else each.tokens * count / max(each.drawn or 0, 1) for each, count in pairs]
+    known = [own for own in expected if own is not None]
+    whole = sum(known)
+    out = []
+    for (source, count), own in zip(pairs, expected, strict=True):
+        source = replace(source, drawn=round(count), exact=source.exact and count == source.drawn)
+        if own is not None and whole and len(known) == len(expected):
+            source = replace(source, tokens=round(tokens * own / whole), token_share=float(own / whole))
+        out.append(source)
+    return tuple(out)
 
 
 def _cells(source: SourceReport) -> tuple[str, ...]:

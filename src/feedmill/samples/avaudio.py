@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import DataError
-from feedmill.samples.avfile import ffmpeg_error
+from feedmill.formats.avfile import ffmpeg_error
 
 _PREROLL = Fraction(3, 10)
 """Seconds decoded before a clip: MP3 depends on up to ten earlier frames, Opus needs 80 ms."""

@@ -21,10 +21,10 @@ def get_clips_uniform(
 ) -> AVData:
     """Return clips of one duration whose starts are equally spaced.
 
-    The first clip starts at the beginning of the file and the last one ends at its end. With a duration of 0 the clips
-    are single frames, the outermost ones half a frame away from either end. All clips of audio have as many samples,
-    so that they can be stacked. If both audio and video are requested, the
-    clips cover the shorter of the two.
+    The first clip starts when the first frame or sample appears, and the last one ends when the last one disappears.
+    With a duration of 0 the clips are single frames, the outermost ones half a frame away from either end. All clips of
+    audio have as many samples, so that they can be stacked. If both audio and video are requested, the clips cover the
+    time in which there are both.
 
     Args:
         av_decoder: The file.
@@ -59,13 +59,24 @@ def get_clips_uniform(
             kind=f"no-{missing}",
             fix="Skip the sample, or request only the streams it has.",
         )
-    total, first = min(known), 0.0
-    last = total - clip_duration_seconds
+    begins = [av_decoder.video_start] if request_video else []
+    begins += [av_decoder.audio_start] if request_audio else []
+    first = max(begins)
+    last = min(begin + duration for begin, duration in zip(begins, known, strict=True)) - clip_duration_seconds
+    if last + clip_duration_seconds <= first:
+        raise DataError(
+            "audio and video of the file are not at the same time",
+            file=av_decoder.file,
+            offset=av_decoder.offset,
+            record=av_decoder.name,
+            kind="no-media",
+            fix="Request one of them.",
+        )
     if clip_duration_seconds == 0:
         half = 0.5 / found.video_fps if found.video_fps else 0.0
-        first, last = half, total - half
-    origin = av_decoder.video_start if request_video else av_decoder.audio_start
-    starts = (np.linspace(first, max(first, last), num_clips) + origin).tolist()
+        begins_for, ends_for = av_decoder._edges() if request_video else (0.0, 0.0)
+        first, last = first + min(half, begins_for / 2 or half), last - min(half, ends_for / 2 or half)
+    starts = np.linspace(first, max(first, last), num_clips).tolist()
     clips = [(start, start + clip_duration_seconds) for start in starts] if request_video else None
     sounds: list[tuple[float, float]] | None = None
     if request_audio:

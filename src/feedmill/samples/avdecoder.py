@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
 from typing import Any, Literal
@@ -18,11 +18,12 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError, DataError, FeedmillError, MissingExtra
+from feedmill.formats.avfile import AvSource, as_file, check_whole, is_cover, open_av, reason, size_of
+from feedmill.formats.avvideo import Converter, Span, VideoReader, ranges_in_ticks, span_of, times_of_frames
+from feedmill.formats.orientation import Orientation, check_orientation
 from feedmill.samples.avaudio import AudioReader
 from feedmill.samples.avdata import AVData
-from feedmill.samples.avfile import AvSource, as_file, check_whole, is_cover, is_indexed, open_av, reason, size_of
-from feedmill.samples.avmetadata import stream_metadata
-from feedmill.samples.avvideo import Converter, VideoReader, ranges_in_ticks, times_of_frames
+from feedmill.samples.avmetadata import audio_metadata, video_metadata
 from feedmill.samples.mediafacts import AVMetadata
 
 Arrays = Literal["numpy", "torch"]
@@ -45,9 +46,11 @@ class AVDecoder:
         name: Name of the file in error messages.
         arrays: Type of the clips: ``numpy`` arrays or ``torch`` tensors.
         threads: Threads of the video decoder; 0 means one per core. The result does not depend on it.
+        orientation: ``apply`` turns frames upright as the video's display matrix says, ``stored`` gives them as stored.
     """
 
-    __slots__ = ("_audio", "_frame_ticks", "_lock", "_video", "arrays", "file", "name", "offset", "source", "threads")
+    _settings = ("source", "name", "arrays", "threads", "orientation", "file", "offset")
+    __slots__ = (*_settings, "_audio", "_frame_ticks", "_known_span", "_lock", "_video")
 
     def __init__(
         self,
@@ -57,7 +60,10 @@ class AVDecoder:
         name: str | None = None,
         arrays: Arrays = "numpy",
         threads: int = 1,
+        orientation: Orientation = "apply",
     ) -> None:
+        check_orientation(orientation)
+        self.orientation = orientation
         if isinstance(stream, io.BytesIO):
             stream = stream.getvalue()
         elif isinstance(stream, os.PathLike):
@@ -71,13 +77,14 @@ class AVDecoder:
         self._video: VideoReader | None = None
         self._audio: AudioReader | None = None
         self._frame_ticks: npt.NDArray[np.int64] | None = None
+        self._known_span: Span | None = None
         self._lock = threading.RLock()
 
     def __repr__(self) -> str:
         return f"AVDecoder({self.name or self.file or type(self.source).__name__}, {size_of(self.source):,} bytes)"
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in ("source", "name", "arrays", "threads", "file", "offset")}
+        return {name: getattr(self, name) for name in self._settings}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         for name, value in state.items():
@@ -148,7 +155,7 @@ class AVDecoder:
 
         Returns:
             The clips ``uint8[frames, 3, H, W]``, and for each the start of its first and the end of its last frame, in
-            seconds.
+            seconds. Gray of 9 to 16 bits keeps its values: ``uint16[frames, 1, H, W]``.
 
         Raises:
             ConfigError: A range is invalid.
@@ -162,7 +169,7 @@ class AVDecoder:
                 ranges = self._ticks_of_frames(video_clip_ranges)
             else:
                 ranges = ranges_in_ticks(video_clip_ranges, reader.time_base)
-            converter, clips = Converter(video_out_frame_size), {}
+            converter, clips = Converter(video_out_frame_size, orient=self.orientation == "apply"), {}
             for number in sorted(range(len(ranges)), key=lambda i: ranges[i][0]):
                 pixels, begin, end = converter.pixels(reader.frames(*ranges[number]))
                 times = float(begin * reader.time_base), float(end * reader.time_base)
@@ -225,29 +232,27 @@ class AVDecoder:
     ) -> AVMetadata:
         """Return the requested durations, counts and sizes, as far as the file has them.
 
-        Counting samples decodes all audio. Counting frames reads the whole file if it has no index of every frame.
+        A duration is the time from the first frame or sample to the end of the last one. Sizes are those of the
+        frames that clips have. Counting samples decodes all audio. Counting frames reads the whole file if it has no
+        index of every frame.
 
         Raises:
             DataError: The file is damaged. The error names the sample and the file.
             MissingExtra: PyAV is not installed.
         """
-        with (
-            self._decoding(),
-            self._container_of_facts(get_audio and get_audio_num_samples) as (container, first_frame),
-        ):
-            found = stream_metadata(
-                self.source,
-                container,
-                first_frame=first_frame,
-                video=get_video,
-                video_duration=get_video_duration,
-                video_frames=get_video_frame_count,
-                video_size=get_video_frame_size,
-                audio=get_audio,
-                audio_duration=get_audio_duration,
-                audio_samples=get_audio_num_samples,
-            )
-        return AVMetadata(**found)
+        found: dict[str, Any] = {}
+        with self._decoding():
+            if get_video and self._has_video():
+                reader = self._video_reader()
+                span = self._span(count=get_video_frame_count) if get_video_duration or get_video_frame_count else None
+                first = reader.first() if get_video_frame_size else None
+                found = video_metadata(span, first, reader.stream, orient=self.orientation == "apply")
+            if get_audio:
+                with self._opened() as container:
+                    if container.streams.audio:
+                        wanted = {"duration": get_audio_duration, "samples": get_audio_num_samples}
+                        found |= audio_metadata(self.source, container, **wanted)
+        return AVMetadata(**{name: value for name, value in found.items() if value is not None})
 
     def get_video_fps(self) -> float:
         """Return the frames per second. Raises `DataError` if there is no video."""
@@ -278,10 +283,17 @@ class AVDecoder:
 
     @property
     def video_start(self) -> float:
-        """Return the time at which the video begins, in seconds, which is not always 0."""
+        """Return the time at which the video's first frame appears, in seconds, which is not always 0."""
         with self._decoding():
-            reader = self._video_reader()
-            return float(reader.origin * reader.time_base)
+            return float(self._span(count=False).first * self._video_reader().time_base)
+
+    def _edges(self) -> tuple[float, float]:
+        """Return how long the first and the last frame are shown, in seconds."""
+        with self._decoding():
+            span, reader = self._span(count=False), self._video_reader()
+            return float((reader.first().duration or 0) * reader.time_base), float(
+                (span.end - span.last) * reader.time_base
+            )
 
     @property
     def audio_start(self) -> float:
@@ -327,18 +339,13 @@ class AVDecoder:
         finally:
             container.close()
 
-    @contextmanager
-    def _container_of_facts(self, audio_samples: bool) -> Iterator[tuple[Any, Callable[[], Any] | None]]:
-        """Yield the container that frames are read from if its index answers everything, else a new container."""
-        if self._video is not None or (not audio_samples and self._has_video()):
-            reader = self._video_reader()
-            sounds = reader.container.streams.audio
-            known = all(sound.duration is not None for sound in sounds)
-            if not audio_samples and known and is_indexed(reader.container, reader.stream):
-                yield reader.container, reader.first
-                return
-        with self._opened() as container:
-            yield container, None
+    def _span(self, *, count: bool) -> Span:
+        """Return when the frames of the video are shown, found once."""
+        if self._known_span is None or (count and self._known_span.frames is None):
+            first = self._video_reader().first().pts
+            with self._opened() as container:
+                self._known_span = span_of(container, first, count=count)
+        return self._known_span
 
     def _has_video(self) -> bool:
         try:

@@ -1,7 +1,12 @@
-"""Compute durations, counts and sizes of audio and video as Energon stores them.
+"""Compute durations, counts and sizes of audio and video.
 
-Duration and frame rate come from the header if it has them. Frames are counted from the container's index if it lists
-every frame (MP4, QuickTime), otherwise by reading all packets. Audio samples are counted by decoding them.
+A duration is the time from the appearance of the first frame (or sample) to the end of the last one, whatever the time
+of the first: a stream may begin at any time. It comes from the times of the packets, since headers state other things:
+the end instead of the duration, or the sum of the frames' durations without gaps.
+
+What an index stores is Energon's: the header's duration less the time of the first frame, where the header has one. It
+differs where the first frame is not at 0, and where the header is wrong; then the index has the right value beside it
+(`corrections`).
 """
 
 from __future__ import annotations
@@ -10,13 +15,25 @@ from collections.abc import Callable
 from typing import Any
 
 from feedmill.errors import MissingExtra
-from feedmill.samples.avfile import AvSource, as_file, check_whole, ffmpeg_error, is_indexed, open_av
+from feedmill.formats.avfile import AvSource, as_file, check_whole, ffmpeg_error, is_indexed, open_av
+from feedmill.formats.avvideo import Span, last_packets, span_of
+from feedmill.formats.orientation import orientation_of, turned
 
 Metadata = dict[str, Any]
 
+_ESTIMATED = ("aac", "mp3", "ac3", "eac3", "amr")
+"""Containers without a duration, for which FFmpeg may state one that it estimates from the bit rate."""
+_PADDED = ("ogg",)
+"""Containers of which FFmpeg's duration has the samples that decoders leave out."""
+_CLOSE = 0.1
+"""Seconds by which the duration of an MP3 differs from its packets' where its header counts what encoders add."""
 
-def av_metadata(source: AvSource) -> Metadata:
-    """Return all metadata of the first video and the first audio stream. Without PyAV, soundfile reads audio.
+
+def av_metadata(source: AvSource) -> tuple[Metadata, Metadata]:
+    """Return all metadata of the first video and the first audio stream as Energon stores them, and corrections.
+
+    Without PyAV, soundfile reads audio. Corrections are right durations where the stored ones are more than a frame
+    away, and the orientation of a video that must be turned. No stored duration is zero or negative.
 
     Raises:
         ValueError: The file has neither stream, or it is truncated.
@@ -26,87 +43,150 @@ def av_metadata(source: AvSource) -> Metadata:
     try:
         container = open_av(source)
     except MissingExtra:
-        return _soundfile_metadata(source)
+        return _soundfile_metadata(source), {}
+    found: Metadata = {}
+    right: Metadata = {}
     with container:
         check_whole(source, container)
-        found = stream_metadata(source, container, audio_samples=True)
+        if container.streams.video:
+            found, right = _stored_video(source, container)
+        if container.streams.audio:
+            about = _seeking(source, container, _stored_audio)
+            duration = about["audio_duration"]
+            if duration is not None and duration <= 0:
+                about["audio_duration"] = _seeking(source, container, audio_duration)
+            found |= about
         samples = container.streams.audio[0].duration if container.format.name == "flac" else None
         if samples is not None and found["audio_num_samples"] < samples:
             raise ValueError(f"the audio is truncated: expected {samples} samples, found {found['audio_num_samples']}")
     if not found:
         raise ValueError("the file has neither a video nor an audio stream")
-    return found
+    return {key: value for key, value in found.items() if value is not None}, right
 
 
-def stream_metadata(
-    source: AvSource,
-    container: Any,
-    *,
-    video: bool = True,
-    video_duration: bool = True,
-    video_frames: bool = True,
-    video_size: bool = True,
-    audio: bool = True,
-    audio_duration: bool = True,
-    audio_samples: bool = False,
-    first_frame: Callable[[], Any] | None = None,
-) -> Metadata:
-    """Return the metadata of an open container in stored order, without values that are unknown.
-
-    Args:
-        source: What the container was opened from; it is reopened if the container does not support seeking.
-        video, audio: Whether to read the video stream and the audio stream.
-        video_duration, audio_duration: Whether to measure the duration if the header does not give it.
-        video_frames: Whether to count the frames.
-        video_size: Whether to read width and height, which decodes one frame.
-        audio_samples: Whether to count the audio samples, which decodes all audio.
-        first_frame: Returns a frame of the video; given if a reader is using the container.
-    """
-    found: Metadata = {}
-    if video and container.streams.video:
-        found |= _video(container, video_duration, video_frames, video_size, first_frame)
-    if audio and container.streams.audio:
-        try:
-            if audio_samples or (audio_duration and container.streams.audio[0].duration is None):
-                container.seek(0)
-            found |= _audio(container, audio_duration, audio_samples)
-        except ffmpeg_error():
-            # Short files of some formats (FLAC) do not support seeking: reopen instead. Other formats must seek,
-            # because some containers then skip the encoder's padding, and the stored counts exclude it.
-            with open_av(source) as again:
-                found |= _audio(again, audio_duration, audio_samples)
-    return {key: value for key, value in found.items() if value is not None}
-
-
-def _video(
-    container: Any,
-    want_duration: bool,
-    want_frames: bool,
-    want_size: bool,
-    first_frame: Callable[[], Any] | None,
-) -> Metadata:
+def _stored_video(source: AvSource, container: Any) -> tuple[Metadata, Metadata]:
+    """Return what Energon stores of a video, and corrections."""
     stream = container.streams.video[0]
     ticks, frames = stream.duration, None
     if is_indexed(container, stream):
         frames = stream.frames
-    if (want_duration and ticks is None) or (want_frames and frames is None):
+    if ticks is None or frames is None:
         frames, end = _walk(container, stream)
         ticks = end if ticks is None else ticks
-    seconds = _seconds(ticks, stream)
-    fps = (
-        float(stream.average_rate)
-        if stream.average_rate is not None
-        else frames / seconds
-        if frames and seconds
-        else None
-    )
-    found = {"video_duration": seconds, "video_num_frames": frames if want_frames else None, "video_fps": fps}
-    if want_size:
-        if first_frame is None:
-            container.seek(0)
-        shown = next(container.decode(video=0), stream) if first_frame is None else first_frame()
-        found |= {"video_width": shown.width, "video_height": shown.height}
+    seconds = None if ticks is None else float((ticks - (stream.start_time or 0)) * float(stream.time_base))
+    rate = stream.average_rate
+    fps = float(rate) if rate is not None else frames / seconds if frames and seconds else None
+    container.seek(0)
+    shown = next(container.decode(video=0), None)
+    size = stream if shown is None else shown
+    right: Metadata = {}
+    if shown is not None and shown.pts is not None:
+        with open_av(source) as again:
+            span = span_of(again, shown.pts, count=False)
+        measured = float((span.end - span.first) * stream.time_base)
+        if measured > 0 and (seconds is None or seconds <= 0):
+            seconds = measured
+        elif seconds is not None and abs(measured - seconds) > 1.5 / (fps or 25):
+            right["video_duration"] = measured
+        right |= {"orientation": turn} if (turn := orientation_of(shown)) != 1 else {}
+    return {
+        "video_duration": seconds,
+        "video_num_frames": frames,
+        "video_fps": fps,
+        "video_width": size.width,
+        "video_height": size.height,
+    }, right
+
+
+def video_metadata(span: Span | None, first: Any, stream: Any, *, orient: bool) -> Metadata:
+    """Return the metadata of a video; see `AVMetadata`.
+
+    Args:
+        span: When its frames are shown; None if that was not asked for.
+        first: Its first frame; None if the size was not asked for.
+        orient: Whether the size is that of the upright frames.
+    """
+    found: Metadata = {}
+    rate = None if stream.average_rate is None else float(stream.average_rate)
+    if span is not None:
+        seconds = float((span.end - span.first) * stream.time_base)
+        found = {"video_duration": seconds if seconds > 0 else None, "video_num_frames": span.frames}
+        stated = None if stream.duration is None else float(stream.duration * stream.time_base)
+        wrong = rate is None or (stated is not None and abs(stated - seconds) > 1.5 / rate)
+        if wrong and span.frames and seconds > 0:  # the header's rate is that of its duration
+            rate = span.frames / seconds
+    found["video_fps"] = rate
+    if first is not None:
+        turn = orientation_of(first)
+        size = (first.height, first.width) if orient and turned(turn) else (first.width, first.height)
+        found |= {"video_width": size[0], "video_height": size[1], "orientation": None if orient or turn == 1 else turn}
     return found
+
+
+def audio_metadata(source: AvSource, container: Any, *, duration: bool, samples: bool) -> Metadata:
+    """Return the metadata of the first audio stream of an open container.
+
+    Args:
+        source: What the container was opened from; it is reopened if the container does not support seeking.
+        duration: Whether to measure the duration if the header does not give it.
+        samples: Whether to count the samples, which decodes all audio.
+    """
+    stream = container.streams.audio[0]
+    known = stream.duration is not None and container.format.name not in (*_ESTIMATED, *_PADDED)
+    return {
+        "audio_duration": _seeking(source, container, audio_duration) if duration or known else None,
+        "audio_channels": stream.channels,
+        "audio_sample_rate": stream.sample_rate,
+        "audio_num_samples": _seeking(source, container, _stored_audio)["audio_num_samples"] if samples else None,
+    }
+
+
+def audio_duration(container: Any) -> float | None:
+    """Return the duration of the first audio stream in seconds, without decoding it; None if nothing states it."""
+    stream = container.streams.audio[0]
+    stated = None if stream.duration is None else float(stream.duration * stream.time_base)
+    estimated = container.format.name in _ESTIMATED
+    if stated is not None and not estimated and container.format.name not in _PADDED:
+        return stated if stated > 0 else None
+    packets = last_packets(container, stream, seek=not estimated) or last_packets(container, stream, seek=False)
+    if not packets:
+        return stated
+    first = packets[0][0] if estimated and stream.start_time is None else stream.start_time or 0
+    measured = float((max(begin + duration for begin, duration in packets) - first) * stream.time_base)
+    close = container.format.name == "mp3" and stated is not None and abs(stated - measured) < _CLOSE
+    return stated if close else measured if measured > 0 else None
+
+
+def _stored_audio(container: Any) -> Metadata:
+    """Return what Energon stores of the first audio stream: its samples are decoded and counted."""
+    stream = container.streams.audio[0]
+    samples, end = 0, None
+    for frame in container.decode(audio=0):
+        samples += frame.samples
+        if frame.pts is not None:
+            end = frame.pts + frame.duration if frame.duration is not None else None
+    ticks = stream.duration if end is None else end
+    known = ticks is not None and stream.time_base is not None
+    return {
+        "audio_duration": float((ticks - (stream.start_time or 0)) * float(stream.time_base)) if known else None,
+        "audio_channels": stream.channels,
+        "audio_sample_rate": stream.sample_rate,
+        "audio_num_samples": samples,
+    }
+
+
+def _seeking(source: AvSource, container: Any, read: Callable[[Any], Any]) -> Any:
+    """Return what is read from the beginning of a container.
+
+    Short files of some formats (FLAC) do not support seeking: they are reopened instead. Other formats must seek,
+    because some containers then skip the encoder's padding, and the stored counts exclude it.
+    """
+    try:
+        container.seek(0)
+        return read(container)
+    except ffmpeg_error():
+        with open_av(source) as again:
+            return read(again)
 
 
 def _walk(container: Any, stream: Any) -> tuple[int, int | None]:
@@ -117,32 +197,6 @@ def _walk(container: Any, stream: Any) -> tuple[int, int | None]:
             count += 1
             end = packet.pts + packet.duration if packet.duration is not None else None
     return count, end
-
-
-def _audio(container: Any, want_duration: bool, want_samples: bool) -> Metadata:
-    stream = container.streams.audio[0]
-    ticks, samples, end = stream.duration, None, None
-    if want_samples:
-        samples = 0
-        for frame in container.decode(audio=0):
-            samples += frame.samples
-            if frame.pts is not None:
-                end = frame.pts + frame.duration if frame.duration is not None else None
-        ticks = ticks if end is None else end
-    elif want_duration and ticks is None:
-        ticks = _walk(container, stream)[1]
-    return {
-        "audio_duration": _seconds(ticks, stream),
-        "audio_channels": stream.channels,
-        "audio_sample_rate": stream.sample_rate,
-        "audio_num_samples": samples,
-    }
-
-
-def _seconds(ticks: int | None, stream: Any) -> float | None:
-    if ticks is None or stream.time_base is None:
-        return None
-    return float((ticks - (stream.start_time or 0)) * float(stream.time_base))
 
 
 def _soundfile_metadata(source: AvSource) -> Metadata:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 from typing import Any, Literal
 
+from feedmill.formats.avfile import AvSource
+from feedmill.formats.orientation import Orientation
 from feedmill.samples.avdecoder import Arrays, AVDecoder, Ranges, over_rate
-from feedmill.samples.avfile import AvSource
 
 _log = logging.getLogger("feedmill.samples")
 
@@ -19,6 +20,7 @@ class TorchAVDecoder(AVDecoder):
 
     Args:
         stream, suppress_warnings, name, arrays, threads: as in `AVDecoder`.
+        orientation: as in `AVDecoder`; by default frames are given as they are stored, as Energon gives them.
     """
 
     __slots__ = ("suppress_warnings",)
@@ -31,8 +33,9 @@ class TorchAVDecoder(AVDecoder):
         name: str | None = None,
         arrays: Arrays = "torch",
         threads: int = 1,
+        orientation: Orientation = "stored",
     ) -> None:
-        super().__init__(stream, name=name, arrays=arrays, threads=threads)
+        super().__init__(stream, name=name, arrays=arrays, threads=threads, orientation=orientation)
         self.suppress_warnings = suppress_warnings
 
     def __getstate__(self) -> dict[str, Any]:

@@ -19,16 +19,17 @@ import msgspec
 import numpy as np
 
 from feedmill.errors import ConfigError, DataError, FeedmillError, did_you_mean, suggestion
+from feedmill.formats.avfile import reason
+from feedmill.formats.energon.media import AMBIGUOUS_EXTENSIONS, AV_EXTENSIONS
 from feedmill.formats.npz.arrays import read_npz
+from feedmill.formats.orientation import Orientation, check_orientation
 from feedmill.formats.sample import Decode
 from feedmill.samples import cbor, tenbin
-from feedmill.samples.avfile import reason
 from feedmill.samples.images import IMAGE_SUFFIXES, Buffer, check_spec, decode_image, decode_images
-from feedmill.samples.media import kind_of_header
+from feedmill.samples.media import is_transport_stream, kind_of_header
 from feedmill.storage.codec import gunzip
 
 ENERGON_AV_SUFFIXES = frozenset({"avi", "flac", "flv", "mkv", "mov", "mp3", "mp4", "wav", "webm"})
-AV_SUFFIXES = ENERGON_AV_SUFFIXES | {"aac", "m4a", "m4v", "oga", "ogg", "ogv", "opus"}
 AV_SPECS = ("AVDecoder", "numpy", "torch", "pyav", "bytes")
 PICKLE_SUFFIXES = frozenset({"pickle", "pkl", "pyd"})
 
@@ -45,6 +46,8 @@ class Decoder:
         guess_content: whether to detect images, audio and video by content, and by name only if that fails.
         trust: whether ``.pyd``, ``.pickle`` and ``.pkl`` parts are unpickled, which runs code that the data names.
         tensors: what ``.pth`` parts become, ``numpy`` or ``torch``, see `feedmill.formats.pth`; trust changes nothing.
+        orientation: ``apply`` turns images and frames upright, as EXIF, XMP or the display matrix of a video says;
+            ``stored`` gives pixels as they are stored. Boxes and masks refer to one or the other.
 
     Raises (when called):
         DataError: the bytes do not match the suffix.
@@ -54,9 +57,9 @@ class Decoder:
     {'caption': 'a cat'}
     """
 
-    __slots__ = ("av", "guess_content", "image", "tensors", "trust", "video_decode_audio")
+    __slots__ = ("av", "guess_content", "image", "orientation", "tensors", "trust", "video_decode_audio")
 
-    av_suffixes: ClassVar[frozenset[str]] = AV_SUFFIXES
+    av_suffixes: ClassVar[frozenset[str]] = AV_EXTENSIONS
 
     def __init__(
         self,
@@ -66,6 +69,7 @@ class Decoder:
         video_decode_audio: bool = False,
         guess_content: bool = False,
         tensors: str = "numpy",
+        orientation: Orientation = "apply",
     ) -> None:
         if av not in AV_SPECS:
             raise ConfigError(
@@ -81,9 +85,12 @@ class Decoder:
         if tensors not in ("numpy", "torch"):
             raise ConfigError(f"unknown tensor type {tensors!r}", fix="Use 'numpy' or 'torch'.")
         self.tensors = tensors
+        check_orientation(orientation)
+        self.orientation = orientation
 
     def _settings(self) -> tuple[Any, ...]:
-        return type(self), self.image, self.av, self.trust, self.video_decode_audio, self.guess_content, self.tensors
+        media = self.image, self.av, self.video_decode_audio, self.guess_content, self.orientation
+        return type(self), *media, self.trust, self.tensors
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Decoder) and self._settings() == other._settings()
@@ -95,6 +102,7 @@ class Decoder:
         audio = f", video_decode_audio={self.video_decode_audio}" if self.av in ("numpy", "torch") else ""
         guess = ", guess_content=True" if self.guess_content else ""
         more = "" if self.tensors == "numpy" else f", tensors={self.tensors!r}"
+        more += "" if self.orientation == "apply" else f", orientation={self.orientation!r}"
         return f"{type(self).__name__}(image={self.image!r}, av={self.av!r}, trust={self.trust}{audio}{guess}{more})"
 
     def __call__(self, name: str, data: bytes) -> Any:
@@ -122,7 +130,7 @@ class Decoder:
         suffix = name.rpartition(".")[2].lower()
         if name.startswith("__") or suffix not in IMAGE_SUFFIXES or suffix in _BY_SUFFIX or not self._is_ours:
             return None
-        return decode_images(parts, self.image)
+        return decode_images(parts, self.image, orient=self.orientation == "apply")
 
     def each(self, name: str, parts: Sequence[Buffer]) -> list[Any]:
         """Return the values of one part of several samples, equal to separate calls. Raises as a call does."""
@@ -147,9 +155,12 @@ class Decoder:
             if suffix == "pth":  # a .pth.gz
                 return _pth()(data, to=self.tensors)
             lowered = suffix.lower()
-            kind = "image" if lowered in IMAGE_SUFFIXES else "av" if lowered in self.av_suffixes else None
+            if lowered in IMAGE_SUFFIXES:
+                kind = "image"
+            elif lowered in self.av_suffixes and (lowered not in AMBIGUOUS_EXTENSIONS or is_transport_stream(data)):
+                kind = "av"
         if kind == "image":
-            return decode_image(data, self.image)
+            return decode_image(data, self.image, orient=self.orientation == "apply")
         if kind == "av":
             return self._av(name, data)
         if self.trust and suffix in PICKLE_SUFFIXES:
@@ -160,13 +171,13 @@ class Decoder:
         if self.av == "bytes":
             return data
         if self.av == "pyav":
-            from feedmill.samples.avfile import open_av
+            from feedmill.formats.avfile import open_av
 
             return open_av(data)
         from feedmill.samples.avdecoder import AVDecoder
 
         in_torch = self.av == "torch" or (self.av == "AVDecoder" and self.image.startswith("torch"))
-        decoder = AVDecoder(data, name=name, arrays="torch" if in_torch else "numpy")
+        decoder = AVDecoder(data, name=name, arrays="torch" if in_torch else "numpy", orientation=self.orientation)
         return decoder if self.av == "AVDecoder" else decoder.get_frames(self.video_decode_audio)
 
 
@@ -179,6 +190,7 @@ class SampleDecoder(Decoder):
         video_decode_audio: whether ``torch`` includes the audio of a video.
         guess_content: whether to detect images, audio and video by content.
         trust: whether pickles are unpickled, which runs code that the data names.
+        orientation: as in `Decoder`; by default pixels are given as they are stored, as Energon gives them.
     """
 
     __slots__ = ()
@@ -193,15 +205,17 @@ class SampleDecoder(Decoder):
         video_decode_audio: bool = False,
         guess_content: bool = False,
         trust: bool = False,
+        orientation: Orientation = "stored",
     ) -> None:
-        super().__init__(image_decode, av_decode, trust, video_decode_audio, guess_content, tensors="torch")
+        options: dict[str, Any] = {"tensors": "torch", "orientation": orientation}
+        super().__init__(image_decode, av_decode, trust, video_decode_audio, guess_content, **options)
 
     def _av(self, name: str, data: bytes) -> Any:
         if self.av != "AVDecoder":
             return super()._av(name, data)
         from feedmill.samples.avtorch import TorchAVDecoder
 
-        return TorchAVDecoder(data, name=name)  # independent of the type of images
+        return TorchAVDecoder(data, name=name, orientation=self.orientation)  # independent of the type of images
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)

@@ -1,4 +1,4 @@
-"""Read size, format and mode from the headers of JPEG, PNG, GIF, BMP, TIFF and plain WebP files.
+"""Read size, format, mode and orientation from the headers of JPEG, PNG, GIF, BMP, TIFF and plain WebP files.
 
 A result is returned only if it is certain: the file must be complete, and must not have features that make Pillow
 report another format or mode (multi-picture JPEGs, extended WebP, rare kinds of BMP and TIFF). For everything else the
@@ -10,7 +10,9 @@ the GIF89a specification, Microsoft's bitmap headers, TIFF 6.0.
 
 from __future__ import annotations
 
+import io
 import struct
+from typing import Any
 
 Header = tuple[int, int, str, str]
 """Width, height, Pillow's format and mode."""
@@ -54,6 +56,71 @@ def image_header(data: bytes) -> Header | None:
     except (struct.error, IndexError):
         pass
     return None
+
+
+def orientation_in(data: bytes | memoryview) -> int:
+    """Return the orientation of an image file by EXIF or XMP, see `feedmill.formats.orientation`.
+
+    It is 1 if the file states none or an invalid one, or if Pillow is not installed.
+    """
+    if not may_be_turned(data):
+        return 1
+    try:
+        from PIL import Image
+
+        with Image.open(io.BytesIO(data)) as image:
+            return stated_orientation(image)
+    except Exception:  # whoever decodes the image gives a better error
+        return 1
+
+
+def stated_orientation(image: Any) -> int:
+    """Return the orientation of an open Pillow image by EXIF or XMP; 1 if it states none, or an invalid one."""
+    try:
+        found = image.getexif().get(0x0112, 1)
+    except Exception:  # damaged metadata of a good image
+        return 1
+    return found if isinstance(found, int) and 1 <= found <= 8 else 1
+
+
+def may_be_turned(data: bytes | memoryview) -> bool:
+    """Return whether an image file has metadata that may state an orientation, without parsing that."""
+    head = bytes(data[:32])
+    try:
+        if head.startswith(b"\xff\xd8\xff"):
+            return _has_app1(data)
+        if head.startswith(b"\x89PNG\r\n\x1a\n"):
+            return _has_metadata(data)
+    except (struct.error, IndexError):
+        return False
+    if head.startswith(b"RIFF") and head[8:16] == b"WEBPVP8X":
+        return bool(head[20:21] and head[20] & 0x0C)
+    return head.startswith((b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")) or head[4:8] == b"ftyp"
+
+
+def _has_app1(data: bytes | memoryview) -> bool:
+    offset = 2
+    while data[offset] == 0xFF:
+        marker = data[offset + 1]
+        if marker == 0xFF:
+            offset += 1
+            continue
+        if marker == 0xE1 and bytes(data[offset + 4 : offset + 8]) in (b"Exif", b"http"):
+            return True
+        if marker == 0xDA:
+            return False
+        offset += 2 + int(struct.unpack_from(">H", data, offset + 2)[0])
+    return False
+
+
+def _has_metadata(data: bytes | memoryview) -> bool:
+    offset = 8
+    while offset < len(data):
+        length, kind = struct.unpack_from(">I4s", data, offset)
+        if kind in (b"eXIf", b"iTXt", b"tEXt", b"zTXt"):
+            return True
+        offset += 12 + length
+    return False
 
 
 def _jpeg(data: bytes) -> Header | None:

@@ -7,6 +7,9 @@ mode ``l`` has no channel axis.
 Pixels are bit-identical to Pillow's, except that 16-bit gray pixels keep their high byte, as other 16-bit pixels do.
 JPEGs that libjpeg-turbo converts identically (gray and YCbCr to RGB) are decoded by simplejpeg, which is three to four
 times faster. Pillow decodes everything else, and files that simplejpeg rejects.
+
+Pixels are turned upright if EXIF or XMP states an orientation, as Pillow's `ImageOps.exif_transpose` does, or given as
+they are stored.
 """
 
 from __future__ import annotations
@@ -20,7 +23,9 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError, MissingExtra, did_you_mean
+from feedmill.formats.orientation import upright
 from feedmill.jobs.buffers import empty
+from feedmill.samples.imageheader import may_be_turned, orientation_in, stated_orientation
 
 _SUFFIXES = (
     "apng avif blp bmp bw cur dcx dds dib fit fits flc fli ftc ftu gbr gif icb icns ico iim im j2c j2k jfif jp2 jpc"
@@ -66,8 +71,11 @@ def check_spec(spec: str) -> str:
     return spec
 
 
-def decode_image(data: bytes, spec: str) -> Any:
+def decode_image(data: bytes, spec: str, *, orient: bool = True) -> Any:
     """Return an image decoded in the form given by `spec`.
+
+    Args:
+        orient: Turn it upright if it states an orientation; otherwise pixels are given as they are stored.
 
     Raises:
         MissingExtra: Pillow is not installed, or torch for a ``torch`` spec.
@@ -75,18 +83,18 @@ def decode_image(data: bytes, spec: str) -> Any:
     """
     container, is_float, mode = IMAGE_SPECS[spec]
     if container == "pil":
-        return _pillow(data, mode)
-    pixels = _pixels(data, mode)
+        return _pillow(data, mode, orient)
+    pixels = _pixels(data, mode, orient)
     if container == "numpy":
         return _unit(pixels) if is_float else pixels
     planes = pixels.transpose(2, 0, 1) if pixels.ndim == 3 else pixels
     return _tensor(_unit(planes) if is_float else np.ascontiguousarray(planes))
 
 
-def decode_images(parts: Sequence[Buffer], spec: str) -> Any:
+def decode_images(parts: Sequence[Buffer], spec: str, *, orient: bool = True) -> Any:
     """Decode JPEGs of one size to a stacked array or tensor ``[n, ...]``, equal to `decode_image` of each.
 
-    Returns None if the images differ in size or need Pillow.
+    Returns None if the images differ in size, need Pillow, or must be turned.
     """
     container, is_float, mode = IMAGE_SPECS[spec]
     target, sources = _TURBO.get(mode, ("", ()))
@@ -101,7 +109,7 @@ def decode_images(parts: Sequence[Buffer], spec: str) -> Any:
         if len({header[:2] for header in headers}) != 1 or any(header[2] not in sources for header in headers):
             return None
         height, width = headers[0][:2]
-        if height * width > _MOST_PIXELS:
+        if height * width > _MOST_PIXELS or (orient and any(orientation_in(data) != 1 for data in parts)):
             return None
         planes = container == "torch"
         shape = (len(parts), 3, height, width) if planes else (len(parts), height, width, 3)
@@ -148,12 +156,13 @@ def _unit(pixels: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
     return np.divide(pixels, np.float32(255), out=result)
 
 
-def _pixels(data: bytes, mode: str) -> npt.NDArray[np.uint8]:
+def _pixels(data: bytes, mode: str, orient: bool) -> npt.NDArray[np.uint8]:
     if data[:2] == b"\xff\xd8":
         pixels = _turbo(data, mode)
         if pixels is not None:
-            return pixels
-    return np.array(_pillow(data, mode))
+            turn = orientation_in(data) if orient else 1
+            return upright(pixels, turn) if pixels.ndim == 3 else upright(pixels[..., None], turn)[..., 0]
+    return np.array(_pillow(data, mode, orient))
 
 
 def _turbo(data: bytes, mode: str) -> npt.NDArray[np.uint8] | None:
@@ -173,13 +182,43 @@ def _turbo(data: bytes, mode: str) -> npt.NDArray[np.uint8] | None:
     return pixels[:, :, 0] if target == "GRAY" else pixels
 
 
-def _pillow(data: bytes, mode: str) -> Any:
+def _pillow(data: bytes, mode: str, orient: bool) -> Any:
     try:
         from PIL import Image
     except ImportError:
         raise MissingExtra("decoding images needs Pillow", extra="media") from None
     with Image.open(io.BytesIO(data)) as image:
-        return converted(image, mode)
+        turn = left_to_turn(image, orient=orient) if may_be_turned(data) else 1
+        return turned_image(converted(image, mode), turn)
+
+
+def left_to_turn(image: Any, *, orient: bool = True) -> int:
+    """Load a Pillow image. Return the orientation by which it is still to be turned to be upright, or as it is stored.
+
+    Pillow turns TIFF files when it loads them, and no other files (findings/pillow_tiff_orientation.sh).
+    """
+    stated = stated_orientation(image)
+    image.load()
+    left = stated_orientation(image)
+    if orient or left == stated:
+        return left if orient else 1
+    return {6: 8, 8: 6}.get(stated, stated)
+
+
+def turned_image(image: Any, orientation: int) -> Any:
+    """Return a Pillow image with an orientation turned upright."""
+    from PIL.Image import Transpose
+
+    steps = {
+        2: Transpose.FLIP_LEFT_RIGHT,
+        3: Transpose.ROTATE_180,
+        4: Transpose.FLIP_TOP_BOTTOM,
+        5: Transpose.TRANSPOSE,
+        6: Transpose.ROTATE_270,
+        7: Transpose.TRANSVERSE,
+        8: Transpose.ROTATE_90,
+    }
+    return image if orientation == 1 else image.transpose(steps[orientation])
 
 
 def converted(image: Any, mode: str) -> Any:

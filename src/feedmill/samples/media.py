@@ -18,16 +18,16 @@ from functools import lru_cache
 from typing import Any, BinaryIO, Literal, Self
 
 from feedmill.errors import ConfigError, DataError, MissingExtra
-from feedmill.formats.energon.media import AV_EXTENSIONS, IMAGE_EXTENSIONS
-from feedmill.samples.avfile import reason
+from feedmill.formats.avfile import reason
+from feedmill.formats.energon.media import AMBIGUOUS_EXTENSIONS, AV_EXTENSIONS, IMAGE_EXTENSIONS
 from feedmill.samples.avmetadata import av_metadata
-from feedmill.samples.imageheader import Header, image_header
+from feedmill.samples.imageheader import Header, image_header, orientation_in, stated_orientation
 
 Kind = Literal["image", "av"]
 
 _KINDS: dict[str, Kind] = {**dict.fromkeys(IMAGE_EXTENSIONS, "image"), **dict.fromkeys(AV_EXTENSIONS, "av")}
 
-HEAD_LENGTH = 64
+HEAD_LENGTH = 256
 """Number of leading bytes that `kind_of_header` reads."""
 
 _ADDRESS = re.compile(r" <[\w.]+ object at 0x[0-9a-fA-F]+>")
@@ -53,12 +53,16 @@ _MAGIC: tuple[tuple[int, bytes, Kind], ...] = (
     (0, b"fLaC", "av"),
     (0, b"ID3", "av"),
     (0, b"FLV\1", "av"),
+    (0, b"\0\0\1\xba", "av"),
+    (0, b"\0\0\1\xb3", "av"),
+    (0, b"\x30\x26\xb2\x75\x8e\x66\xcf\x11", "av"),
     (0, b"\xff\xfb", "av"),
     (0, b"\xff\xf3", "av"),
     (0, b"\xff\xf2", "av"),
     (0, b"\xff\xf1", "av"),
     (0, b"\xff\xf9", "av"),
 )
+_NAMES = ("width", "height", "format", "mode")
 _BMP_HEADER_LENGTHS = frozenset({12, 16, 40, 52, 56, 64, 108, 124})
 
 
@@ -127,9 +131,12 @@ class MediaFilter:
             name: Name of the file.
             head: Its first `HEAD_LENGTH` bytes, or more.
         """
-        if self.strategy == "EXTENSION":
-            return kind_of_name(name)
-        return (kind_of_header(head) or kind_of_name(name)) if self.may_hold(name) else None
+        if not self.may_hold(name):
+            return None
+        kind = None if self.strategy == "EXTENSION" else kind_of_header(head)
+        if kind is None and (kind := kind_of_name(name)) and _extension(name) in AMBIGUOUS_EXTENSIONS:
+            return kind if is_transport_stream(head) else None
+        return kind
 
 
 def kind_by(filters: Sequence[MediaFilter], name: str, head: bytes) -> Kind | None:
@@ -143,9 +150,13 @@ def kind_by(filters: Sequence[MediaFilter], name: str, head: bytes) -> Kind | No
 
 def kind_of_name(name: str) -> Kind | None:
     """Return the kind of media for a file name's extension, ignoring case; None if it is unknown."""
+    return _KINDS.get(_extension(name))
+
+
+def _extension(name: str) -> str:
     dot = name.rfind(".")
     # A name whose only dot is its first character has no extension.
-    return _KINDS.get(name[dot + 1 :].lower()) if dot > name.rfind("/") + 1 else None
+    return name[dot + 1 :].lower() if dot > name.rfind("/") + 1 else ""
 
 
 def kind_of_header(head: bytes) -> Kind | None:
@@ -156,7 +167,12 @@ def kind_of_header(head: bytes) -> Kind | None:
     # The two letters alone would classify any text that begins with BM as an image.
     if head[:2] == b"BM" and int.from_bytes(head[14:18], "little") in _BMP_HEADER_LENGTHS:
         return "image"
-    return None
+    return "av" if is_transport_stream(head) else None
+
+
+def is_transport_stream(head: bytes) -> bool:
+    """Return whether a file begins with two packets of an MPEG transport stream, as its first 200 bytes show."""
+    return any(head[at : at + 1] == head[at + size : at + size + 1] == b"G" for at, size in ((0, 188), (4, 192)))
 
 
 def probe(name: str, data: bytes | BinaryIO, kind: Kind | None = None) -> tuple[Kind, dict[str, Any]]:
@@ -175,11 +191,17 @@ def probe(name: str, data: bytes | BinaryIO, kind: Kind | None = None) -> tuple[
         DataError: The file is not a media file, or is damaged; `record` is the name.
         MissingExtra: Pillow is not installed, or PyAV (or soundfile) for audio and video.
     """
+    kind, metadata, _ = _probed(name, data, kind)
+    return kind, metadata
+
+
+def _probed(name: str, data: bytes | BinaryIO, kind: Kind | None) -> tuple[Kind, dict[str, Any], dict[str, Any]]:
+    """Return what `probe` returns, and corrections; see `feedmill.formats.energon.media`."""
     kind = kind or (kind_of_header(data) if isinstance(data, bytes) else None) or kind_of_name(name)
     if kind is None:
         raise _broken(name, "neither the first bytes nor the extension are those of a media file")
     try:
-        return kind, image_metadata(data) if kind == "image" and isinstance(data, bytes) else av_metadata(data)
+        return kind, *(_image(data) if kind == "image" and isinstance(data, bytes) else av_metadata(data))
     except MissingExtra:
         raise
     except Exception as error:  # each codec raises its own error classes
@@ -189,12 +211,17 @@ def probe(name: str, data: bytes | BinaryIO, kind: Kind | None = None) -> tuple[
         raise _broken(name, f"{_ADDRESS.sub('', reason(error))} (the file begins with {head!r})") from error
 
 
-def probe_json(name: str, data: bytes | BinaryIO, kind: Kind | None = None) -> tuple[Kind, str]:
-    """Return kind and metadata like `probe`, with the metadata as the index stores it."""
+def probe_json(name: str, data: bytes | BinaryIO, kind: Kind | None = None) -> tuple[Kind, str, str]:
+    """Return kind and metadata like `probe`, with the metadata as the index stores it, and corrections or nothing."""
     if kind == "image" and isinstance(data, bytes) and (header := image_header(data)) is not None:
-        return kind, _image_json(header)
-    kind, metadata = probe(name, data, kind)
-    return kind, metadata_json(metadata)
+        return kind, _image_json(header), _corrections(orientation_in(data))
+    kind, metadata, corrections = _probed(name, data, kind)
+    return kind, metadata_json(metadata), metadata_json(corrections) if corrections else ""
+
+
+@lru_cache(8)
+def _corrections(orientation: int) -> str:
+    return "" if orientation == 1 else metadata_json({"orientation": orientation})
 
 
 def _head(data: bytes | BinaryIO) -> bytes:
@@ -209,24 +236,28 @@ def metadata_json(metadata: Mapping[str, Any]) -> str:
     return json.dumps(metadata, separators=(",", ":"))
 
 
-def image_metadata(data: bytes) -> dict[str, Any]:
-    """Return width, height, and Pillow's format and mode."""
-    return dict(zip(("width", "height", "format", "mode"), image_header(data) or _pillows(data), strict=True))
+def _image(data: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return width, height, and Pillow's format and mode; and the orientation, if the image is still to be turned."""
+    header = image_header(data)
+    header, left = (_pillows(data)) if header is None else (header, orientation_in(data))
+    return dict(zip(_NAMES, header, strict=True)), {} if left == 1 else {"orientation": left}
 
 
-def _pillows(data: bytes) -> Header:
+def _pillows(data: bytes) -> tuple[Header, int]:
+    """Return the metadata of a loaded image, and the orientation that it is left with: Pillow turns TIFF files."""
     try:
         from PIL import Image
     except ImportError:
         raise MissingExtra("metadata of this image needs Pillow", extra="media") from None
     with Image.open(io.BytesIO(data)) as image:
         image.load()
-        return image.width, image.height, image.format or "UNKNOWN", image.mode
+        header = image.width, image.height, image.format or "UNKNOWN", image.mode
+        return header, stated_orientation(image)
 
 
 @lru_cache(65_536)
 def _image_json(header: Header) -> str:
-    return metadata_json(dict(zip(("width", "height", "format", "mode"), header, strict=True)))
+    return metadata_json(dict(zip(_NAMES, header, strict=True)))
 
 
 @lru_cache(64)

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 import numpy as np
+import orjson
 import xxhash
 
 from feedmill.errors import DataError, FeedmillError, NotFound
@@ -194,13 +195,41 @@ def look(store: Store, piece: Piece) -> Looked:
                 continue
             if kind == "image" and not isinstance(data, bytes):
                 data = data.read()
-            kind, metadata = probe_json(name, data, kind)
+            kind, metadata, corrections = probe_json(name, data, kind)
         except (DataError, NotFound) as error:
             where = store.locate(file)
             broken.append(DataError(error.what, kind=error.kind, fix=error.fix, file=where, offset=offset, record=name))
             continue
-        rows.append((name, kind, metadata))
+        rows.append((name, kind, metadata, corrections))
     return rows, broken
+
+
+def remarks(rows: Iterable[Row]) -> list[str]:
+    """Return what a reader of the metadata should know: how many media must be turned, or have other durations."""
+    seen = {"image": 0, "av": 0}
+    turned = {"image": 0, "av": 0}
+    longer: list[tuple[str, float | None, float]] = []
+    for name, kind, metadata, corrections in rows:
+        seen[kind] += 1
+        if corrections:
+            found = orjson.loads(corrections)
+            turned[kind] += "orientation" in found
+            if "video_duration" in found:
+                longer.append((name, orjson.loads(metadata).get("video_duration"), found["video_duration"]))
+    words = {"image": "images", "av": "audio and video files"}
+    out = [
+        f"{turned[kind]:,} of {seen[kind]:,} {words[kind]} have an orientation: the widths and heights in the index are"
+        " those of the pixels as they are stored"
+        for kind in seen
+        if turned[kind]
+    ]
+    if longer:
+        name, stored, right = longer[0]
+        out.append(
+            f"{len(longer):,} of {seen['av']:,} audio and video files have another duration than their header states,"
+            f" which is what Energon stores: {name} has frames for {right:.3f} s, {stored or 0:.3f} s are stored"
+        )
+    return out
 
 
 def _contents(store: Store, piece: Piece) -> Iterator[tuple[str, bytes | io.BufferedReader | FeedmillError]]:

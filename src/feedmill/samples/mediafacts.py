@@ -11,25 +11,33 @@ import orjson
 
 from feedmill.errors import DataError, NotFound
 from feedmill.formats.energon.database import INDEX, open_index
+from feedmill.formats.energon.media import rows_query
 from feedmill.storage import Store
 from feedmill.storage.cache.copies import cached_copy
-
-_QUERY = "SELECT metadata_type, metadata_json FROM media_metadata WHERE entry_key = ?"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageMetadata:
-    """Metadata of an image: width and height in pixels, and Pillow's format (``JPEG``) and mode (``RGB``)."""
+    """Metadata of an image: width and height in pixels, and Pillow's format (``JPEG``) and mode (``RGB``).
+
+    The orientation is that by which pixels of this width and height are still to be turned, see
+    `feedmill.formats.orientation`: from 5 on, width and height of the upright image are exchanged. None: upright.
+    """
 
     width: int
     height: int
     format: str
     mode: str
+    orientation: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AVMetadata:
-    """Metadata of audio or video: durations in seconds, counts and sizes; None if the file has no such value."""
+    """Metadata of audio or video: durations in seconds, counts and sizes; None if the file has no such value.
+
+    A duration is the time from the first frame or sample to the end of the last one. The orientation is that by which
+    frames of this width and height are still to be turned, as for `ImageMetadata`.
+    """
 
     video_duration: float | None = None
     video_num_frames: int | None = None
@@ -40,6 +48,7 @@ class AVMetadata:
     audio_channels: int | None = None
     audio_sample_rate: int | None = None
     audio_num_samples: int | None = None
+    orientation: int | None = None
 
 
 MediaMetadata = ImageMetadata | AVMetadata
@@ -68,11 +77,11 @@ class MediaFacts:
             DataError: The index is damaged.
         """
         try:
-            cursor = self._local.cursor
+            cursor, query = self._local.opened
         except AttributeError:
-            cursor = self._local.cursor = self._open()
+            cursor, query = self._local.opened = self._open()
         try:
-            row = cursor.execute(_QUERY, (key,)).fetchone()
+            row = cursor.execute(query, (key,)).fetchone()
         except UnicodeEncodeError:
             row = None  # stored names are valid text, so this one cannot be among them
         except sqlite3.DatabaseError as error:
@@ -87,21 +96,23 @@ class MediaFacts:
                 kind="no-media-metadata",
                 fix=f"Run 'feedmill prepare-media' on {self._name} with an option that finds this file.",
             )
-        return self._understood(key, *row)
+        return self._understood(*row)
 
-    def _understood(self, key: str, kind: str, text: str) -> MediaMetadata:
+    def _understood(self, key: str, kind: str, text: str, corrections: str) -> MediaMetadata:
         try:
-            given: dict[str, Any] = orjson.loads(text)
+            given: dict[str, Any] = orjson.loads(text) | orjson.loads(corrections or "{}")
             known = ImageMetadata if kind == "image" else AVMetadata
             names = {field.name for field in fields(known)}
             return known(**{name: value for name, value in given.items() if name in names})
         except (ValueError, TypeError, AttributeError) as error:
             raise self._damaged(f"{error} in {text[:80]!r}", key) from None
 
-    def _open(self) -> sqlite3.Cursor:
+    def _open(self) -> tuple[sqlite3.Cursor, str]:
+        """Return a cursor on the index, and the query for one file."""
         if not self._store.exists(INDEX):
             raise self._nothing()
-        return open_index(cached_copy(self._store, INDEX)).cursor()
+        cursor = open_index(cached_copy(self._store, INDEX)).cursor()
+        return cursor, f"{rows_query(cursor.connection)} WHERE entry_key = ?"
 
     def _nothing(self) -> NotFound:
         return NotFound(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from feedmill.errors import ConfigError, MissingExtra, NotFound
-from feedmill.samples.images import converted
+from feedmill.samples.images import converted, left_to_turn, turned_image
 from feedmill.storage import LocalStore, Store, open_store, split_url
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def as_image(value: Any) -> Image | None:
     """Return the value as a Pillow image, or None if it is not an image.
 
     Images are Pillow images, the bytes of an image file, and arrays or tensors [H, W], [H, W, C] or [C, H, W] with 1, 3
-    or 4 channels (uint8, or floats from 0 to 1).
+    or 4 channels: uint8, floats from 0 to 1, or depth, uint16 or floats of one channel.
     """
     need_pillow()
     from PIL import Image, UnidentifiedImageError
@@ -79,7 +79,8 @@ def as_image(value: Any) -> Image | None:
         return value
     if isinstance(value, bytes | bytearray | memoryview):
         try:
-            return converted(Image.open(BytesIO(value)), "RGB")
+            image = Image.open(BytesIO(value))
+            return turned_image(converted(image, "RGB"), left_to_turn(image))
         except (UnidentifiedImageError, OSError):
             return None
     if not image_shape(value):
@@ -90,14 +91,17 @@ def as_image(value: Any) -> Image | None:
     if array.ndim == 3 and array.shape[2] == 1:
         array = array[:, :, 0]
     if array.dtype != np.uint8:
-        array = (np.clip(array.astype(np.float32), 0, 1) * 255 + 0.5).astype(np.uint8)
+        array = array.astype(np.float32)
+        if array.ndim == 2 and array.size and array.max() > 1:  # depth: from its least to its greatest value
+            array = (array - array.min()) / max(float(np.ptp(array)), 1e-9)
+        array = (np.clip(array, 0, 1) * 255 + 0.5).astype(np.uint8)
     return Image.fromarray(np.ascontiguousarray(array))
 
 
 def image_shape(value: Any) -> tuple[int, int, int] | None:
     """Return width, height and channels of an array or tensor that looks like an image, otherwise None."""
     shape, dtype = getattr(value, "shape", None), str(getattr(value, "dtype", ""))
-    if shape is None or not dtype.endswith(("uint8", "float32", "float16", "float64")):
+    if shape is None or not dtype.endswith(("uint8", "uint16", "float32", "float16", "float64")):
         return None
     if len(shape) == 2 and dtype.endswith("uint8") and min(shape) > 1:
         return int(shape[1]), int(shape[0]), 1

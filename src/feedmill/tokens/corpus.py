@@ -150,7 +150,7 @@ def open_corpus(inputs: Sequence[str], *, token_size: int | None = None, mixed: 
             fix="Tokenize the JSONL files first.",
         )
     shards = [(dataset.store, shard) for dataset in sets for shard in dataset.shards]
-    manifests = [read_manifest(store, _named_after(shard.path)) for store, shard in shards]
+    manifests = [read_manifest(store, shard.path) for store, shard in shards]
     if not mixed:
         _one_tokenizer(shards, manifests)
     names = {str(name) for dataset in sets if isinstance(name := dataset.about.get("tokenizer"), str)}

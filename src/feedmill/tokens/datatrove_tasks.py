@@ -22,6 +22,7 @@ from feedmill.documents.wildcards import expression
 from feedmill.errors import ConfigError, NotFound
 from feedmill.jobs.policy import SKIP, OnError
 from feedmill.storage import Store, join_url, open_store
+from feedmill.tokens.ends import AUTO, declare_eos
 from feedmill.tokens.tokenize import TokenizeReport, tokenize
 from feedmill.tokens.tokenizer import load_tokenizer
 
@@ -88,6 +89,8 @@ def tokenize_dealt(
         ConfigError: the folder has files of higher task numbers. Other errors are those of `tokenize`.
     """
     loaded = load_tokenizer(tokenizer, template_source="file")  # datatrove reads only tokenizer.json
+    if eos is not None:
+        declare_eos(loaded, eos)
     reports = []
     others = _others(open_store(folder), len(tasks))
     if others and not overwrite:
@@ -105,7 +108,7 @@ def tokenize_dealt(
                 tokenizer=loaded,
                 tokenizer_name=os.fspath(tokenizer),
                 text=column,
-                eos=eos,
+                eos=None if eos is None else AUTO,
                 rule="always",
                 template=eos is None,
                 on_error=on_error,

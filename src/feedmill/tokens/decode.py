@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from feedmill.errors import ConfigError, FeedmillError
+from feedmill.errors import ConfigError, FeedmillError, NotFound
 from feedmill.formats.tokens.base import TokenDataset
-from feedmill.formats.tokens.manifest import TokenManifest, read_manifest
+from feedmill.formats.tokens.manifest import TokenizerFacts, TokenManifest, read_manifest
 from feedmill.storage import open_store, split_url
+from feedmill.tokens.kinds.find import is_hub_name
 from feedmill.tokens.tokenizer import Backend, Tokenizer, load_tokenizer
 
 
@@ -80,7 +81,7 @@ def open_tokens(url: str) -> tuple[TokenDataset, TokenManifest | None]:
     if name.endswith((".idx", ".bin")):
         from feedmill.formats.tokens.megatron import open_megatron
 
-        return open_megatron(store, name, url), read_manifest(store, name[:-4] + ".idx")
+        return open_megatron(store, name, url), read_manifest(store, name)
     if name.endswith(".npy"):
         from feedmill.formats.tokens.dolma import open_dolma
 
@@ -98,9 +99,15 @@ def tokenizer_for(
 ) -> Tokenizer:
     """Return the tokenizer of token files: the one given, else the one that their manifest names.
 
+    The latter is looked for where it was when the files were written, relative to them; by its name, as it was given,
+    in the working directory and the Hugging Face cache; and beside the files.
+
+    Args:
+        where: path or URL of the token files.
+
     Raises:
         ConfigError: neither exists, or the files were made with another tokenizer.
-        NotFound: the tokenizer is not on this machine.
+        NotFound: the tokenizer is not on this machine; the message says where it was looked for.
     """
     facts = manifest.tokenizer if manifest is not None else None
     if given is None and facts is None:
@@ -110,18 +117,46 @@ def tokenizer_for(
             kind="no-tokenizer",
             fix="Pass it with --tokenizer.",
         )
-    name = given if given is not None else facts.name  # type: ignore[union-attr]
-    loaded = manifest.options.get("tokenizer_settings", {}) if manifest is not None else {}
+    loaded = facts.settings if facts is not None else {}
     source, pattern = loaded.get("template_source", "file"), loaded.get("pattern")
-    found = load_tokenizer(name, backend, template_source=source, pattern=pattern)
-    if facts is not None and facts.hash and facts.hash != found.hash:
-        raise ConfigError(
-            f"the tokens were made by another tokenizer: {facts.name} with hash {facts.hash[:8]}, not {found.hash[:8]}",
+    problem: FeedmillError | None = None
+    places = [given] if given is not None else _places(facts, where)  # type: ignore[arg-type]
+    for name in places:
+        try:
+            found = load_tokenizer(name, backend, template_source=source, pattern=pattern)
+        except NotFound as error:
+            problem = error if given is not None else problem
+            continue
+        except FeedmillError as error:
+            problem = problem or error
+            continue
+        if facts is None or not facts.hash or facts.hash == found.hash:
+            return found
+        problem = problem or ConfigError(
+            f"the tokens were made by another tokenizer: {facts.name} with hash {facts.hash[:8]}, not"
+            f" {found.hash[:8]} ({name})",
             file=where,
             kind="other-tokenizer",
             fix="Pass the tokenizer that made them with --tokenizer.",
         )
-    return found
+    name = facts.name if facts is not None else ""
+    raise problem or NotFound(
+        f"the tokenizer {name!r} of these tokens was not found: it was looked for as {' and as '.join(places)}"
+        + (", and in the Hugging Face cache" if is_hub_name(name) else ""),
+        file=where,
+        kind="lost-tokenizer",
+        fix="Pass it with --tokenizer of 'feedmill decode' or 'feedmill serve', or put it beside the tokens.",
+    )
+
+
+def _places(facts: TokenizerFacts, where: str) -> list[str]:
+    """Return the paths and names under which the tokenizer of token files may be found, the best first."""
+    places = [facts.path, facts.name]
+    if "://" not in where:
+        folder = where if os.path.isdir(where) else os.path.dirname(where)
+        places.append(os.path.join(folder, os.path.basename(facts.name.rstrip("/"))))
+    first = {os.path.abspath(place): place for place in reversed(places) if place}
+    return [place for place in places if place and first[os.path.abspath(place)] == place]
 
 
 def decode_documents(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,9 @@ from feedmill.tokens.segments import joined, paragraphs
 from feedmill.tokens.sentences import Sentences, split_sentences
 from feedmill.tokens.tokenizer import Tokenizer
 
+_UNFIT = "does not fit tokens of"
+_NUMBER = re.compile(rf"the token id (\d+)\b.* {_UNFIT}")
+
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
@@ -33,7 +37,8 @@ class Encoding:
         segment: whether to encode each paragraph separately; `prefix`: whether the tokenizer adds a space before each
             text. See `feedmill.tokens.segments`.
         keep_empty: whether a text without tokens is stored as an empty document; otherwise it is an invalid document.
-        chat: whether the first field of a text are the ranges of characters that contribute to the loss (None for all).
+        chat: whether the first field of a text are the ranges of characters that contribute to the loss (None for all),
+            and the second whether an EOS after it does.
         sentences: how texts are split into sentences, each of which is encoded by itself, or None.
         loss: whether to make a loss mask; `cut`: whether to use datatrove's rule, which truncates some documents.
     """
@@ -76,15 +81,38 @@ class Encodings:
     kept: list[int] | None
 
 
+def does_not_fit(number: int, limit: int, what: str = "") -> str:
+    """Return the message for an id that is larger than the outputs can store; see `larger_size`.
+
+    >>> does_not_fit(400, 255)
+    'the token id 400 does not fit tokens of 1 byte (at most 255)'
+    """
+    size = max(1, limit.bit_length() // 8)
+    return f"the token id {number}{what and f' of {what}'} {_UNFIT} {size} byte{'s' * (size > 1)} (at most {limit})"
+
+
+def larger_size(number: int) -> str:
+    """Return what to do about an id that does not fit."""
+    return f"Pass --token-size {2 if number < 1 << 16 else 4} (in Python token_size=...)."
+
+
+def fix_of(reason: str) -> str | None:
+    """Return what to do about an invalid document if it is not the document's fault: an id does not fit. Else None."""
+    found = _NUMBER.match(reason)
+    return None if found is None else larger_size(int(found[1]))
+
+
 def encode_batch(tokenizer: Tokenizer, how: Encoding, batch: Batch) -> Encodings:
     """Encode the texts of a batch. Texts that cannot be stored are added to ``batch.bad``."""
     failed: dict[int, str] = {}
     masked: dict[int, tuple[Any, Any]] = {}
     sentences: tuple[Int64s, Int64s] | None = None
+    closing: list[bool] | None = None
     if how.sentences is not None and batch.texts:
         ids, lengths, sentences = _encode_sentences(tokenizer, how.sentences, batch.texts, failed)
     elif how.chat:
         ids, lengths = _encode_chats(tokenizer, batch, masked)
+        closing = [bool(fields[1]) for fields in batch.fields]
     elif how.segment and batch.texts:
         ids, lengths = _encode_segments(tokenizer, how, batch.texts, failed)
     else:
@@ -96,7 +124,8 @@ def encode_batch(tokenizer: Tokenizer, how: Encoding, batch: Batch) -> Encodings
     if tokenizer.size > how.limit + 1 and len(ids) and int(ids.max()) > how.limit:
         for at in np.flatnonzero(ids > how.limit).tolist():
             index = int(np.searchsorted(ends, at, side="right"))
-            failed.setdefault(index, f"the token id {ids[at]} does not fit the output (maximum {how.limit})")
+            failed.setdefault(index, does_not_fit(int(ids[at]), how.limit))
+    masked = {index: mask for index, mask in masked.items() if index not in failed}
     batch.bad.extend((batch.rows[index], reason) for index, reason in failed.items())
     if how.loss and not how.chat:
         masked = _masked(tokenizer, how, batch, failed)
@@ -108,7 +137,7 @@ def encode_batch(tokenizer: Tokenizer, how: Encoding, batch: Batch) -> Encodings
     which = np.flatnonzero(kept).tolist() if failed else None
     loss = None
     if how.loss:
-        tokens, stored, loss = _with_loss(tokens, stored, before, masked)
+        tokens, stored, loss = _with_loss(tokens, stored, before, masked, closing)
     elif how.sentences is not None:
         loss = _begins(sentences, stored, kept)
     return Encodings(tokens.view(np.uint8).data, stored[kept] if failed else stored, loss, which)
@@ -178,13 +207,23 @@ def _encode(tokenizer: Tokenizer, texts: list[str], failed: dict[int, str]) -> E
 
 
 def _with_loss(
-    tokens: npt.NDArray[Any], lengths: Int64s, before: Int64s, masked: dict[int, tuple[Any, Any]]
+    tokens: npt.NDArray[Any],
+    lengths: Int64s,
+    before: Int64s,
+    masked: dict[int, tuple[Any, Any]],
+    closing: list[bool] | None,
 ) -> tuple[npt.NDArray[Any], Int64s, npt.NDArray[np.bool_]]:
-    """Mask the documents that have ranges. The truncating rule shortens some of them."""
+    """Mask the documents that have ranges. The truncating rule shortens some of them.
+
+    `closing` is for conversations: whether an EOS after each of them ends an answer. Their BOS is not in the loss.
+    """
     loss, keep, lengths = np.ones(len(tokens), np.bool_), np.ones(len(tokens), np.bool_), lengths.copy()
     ends = np.cumsum(lengths).tolist()
     for index, (mask, stop) in masked.items():
         end, inner = ends[index], ends[index] - int(lengths[index]) + int(before[index])
+        if closing is not None:
+            loss[end - int(lengths[index]) : inner] = False
+            loss[inner + len(mask) : end] = closing[index]
         loss[inner : inner + len(mask)] = mask
         if stop is not None:
             keep[inner + stop : end] = False

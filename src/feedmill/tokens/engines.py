@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -59,16 +59,21 @@ class Vocabulary:
         ids: token -> id, added tokens included.
         base: number of entries without the added tokens.
         special: added tokens marked special.
+
+    Attributes:
+        added: special tokens, and other tokens that were added to the model's own.
     """
 
     def __init__(self, ids: dict[str, int], base: int, special: dict[str, int]) -> None:
         self.ids, self.special = ids, special
+        self.added = set(special)
         self.size_without_added, self.size_with_added = base, len(ids)
         self.largest = max(ids.values(), default=-1)
         self.bos: str | None = None
         self.eos: str | None = None
         self.unknown: int | None = None  # the id that stands for what the model cannot encode
         self.document: dict[str, Any] | None = None  # the tokenizer.json, while it is loaded
+        self.renumbered: dict[str, tuple[int, int]] = {}  # added tokens: their number in the file, and their id
 
     def close_to(self, token: str) -> list[str]:
         """Return up to three tokens with similar spelling, special tokens first."""
@@ -89,19 +94,48 @@ def read_vocabulary(path: Path, data: bytes) -> Vocabulary:
         ids = dict(model) if isinstance(model, dict) else {piece: i for i, (piece, _) in enumerate(model)}
         _check_ids(ids)
         base = len(ids)
-        added = {token["content"]: int(token["id"]) for token in document.get("added_tokens") or ()}
-        special = {t["content"]: int(t["id"]) for t in document.get("added_tokens") or () if t.get("special")}
-        odd = next((t for t, i in (*ids.items(), *added.items()) if type(i) is not int or not isinstance(t, str)), None)
+        listed = document.get("added_tokens") or []
+        written = {token["content"]: int(token["id"]) for token in listed}
+        added = numbers_of(ids, listed)
+        special = {t["content"]: added[t["content"]] for t in listed if t.get("special") and t["content"]}
+        odd = next(
+            (t for t, i in (*ids.items(), *written.items()) if type(i) is not int or not isinstance(t, str)), None
+        )
         if odd is not None:
             raise TypeError(f"the token {odd!r:.80} has no whole number as its id")
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise ConfigError(f"this is not a tokenizer.json ({type(error).__name__}: {error})", file=str(path)) from None
     ids.update(added)
     found = Vocabulary(ids, base, special)
+    found.renumbered = {token: (written[token], number) for token, number in added.items() if written[token] != number}
     found.document = document
+    found.added |= set(added)
+    if found.renumbered:
+        found.document["added_tokens"] = [{**token, "id": added.get(token["content"], token["id"])} for token in listed]
     unknown = document["model"].get("unk_token")
     found.unknown = ids.get(unknown) if isinstance(unknown, str) else _number(document["model"].get("unk_id"))
     found.bos, found.eos = (_declared(path.parent, kind, ids) for kind in ("bos_token", "eos_token"))
+    return found
+
+
+def numbers_of(ids: Mapping[str, int], added: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """Return the ids of added tokens, by text.
+
+    `tokenizers` does not read their ids in a ``tokenizer.json``: a token has the id that the vocabulary gives it, or
+    the next free one, in the order of the list.
+
+    Args:
+        ids: the vocabulary without them.
+        added: the tokens.
+    """
+    found: dict[str, int] = {}
+    following = len(ids)
+    for token in added:
+        text = token["content"]
+        if text and text not in found:
+            number = ids.get(text)
+            found[text] = following if number is None else number
+            following = max(following, found[text] + 1)
     return found
 
 

@@ -14,14 +14,18 @@ import random
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from itertools import islice
 from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
-from feedmill.errors import ConfigError, DataError
+from feedmill.errors import ConfigError, DataError, FeedmillError
 from feedmill.formats.tokens.base import Int64s, Tokens
+from feedmill.jobs.sandbox import Failure, Sandbox
 from feedmill.storage import Store
+from feedmill.tokens.chat.reader import MEMORY, SECONDS
 from feedmill.tokens.chat.render import compiled, sandbox
 
 ROLE_KEYS = ("role", "from")
@@ -30,6 +34,8 @@ TEXT = "chat"
 """Key of the rendered text in the output."""
 
 _READ = 1 << 20
+_AT_ONCE = 1024
+"""Lines that the child process gets at once."""
 
 Template = Callable[..., str]
 
@@ -89,7 +95,6 @@ def prepare_chats(
         DataError: a line is not a conversation.
         ConfigError: the template is invalid.
     """
-    template = compile_template(chat.template)
     where = source[0].locate(source[1])
     names = list(weights)
     dice = random.Random(seed)
@@ -98,11 +103,47 @@ def prepare_chats(
         files: dict[str, BinaryIO] = {
             name: stack.enter_context(store.write(path)) for name, (store, path) in targets.items()
         }
-        for number, line in enumerate(read_lines(*source), 1):
+        for line in _all_rendered(source, where, chat):
             part = dice.choices(names, weights=list(weights.values()))[0]
-            files[part].write(_rendered(line, where, number, chat, template))
+            files[part].write(line)
             counts[part] += 1
     return counts
+
+
+def _all_rendered(source: tuple[Store, str], where: str, chat: Chat) -> Iterator[bytes]:
+    """Yield each line with its rendered text. The template runs in a child process with limits on time and memory."""
+    sandbox()  # a missing package is found here
+    lines = enumerate(read_lines(*source), 1)
+    with Sandbox(partial(_made, where, chat), SECONDS, memory=MEMORY) as box:
+        ready = next(box.map([(0, b"")]))
+        if isinstance(ready, Failure):
+            what = f"the chat template cannot be compiled: it {ready.why}"
+            raise ConfigError(what, kind="bad-template", fix="Fix the template.")
+        if isinstance(ready, FeedmillError):
+            raise ready
+        while some := list(islice(lines, _AT_ONCE)):
+            for (number, _), made in zip(some, box.map(some), strict=True):
+                if isinstance(made, Failure):
+                    what = f"the chat template failed (it {made.why})"
+                    fix = "Fix the template."
+                    raise DataError(what, file=where, record=f"line {number}", kind="bad-conversation", fix=fix)
+                if isinstance(made, FeedmillError):
+                    raise made
+                yield made
+
+
+def _made(where: str, chat: Chat, item: tuple[int, bytes]) -> bytes | FeedmillError:
+    """Return a line, given with its number, with its rendered text; nothing for number 0, which compiles only."""
+    try:
+        template = _compiled(chat.template)
+        return _rendered(item[1], where, item[0], chat, template) if item[0] else b""
+    except FeedmillError as error:
+        return error
+
+
+@lru_cache(1)
+def _compiled(text: str) -> Template:
+    return compile_template(text)
 
 
 def read_lines(store: Store, path: str) -> Iterator[bytes]:

@@ -13,9 +13,9 @@ The outputs are token files (`feedmill.tokens.token_files`), numbered token file
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import xxhash
@@ -32,6 +32,7 @@ from feedmill.jobs.run import run
 from feedmill.jobs.unfinished import is_unfinished
 from feedmill.jobs.work import Work, tidy
 from feedmill.storage import Store
+from feedmill.tokens.encode import fix_of
 from feedmill.tokens.tokenizer import Tokenizer
 from feedmill.tokens.work import EXAMPLES, EncodedUnit, EncodeSpec, EncodeTask, encode_unit, offer, tasks_of
 
@@ -55,6 +56,29 @@ class JobOptions:
     progress: bool | None = None
 
 
+@dataclass(slots=True)
+class Check:
+    """What a check found: the number of documents, and file and line of the first."""
+
+    count: int
+    file: str
+    line: int
+
+    @property
+    def where(self) -> str:
+        """Return the place of the first document, for messages."""
+        return f"{self.file} line {self.line}"
+
+
+def added(*several: Mapping[str, Check]) -> dict[str, Check]:
+    """Return the sums of what checks found."""
+    out: dict[str, Check] = {}
+    for checks in several:
+        for name, one in checks.items():
+            out[name] = replace(out[name], count=out[name].count + one.count) if name in out else one
+    return out
+
+
 @dataclass(kw_only=True)
 class Counts(JobReport):
     """Counts of a run that encodes documents.
@@ -66,6 +90,8 @@ class Counts(JobReport):
         skipped: number of skipped documents; `skipped_examples`: file, line and reason of the first hundred.
         tokenizer, backend, fallback: name of the tokenizer, its engine, and why the fast engine was not used.
         tokens_in_loss: tokens that contribute to the loss; None if no mask was made.
+        checks: what checks found in valid documents: name -> number, and the first of them; see
+            `feedmill.tokens.chat.checks`.
         complete: whether an earlier run of the same job had written the output, so that nothing was done.
     """
 
@@ -84,6 +110,7 @@ class Counts(JobReport):
     complete: bool = False
     seconds: float = 0.0
     tokens_in_loss: int | None = None
+    checks: dict[str, Check] = field(default_factory=dict)
 
     def restore(self, manifests: Sequence[TokenManifest]) -> None:
         """Set the counts from the manifests of a complete output."""
@@ -91,6 +118,7 @@ class Counts(JobReport):
         self.complete, self.documents, self.tokens = True, first.documents, first.tokens
         self.skipped, self.skipped_examples = first.skipped, first.skipped_examples
         self.tokens_in_loss = first.options.get("tokens_in_loss")
+        self.checks = {name: Check(**one) for name, one in first.options.get("checks", {}).items()}
 
     def refuse_empty(self, output: str, allow: bool) -> None:
         """Raise `EmptyResult` if no document was kept."""
@@ -245,11 +273,12 @@ class EncodeJob:
         with Progress("tokenizing", total, "B", options.progress) as bar:
             key = key_of(*(os.path.basename(task.path) for task in tasks))
             where = Where("tokenizing", key, work.scratch, record=_refuse_bad, last=not self.output.in_units)
-            results = run(encode_unit, tasks, workers=options.workers, preload=PRELOAD, chunk=at_once, where=where)
+            bar.of_sizes([task.bytes for task in tasks])
+            options_of_run: dict[str, Any] = {"workers": options.workers, "preload": PRELOAD, "chunk": at_once}
+            results = run(encode_unit, tasks, progress=bar, where=where, **options_of_run)
             with closing(results):
                 for done, line in _in_order(tasks, results, report):
                     add(done, line)
-                    bar.advance(done.task.bytes)
                     bar.note(f"{report.tokens / max(bar.elapsed, 1e-9) / 1e6:.1f} M tokens/s")
 
 
@@ -262,7 +291,13 @@ def _refuse_bad(done: EncodedUnit) -> None:
         file, row = done.task.place(done.facts, done.bad[0])
         begin = next(unit.begin for unit in done.task.units if unit.file is file)
         where = f"row {row + 1}" + (f" from byte {begin} on" if begin else "")
-        raise DataError(done.bad[1], file=file.url, record=where, kind="bad-document", fix=_FIX)
+        raise _bad_document(done.bad[1], file.url, where)
+
+
+def _bad_document(reason: str, file: str, record: str) -> DataError:
+    fix = fix_of(reason)
+    kind = "bad-document" if fix is None else "bad-token-size"
+    return DataError(reason, file=file, record=record, kind=kind, fix=fix or _FIX)
 
 
 def _in_order(
@@ -280,13 +315,8 @@ def _in_order(
             line = 0
         if done.bad is not None:
             file, row = task.place(facts, done.bad[0])
-            raise DataError(
-                done.bad[1],
-                file=file.url,
-                record=f"{'row' if file.kind in ('parquet', 'arrow') else 'line'} {line + row + 1}",
-                kind="bad-document",
-                fix=_FIX,
-            )
+            what = "row" if file.kind in ("parquet", "arrow") else "line"
+            raise _bad_document(done.bad[1], file.url, f"{what} {line + row + 1}")
         counts.documents += facts.documents
         counts.tokens += facts.tokens
         if facts.loss and task.spec.how.loss:  # otherwise they are marks of sentences
@@ -298,5 +328,8 @@ def _in_order(
         room = EXAMPLES - len(counts.skipped_examples)
         places = ((task.place(facts, row), why) for row, why in facts.examples[:room])
         counts.skipped_examples += [Skipped(file.url, line + row + 1, why) for (file, row), why in places]
+        for name, (count, row) in facts.checks.items():
+            file, number = task.place(facts, row)
+            counts.checks = added(counts.checks, {name: Check(count, file.url, line + number + 1)})
         yield done, line
         line += facts.lines

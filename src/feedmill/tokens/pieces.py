@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Sequence
 from functools import lru_cache
@@ -33,9 +32,6 @@ _loading = threading.Lock()
 def tokenizer_of(dataset: Dataset, given: Sequence[str] = ()) -> Tokenizer:
     """Return the tokenizer of token data: one of those given, else the one that the manifest names.
 
-    The manifest may name a path that was relative to another folder, so a tokenizer of that name beside the data counts
-    too. Its hash must be that of the manifest.
-
     Args:
         given: paths of tokenizers; the first one that made the tokens is used.
 
@@ -61,22 +57,14 @@ def tokenizer_of(dataset: Dataset, given: Sequence[str] = ()) -> Tokenizer:
 def _load(files: TokenDataset, given: Sequence[str]) -> Tokenizer:
     """Return the first tokenizer that made the tokens, of those that were given and the one that the manifest names."""
     manifest = read_manifest(files.store, files.shards[0].path)
-    facts, problem = None if manifest is None else manifest.tokenizer, None
-    beside = None if facts is None else _beside(files, facts.name)
-    for path in [*given, None, *([beside] if beside is not None else [])]:
+    problem: FeedmillError | None = None
+    for path in [*given, None]:
         try:
             return tokenizer_for(manifest, path, files.url)
         except FeedmillError as error:
             problem = problem or error
     assert problem is not None
     raise problem
-
-
-def _beside(files: TokenDataset, name: str) -> str | None:
-    """Return the path of a tokenizer of this name beside the files, if there is one."""
-    folder = files.url if os.path.isdir(files.url) else os.path.dirname(files.url)
-    path = os.path.join(folder, os.path.basename(name.rstrip("/")))
-    return path if files.store.is_local and os.path.exists(path) else None
 
 
 def has_tokens(dataset: Dataset) -> bool:

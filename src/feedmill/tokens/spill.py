@@ -50,6 +50,7 @@ class PieceFacts(msgspec.Struct):
         empty: number of documents skipped because their text is white space.
         bytes: bytes of the input.
         learned: number of tokens that contribute to the loss, if there is a mask.
+        checks: what checks found in valid documents: name -> number of documents, and the row of the first (from 0).
         bad: number of skipped invalid documents; `examples`: (row from 0, reason) of the first hundred.
     """
 
@@ -68,6 +69,7 @@ class PieceFacts(msgspec.Struct):
     rows: Encoded = (b"", b"", b"")
     synced: bool = False
     learned: int = 0
+    checks: dict[str, tuple[int, int]] = {}
 
 
 class Documents(NamedTuple):

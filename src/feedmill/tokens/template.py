@@ -19,8 +19,8 @@ import orjson
 from feedmill.errors import ConfigError
 from feedmill.tokens.segments import prepends_space
 
-TemplateSource = Literal["auto", "flags", "file", "class"]
-SOURCES = ("auto", "flags", "file")
+TemplateSource = Literal["auto", "flags", "file", "class", "transformers4", "transformers5"]
+SOURCES = ("auto", "flags", "file", "transformers4", "transformers5")
 CONFIG = "tokenizer_config.json"
 _FLAGS = ("add_bos_token", "add_eos_token")
 
@@ -61,7 +61,7 @@ FAMILIES = {
         "gemma gemma2 gemma3 gemma3_text gemma3n gemma3n_text recurrent_gemma shieldgemma2 siglip2 t5gemma",
     ),
     "CohereTokenizer": Family(
-        True, False, "<BOS_TOKEN>", "<|END_OF_TURN_TOKEN|>", "<UNK>", "<PAD>", "aya_vision cohere cohere2"
+        True, False, "<BOS_TOKEN>", "<|END_OF_TURN_TOKEN|>", "<UNK>", None, "aya_vision cohere cohere2"
     ),
     "GPTNeoXTokenizer": Family(
         False,
@@ -131,9 +131,10 @@ def resolve(
     """
     if source not in SOURCES:
         raise ConfigError(f"unknown template source {source!r}", fix=f"Use one of {', '.join(SOURCES)}.")
-    own = None if document is None else _own(document.get("post_processor"))
-    if source == "file":
+    own = None if document is None else tokens_around(document)
+    if source in ("file", "transformers5"):
         return own
+    source = "auto" if source == "transformers4" else source
     settings = read_settings(path.parent / CONFIG)
     family = family_of(settings, path.parent)
     flags = {name: settings.get(name) for name in _FLAGS}
@@ -215,9 +216,9 @@ def _made(
     return Template(tuple(ids[t] for t in before), tuple(ids[t] for t in after), (before, after), False)
 
 
-def _own(processor: Any) -> Template:
-    """Return the tokens that a ``post_processor`` adds around a text."""
-    before, after = _processed(processor)
+def tokens_around(document: Mapping[str, Any]) -> Template:
+    """Return the tokens that the ``post_processor`` of a ``tokenizer.json`` adds around a text."""
+    before, after = _processed(document.get("post_processor"))
     return Template(
         tuple(number for _, number in before),
         tuple(number for _, number in after),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -206,9 +206,6 @@ class TokenFiles:
             options["skipped_files"] = {"count": report.skipped_files, "examples": report.skipped_files_examples}
         if report.switched_off:
             options["switched_off"] = report.switched_off
-        tokenizer = job.tokenizer
-        if tokenizer.settings:
-            options["tokenizer_settings"] = tokenizer.loaded_with()
         if out.sequence:
             options |= {"sequence": out.sequence, "shard_sequences": out.shard, "left_over": report.left_over}
         if given.sentences is not None:
@@ -221,6 +218,8 @@ class TokenFiles:
             options["chat"] |= {"date": job.spec.chat.today} if job.spec.chat.today else {}
         if report.tokens_in_loss is not None:
             options["tokens_in_loss"] = report.tokens_in_loss
+        if report.checks:
+            options["checks"] = {name: asdict(one) for name, one in sorted(report.checks.items())}
         return job.manifest(out.format, report.documents, report.tokens, options)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -19,7 +19,8 @@ from feedmill.formats.tokens.manifest import TokenManifest
 from feedmill.jobs.dry_run import can_run_dry
 from feedmill.jobs.policy import RAISE, OnError, on_error_policy, skips
 from feedmill.storage.limits import parse_size
-from feedmill.tokens.encode import Encoding
+from feedmill.tokens.encode import Encoding, does_not_fit, larger_size
+from feedmill.tokens.ends import AUTO, Ends, Given, ends_of, is_nothing
 from feedmill.tokens.job import Counts, EncodeJob, JobOptions
 from feedmill.tokens.numbered_files import NumberedFiles, numbered, numbered_paths, refuse_numbered
 from feedmill.tokens.outputs import Output, plan_outputs
@@ -37,7 +38,6 @@ Rule = Literal["missing", "always"]
 LossRule = Literal["mask", "datatrove"]
 ChatForm = Literal["auto", "messages", "sharegpt", "prompt", "preference"]
 ChatMask = Literal["auto", "generation", "turns", "last", "none"]
-AUTO = "auto"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,8 +55,8 @@ class TokenizeOptions(JobOptions):
     tokenizer_pattern: str | None
     text: str
     kind: str | None
-    eos: str | None
-    bos: str | None
+    eos: Given
+    bos: Given
     rule: Rule
     template: bool
     template_source: TemplateSource
@@ -88,7 +88,7 @@ class TokenizeReport(Counts):
         switched_off: disabled settings of the tokenizer that would make ids random, with their values.
         token_bytes: format -> bytes per token; not for ``vla-text``, which is JSON.
         skipped_files: files in the folders that were not read; `skipped_files_examples`: the first hundred.
-        notes: notes for the user.
+        notes: notes for the user; `warnings`: those of them that concern every conversation, which were logged.
         left_over: tokens at the end that do not fill a sequence of ``vla-text`` and are dropped.
     """
 
@@ -105,6 +105,7 @@ class TokenizeReport(Counts):
     left_over: int = 0
     numbered_files: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
     skipped_files: int = 0
     skipped_files_examples: list[str] = field(default_factory=list)
 
@@ -131,8 +132,8 @@ def tokenize(
     tokenizer_pattern: str | None = None,
     text: str = "text",
     kind: str | None = None,
-    eos: str | None = AUTO,
-    bos: str | None = None,
+    eos: Given = AUTO,
+    bos: Given = None,
     rule: Rule = "missing",
     template: bool = True,
     template_source: TemplateSource = "auto",
@@ -141,7 +142,7 @@ def tokenize(
     seq_len: int | None = None,
     shard_sequences: int | None = None,
     max_file_size: int | str | None = None,
-    loss: bool = False,
+    loss: bool | LossRule | None = False,
     loss_rule: LossRule = "mask",
     on_error: OnError = RAISE,
     allow_empty: bool = False,
@@ -167,8 +168,8 @@ def tokenize(
         kind: type of files to read from folders: ``lines``, ``text``, ``parquet`` or ``arrow``. None detects it, and
             raises an error for a folder with several types.
         text: field of the text, a path like ``.a.b[0]``, or a jq expression.
-        eos, bos: tokens for the end and the beginning of each document; None for none. ``auto``: the EOS defined in the
-            tokenizer's files.
+        eos, bos: special tokens for the end and the beginning of each document. ``none``, ``null``, None and False: no
+            token; ``auto``: that of the tokenizer's files. An ordinary word of the vocabulary is an error.
         rule: ``missing`` adds them only if the document does not have them already, ``always`` to every document.
         template: apply the tokenizer's template. datatrove with an EOS is ``template=False, rule="always"``.
         template_source: where the template is defined; see `load_tokenizer`.
@@ -178,8 +179,9 @@ def tokenize(
         shard_sequences: for ``vla-text``, sequences per shard; default: 8,192.
         max_file_size: write numbered files of at most this many bytes, such as ``1GB``; a longer document has a file of
             its own. ``{part}`` in the path is the number; by default ``_{part}`` is added to it. Not for ``vla-text``.
-        loss: write a loss mask from the documents' ``no_loss_ranges`` beside the tokens (not for ``vla-text``);
-            `loss_rule` ``datatrove`` cuts documents that end in such a range, as datatrove does.
+        loss: write a loss mask from the documents' ``no_loss_ranges`` beside the tokens (not for ``vla-text``); also
+            the name of a rule, or ``none``. `loss_rule` ``datatrove`` cuts documents that end in such a range, as
+            datatrove does.
         on_error: ``raise`` at a document that cannot be tokenized, or ``skip`` and list it.
         allow_empty: write the outputs even if there are no documents.
         workers: number of processes, one core each; default: one per core.
@@ -225,8 +227,8 @@ def tokenize(
         seq_len=seq_len,
         shard_sequences=shard_sequences,
         max_file_size=parse_size(max_file_size, "--max-file-size"),
-        loss=loss,
-        loss_rule=loss_rule,
+        loss=loss is True or not is_nothing(loss),
+        loss_rule=loss_rule if isinstance(loss, bool | None) or is_nothing(loss) else loss,
         allow_empty=allow_empty,
         workers=workers,
         overwrite=overwrite,
@@ -260,13 +262,11 @@ def tokenize_as(
     """Tokenize documents with all options of `TokenizeOptions`; see `tokenize`."""
     begin = time.perf_counter()
     tokenizer = _loaded(given, options)
-    options = replace(options, eos=_eos(tokenizer, options.eos))
-    ends = ((options.bos, "BOS"), (options.eos, "EOS"))
-    bos, eos = (None if token is None else tokenizer.require(token, kind) for token, kind in ends)
+    ends = ends_of(tokenizer, options.bos, options.eos)
     _check(options)
-    outputs = _planned(output, options, tokenizer, max(bos or 0, eos or 0))
-    spec = _spec(tokenizer, options, outputs, bos, eos)
-    report = _report_of(tokenizer, options, outputs)
+    outputs = _planned(output, options, tokenizer, ends)
+    spec = _spec(tokenizer, options, outputs, ends)
+    report = _report_of(tokenizer, options, outputs, ends)
     found = _find(inputs, options.kind)
     report.skipped_files, report.skipped_files_examples = len(found.skipped), found.skipped[:EXAMPLES]
     if options.max_file_size is None:
@@ -290,15 +290,19 @@ def _planned(
     output: str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]],
     options: TokenizeOptions,
     tokenizer: Tokenizer,
-    largest: int,
+    ends: Ends,
 ) -> list[Output]:
-    """Return the outputs, numbered if files have a maximum size. `largest` is the larger id of BOS and EOS."""
+    """Return the outputs, numbered if files have a maximum size."""
+    around = tokenizer.around if options.template else None
+    certain = [ends.bos_id or 0, ends.eos_id or 0, *(() if around is None else (*around.before, *around.after))]
+    # Chat templates write added tokens, which the formats' rules may leave out.
+    every = 0 if options.chat is None else tokenizer.size
     outputs = plan_outputs(
         output,
         options.formats,
-        vocab_size=tokenizer.vocab_size,
+        vocab_size=max(tokenizer.vocab_size, every),
         base_vocab_size=tokenizer.base_vocab_size,
-        largest=largest,
+        largest=max(*certain, every - 1),
         token_size=options.token_size,
         seq_len=options.seq_len,
         shard=options.shard_sequences,
@@ -309,13 +313,13 @@ def _planned(
     return outputs
 
 
-def _report_of(tokenizer: Tokenizer, options: TokenizeOptions, outputs: Sequence[Output]) -> TokenizeReport:
+def _report_of(tokenizer: Tokenizer, options: TokenizeOptions, outputs: Sequence[Output], ends: Ends) -> TokenizeReport:
     """Return the report of a run that begins: what decides the ids, and where they go."""
     around = tokenizer.around if options.template else None
     return TokenizeReport(
         {out.format: out.url for out in outputs},
-        bos=options.bos,
-        eos=options.eos,
+        bos=ends.bos,
+        eos=ends.eos,
         rule=options.rule,
         template=around is not None,
         template_adds=None if around is None else str(around),
@@ -326,18 +330,15 @@ def _report_of(tokenizer: Tokenizer, options: TokenizeOptions, outputs: Sequence
     )
 
 
-def _spec(
-    tokenizer: Tokenizer, options: TokenizeOptions, outputs: Sequence[Output], bos: int | None, eos: int | None
-) -> EncodeSpec:
+def _spec(tokenizer: Tokenizer, options: TokenizeOptions, outputs: Sequence[Output], ends: Ends) -> EncodeSpec:
     """Return how documents are encoded for all outputs. Raises ConfigError if one cannot store BOS or EOS."""
     limit = min(int(np.iinfo(out.dtype).max) for out in outputs)
-    for token, number in ((options.bos, bos), (options.eos, eos)):
+    for token, number in ((ends.bos, ends.bos_id), (ends.eos, ends.eos_id)):
         if number is not None and number > limit:
-            what = f"the id of {token!r} does not fit the output (maximum {limit})"
-            raise ConfigError(what, kind="bad-token-size", fix="Use a larger token size.")
+            raise ConfigError(does_not_fit(number, limit, repr(token)), kind="bad-token-size", fix=larger_size(number))
     how = Encoding(
-        bos=bos,
-        eos=eos,
+        bos=ends.bos_id,
+        eos=ends.eos_id,
         always=options.rule == "always",
         template=options.template,
         ordinary=options.specials_as_text,
@@ -365,20 +366,6 @@ def _find(inputs: Sequence[str | os.PathLike[str] | DocumentFile], kind: str | N
         found.files += given.files
         found.skipped += given.skipped
     return found
-
-
-def _eos(tokenizer: Tokenizer, eos: str | None) -> str | None:
-    if eos != AUTO:
-        return eos
-    if tokenizer.declared_eos is None:
-        raise ConfigError(
-            "the tokenizer's files do not define an EOS token",
-            file=str(tokenizer.path),
-            kind="no-eos",
-            fix="Pass it with --eos, or pass --eos none. Special tokens of the tokenizer:  "
-            + (", ".join(tokenizer.special_tokens()) or "none"),
-        )
-    return tokenizer.declared_eos
 
 
 def _check(options: TokenizeOptions) -> None:

@@ -12,14 +12,17 @@ kinds of files are converted to a ``tokenizer.json`` (`feedmill.tokens.kinds`). 
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+import orjson
+import xxhash
 
 from feedmill.errors import ConfigError, FeedmillError, MissingExtra
 from feedmill.formats.tokens.base import Int64s
@@ -28,11 +31,12 @@ from feedmill.tokens import engines
 from feedmill.tokens.engines import Encoded, TokenizerEngine, Uint32s
 from feedmill.tokens.kinds import slow
 from feedmill.tokens.kinds.find import find_tokenizer
+from feedmill.tokens.kinds.kept import kept
 from feedmill.tokens.kinds.model import Model, read_model
 from feedmill.tokens.kinds.pieces import Guarded
 from feedmill.tokens.preload import load_ahead
-from feedmill.tokens.selfcheck import differences
-from feedmill.tokens.template import Template, TemplateSource, around, resolve
+from feedmill.tokens.selfcheck import CHECK, cut_twice, differences
+from feedmill.tokens.template import CONFIG, Template, TemplateSource, around, read_settings, resolve
 
 Backend = Literal["auto", "fastokens", "hf", "sentencepiece", "ranks"]
 
@@ -64,6 +68,7 @@ class Tokenizer:
     def __init__(self, engine: TokenizerEngine, model: Model, *, name: str, path: Path, backend: Backend) -> None:
         self._engine, self._model, self._vocabulary = engine, model, model.vocabulary
         self.name, self.path, self.backend = name, path, backend
+        self._given = os.path.abspath(name) if os.path.exists(name) else ""  # here: the working folder can change
         self.kind, self.reference, self.hash, self.settings = model.kind, model.reference, model.hash, model.settings
         self.pattern: str | None = None
         self.fallback: str | None = None
@@ -116,6 +121,10 @@ class Tokenizer:
         """Return the added special tokens."""
         return dict(self._vocabulary.special)
 
+    def is_special(self, token: str) -> bool:
+        """Return whether a token is a special or added one, or the BOS or EOS that the tokenizer's files declare."""
+        return token in self._vocabulary.added or token in (self.declared_bos, self.declared_eos)
+
     def versions(self) -> dict[str, str]:
         """Return the packages that determine the ids, with their versions."""
         package = _PACKAGES[self.backend]
@@ -123,11 +132,9 @@ class Tokenizer:
 
     def facts(self) -> TokenizerFacts:
         """Return the facts about the tokenizer that a manifest stores."""
-        return TokenizerFacts(self.name, self.hash, self.vocab_size, self.backend, self.versions())
-
-    def loaded_with(self) -> dict[str, Any]:
-        """Return the options that load the tokenizer again, and what they applied, for a manifest."""
-        return {"applied": self.settings, "template_source": self.template_source, "pattern": self.pattern}
+        loaded = {"applied": self.settings, "template_source": self.template_source, "pattern": self.pattern}
+        known = (self.name, self.hash, self.vocab_size, self.backend, self.versions(), self._given)
+        return TokenizerFacts(*known, loaded if self.settings else {})
 
     def offsets(self, text: str) -> tuple[Uint32s, Int64s]:
         """Return the ids of a text, and the characters that each token covers, int64[n, 2]. Never uses fastokens.
@@ -188,9 +195,10 @@ def load_tokenizer(
         check: compare the fast engine with the reference first. Pass False only for a file that was just compared.
         template_source: source of the template: ``file`` for only the model file, ``flags`` for ``add_bos_token`` and
             ``add_eos_token`` in ``tokenizer_config.json`` next to it, ``auto`` for what transformers' ``AutoTokenizer``
-            does, see `feedmill.tokens.template`. Except for ``file``, the other settings there are applied, too; see
-            `feedmill.tokens.kinds.settings`. ``class`` is ``file``, but a SentencePiece model is read with special
-            tokens in texts, as its class in transformers does: for conversations.
+            does, if its releases 4 and 5 do the same, and ``transformers4`` or ``transformers5`` for one of them. See
+            `feedmill.tokens.kinds.releases`. Except for ``file``, the other settings there are applied, too. ``class``
+            is ``file``, but a SentencePiece model is read with special tokens in texts, as its class in transformers
+            does: for conversations.
         pattern: how a tiktoken file splits texts: the name of an encoding (``cl100k_base``, ``llama3``), or a regular
             expression. Not required for files that are recognized.
 
@@ -212,12 +220,15 @@ def load_tokenizer(
     document = model.vocabulary.document or {}
     switched_off = engines.random_settings(document)
     engine, used, fallback = _engine(path, model, backend, check, switched_off)
+    if template_source != "file" and model.reference == "hf":
+        model.plain = read_settings(path.parent / CONFIG).get("split_special_tokens") is True
+        model.settings += ["split_special_tokens"] if model.plain else []
     made = Tokenizer(engine, model, name=given, path=path, backend=used)
     made.fallback, made.template_source, made.switched_off = fallback, template_source, switched_off
     made.pattern = pattern
     if model.reference != "ranks":
         sentencepiece = model.reference == "sentencepiece"
-        source: TemplateSource = "file" if template_source == "class" else template_source
+        source: TemplateSource = "file" if template_source == "class" or model.five else template_source
         source = "auto" if slow.is_slow(path) and source == "file" else source
         made.around = resolve(path, None if sentencepiece else document, model.vocabulary.ids, source)
     made.template = made.around is not None
@@ -236,7 +247,7 @@ def _engine(
         raise ConfigError(what, file=str(path))
 
     reasons = [] if model.text is not None else [f"{model.kind} is not converted, because {model.why}"]
-    reference = None
+    reference = functools.cache(model.make_reference)
     for name in ("fastokens", "hf") if backend == "auto" else (backend,):
         if name == model.reference or model.text is None:
             continue
@@ -251,10 +262,9 @@ def _engine(
         else:
             try:
                 engine = _load(name, path, model)
-                if check and reference is None:
+                if check:
                     with contextlib.suppress(MissingExtra):  # a minimal installation has nothing to compare with
-                        reference = model.make_reference()
-                _compare(engine, reference, name, path, model)
+                        _compare(engine, reference, name, path, model)
             except FeedmillError as error:
                 wrong = error
             else:
@@ -262,7 +272,7 @@ def _engine(
         if backend != "auto":
             raise wrong
         reasons.append(wrong.what)
-    return reference or model.make_reference(), model.reference, "; ".join(reasons) or None
+    return reference(), model.reference, "; ".join(reasons) or None
 
 
 def _load(name: str, path: Path, model: Model) -> TokenizerEngine:
@@ -274,20 +284,32 @@ def _load(name: str, path: Path, model: Model) -> TokenizerEngine:
     return Guarded(engine, model.make_reference(), model.guarded) if model.guarded else engine
 
 
-def _compare(engine: TokenizerEngine, reference: TokenizerEngine | None, name: str, path: Path, model: Model) -> None:
-    """Raise ConfigError if an engine's ids are not those of the reference."""
-    if reference is None:
-        return
-    special = [] if model.reference == "hf" else [*model.vocabulary.special, *model.guarded]
-    wrong = differences(engine, reference, special=special, plain=model.plain)
-    if wrong:
-        other = _PACKAGES[model.reference] if model.reference != "ranks" else "the rule of the file"
-        raise ConfigError(
-            f"{_PACKAGES[name]} and {other} differ on {len(wrong)} of the self-check's texts, e.g. {wrong[0]!r:.80}",
-            file=str(path),
-            kind="self-check",
-            fix=f"Use --tokenizer-backend {model.reference}.",
+def _compare(
+    engine: TokenizerEngine, reference: Callable[[], TokenizerEngine], name: str, path: Path, model: Model
+) -> None:
+    """Raise ConfigError if an engine's ids are not those of the reference. The verdict is kept.
+
+    Raises:
+        MissingExtra: the reference is not installed.
+    """
+    packages = [_PACKAGES[name], _PACKAGES[model.reference]]
+    other = packages[1] if model.reference != "ranks" else "the rule of the file"
+    document = model.vocabulary.document
+    listed = document.get("added_tokens") if document is not None and model.reference == "hf" else None
+    added = listed or [{"content": token} for token in (*model.vocabulary.special, *model.guarded)]
+    pair = cut_twice(added)
+    if pair is not None:
+        what = f"{other} fails where {pair[1]!r} follows {pair[0]!r}, so {packages[0]} cannot be compared with it"
+    else:
+        key = [model.hash, xxhash.xxh3_128_hexdigest(model.text or b""), *packages, *map(_version, packages), CHECK]
+        found = kept(
+            f"verdict {key}", lambda: orjson.dumps(differences(engine, reference(), added=added, plain=model.plain))
         )
+        wrong = orjson.loads(found)
+        if not wrong:
+            return
+        what = f"{packages[0]} and {other} differ on {len(wrong)} of the self-check's texts, e.g. {wrong[0]!r:.80}"
+    raise ConfigError(what, file=str(path), kind="self-check", fix=f"Use --tokenizer-backend {model.reference}.")
 
 
 def _version(package: str) -> str:

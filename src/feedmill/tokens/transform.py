@@ -22,6 +22,7 @@ from feedmill.documents.textpath import TextReader, checked, parse_path
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats.sample import Sample, locate
 from feedmill.tokens.encode import Encoding, encode_batch
+from feedmill.tokens.ends import AUTO, Given, ends_of
 from feedmill.tokens.template import TemplateSource
 from feedmill.tokens.tokenizer import Tokenizer, load_tokenizer
 from feedmill.tokens.work import identity_of
@@ -38,7 +39,7 @@ class TokenizeTransform:
     Args:
         tokenizer: see `load_tokenizer`, as for `template_source` and `pattern`.
         text: location of the text: a part or column of the sample, or a path or jq expression in its JSON.
-        eos, bos: tokens for the end and the beginning of each document; ``auto``: the EOS of the tokenizer's files.
+        eos, bos: special tokens for the end and the beginning of each document; see `feedmill.tokens.ends`.
         rule: ``missing`` adds them only where the document does not have them already, ``always`` to every document.
         template: apply the tokenizer's template.
         specials_as_text: encode special tokens that occur in a text as plain text.
@@ -46,7 +47,8 @@ class TokenizeTransform:
             first one is logged. An empty text has no tokens either.
 
     Raises:
-        ConfigError: a token is not in the vocabulary, or an option is unknown; or as `load_tokenizer`.
+        ConfigError: a token is not in the vocabulary or is an ordinary word, or an option is unknown; or as
+            `load_tokenizer`.
     """
 
     def __init__(
@@ -54,8 +56,8 @@ class TokenizeTransform:
         tokenizer: str,
         *,
         text: str = "text",
-        eos: str | None = "auto",
-        bos: str | None = None,
+        eos: Given = AUTO,
+        bos: Given = None,
         rule: Literal["missing", "always"] = "missing",
         template: bool = True,
         template_source: TemplateSource = "auto",
@@ -69,20 +71,10 @@ class TokenizeTransform:
         self._tokenizer = (str(tokenizer), template_source if template else "file", pattern)
         self._text, self._on_error = text, on_error
         loaded = _loaded(*self._tokenizer)
-        if eos == "auto":
-            eos = loaded.declared_eos
-            if eos is None:
-                raise ConfigError(
-                    "the tokenizer's files do not define an EOS token",
-                    file=str(loaded.path),
-                    kind="no-eos",
-                    fix="Set eos to a token, or to none.",
-                )
-        ends = (None if token is None else loaded.require(token, kind) for token, kind in ((bos, "BOS"), (eos, "EOS")))
-        number, last = ends
+        ends = ends_of(loaded, bos, eos)
         self._how = Encoding(
-            bos=number,
-            eos=last,
+            bos=ends.bos_id,
+            eos=ends.eos_id,
             always=rule == "always",
             template=template,
             ordinary=specials_as_text,

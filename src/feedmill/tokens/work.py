@@ -34,7 +34,9 @@ if TYPE_CHECKING:
     from feedmill.tokens.chat.reader import ChatSpec
 
 EXAMPLES = 100
-_LAYOUT = 2
+OTHERS = "others"
+"""Name for what else the checks of a unit find, beyond the first hundred names."""
+_LAYOUT = 3
 _JOINED = 1 << 18  # characters
 LOSS_FIELDS = ("no_loss_ranges", "metadata")
 
@@ -210,8 +212,10 @@ def _encoded(
             origins = None
             rows = part.rows if found.kept is None else [part.rows[i] for i in found.kept]
             runs.append(Runs.of(0, rows))
+            kept = range(len(part.texts)) if found.kept is None else found.kept
+            if spec.chat is not None:
+                _count_checks(facts, [(part.rows[i], part.fields[i][2]) for i in kept])
             if spec.origins:
-                kept = range(len(part.texts)) if found.kept is None else found.kept
                 keys = [part.fields[i][-1] for i in kept]
                 keys = keys if spec.typed is not None else [_key(key) for key in keys]
                 origins = list(zip(keys, rows, strict=True))
@@ -245,6 +249,15 @@ def tasks_of(
 class _Stopped(Exception):
     def __init__(self, bad: tuple[int, str]) -> None:
         self.bad = bad
+
+
+def _count_checks(facts: PieceFacts, found: Iterable[tuple[int, Sequence[str]]]) -> None:
+    """Count what checks found in documents, given with the row of each."""
+    for row, names in found:
+        for name in names:
+            name = name if name in facts.checks or len(facts.checks) < EXAMPLES else OTHERS
+            count, first = facts.checks.get(name, (0, row))
+            facts.checks[name] = count + 1, first
 
 
 def _note(facts: PieceFacts, batch: Batch, skip: bool) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from feedmill.errors import DataError, MissingExtra
 from feedmill.formats.sample import Sample
+from feedmill.samples.images import left_to_turn, turned_image
 from feedmill.samples.sheet import as_image
 from feedmill.web.content import kind_of, part_names
 
@@ -56,7 +57,7 @@ def _decoded(data: bytes, part: str) -> Any:
         if image.width * image.height > MOST_PIXELS:
             raise DataError(f"the image has {image.width:,} x {image.height:,} pixels", record=part, kind="too-large")
         image.draft("RGB", (FULL, FULL))
-        image.load()
+        image = turned_image(image, left_to_turn(image))
     except (UnidentifiedImageError, OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise DataError(f"the image does not decode ({error})", record=part, kind="bad-image") from None
     return image

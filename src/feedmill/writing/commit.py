@@ -26,8 +26,8 @@ from feedmill.storage.cache.copies import cached_copy
 from feedmill.writing.shard import Shard
 
 _TABLES = (
-    "SELECT name, sql FROM old.sqlite_master WHERE name IN ('media_metadata', 'media_filters') AND type = 'table'"
-    " ORDER BY name"
+    "SELECT name, sql FROM old.sqlite_master WHERE name IN ('media_corrections', 'media_metadata', 'media_filters')"
+    " AND type = 'table' ORDER BY name"
 )
 
 
@@ -109,7 +109,7 @@ def _probe(
     parts: Collection[str] | None,
 ) -> list[DataError]:
     """Replace the metadata of the shards' media in an index that is being built. Return those that cannot be read."""
-    pieces = [piece for shard in shards if filters for piece in pieces_of_shard(*shard, tuple(filters), parts)]
+    pieces = [piece for shard in shards if filters for piece in pieces_of_shard(*shard[:3], tuple(filters), parts)]
     rows, broken = collect(store, pieces)
     if pieces:
         write_tables(path, rows, {}, without=(name for piece in pieces for name in piece.names))
@@ -126,14 +126,15 @@ def copy_media(new: Path, media: Media, removed: Collection[str] = ()) -> list[M
         connection.execute("BEGIN")
         for name, statement in tables:
             connection.execute(statement)
-            connection.execute(f"INSERT INTO main.{name} SELECT * FROM old.{name}")  # noqa: S608 - two names of the query above  # nosec B608
-        if any(name == "media_metadata" for name, _ in tables):
+            connection.execute(f"INSERT INTO main.{name} SELECT * FROM old.{name}")  # noqa: S608 - names of the query above  # nosec B608
+            if name == "media_filters":
+                continue
             if media.prefix:
-                connection.execute("UPDATE main.media_metadata SET entry_key = ? || entry_key", (media.prefix,))
-            connection.executemany("DELETE FROM main.media_metadata WHERE entry_key = ?", ((n,) for n in removed))
+                connection.execute(f"UPDATE main.{name} SET entry_key = ? || entry_key", (media.prefix,))  # noqa: S608 - as above  # nosec B608
+            connection.executemany(f"DELETE FROM main.{name} WHERE entry_key = ?", ((n,) for n in removed))  # noqa: S608 - as above  # nosec B608
         connection.execute("COMMIT")
         connection.execute("DETACH old")
-        if len(tables) < 2:
+        if "media_filters" not in dict(tables):
             return []
         found = connection.execute("SELECT strategy, patterns FROM media_filters ORDER BY filter_id")
         return [MediaFilter.of_row(*row) for row in found]

@@ -88,7 +88,7 @@ def scans_of(dataset: Dataset) -> Iterator[tuple[ShardScan, str]]:
     if isinstance(dataset, TarDataset) and sniff(dataset.url).format is ENERGON:
         places = {shard: place for place, shard in enumerate(dataset.table.shards)}
         chosen = [shard for shard in present_shards(dataset.store) if shard.path in places]
-        for path, _, scan in chosen:
+        for path, _, scan, _ in chosen:
             local = np.arange(len(scan.keys))
             kept = dataset.numbers(np.full(len(local), places[path]), local) >= 0
             yield _of_samples(scan, kept), dataset.store.locate(path)

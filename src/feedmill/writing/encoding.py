@@ -16,7 +16,7 @@ from feedmill.formats.tar.write import BLOCK, encode_name
 from feedmill.samples.encode import Encoder
 from feedmill.writing.fields import Parts, Taker
 
-_KEY = re.compile(r"(?:(?!\.{0,2}/)[^/\0]+/)*[^/.\0]+")
+_KEY = re.compile(r"(?:\./)?(?:(?!\.{0,2}/)[^/\0]+/)*[^/.\0]+")  # tars of '.' have './' before all names
 _SKIPPED = re.compile(r"__[^/]*__(?:/|$)")
 _LONG = 100
 
@@ -24,7 +24,8 @@ _LONG = 100
 class Encoded(NamedTuple):
     """A sample ready to be written: key, parts, member names, contents, and its size in a tar in bytes.
 
-    If names are long, the size is an upper bound.
+    If names are long, the size is an upper bound. `turned` counts the media that state an orientation, if their writer
+    looked.
     """
 
     key: str
@@ -32,6 +33,7 @@ class Encoded(NamedTuple):
     names: list[bytes]
     contents: list[bytes]
     size: int
+    turned: int = 0
 
 
 class Encoding:

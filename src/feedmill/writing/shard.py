@@ -24,11 +24,12 @@ _JOINED = 1 << 20
 
 
 class Shard(NamedTuple):
-    """A finished shard: its path, sidecar entry and samples."""
+    """A finished shard: its path, sidecar entry and samples, and the number of its media that state an orientation."""
 
     path: str
     record: ShardRecord
     scan: ShardScan
+    turned: int = 0
 
 
 class ShardFile:
@@ -37,6 +38,7 @@ class ShardFile:
     def __init__(self, store: Store, path: str) -> None:
         self.store, self.path = store, path
         self.size = 0
+        self._turned = 0
         self._stack = ExitStack()
         self._file: BinaryIO = self._stack.enter_context(store.write(path))
         self._hash: Any = xxhash.xxh3_128()
@@ -56,6 +58,7 @@ class ShardFile:
         self._keys += [sample.key for sample in samples]
         for sample in samples:
             self._parts += sample.parts
+            self._turned += sample.turned
         self._write(members.pieces(contents))
         self.size += int(members.starts[-1])
 
@@ -89,7 +92,7 @@ class ShardFile:
         self._stack.close()
         entry = self.store.stat(self.path)
         record = ShardRecord(entry.size, entry.version, len(self._keys), self._hash.hexdigest())
-        return Shard(self.path, record, scan)
+        return Shard(self.path, record, scan, self._turned)
 
     def abort(self) -> None:
         """Discard the shard."""

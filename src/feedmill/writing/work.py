@@ -42,8 +42,8 @@ class ShardWork(Work):
             self.close()
             raise
 
-    def shards(self) -> dict[str, tuple[ShardRecord, ShardScan]]:
-        """Return the record and scan of each finished shard, by path."""
+    def shards(self) -> dict[str, tuple[ShardRecord, ShardScan, int]]:
+        """Return the record and scan of each finished shard, and the number of its turned media, by path."""
         return finished_shards(self.units.read())
 
     def finished(self, store: Store | None = None) -> dict[str, Shard]:
@@ -54,11 +54,11 @@ class ShardWork(Work):
         """
         store = store or self.target
         out = {}
-        for path, (record, scan) in self.shards().items():
+        for path, (record, scan, turned) in self.shards().items():
             with contextlib.suppress(NotFound):
                 entry = store.stat(path)
                 if (entry.size, entry.version) == (record.size, record.version):
-                    out[path] = Shard(path, record, scan)
+                    out[path] = Shard(path, record, scan, turned)
         return out
 
     def add(self, shard: Shard) -> None:

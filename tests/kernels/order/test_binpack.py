@@ -1,5 +1,7 @@
 """Best-fit decreasing: the compiled kernel gives what the reference gives, and both pack."""
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -24,6 +26,20 @@ def test_the_kernel_packs_as_the_reference_does(case: tuple[np.ndarray, int]) ->
     filled = np.bincount(bins, sizes, minlength=count)
     assert filled.max(initial=0) <= capacity and (filled > 0).all() and len(filled) == count
     assert count <= 11 / 9 * -(-int(sizes.sum()) // capacity) * 2 + 1  # no two bins could be one
+
+
+@given(items(), st.lists(st.integers(0, 120), max_size=8))
+@settings(max_examples=100, deadline=None)
+def test_groups_are_packed_as_if_each_were_alone(case: tuple[np.ndarray, int], cuts: list[int]) -> None:
+    sizes, capacity = case
+    bounds = np.array([0, *sorted(min(cut, len(sizes)) for cut in cuts), len(sizes)], np.int64)
+    bins, count = best_fit_decreasing(sizes, capacity, bounds)
+    before = 0
+    for first, stop in itertools.pairwise(bounds.tolist()):
+        expected, own = best_fit_decreasing_reference(sizes[first:stop], capacity)
+        assert np.array_equal(bins[first:stop], before + expected)
+        before += own
+    assert before == count
 
 
 def test_a_worked_example() -> None:

@@ -326,7 +326,9 @@ def test_windows_cross_chunks_and_segments(tmp_path: Path, monkeypatch: pytest.M
 def test_a_row_longer_than_all_documents_takes_no_more_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
     pack = best_fit.best_fit_decreasing
-    monkeypatch.setattr(best_fit, "best_fit_decreasing", lambda size, room: asked.append(room) or pack(size, room))
+    monkeypatch.setattr(
+        best_fit, "best_fit_decreasing", lambda size, room, *of: asked.append(room) or pack(size, room, *of)
+    )
     total = sum(LENGTHS)
     rows = [PackedPlan(single(), Packing(seq_len), tmp_path) for seq_len in (total, total + 1, 2**31 - 2)]
     assert [len(plan) for plan in rows] == [1, 1, 1] and asked == [total] * 3

@@ -42,9 +42,9 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     numbers: list[int] = []
     real = packing.best_fit_decreasing
 
-    def counting(sizes: np.ndarray, capacity: int) -> tuple[np.ndarray, int]:
+    def counting(sizes: np.ndarray, capacity: int, groups: np.ndarray) -> tuple[np.ndarray, int]:
         numbers.append(len(sizes))
-        return real(sizes, capacity)
+        return real(sizes, capacity, groups)
 
     monkeypatch.setattr(packing, "best_fit_decreasing", counting)
     return numbers

@@ -15,6 +15,7 @@ import yaml
 from feedmill.errors import ConfigError, FeedmillError
 from feedmill.loading.encoder import TaskEncoder
 from feedmill.loading.loader import Loader
+from feedmill.planning.packing import best_fit
 from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.recipe import Recipe
 from feedmill.planning.resuming import prefix
@@ -334,6 +335,7 @@ def test_the_decision_is_that_of_comparing_every_sample(seed: int) -> None:
 
 
 PACKS = {
+    "passes": {"seq_len": 64},
     "best_fit": {"seq_len": 64, "method": "best_fit", "buffer": 32},
     "concat": {"seq_len": 64, "method": "concat"},
     "keep": {"seq_len": 64, "method": "concat", "last": "keep"},
@@ -354,6 +356,7 @@ def packed(recipe: dict[str, Any], pack: dict[str, Any], **sizes: int) -> Plan:
 def test_rows_are_proven_by_their_documents(pack: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Allowed only where all rows before are the same; with whole buffers of documents for best_fit."""
     monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(best_fit, "BUFFER", 400)  # documents of the first segment, whose end is an end of a buffer
     rng = random.Random(pack)
     outcomes = []
     for _ in range(25):
@@ -374,7 +377,26 @@ def test_rows_are_proven_by_their_documents(pack: str, tmp_path: Path, monkeypat
                 outcomes.append("careful" if position <= first else "refused")
     counts = {outcome: outcomes.count(outcome) for outcome in set(outcomes)}
     assert counts["allowed"] > 25 and counts["refused"] > 15
-    assert pack == "best_fit" or counts.get("careful", 0) < 10, counts
+    assert pack in ("passes", "best_fit") or counts.get("careful", 0) < 10, counts
+
+
+def test_rows_of_an_older_order_are_refused_with_the_option_that_gives_it(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path))
+    old = packed({"blend": BLEND}, {"seq_len": 64, "buffer": 1 << 14})  # the order text of a default of older releases
+    state = state_at(old, 10)
+    for flags in ({"allow_change": False}, {}):
+        with pytest.raises(ConfigError, match=r"\('buffer: 16384' in 'pack' gives the order of the saved run\)"):
+            resumed(packed({"blend": BLEND}, {"seq_len": 64}), state, **flags)
+    assert resumed(packed({"blend": BLEND}, {"seq_len": 64, "buffer": 1 << 14}), state).position == 10
+
+
+def test_a_stage_that_moves_the_end_of_a_buffer_is_refused(tmp_path: Path, monkeypatch: Any) -> None:
+    """The documents are the same, and are packed in other rows."""
+    monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(best_fit, "BUFFER", 400)
+    state = state_at(packed({"blend": BLEND}, PACKS["passes"]), 10)
+    with pytest.raises(ConfigError, match="passes or stages end elsewhere, so other documents are packed together"):
+        resumed(packed(stages((10, A), (None, A)), PACKS["passes"]), state)
 
 
 def test_rows_packed_in_another_way_or_over_grown_data_are_refused(tmp_path: Path, monkeypatch: Any) -> None:

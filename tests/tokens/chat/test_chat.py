@@ -104,9 +104,9 @@ def test_a_template_without_marks_learns_the_turns_of_the_assistant(tokenizer: P
     source = lines(tmp_path / "a.jsonl", rows)
     report = fm.tokenize(source, tmp_path / "a", tokenizer=tokenizer, chat="messages")
     assert any("has no {% generation %} blocks" in note for note in report.notes)
-    assert texts(tmp_path / "a.pbin", learned=True) == ["one<|im_end|>\ntwo<|im_end|>\n"] * 3
+    assert texts(tmp_path / "a.pbin", learned=True) == ["one<|im_end|>two<|im_end|>"] * 3
     fm.tokenize(source, tmp_path / "b", tokenizer=tokenizer, chat="messages", chat_mask="last")
-    assert texts(tmp_path / "b.pbin", learned=True) == ["two<|im_end|>\n"] * 3
+    assert texts(tmp_path / "b.pbin", learned=True) == ["two<|im_end|>"] * 3
     report = fm.tokenize(source, tmp_path / "c", tokenizer=tokenizer, chat="messages", chat_mask="none")
     assert "loss_mask" not in fm.open(tmp_path / "c.pbin")[0] and report.tokens_in_loss is None
     with pytest.raises(ConfigError, match=r"no {% generation %} blocks"):
@@ -124,7 +124,7 @@ def test_a_template_without_marks_learns_the_turns_of_the_assistant(tokenizer: P
 OPENINGS = {
     "default system": (
         "{% if messages[0].role != 'system' %}system: An assistant gives one answer.\n{% endif %}" + UNMARKED,
-        "{}<|im_end|>\n",
+        "{}<|im_end|>",
     ),
     "no header": (
         "<|endoftext|>{% for message in messages %}"
@@ -133,7 +133,7 @@ OPENINGS = {
     ),
     "added thinking": (  # in the loss, as in later answers
         UNMARKED.replace("+ message.content", "+ '<think></think>' + message.content"),
-        "<think></think>{}<|im_end|>\n",
+        "<think></think>{}<|im_end|>",
     ),
 }
 

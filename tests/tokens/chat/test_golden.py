@@ -12,7 +12,7 @@ import pytest
 
 from feedmill.documents.batch import Batch
 from feedmill.tokens.chat.learned import rule_for
-from feedmill.tokens.chat.reader import ChatReader, ChatSpec
+from feedmill.tokens.chat.reader import ChatSpec, Conversations
 from feedmill.tokens.encode import Encoding, encode_batch
 from feedmill.tokens.tokenizer import Tokenizer, load_tokenizer
 
@@ -38,11 +38,11 @@ def ours(tokenizer: Tokenizer, text: str, conversation: dict[str, Any]) -> dict[
     """What Feedmill makes of a conversation, as `record` writes it."""
     marked = "{% generation" in text or "{%- generation" in text
     spec = ChatSpec("messages", text, None, tuple(record().SPECIAL.items()), "generation" if marked else "none")
-    reader = ChatReader(spec)
-    assert reader._template.has_generation == marked and rule_for("auto", marked) == (
+    reader = Conversations(spec)
+    assert reader._template(None)[0].has_generation == marked and rule_for("auto", marked) == (
         "generation" if marked else "turns"
     )
-    found = reader.of_row(conversation)
+    found = reader.record(conversation)
     if found.text is None:
         return {}
     made = encode_batch(tokenizer, HOW, Batch([found.text], [0], [], [found.fields], 1))

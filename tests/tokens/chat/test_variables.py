@@ -12,7 +12,7 @@ import pytest
 
 import feedmill as fm
 from feedmill.errors import ConfigError, DataError
-from feedmill.tokens.chat.reader import ChatReader, ChatSpec
+from feedmill.tokens.chat.reader import ChatSpec, Conversations
 from feedmill.tokens.chat.variables import parse_variables
 from feedmill.tokens.tokenizer import load_tokenizer
 
@@ -43,15 +43,12 @@ def texts(path: Path) -> list[str]:
 
 
 def spec(variables: dict[str, Any], template: str = THINKING) -> ChatSpec:
-    plain = ChatSpec("messages", template, None, (("bos_token", "<s>"),), "generation")
-    return ChatSpec(
-        *(getattr(plain, name) for name in ChatSpec.__slots__[:-1]),
-        tuple((name, json.dumps(value)) for name, value in variables.items()),
-    )
+    known = tuple((name, json.dumps(value)) for name, value in variables.items())
+    return ChatSpec("messages", template, None, (("bos_token", "<s>"),), "generation", variables=known)
 
 
 def rendered(variables: dict[str, Any], own: Any = None) -> str | None:
-    return ChatReader(spec(variables)).of_row({**ROW, "chat_template_kwargs": own}).text
+    return Conversations(spec(variables)).record({**ROW, "chat_template_kwargs": own}).text
 
 
 CASES: list[dict[str, Any]] = [
@@ -82,7 +79,7 @@ def test_a_row_comes_before_the_job() -> None:
         assert rendered(job, own) == "/no_think none:1:True:<s> user 2+2? assistant 4"
     assert rendered({}, {"python_tools": ["f"]}) == rendered({}, "") == rendered({})
     for own in ([1], "{", {"messages": []}):
-        assert "chat_template_kwargs" in ChatReader(spec({})).of_row({**ROW, "chat_template_kwargs": own}).reason
+        assert "chat_template_kwargs" in Conversations(spec({})).record({**ROW, "chat_template_kwargs": own}).reason
 
 
 def test_a_job_sets_variables_and_is_another_job_with_others(tokenizer: Path, tmp_path: Path) -> None:

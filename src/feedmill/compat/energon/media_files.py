@@ -93,7 +93,7 @@ def prepare_filesystem_dataset(
 def serialize_media_metadata(metadata: MediaMetadata) -> tuple[MediaMetadataType, str]:
     """Return kind and JSON of metadata, as they are stored in the index."""
     kind = MediaMetadataType.IMAGE if isinstance(metadata, ImageMetadata) else MediaMetadataType.AV
-    values = {name: value for name, value in asdict(metadata).items() if value is not None}
+    values = {name: value for name, value in asdict(metadata).items() if value is not None and name != "orientation"}
     return kind, orjson.dumps(values).decode()
 
 

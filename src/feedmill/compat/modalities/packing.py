@@ -41,6 +41,7 @@ def pack(
     Raises:
         ConfigError: a setting is missing, invalid or unsupported.
     """
+    from feedmill.tokens.ends import declare_eos
     from feedmill.tokens.tokenize import tokenize
 
     settings = section(config, "settings", where)
@@ -58,12 +59,12 @@ def pack(
         return None
     _check_index(source, settings.get("index_path"), where)
     tokenizer = load(config, where, template_source)
+    declare_eos(tokenizer, eod)
     return tokenize(
         [source],
         {"pbin": target},
         tokenizer=tokenizer,
         text=pattern,
-        eos=eod,
         on_error=on_error,
         allow_empty=allow_empty,
         workers=workers,

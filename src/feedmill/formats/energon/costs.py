@@ -16,7 +16,7 @@ import numpy as np
 from feedmill.errors import DataError
 from feedmill.formats.cost_cache import digest_of, kept_costs
 from feedmill.formats.energon.database import INDEX, MAX_SAMPLES, bad_index, open_index
-from feedmill.formats.energon.media import AV_EXTENSIONS, IMAGE_EXTENSIONS
+from feedmill.formats.energon.media import AMBIGUOUS_EXTENSIONS, AV_EXTENSIONS, IMAGE_EXTENSIONS
 from feedmill.formats.offsets import Int64s
 from feedmill.storage import Store
 from feedmill.storage.cache.copies import cached_copy
@@ -113,7 +113,7 @@ def _unread(connection: sqlite3.Connection, read: set[int], shards: int) -> Int6
         if shard not in read:
             names = connection.execute("SELECT DISTINCT part_name FROM sample_parts WHERE tar_file_id = ?", (shard,))
             for (name,) in names.fetchall():
-                if name.rpartition(".")[2].lower() in IMAGE_EXTENSIONS | AV_EXTENSIONS:
+                if name.rpartition(".")[2].lower() in IMAGE_EXTENSIONS | AV_EXTENSIONS - AMBIGUOUS_EXTENSIONS:
                     of_part = "SELECT sample_index FROM sample_parts WHERE tar_file_id = ? AND part_name = ?"
                     numbers += (shard * MAX_SAMPLES + n for (n,) in connection.execute(of_part, (shard, name)))
     return np.stack([np.asarray(numbers, np.int64), np.full(len(numbers), UNKNOWN)], axis=1)

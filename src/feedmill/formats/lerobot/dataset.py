@@ -16,7 +16,9 @@ Layout::
 
 A sample's parts are the columns of the frame, ``task`` (the text of its ``task_index``), and one part per camera.
 Images stored in columns are decoded as images. From videos, the frame at the sample's time is decoded on access,
-uint8[H, W, 3] (`raw` returns it as PNG). The key is ``EPISODE/FRAME``, six digits each. Splits are ranges of episodes.
+uint8[H, W, 3], or uint16[H, W, 1] of gray of 9 to 16 bits. Depth maps (``is_depth_map``) are millimeters,
+float32[H, W, 1]. `raw` returns frames as PNG, depth in whole millimeters as gray of 16 bits. The key is
+``EPISODE/FRAME``, six digits each. Splits are ranges of episodes.
 
 Rejected: path templates that lead out of the folder, numbers of frames that differ between files and ``meta``, and
 features without a column.
@@ -39,6 +41,7 @@ from feedmill.formats.columns import ColumnFile, ParquetFile
 from feedmill.formats.content import content_of_files
 from feedmill.formats.format import Wanted
 from feedmill.formats.frames import Frames, as_png
+from feedmill.formats.lerobot.depth import FORM, Depths, depth_of_frame, depth_of_image, depths_of_codes, is_depth
 from feedmill.formats.lerobot.meta import (
     AGAIN,
     INFO,
@@ -105,6 +108,9 @@ class LeRobotDataset(TableDataset):
         columns = _Files(store, files, rows[kept], features)
         super().__init__(store, files, name=name, split=split, columns=columns)
         self._frames = Frames(store, 0.5 / float(info["fps"]))
+        depth = {name: feature for name, feature in info["features"].items() if is_depth(feature)}
+        self._depths = {name: depths_of_codes(store, name, depth[name]) for name in episodes.videos if name in depth}
+        self._depth_images = {name: feature for name, feature in depth.items() if feature.get("dtype") == "image"}
         self._splits = splits_of(store, info, len(length))
         self._fingerprinted: str | None = None
         if not lenient:
@@ -156,9 +162,17 @@ class LeRobotDataset(TableDataset):
             seconds = frame / float(self.info["fps"]) if time is None else float(time)
             for camera, places in self.episodes.videos.items():
                 path, begins = places[episode]
-                make = partial(self._frames.at, path, begins + seconds)
+                make = partial(self._frame, path, begins + seconds, self._depths.get(camera))
                 row[camera] = Lazy(make, lambda make=make: as_png(make()))  # type: ignore[misc]
+            for name, feature in self._depth_images.items():
+                if isinstance(data := row.get(name), bytes):
+                    row[name] = Lazy(partial(depth_of_image, data, feature), lambda data=data: data)  # type: ignore[misc]
         return out
+
+    def _frame(self, path: str, time: float, depths: Depths | None) -> Any:
+        if depths is None:
+            return self._frames.at(path, time)
+        return depth_of_frame(self._frames.at(path, time, FORM), depths)
 
     def _find_costs(self, by: str) -> Int64s | None:
         """Return costs from the shapes of the cameras: a sample has one frame of each."""

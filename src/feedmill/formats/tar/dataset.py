@@ -433,7 +433,10 @@ class TarDataset(Dataset):
     @property
     def remarks(self) -> list[str]:
         files = self.row_files
-        out = [f"{files[number]}: {text}" for number, each in self.table.unread.items() for text in each.remarks()]
+        out = [
+            f"{files[number]}: {text}" for number, each in self.table.unread.items() for text in each.remarks(self.url)
+        ]
+        out += self.table.remarks(self.url)
         more = len(out) - MOST_REMARKS
         return out if more <= 0 else [*out[:MOST_REMARKS], f"{more:,} more: 'feedmill check' lists all of them"]
 

@@ -36,24 +36,26 @@ class _Facts(msgspec.Struct, array_like=True):
     closed: bool
     trailing: int = 0
     links: int = 0
+    hidden: int = 0
+    turned: int = 0
 
 
-def add_shard(units: Units, path: str, record: ShardRecord, scan: ShardScan) -> None:
+def add_shard(units: Units, path: str, record: ShardRecord, scan: ShardScan, turned: int = 0) -> None:
     """Record a finished shard. Shards with names that are not UTF-8 are skipped, because they raise an error later."""
     starts, sample, data, sizes = (a.tobytes() for a in (scan.starts, scan.sample, scan.data, scan.sizes))
-    unread = (scan.closed, scan.trailing, scan.links)
-    facts = _Facts(record, scan.keys, scan.parts, starts, sample, data, sizes, *unread)
+    unread = (scan.closed, scan.trailing, scan.links, scan.hidden)
+    facts = _Facts(record, scan.keys, scan.parts, starts, sample, data, sizes, *unread, turned)
     with contextlib.suppress(UnicodeEncodeError):
         units.add(path, msgspec.msgpack.encode(facts))
 
 
-def finished_shards(units: Mapping[str, bytes]) -> dict[str, tuple[ShardRecord, ShardScan]]:
-    """Return record and scan of each unit that is a shard, by path."""
+def finished_shards(units: Mapping[str, bytes]) -> dict[str, tuple[ShardRecord, ShardScan, int]]:
+    """Return record, scan and the number of turned media of each unit that is a shard, by path."""
     found = {}
     for path, body in units.items():
         with contextlib.suppress(msgspec.MsgspecError, ValueError):  # other units: the shard is scanned again
             facts = msgspec.msgpack.decode(body, type=_Facts)
-            found[path] = facts.record, _scan(facts)
+            found[path] = facts.record, _scan(facts), facts.turned
     return found
 
 
@@ -62,7 +64,7 @@ def _scan(facts: _Facts) -> ShardScan:
     sample = np.frombuffer(facts.sample, np.int32)
     if len(starts) != len(facts.keys) + 1 or {len(sample), len(data), len(sizes)} != {len(facts.parts)}:
         raise ValueError("columns of different lengths")
-    found = (None, facts.closed, facts.trailing, facts.links)
+    found = (None, facts.closed, facts.trailing, facts.links, facts.hidden)
     return ShardScan(facts.keys, starts, sample, facts.parts, data, sizes, *found)
 
 

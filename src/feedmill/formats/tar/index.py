@@ -7,12 +7,12 @@ any time.
 
 It is an array file (see `feedmill.formats.signatures`) with the concatenated data of all shards:
 
-    records    uint8[...]       JSON: [[path in hexadecimal, size, version, samples], ...]
+    records    uint8[...]       JSON: [[path in hexadecimal, size, version, samples, names of parts], ...]
     starts     int64[n + s]     offset of each sample, and the end of the last one of each shard
     keys       uint8[...]       the keys, concatenated, UTF-8
     key_ends   int64[n]         end of each key
     hashes     uint64[n]        xxh3-64 of each key
-    unread     uint8[...]       JSON: [[number of a shard, closed, trailing, links], ...], see `Unread`
+    remarks    uint8[...]       JSON: [[number of a shard, ...the fields of `Unread`], ...]
 
 A shard whose size or version (modification time, or the store's version) changed is scanned again; the data of other
 shards is kept.
@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,11 +35,11 @@ from feedmill.formats.arrays import read_arrays, write_arrays
 from feedmill.formats.offsets import Int64s
 from feedmill.formats.sample import no_such_key
 from feedmill.formats.tar.scan import Unread, in_file, scan_shard
+from feedmill.formats.tar.strays import printable, samples_of
 from feedmill.formats.tar.tables import ScannedShards, ShardTable, with_remarks
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.threads import ordered_map
 from feedmill.kernels.files.tar import COMPILED_FROM
-from feedmill.kernels.files.tar_fields import BLOCK
 from feedmill.storage import Entry, LocalStore, Store
 from feedmill.storage.cache.files import file_cache
 from feedmill.storage.cache.settings import data_cache, fitting_cache, using_cache
@@ -50,13 +50,14 @@ logger = logging.getLogger("feedmill")
 INDEX_FROM = 32 << 20
 """Total bytes of tars from which an index is stored."""
 PATH = ".feedmill/shards"
-_MARKER, _RECORD = 1024, 10240  # bytes of the end-of-archive marker, and of the records that writers fill
+_MOST_PARTS = 50
 
 
 class Known(NamedTuple):
     """Index data of one shard.
 
-    Its state, int64[n + 1] starts, the keys with int64[n] ends, their hashes, and what reading it may miss.
+    Its state, int64[n + 1] starts, the keys with int64[n] ends, their hashes, what reading it may miss, and the names
+    of its parts, unless there are more than `_MOST_PARTS`.
     """
 
     size: int
@@ -66,6 +67,7 @@ class Known(NamedTuple):
     key_ends: Int64s
     hashes: npt.NDArray[np.uint64]
     unread: Unread = Unread()
+    parts: frozenset[str] = frozenset()
 
 
 class IndexedShards(ShardTable):
@@ -99,6 +101,13 @@ class IndexedShards(ShardTable):
             if self._key(shard, local) == encoded:
                 return shard, local
         raise no_such_key(self.store.url, key)
+
+    def keys(self, shard: int) -> list[str]:
+        found = (self._key(shard, local) for local in range(int(self.counts[shard])))
+        return [key.decode("utf-8", "surrogateescape") for key in found]
+
+    def part_names(self, shard: int) -> frozenset[str]:
+        return self._known[shard].parts
 
     def _key(self, shard: int, local: int) -> bytes:
         known = self._known[shard]
@@ -163,11 +172,19 @@ def _scanned(store: Store, entry: Entry, compiled: bool) -> Known:
     scan = scan_shard(store, entry.path, compiled=compiled)
     if scan.problem is not None:
         raise in_file(scan.problem, store.locate(entry.path))
+    scan, strays = samples_of(scan)
     encoded = [key.encode("utf-8", "surrogateescape") for key in scan.keys]
     ends = np.cumsum([len(key) for key in encoded], dtype=np.int64)
     hashes = np.asarray([xxhash.xxh3_64_intdigest(key) for key in encoded], np.uint64)
     joined = np.frombuffer(b"".join(encoded), np.uint8)
-    return Known(entry.size, entry.version, scan.starts, joined, ends, hashes, Unread.of(scan))
+    return Known(
+        entry.size, entry.version, scan.starts, joined, ends, hashes, Unread.of(scan, strays), _names(scan.parts)
+    )
+
+
+def _names(parts: Iterable[str]) -> frozenset[str]:
+    names = frozenset(map(printable, parts))
+    return names if len(names) <= _MOST_PARTS else frozenset()
 
 
 class _Home:
@@ -212,7 +229,7 @@ class _Home:
 def _arrays(known: Mapping[str, Known]) -> dict[str, npt.NDArray[Any]]:
     encoded = orjson.dumps(
         [
-            [path.encode("utf-8", "surrogateescape").hex(), one.size, one.version, len(one.key_ends)]
+            [path.encode("utf-8", "surrogateescape").hex(), one.size, one.version, len(one.key_ends), sorted(one.parts)]
             for path, one in known.items()
         ]
     )
@@ -228,16 +245,15 @@ def _arrays(known: Mapping[str, Known]) -> dict[str, npt.NDArray[Any]]:
         "keys": joined(lambda one: one.keys, "u1"),
         "key_ends": joined(lambda one: one.key_ends, "<i8"),
         "hashes": joined(lambda one: one.hashes, "<u8"),
-        "unread": np.frombuffer(orjson.dumps([[number, *each] for number, each in unread.items()]), np.uint8),
+        "remarks": np.frombuffer(orjson.dumps([[number, *each.row()] for number, each in unread.items()]), np.uint8),
     }
 
 
 def _parsed(arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, Known]:
     out: dict[str, Known] = {}
     at = starts = keys = 0
-    older = "unread" not in arrays
-    unread = {} if older else {row[0]: Unread(*row[1:]) for row in orjson.loads(arrays["unread"].tobytes())}
-    for number, (name, size, version, samples) in enumerate(orjson.loads(arrays["records"].tobytes())):
+    unread = {number: Unread.stored(row) for number, *row in orjson.loads(arrays["remarks"].tobytes())}
+    for number, (name, size, version, samples, names) in enumerate(orjson.loads(arrays["records"].tobytes())):
         ends = arrays["key_ends"][at : at + samples]
         length = int(ends[-1]) if samples else 0
         path = bytes.fromhex(name).decode("utf-8", "surrogateescape")
@@ -249,18 +265,9 @@ def _parsed(arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, Known]:
             ends,
             arrays["hashes"][at : at + samples],
             unread.get(number, Unread()),
+            frozenset(names),
         )
         at, starts, keys = at + samples, starts + samples + 1, keys + length
-        if older and not _ends_as_usual(size - int(arrays["starts"][starts - 1])):
-            del out[path]
     if (at, starts, keys) != (len(arrays["key_ends"]), len(arrays["starts"]), len(arrays["keys"])):
         raise ValueError("its arrays do not fit its records")
     return out
-
-
-def _ends_as_usual(rest: int) -> bool:
-    """Return whether this many bytes after the last member can be the end-of-archive marker and its padding.
-
-    An index of an earlier release lacks `Known.unread`; only shards with another end are scanned again for it.
-    """
-    return BLOCK <= rest < _MARKER + _RECORD

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from feedmill.errors import DataError
 from feedmill.formats.offsets import Int64s
 from feedmill.formats.ranges import copy_fetched, load_copying, read_remote
+from feedmill.formats.tar.strays import is_stray
 from feedmill.jobs.buffers import empty
 from feedmill.kernels import addresses as memory
 from feedmill.kernels.files import tar
@@ -268,8 +269,12 @@ def parse_plain(block: bytes, known: dict[bytes, str]) -> Parsed | None:
 
 
 def parse_any(block: bytes) -> Parsed | None:
-    """Do the same with the reference parser, for long names, PAX headers, sparse files and skipped members."""
+    """Do the same with the reference parser, for long names, PAX headers, sparse files and skipped members.
+
+    Strays are skipped, unless the sample begins with one: then they are samples of an index by Energon.
+    """
     key: str | None = None
+    strays = False
     spans: dict[str, tuple[int, int]] = {}
     names: list[str] = []
     limit = max_unpacked(len(block))
@@ -279,8 +284,10 @@ def parse_any(block: bytes) -> Parsed | None:
         if found is None:
             continue
         if key is None:
-            key = found[0]
+            key, strays = found[0], is_stray(member.name)
         elif found[0] != key:
+            if not strays and is_stray(member.name):
+                continue
             raise DataError(
                 f"another sample, {found[0]!r}, begins inside this one",
                 offset=member.start,

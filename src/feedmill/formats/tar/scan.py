@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import DataError
+from feedmill.formats.tar.strays import Halves, Strays, halves_of, regroup
 from feedmill.kernels.files import tar
 from feedmill.storage import Store
 from feedmill.storage.cache.mapped import mapped
@@ -17,25 +19,44 @@ CONCATENATED = "Two tars may have been concatenated: split the file again, or re
 
 
 class Unread(NamedTuple):
-    """What reading a shard may miss; see `feedmill.kernels.files.tar.ShardScan`."""
+    """What reading a shard may miss, and samples in pieces; see `feedmill.kernels.files.tar.ShardScan`."""
 
     closed: bool = True
     trailing: int = 0
     links: int = 0
+    strays: Strays = Strays()
+    halves: Halves = Halves()
 
     @classmethod
-    def of(cls, scan: tar.ShardScan) -> Unread:
-        """Return what the scan of a shard found."""
-        return cls(scan.closed, scan.trailing, scan.links)
+    def of(cls, scan: tar.ShardScan, strays: Strays) -> Unread:
+        """Return what a scan found in a shard, given the result of `samples_of`."""
+        return cls(scan.closed, scan.trailing, scan.links, strays, halves_of(scan))
 
-    def remarks(self) -> list[str]:
-        """Return a message for each of them, without the name of the shard."""
+    def row(self) -> list[Any]:
+        """Return its form in JSON."""
+        return [self.closed, self.trailing, self.links, list(self.strays), list(self.halves)]
+
+    @classmethod
+    def stored(cls, row: Sequence[Any]) -> Unread:
+        """Return what `row` returned."""
+        closed, trailing, links, strays, halves = row
+        return cls(closed, trailing, links, Strays(*strays), Halves(*halves))
+
+    def remarks(self, folder: str = "FOLDER") -> list[str]:
+        """Return a message for each of them, without the name of the shard; `folder` is that of the dataset."""
         out = [] if self.closed else ["no end-of-archive marker; it may lack samples"]
         if self.trailing:
             out.append(f"data follows the end-of-archive marker ({self.trailing:,} bytes); its samples are not read")
         if self.links:
             fix = "Write the tar again with 'tar --hard-dereference --dereference'."
             out.append(f"parts that are hard or symbolic links are not read: {self.links:,}. {fix}")
+        if self.strays.number:
+            out.append(f"files that are no data are not read: {self.strays.number:,} ({self.strays.what})")
+        if self.halves.number:
+            out.append(
+                f"keys whose parts are not adjacent are read in pieces: {self.halves.number:,}"
+                f" ({self.halves.example}). {regroup(folder)}"
+            )
         return out
 
 

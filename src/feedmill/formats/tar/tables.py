@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from feedmill.formats.offsets import Int64s, fingerprint_of_starts, hash_words
 from feedmill.formats.sample import no_such_key
 from feedmill.formats.tar.samples import REINDEX
 from feedmill.formats.tar.scan import Unread, in_file, scan_shard
+from feedmill.formats.tar.strays import regroup, samples_of
 from feedmill.storage import Store
 
 
@@ -66,6 +68,39 @@ class ShardTable(ABC):
 
     def copy_indices(self) -> None:  # noqa: B027 - most tables have none that are opened by path
         """See `Dataset.copy_indices`."""
+
+    def keys(self, shard: int) -> list[str]:
+        """Return the keys of a shard's samples; only tables of tars without an index of Energon's know them."""
+        raise NotImplementedError
+
+    def part_names(self, shard: int) -> frozenset[str]:  # noqa: ARG002
+        """Return the names of a shard's parts, as far as such tables know them."""
+        return frozenset()
+
+    def remarks(self, folder: str) -> list[str]:
+        """Return messages about samples in pieces that no shard shows by itself.
+
+        Args:
+            folder: the dataset, as the user gave it.
+        """
+        common, shards = self.apart()
+        what = f"keys that are in several shards with different parts are read in pieces: {common:,} ({shards})."
+        return [f"{what} {regroup(folder)}"] if common else []
+
+    def apart(self) -> tuple[int, str]:
+        """Return how many keys are in several shards that have no part in common, and such shards, as text."""
+        shards: dict[frozenset[str], list[int]] = {}
+        for number in range(len(self.shards)):
+            shards.setdefault(self.part_names(number), []).append(number)
+        for one, other in combinations(sorted(shards, key=sorted), 2):
+            if one and other and not one & other:
+                keys = [{key for number in shards[names] for key in self.keys(number)} for names in (one, other)]
+                if common := len(keys[0] & keys[1]):
+                    places = (
+                        f"{self.shards[shards[names][0]]}: {', '.join(sorted(names)[:3])}" for names in (one, other)
+                    )
+                    return common, "; ".join(places)
+        return 0, ""
 
     @abstractmethod
     def find(self, key: str) -> tuple[int, int]:
@@ -124,16 +159,24 @@ class ScannedShards(ShardTable):
 
     def __init__(self, store: Store, shards: Sequence[str]) -> None:
         super().__init__(store, shards)
-        self.scans = [scan_shard(store, shard) for shard in self.shards]
-        for shard, found in zip(self.shards, self.scans, strict=True):
+        scans = [scan_shard(store, shard) for shard in self.shards]
+        for shard, found in zip(self.shards, scans, strict=True):
             if found.problem is not None:
                 raise in_file(found.problem, store.locate(shard))
+        clean = [samples_of(found) for found in scans]
+        self.scans = [scan for scan, _ in clean]
         self.counts = np.asarray([len(found.keys) for found in self.scans], np.int64)
-        self.unread = with_remarks(map(Unread.of, self.scans))
+        self.unread = with_remarks(Unread.of(scan, strays) for scan, strays in clean)
         self._keys: dict[str, tuple[int, int]] | None = None
 
     def offsets(self, shard: int) -> Int64s:
         return self.scans[shard].starts
+
+    def keys(self, shard: int) -> list[str]:
+        return self.scans[shard].keys
+
+    def part_names(self, shard: int) -> frozenset[str]:
+        return frozenset(self.scans[shard].parts)
 
     def find(self, key: str) -> tuple[int, int]:
         if self._keys is None:

@@ -29,6 +29,7 @@ from feedmill.formats.tar.dataset import TarDataset
 from feedmill.formats.tar.index import plain_shards
 from feedmill.formats.tar.names import common_top, refuse_commands, refuse_twice
 from feedmill.formats.tar.scan import in_file, scan_shard
+from feedmill.formats.tar.strays import samples_of
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.threads import ordered_map
 from feedmill.storage import Store, join_url, open_store, split_url
@@ -68,11 +69,13 @@ def open_wids(store: Store, name: str, url: str) -> TarDataset:
     folder = open_store(top)
     dataset = TarDataset(folder, plain_shards(folder, paths), name=url, base=folder.url)
     for number, (path, (_, record)) in enumerate(zip(paths, listed, strict=True)):
+        unread = dataset.table.unread.get(number)
+        about = f" ({'; '.join(unread.remarks(folder.url))})" if unread else ""
         found = {"nsamples": int(dataset.table.counts[number]), "filesize": folder.stat(path).size}
         for key, value in found.items():
             if record.get(key) not in (None, value):
                 raise DataError(
-                    f"the index has {record[key]} for {key!r}, but the shard has {value}",
+                    f"the index has {record[key]} for {key!r}, but the shard has {value}{about}",
                     file=folder.locate(path),
                     kind="wrong-count",
                     fix=_AGAIN,
@@ -148,6 +151,7 @@ def write_wids(store: Store, shards: Sequence[str], path: str, *, name: str | No
         scan = scan_shard(store, shard)
         if scan.problem is not None:
             raise in_file(scan.problem, store.locate(shard))
+        scan, _ = samples_of(scan)
         with store.local_copy(shard) as local:
             return {"url": shard, "md5sum": _md5(local), "nsamples": len(scan.keys), "filesize": local.stat().st_size}
 

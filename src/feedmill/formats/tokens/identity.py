@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from feedmill.errors import DataError
 from feedmill.formats.base import Dataset
-from feedmill.formats.tokens import ds, ds_metadata, megatron_index
+from feedmill.formats.tokens import ds, ds_metadata
 from feedmill.formats.tokens.base import TokenDataset
 from feedmill.formats.tokens.levanter_ledger import LEDGER
 from feedmill.formats.tokens.manifest import read_manifest
@@ -52,8 +52,7 @@ def identities(dataset: Dataset) -> list[Identity]:
 
 def _identity(dataset: TokenDataset, path: str) -> Identity | None:
     store = dataset.store
-    described = megatron_index.strip(path) + megatron_index.IDX if path.endswith(megatron_index.BIN) else path
-    manifest = read_manifest(store, described)
+    manifest = read_manifest(store, path)
     if manifest is not None and manifest.tokenizer is not None:
         return Identity(manifest.tokenizer.name, manifest.tokenizer.hash, store.locate(path))
     if path == LEDGER:

@@ -6,6 +6,8 @@ No format stores the identity of the tokenizer; with the manifest, mixing data o
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -23,13 +25,20 @@ VERSION = 1
 
 
 class TokenizerFacts(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A tokenizer: its name as given, a hash of its model file (xxh3-128), its vocabulary size with added tokens."""
+    """A tokenizer: its name as given, a hash of its model file (xxh3-128), its vocabulary size with added tokens.
+
+    ``path`` is the file or folder of that name, which `read_manifest` returns as an absolute path. The manifest stores
+    it relative to its own folder, so that both can be moved together. Empty for a name in the Hugging Face cache.
+    ``settings`` are the options that load it again, and what they applied; empty if they changed nothing.
+    """
 
     name: str
     hash: str
     vocab_size: int
     backend: str = ""
     versions: dict[str, str] = {}
+    path: str = ""
+    settings: dict[str, Any] = {}
 
 
 class Skipped(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -76,19 +85,46 @@ def manifest_path(path: str) -> str:
 
 
 def read_manifest(store: Store, path: str) -> TokenManifest | None:
-    """Return the manifest of a token file; None if there is none, or this release cannot read it."""
+    """Return the manifest of a token file; None if there is none, or this release cannot read it.
+
+    That of Megatron's pair of files, either of which may be named, is named after the index.
+    """
+    path = f"{path[:-4]}.idx" if path.endswith(".bin") else path
     if not store.exists(manifest_path(path)):
         return None
     try:
         found = msgspec.json.decode(store.read(manifest_path(path)), type=TokenManifest)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
-    return found if found.version == VERSION else None
+    if found.version != VERSION:
+        return None
+    folder = _folder(store, path)
+    return _with_path(found, lambda given: given if folder is None else os.path.normpath(os.path.join(folder, given)))
 
 
 def write_manifest(store: Store, path: str, manifest: TokenManifest) -> None:
     """Write the manifest of a token file atomically. Call this before the file itself is published."""
+    folder = _folder(store, path)
+    manifest = _with_path(manifest, lambda given: given if folder is None else _relative(given, folder))
     store.write_bytes(manifest_path(path), msgspec.json.format(msgspec.json.encode(manifest), indent=1))
+
+
+def _folder(store: Store, path: str) -> str | None:
+    """Return the folder of a token file on this machine, without links; None if it is elsewhere."""
+    return os.path.realpath(os.path.dirname(store.locate(path))) if store.is_local else None
+
+
+def _with_path(manifest: TokenManifest, change: Callable[[str], str]) -> TokenManifest:
+    facts = manifest.tokenizer
+    if facts is None or not facts.path:
+        return manifest
+    return msgspec.structs.replace(manifest, tokenizer=msgspec.structs.replace(facts, path=change(facts.path)))
+
+
+def _relative(path: str, folder: str) -> str:
+    with contextlib.suppress(ValueError):  # another drive
+        return os.path.relpath(path, folder).replace(os.sep, "/")
+    return path
 
 
 def with_files(manifest: TokenManifest, sizes: Mapping[str, int], hashes: Mapping[str, str]) -> TokenManifest:

@@ -69,6 +69,7 @@ class ShardScan:
         trailing: bytes from the first one behind the marker that is not zero to the end of the file, as in two
             concatenated tars; tar readers stop at the marker.
         links: number of hard and symbolic links whose names are those of parts; they are skipped.
+        hidden: number of AppleDouble files at the top (``._x.jpg``); they are skipped, as all dot files at the top.
     """
 
     keys: list[str]
@@ -81,6 +82,7 @@ class ShardScan:
     closed: bool = True
     trailing: int = 0
     links: int = 0
+    hidden: int = 0
 
 
 @dataclass(slots=True)
@@ -264,12 +266,13 @@ def scan_reference(buffer: npt.NDArray[np.uint8]) -> ShardScan:
     data: list[int] = []
     sizes: list[int] = []
     headers: list[int] = []
-    last, problem, end, links = None, None, 0, 0
+    last, problem, end, links, hidden = None, None, 0, 0, 0
     try:
         for member in walk(view, headers=headers):
             end = member.end
             name = sample_name(member.name) if member.regular or member.link else None
             if name is None:
+                hidden += member.regular and member.name.startswith("._")
                 continue
             if member.link:
                 links += 1
@@ -298,6 +301,7 @@ def scan_reference(buffer: npt.NDArray[np.uint8]) -> ShardScan:
         problem,
         closed,
         links=links,
+        hidden=hidden,
     )
 
 

@@ -154,7 +154,7 @@ def _key_length(name, n):  # type: ignore[no-untyped-def]
 def _scan(buf, words, state, found, starts, sample, data, sizes, keys, parts, name):  # type: ignore[no-untyped-def]
     """Walk from state[0].
 
-    state = [position, samples, parts, bytes in keys, bytes in parts, length of last key, links].
+    state = [position, samples, parts, bytes in keys, bytes in parts, length of last key, links, hidden].
 
     `found` is for the fields of one member: path offset, path length, size, whether the path is a GNU long name.
     """
@@ -214,6 +214,8 @@ def _scan(buf, words, state, found, starts, sample, data, sizes, keys, parts, na
         key = _key_length(name, n) if regular else 0
         if (kind == 49 or kind == 50) and _key_length(name, n) > 0:
             state[6] += 1
+        if regular and n > 1 and name[0] == 46 and name[1] == 95 and key == 0:  # "._x" at the top: AppleDouble
+            state[7] += 1
         if key > 0:
             if state[2] + 1 > len(sample) or state[3] + key + 1 > len(keys) or state[4] + n - key > len(parts):
                 return _FULL
@@ -247,7 +249,7 @@ def find_samples(buffer: npt.NDArray[np.uint8]) -> tuple[Any, ...] | None:
     """Return the fields of a `ShardScan` of a tar, or None if the tar needs the reference."""
     words = buffer[: len(buffer) // 8 * 8].view(np.uint64)
     room = max(64, len(buffer) // (16 * BLOCK))
-    state, member = np.zeros(7, np.int64), np.empty(4, np.int64)
+    state, member = np.zeros(8, np.int64), np.empty(4, np.int64)
     starts, sample = np.empty(room, np.int64), np.empty(room, np.int32)
     data, sizes = np.empty(room, np.int64), np.empty(room, np.int64)
     keys, parts = np.empty(room * 24, np.uint8), np.empty(room * 16, np.uint8)
@@ -271,6 +273,7 @@ def find_samples(buffer: npt.NDArray[np.uint8]) -> tuple[Any, ...] | None:
         status == _DONE,
         0,
         int(state[6]),
+        int(state[7]),
     )
 
 

@@ -41,15 +41,17 @@ def best_fit_decreasing_reference(sizes: Int32s, capacity: int) -> tuple[Int32s,
     return bins, opened
 
 
-def best_fit_decreasing(sizes: Int32s, capacity: int) -> tuple[Int32s, int]:
+def best_fit_decreasing(sizes: Int32s, capacity: int, groups: Int64s | None = None) -> tuple[Int32s, int]:
     """Return the bin of every item, and the number of bins.
 
     Args:
         sizes: int32[n], each in ``[1, capacity]``.
         capacity: size of a bin, below 2^31.
+        groups: where consecutive groups of items begin, and where the last one ends, int64[groups + 1]. No bin holds
+            items of two groups; each group is packed as if it were alone.
 
     Returns:
-        int32[n]: bins are numbered in the order in which they were opened.
+        int32[n]: bins are numbered in the order in which they were opened, those of earlier groups first.
 
     Raises:
         ValueError: a size is out of range.
@@ -57,8 +59,12 @@ def best_fit_decreasing(sizes: Int32s, capacity: int) -> tuple[Int32s, int]:
     if len(sizes) and not (int(sizes.min()) > 0 and int(sizes.max()) <= capacity):
         raise ValueError(f"sizes must be in [1, {capacity}]")
     _, falling = group_by(capacity - sizes, capacity + 1)
+    bounds = np.array([0, len(sizes)], np.int64) if groups is None else groups
+    if len(bounds) > 2:
+        group = np.repeat(np.arange(len(bounds) - 1, dtype=np.int32), np.diff(bounds))
+        falling = falling[group_by(group[falling], len(bounds) - 1)[1]]
     bins = np.empty(len(sizes), np.int32)
-    return bins, int(_best_fit(sizes, falling, capacity, bins))
+    return bins, int(_best_fit(sizes, falling, bounds, capacity, bins))
 
 
 def group_by(groups: Int32s, count: int) -> tuple[Int64s, Int32s]:
@@ -114,32 +120,43 @@ def _first_from(tree, leaf):  # type: ignore[no-untyped-def]
 
 
 @njit()
-def _best_fit(sizes, falling, capacity, bins):  # type: ignore[no-untyped-def]
+def _best_fit(sizes, falling, bounds, capacity, bins):  # type: ignore[no-untyped-def]
     leaves = 1
     while leaves < capacity + 1:
         leaves *= 2
     tree = np.zeros(2 * leaves, np.uint8)
     top = np.full(capacity + 1, -1, np.int32)  # top of the stack of each amount of room; -1 if empty
     below = np.empty(len(sizes), np.int32)  # for each bin, the next one in its stack
+    rooms = np.empty(len(sizes), np.int32)
     opened = 0
-    for item in falling:
-        size = sizes[item]
-        found = _first_from(tree, leaves + size)
-        if found < 0:
-            chosen = opened
-            room = capacity
-            opened += 1
-        else:
-            room = found - leaves
-            chosen = top[room]
-            top[room] = below[chosen]
-            if top[room] < 0:
-                _mark(tree, found, 0)
-        bins[item] = chosen
-        room -= size
-        if room > 0:  # a full bin is not pushed again
-            below[chosen] = top[room]
-            if top[room] < 0:
-                _mark(tree, leaves + room, 1)
-            top[room] = chosen
+    for group in range(len(bounds) - 1):
+        first = opened
+        for at in range(bounds[group], bounds[group + 1]):
+            item = falling[at]
+            size = sizes[item]
+            found = _first_from(tree, leaves + size)
+            if found < 0:
+                chosen = opened
+                room = capacity
+                opened += 1
+            else:
+                room = found - leaves
+                chosen = top[room]
+                top[room] = below[chosen]
+                if top[room] < 0:
+                    _mark(tree, found, 0)
+            bins[item] = chosen
+            room -= size
+            rooms[chosen] = room
+            if room > 0:  # a full bin is not pushed again
+                below[chosen] = top[room]
+                if top[room] < 0:
+                    _mark(tree, leaves + room, 1)
+                top[room] = chosen
+        if group < len(bounds) - 2:  # clear what this group left: a new tree for each would cost its capacity
+            for chosen in range(first, opened):
+                room = rooms[chosen]
+                if room > 0 and top[room] >= 0:
+                    top[room] = -1
+                    _mark(tree, leaves + room, 0)
     return opened

@@ -178,6 +178,15 @@ class Node(ABC):
         """Return for each child the length of the prefix of its stream that the first `total` positions stay within."""
         return self.draws(total)
 
+    def seams(self, start: int, stop: int) -> IntArray:
+        """Return where passes and stages end inside ``(start, stop)`` of this node's stream, int64[n, 2], in any order.
+
+        Each row is the range of positions at which the stream can be cut there: every sample of the old pass is before
+        the cut, and none of the new one. The next pass of a source begins some positions later if it is drawn rarely.
+        By default, the node's own epochs are the passes.
+        """
+        return borders([] if self.length is None else [self.length], self.length, start, stop)
+
     @abstractmethod
     def describe(self) -> str:
         """Return a short description for display."""
@@ -317,6 +326,24 @@ class Junction(Node):
     def outward(self, child: IntArray, positions: IntArray, epochs: IntArray) -> tuple[IntArray, IntArray]:
         """Return positions and epochs of this node for those of its children; -1 if a child's position is not used."""
 
+    def child_seams(self, start: int, stop: int) -> IntArray:
+        """Return `seams` of the children whose streams this node continues, as positions of this node."""
+        found = [np.empty((0, 2), np.int64)]
+        for number, (low, high) in enumerate(zip(self.draws(start), self.draws(stop), strict=True)):
+            inner = self.children[number].seams(int(low), int(high)) if high - low > 1 else found[0]
+            if len(inner):
+                found.append(
+                    np.stack([self._stream(number, inner[:, 0] - 1) + 1, self._stream(number, inner[:, 1])], 1)
+                )
+        return np.concatenate(found)
+
+    def _stream(self, number: int, inner: IntArray) -> IntArray:
+        """Return the positions in this node's stream for those in a child's stream, all of which occur."""
+        size = self.children[number].length
+        epochs, rest = (np.zeros_like(inner), inner) if size is None else np.divmod(inner, size)
+        own, own_epochs = self.outward(np.full(len(inner), number, np.int64), rest, epochs)
+        return own if self.length is None else own_epochs * self.length + own
+
     def follow(self, positions: IntArray, epochs: Epochs) -> tuple[int | npt.NDArray[np.int32], IntArray, Epochs]:
         choice, inner, inner_epochs = self.inward(positions, epochs)
         source = np.empty(len(positions), np.int32)
@@ -336,6 +363,16 @@ class Junction(Node):
         lost = inner < 0
         outer, epochs = self.outward(choice, np.where(lost, 0, inner), epochs)
         return np.where(lost, NOWHERE, outer), epochs
+
+
+def borders(marks: Sequence[int], length: int | None, start: int, stop: int) -> IntArray:
+    """Return `Node.seams` at fixed positions of an epoch, each above 0, which recur in every epoch of this length."""
+    places = np.array(marks, np.int64)
+    if length is not None:
+        rounds = np.arange(start // length, stop // length + 1, dtype=np.int64)
+        places = (rounds[:, None] * length + places).ravel()
+    inside = places[(places > start) & (places < stop)]
+    return np.stack([inside, inside], axis=1)
 
 
 def at(epochs: Epochs, rows: npt.NDArray[np.intp]) -> Epochs:

@@ -165,6 +165,9 @@ class Interleaved(Junction):
         end = [f"first {self.length:,}"] if ends else []
         return [[self.part(number), *end] for number in range(len(self.children))]
 
+    def seams(self, start: int, stop: int) -> IntArray:
+        return self.child_seams(start, stop)
+
     @abstractmethod
     def shares(self, total: int | None) -> tuple[Shares, Shares] | None:
         """Return requested and realized shares over the first `total` positions of the stream, or over all of it.

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from feedmill.errors import ConfigError
 from feedmill.kernels.bounds import bounds_of
-from feedmill.planning.nodes.base import LONGEST, Epochs, IntArray, Junction, Node
+from feedmill.planning.nodes.base import LONGEST, Epochs, IntArray, Junction, Node, borders
 from feedmill.planning.nodes.repeat import too_long
 
 
@@ -63,6 +63,10 @@ class Concat(Junction):
 
     def paths(self, *, root: bool, repeated: bool) -> Sequence[Sequence[str]]:  # noqa: ARG002
         return [[f"number {number} of a row"] for number in range(len(self.children))]
+
+    def seams(self, start: int, stop: int) -> IntArray:
+        ends = self._ends.tolist()
+        return np.concatenate([self.child_seams(start, stop), borders(ends, self.length, start, stop)])
 
     def describe(self) -> str:
         return "concat"

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+import numpy as np
+
 from feedmill.errors import ConfigError
 from feedmill.planning.mixing.blend import AnySchedule, schedule
 from feedmill.planning.mixing.lines import LINES_LIMIT
-from feedmill.planning.nodes.base import Node
+from feedmill.planning.nodes.base import IntArray, Node, borders
 from feedmill.planning.nodes.blend import Interleaved, Phases, Shares
 from feedmill.planning.nodes.repeat import Repeat, epochs_of, epochs_text
 
@@ -74,6 +76,9 @@ class EpochizedBlend(Interleaved):
     @property
     def phases(self) -> Phases:
         return [(None, self.schedule.asked)]
+
+    def seams(self, start: int, stop: int) -> IntArray:
+        return np.concatenate([self.child_seams(start, stop), borders([self.length], self.length, start, stop)])
 
     def shares(self, total: int | None) -> tuple[Shares, Shares]:  # noqa: ARG002 - always the same
         return self.schedule.asked, self.schedule.realized

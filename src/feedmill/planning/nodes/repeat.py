@@ -74,6 +74,9 @@ class Repeat(Wrapper):
             return stream, epochs * 0
         return stream % self.length, stream // self.length
 
+    def seams(self, start: int, stop: int) -> IntArray:
+        return self.child.seams(start, stop)
+
     def describe(self) -> str:
         return self.identity() + (f", at most {self.max_repeats} times in all" if self.max_repeats else "")
 

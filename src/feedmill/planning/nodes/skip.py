@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
+
 from feedmill.planning.nodes.base import LONGEST, Epochs, IntArray, Node, Wrapper
 from feedmill.planning.skip_ranges import Gaps
 
@@ -47,6 +49,12 @@ class Skip(Wrapper):
             return (self.gaps.after(total),)
         epochs, rest = divmod(total, self.length)
         return (epochs * self.child.length + self.gaps.after(rest),)
+
+    def seams(self, start: int, stop: int) -> IntArray:
+        inner = self.child.seams(self.gaps.after(start), self.gaps.after(stop))
+        less = [self.gaps.skipped(place) for place in inner.ravel().tolist()]
+        own = inner - np.array(less, np.int64).reshape(-1, 2)
+        return own[(own[:, 0] > start) & (own[:, 1] < stop)]
 
     def describe(self) -> str:
         return f"skip {self.gaps.text}"

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
+
 from feedmill.errors import ConfigError
 from feedmill.planning.mixing.stages import Stages
-from feedmill.planning.nodes.base import Node
+from feedmill.planning.nodes.base import IntArray, Node, borders
 from feedmill.planning.nodes.blend import Interleaved, Phases, Shares, shares_text, short_weights
 
 
@@ -53,6 +55,11 @@ class StagedBlend(Interleaved):
     def phases(self) -> Phases:
         parts = zip(self.stages.samples, self.stages.schedules, strict=True)
         return [(samples, schedule.asked) for samples, schedule in parts]
+
+    def seams(self, start: int, stop: int) -> IntArray:
+        ends = [end for end in self.stages.starts[1:] if self.length is None or end < self.length]
+        ends += [] if self.length is None else [self.length]
+        return np.concatenate([self.child_seams(start, stop), borders(ends, self.length, start, stop)])
 
     def shares(self, total: int | None) -> tuple[Shares, Shares] | None:
         total = self.length if total is None else total

@@ -1,12 +1,16 @@
 """Best-fit packing of whole documents into rows of `seq_len` tokens, planned from their lengths in large buffers.
 
-Buffer b is the documents ``[b * buffer, (b + 1) * buffer)`` of the stream. Documents that are too long are first split,
+A buffer is a range of the stream's documents that are packed together. Documents that are too long are first split,
 truncated or dropped. The pieces are packed by best-fit decreasing (`kernels.binpack`), and the rows of a buffer are
 shuffled with a key, because in packing order the first rows would hold the longest documents. Within a row, pieces
 keep the order of the stream, for the same reason.
 
-Rows are numbered across all buffers. Finding a row only needs the number of rows in earlier buffers, so once these are
-planned, any row is found in O(log buffers).
+Segment s is the documents ``[s * size, (s + 1) * size)``, and one file (`segments`). It is one buffer if the recipe
+gives the size (`buffer`). By default it is cut into buffers wherever a pass of a source or a stage ends (`Node.seams`):
+rows are shuffled and filled inside a buffer, so a buffer with two passes would repeat documents before all were seen.
+
+Rows are numbered across all buffers. Finding a row only needs the number of rows in earlier segments, so once these are
+planned, any row is found in O(log segments).
 """
 
 from __future__ import annotations
@@ -15,22 +19,42 @@ import threading
 from collections import OrderedDict
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from feedmill.kernels.bounds import bounds_of, ranges
 from feedmill.kernels.order.binpack import best_fit_decreasing, group_by
+from feedmill.planning.nodes.base import Node
 from feedmill.planning.packing.documents import Documents, IntArray
 from feedmill.planning.packing.segments import Segment, Segments
 from feedmill.planning.packing.spans import Placements, Spans
 from feedmill.planning.permutation import branch, permute
 
-VERSION = 1
+VERSION, VERSION_OF_GIVEN = 2, 1
+"""Versions of the order of rows: with buffers that end where passes end, and with a given size of all buffers."""
 BUFFER = 1 << 20
 BUFFER_ON_READ = 1 << 12
-"""Default of a recipe with documents that are tokenized when they are read: all of a buffer are, for its first row."""
+"""Documents of a segment if they are tokenized when they are read: all of a segment are, for its first row."""
 _KEPT = 4
+
+
+IntArray32 = npt.NDArray[np.int32]
+
+
+class Buffer(NamedTuple):
+    """One buffer: its documents, and the rows that it is packed into.
+
+    Attributes:
+        start, stop: its documents, as positions in the stream.
+        first, behind: its first row, and the row after its last.
+    """
+
+    start: int
+    stop: int
+    first: int
+    behind: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,20 +81,29 @@ class BestFit:
         seq_len: tokens in a full row.
         long: handling of longer documents: ``split`` into pieces of `seq_len` and a rest that is packed like a
             document, ``truncate`` to the first `seq_len` tokens, or ``drop``.
-        buffer: documents that are packed together.
+        buffer: documents that are packed together, passes or not; None for buffers that end where passes end.
         key: 64 bits from `permutation.derive`, for the order of rows.
 
     Attributes:
         width: tokens in a full row.
+        size: documents of a segment.
     """
 
     def __init__(
-        self, documents: Documents, folder: Path, seq_len: int, long: str = "split", buffer: int = BUFFER, key: int = 0
+        self,
+        documents: Documents,
+        folder: Path,
+        seq_len: int,
+        long: str = "split",
+        buffer: int | None = None,
+        key: int = 0,
     ) -> None:
         self.documents, self.seq_len, self.width = documents, seq_len, seq_len
         self.long, self.buffer, self.key = long, buffer, key
-        self.segments = Segments(folder, self._plan, documents.segments(buffer))
+        self.size = buffer or (BUFFER_ON_READ if documents.counted_on_read else BUFFER)
+        self.segments = Segments(folder, self._plan, documents.segments(self.size))
         self._inverses: OrderedDict[int, _Inverse] = OrderedDict()
+        self._latest: tuple[int, IntArray] | None = None  # of `_bounds`; threads may compute the same twice
         self._lock = threading.Lock()
 
     @property
@@ -100,19 +133,19 @@ class BestFit:
         for mine, segment, begin in parts:
             to, came = ranges(row_offsets[mine], counts[mine]), ranges(begin, counts[mine])
             document, piece, size = segment.narrow.reshape(3, -1)
-            position[to] = document[came] + np.int64(segment.number * self.buffer)
+            position[to] = document[came] + np.int64(segment.number * self.size)
             start[to] = piece[came] * np.int64(self.seq_len)
             length[to] = size[came]
         return Spans(row_offsets, position, start, length)
 
     def placements(self, positions: IntArray) -> Placements:
         """Return the rows that hold the documents at these positions, int64[n]."""
-        owner = positions // self.buffer
+        owner = positions // self.size
         found: list[IntArray] = []
         for number in np.unique(owner).tolist():
             mine = np.flatnonzero(owner == number)
             segment, inverse = self.segments.get(number), self._inverse(number)
-            local = positions[mine] - number * self.buffer
+            local = positions[mine] - number * self.size
             begin = inverse.begins[local]
             counts = inverse.begins[local + 1] - begin
             spans = inverse.spans[ranges(begin, counts)].astype(np.int64)
@@ -132,27 +165,72 @@ class BestFit:
 
     def reach(self, rows: int) -> int:
         """Return the number of documents in the buffers that the first `rows` rows come from."""
-        return sum(self.segments.head(number).documents for number in range(self._buffers(rows)))
+        return self.last_buffer(rows).stop
+
+    def last_buffer(self, rows: int) -> Buffer:
+        """Return the buffer that the last of the first `rows` rows comes from; an empty one without rows."""
+        if rows == 0:
+            return Buffer(0, 0, 0, 0)
+        number = int(self.segments.of_units(np.array([rows - 1]))[0])
+        segment, begin = self.segments.get(number), number * self.size
+        bounds = self._bounds(number, segment.documents)
+        if len(bounds) == 2:
+            return Buffer(begin, begin + segment.documents, segment.first, segment.first + segment.units)
+        # The rows of a buffer follow those of the buffers before it, and each begins with a document of its buffer.
+        documents = segment.narrow[: len(segment.narrow) // 3][segment.wide[:-1]]
+        buffer = np.searchsorted(bounds, documents[rows - 1 - segment.first], side="right") - 1
+        start, stop = bounds[buffer : buffer + 2].tolist()
+        before, behind = (segment.first + int(np.count_nonzero(documents < end)) for end in (start, stop))
+        return Buffer(begin + start, begin + stop, before, behind)
+
+    def ends_at(self, documents: int) -> bool:
+        """Return whether a buffer ends after this many documents, also if the stream does not end there."""
+        number, rest = divmod(documents, self.size)
+        return not rest or rest in self._ends(self.documents.plan.node, number)
+
+    def same_buffers(self, other: Node, documents: int) -> bool:
+        """Return whether another stream is cut into the same buffers by this many documents, and where they end."""
+        for number in range(-(-documents // self.size)):
+            ours, theirs = (self._ends(node, number) for node in (self.documents.plan.node, other))
+            until = documents - number * self.size
+            if not np.array_equal(ours[ours <= until], theirs[theirs <= until]):
+                return False
+        return True
 
     def counts(self, rows: int) -> tuple[int, int]:
         """Return the tokens in the first `rows` rows, and the dropped tokens of documents in their buffers."""
-        tokens = left_out = 0
-        for number in range(self._buffers(rows)):
-            head = self.segments.head(number)
-            left_out += head.left_out
-            if head.first + head.units <= rows:
-                tokens += head.tokens
-            else:
-                segment = self.segments.get(number)
-                size = segment.narrow.reshape(3, -1)[2]
-                tokens += int(size[: int(segment.wide[rows - head.first])].sum(dtype=np.int64))
+        if rows == 0:
+            return 0, 0
+        last = int(self.segments.of_units(np.array([rows - 1]))[0])
+        heads = [self.segments.head(number) for number in range(last)]
+        tokens, left_out = sum(head.tokens for head in heads), sum(head.left_out for head in heads)
+        segment = self.segments.get(last)
+        document, _, size = segment.narrow.reshape(3, -1)
+        tokens += int(size[: int(segment.wide[rows - segment.first])].sum(dtype=np.int64))
+        if segment.left_out:  # those of later buffers of this segment do not count
+            stop = self.reach(rows)
+            kept = int(size[document < stop - last * self.size].sum(dtype=np.int64))
+            left_out += int(self.documents.between(last * self.size, stop).sum()) - kept
         return tokens, left_out
 
-    def _buffers(self, rows: int) -> int:
-        """Return how many buffers the first `rows` rows come from."""
-        if rows == 0:
-            return 0
-        return int(self.segments.of_units(np.array([rows - 1]))[0]) + 1
+    def largest_buffer(self, rows: int) -> int:
+        """Return the documents of the largest buffer in the first segment that the first `rows` rows come from."""
+        documents = min(self.reach(rows), self.size)
+        return int(np.diff(self._bounds(0, documents)).max())
+
+    def _bounds(self, number: int, documents: int) -> IntArray:
+        """Return where the buffers of a segment begin, counted in its documents, and its end: int64[buffers + 1]."""
+        if self._latest is None or self._latest[0] != number:
+            self._latest = number, self._ends(self.documents.plan.node, number)
+        inside = self._latest[1]
+        return np.concatenate(([0], inside[inside < documents], [documents]))
+
+    def _ends(self, node: Node, number: int) -> IntArray:
+        """Return where buffers end inside a segment of an endless stream, counted in the documents of the segment."""
+        if self.buffer is not None:
+            return np.zeros(0, np.int64)
+        begin = number * self.size
+        return cuts(node.seams(begin, begin + self.size)) - begin
 
     def _inverse(self, number: int) -> _Inverse:
         with self._lock:
@@ -170,16 +248,44 @@ class BestFit:
         return inverse
 
     def _plan(self, number: int, first: int) -> Segment:
-        lengths = self.documents.between(number * self.buffer, (number + 1) * self.buffer)
+        lengths = self.documents.between(number * self.size, (number + 1) * self.size)
         document, piece, size = cut(lengths, self.seq_len, self.long)
         tokens = int(size.sum(dtype=np.int64))
+        buffers = np.searchsorted(document, self._bounds(number, len(lengths)))
         # Clipping the row length to all tokens does not change the result, and saves memory, which grows with it.
-        bins, rows = best_fit_decreasing(size, min(self.seq_len, max(1, tokens)))
-        order = permute(np.arange(rows), rows, branch(self.key, number)).astype(np.int32)
+        bins, rows = best_fit_decreasing(size, min(self.seq_len, max(1, tokens)), buffers)
+        order = self._shuffled(number, bins, buffers, rows)
         begins, spans = group_by(order[bins], rows)
         columns = np.concatenate([document[spans], piece[spans], size[spans]])
         left_out = int(lengths.sum()) - tokens
         return Segment(number, len(lengths), first, rows, tokens, left_out, begins, columns)
+
+    def _shuffled(self, number: int, bins: npt.NDArray[np.int32], buffers: IntArray, rows: int) -> IntArray32:
+        """Return the row of each bin: those of a buffer are shuffled among themselves, int32[rows]."""
+        buffer = np.empty(rows, np.int32)
+        buffer[bins] = np.repeat(np.arange(len(buffers) - 1, dtype=np.int32), np.diff(buffers))
+        key = branch(self.key, number)
+        # The first buffer has the permutation of a segment that is one buffer; the others sort by a hash, all at once.
+        first = int(np.searchsorted(buffer, 0, side="right"))
+        order = np.empty(rows, np.int32)
+        order[:first] = permute(np.arange(first), first, key)
+        others = np.lexsort((branch(key, np.arange(first, rows)), buffer[first:]))
+        order[first + others] = np.arange(first, rows, dtype=np.int32)
+        return order
+
+
+def cuts(seams: IntArray) -> IntArray:
+    """Return the fewest positions at which a stream is cut at all these seams (`Node.seams`), ascending: int64[k].
+
+    Each cut is as late as the seams allow, which makes the cuts before a position independent of what follows it.
+    """
+    found: list[int] = []
+    last = -1
+    for low, high in seams[np.argsort(seams[:, 1], kind="stable")].tolist():
+        if low > last:
+            last = high
+            found.append(high)
+    return np.array(found, np.int64)
 
 
 def cut(lengths: IntArray, seq_len: int, long: str) -> tuple[npt.NDArray[np.int32], ...]:

@@ -22,7 +22,8 @@ class Packing:
         overlap: windows hold ``seq_len + 1`` tokens, the last of which is the first of the next window. concat only.
         last: handling of an incomplete window at the end: ``drop``, ``keep`` (a shorter row), ``pad``. concat only.
         long: handling of documents longer than `seq_len`: ``split``, ``truncate``, ``drop``. best_fit only.
-        buffer: documents that are packed together. best_fit only.
+        buffer: documents that are packed together, across the ends of passes and stages. By default, documents are
+            packed together until a pass of a source or a stage ends, at most 2^20 of them. best_fit only.
         pad: the padding token.
         rows: length of the plan in rows; None to use all documents.
 
@@ -35,7 +36,7 @@ class Packing:
     overlap: bool = False
     last: Last = "drop"
     long: Long = "split"
-    buffer: int = best_fit.BUFFER
+    buffer: int | None = None
     pad: int = 0
     rows: int | None = None
 
@@ -63,4 +64,7 @@ class Packing:
         if self.method == "concat":
             overlap = ", overlap" if self.overlap else ""
             return f"concat {self.seq_len:,}{overlap}, last {self.last}, version {windows.VERSION}"
-        return f"best_fit {self.seq_len:,}, long {self.long}, buffer {self.buffer:,}, version {best_fit.VERSION}"
+        if self.buffer is None:
+            return f"best_fit {self.seq_len:,}, long {self.long}, buffers end with passes, version {best_fit.VERSION}"
+        given = f"buffer {self.buffer:,}, version {best_fit.VERSION_OF_GIVEN}"
+        return f"best_fit {self.seq_len:,}, long {self.long}, {given}"

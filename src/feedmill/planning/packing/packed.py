@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, SupportsIndex
@@ -31,7 +32,7 @@ from feedmill.planning.packing.shifted import shifted_rows
 from feedmill.planning.packing.spans import LocatedSpans, Placements, Spans
 from feedmill.planning.permutation import derive
 from feedmill.planning.plan import Plan
-from feedmill.planning.report import PackedReport
+from feedmill.planning.report import PackedReport, held
 from feedmill.planning.skip_ranges import Gaps
 from feedmill.planning.tree import render
 from feedmill.storage.folders import cache_folder
@@ -305,16 +306,32 @@ class PackedPlan(Plan):
     def report(self, samples: int | None = None) -> PackedReport:
         """Return the fill of the first `samples` rows or of the whole plan, with the report of their documents."""
         total = self._budget(samples)
-        rows = None if total is None else self._after(total)
-        inner = self.documents.report(None if rows is None else self.map.reach(rows))
-        tokens, left_out = (None, None) if rows is None else self.map.counts(rows)
-        if tokens is not None and rows is not None and self._skip is not None:
+        if total is None:
+            inner = self.documents.report(None)
+            return PackedReport(self.length, None, inner.sources, inner.stages, None, self.width, None, None)
+        rows = self._after(total)
+        inner = self.documents.report(self.map.reach(rows))
+        tokens, left_out = self.map.counts(rows)
+        if self._skip is not None:
             tokens -= self._skipped_tokens(rows)
-        return PackedReport(self.length, total, inner.sources, inner.stages, inner.total, self.width, tokens, left_out)
+        sources = held(inner.sources, self._held(rows), tokens)
+        return PackedReport(self.length, total, sources, inner.stages, inner.total, self.width, tokens, left_out)
 
     def drawn(self, samples: int) -> list[int]:
-        """Return how many documents the first `samples` rows draw from each source."""
-        return self.documents.drawn(self.map.reach(self._after(samples)))
+        """Return how many documents of each source the first `samples` rows hold.
+
+        Of the last buffer, whose rows are shuffled, as large a share is counted as there are rows of it.
+        """
+        return [round(count) for count in self._held(self._after(samples))]
+
+    def _held(self, rows: int) -> list[Fraction]:
+        """Return `drawn` with fractions of documents."""
+        if isinstance(self.map, windows.Windows):
+            return [Fraction(count) for count in self.documents.drawn(self.map.reach(rows))]
+        last = self.map.last_buffer(rows)
+        share = Fraction(rows - last.first, max(last.behind - last.first, 1))
+        counts = zip(self.documents.drawn(last.start), self.documents.drawn(last.stop), strict=True)
+        return [before + (behind - before) * share for before, behind in counts]
 
     def _skipped_tokens(self, before: int) -> int:
         """Return the tokens in skipped rows before row `before`."""

@@ -8,7 +8,6 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from feedmill.errors import ConfigError, NotFound
-from feedmill.formats.token_reader import CountedOnRead
 from feedmill.planning.dealing.dealer import dealing_of
 from feedmill.planning.dealing.homogeneous import check_drawn, check_skip
 from feedmill.planning.mixing.blend import normalize
@@ -65,15 +64,11 @@ def compile_recipe(recipe: Recipe, open: Open, *, trust: bool = False) -> Plan:
         error.file = error.file or compiler.places.get(error.record or "", recipe.file)
         raise
     if recipe.model.pack is not None:
-        from feedmill.planning.packing.best_fit import BUFFER_ON_READ
         from feedmill.planning.packing.options import Packing  # brings numba, which takes a while to load
         from feedmill.planning.packing.packed import PackedPlan
 
         with recipe_line(recipe, ("pack",)):
-            options = recipe.model.pack.model_dump(exclude_none=True)
-            if any(source.lengths is None and isinstance(source, CountedOnRead) for source in plan.sources):
-                options.setdefault("buffer", BUFFER_ON_READ)
-            packing = Packing(**options)
+            packing = Packing(**recipe.model.pack.model_dump(exclude_none=True))
             plan = PackedPlan(plan, packing, where=recipe.where(("pack",)))
     model = recipe.model
     if model.targets is not None:
@@ -190,11 +185,19 @@ class Walk:
             streams.append(node)
         if mix.stages is not None:
             return self.stages(mix, place, names, streams, samples, run_length)
+        if mix.epochs is not None:  # of a single source: the schema allows no other
+            samples = self.passes(mix, place, streams[0])
         weights: Sequence[Any] = [1 if member.weight is None else member.weight for member in members]
         if mix.unit == "tokens":
             weights = per_sample(weights, lambda i: self.mean(streams[i], (*place, "blend", i)))
         with recipe_line(self.file, (*place, "blend") if samples is None else ("samples",)):
             return Blend(streams, weights, length=samples, run_length=run_length)
+
+    def passes(self, mix: Member | RecipeModel, place: Place, stream: Node) -> int:
+        """Return the samples of a blend of one source: of all passes for a recipe, of one for a member."""
+        with recipe_line(self.file, (*place, "epochs")):
+            whole = stream.child if isinstance(stream, Repeat) else stream
+            return epochs_of(1 if place else mix.epochs, whole.finite("counting epochs"))[1]
 
     def stages(
         self,

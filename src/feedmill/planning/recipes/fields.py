@@ -163,6 +163,9 @@ class DecodeModel(Strict):
     av: str = Field(default="AVDecoder", description="audio and video: AVDecoder, numpy, torch, pyav or bytes")
     video_decode_audio: StrictBool = Field(default=False, description="numpy, torch: decode a video's audio too")
     guess_content: StrictBool = Field(default=False, description="detect media by content instead of by name")
+    orientation: Literal["apply", "stored"] = Field(
+        default="apply", description="apply: turn images and frames upright; stored: as they are stored"
+    )
     undecoded: StrictBool = Field(default=False, description="keep all parts as bytes")
 
     @model_validator(mode="after")
@@ -258,11 +261,15 @@ class TokenizeModel(Strict):
 
     tokenizer: str = Field(min_length=1, description="path of a tokenizer, or its name in the Hugging Face cache")
     text: str = Field("text", min_length=1, description="part or column with the text, or its path in the JSON")
-    eos: str | None = Field("auto", description="token after each document; auto: that of the tokenizer; null: none")
-    bos: str | None = Field(None, description="token before each document")
+    eos: str | Literal[False] | None = Field(
+        "auto", description="token after each document; auto: that of the tokenizer; none, null or false: no token"
+    )
+    bos: str | Literal[False] | None = Field(None, description="token before each document, as eos")
     rule: Literal["missing", "always"] = Field("missing", description="always: add them even if they are there")
     template: StrictBool = Field(True, description="apply the tokenizer's own template")
-    template_source: Literal["auto", "flags", "file"] = Field("auto", description="where the template is defined")
+    template_source: Literal["auto", "flags", "file", "transformers4", "transformers5"] = Field(
+        "auto", description="what decides the template and the added tokens, as in 'tokenize'"
+    )
     specials_as_text: StrictBool = Field(False, description="special tokens in a text are plain text")
     pattern: str | None = Field(None, description="how a tiktoken file splits texts: a name, or a regular expression")
     on_error: Literal["raise", "skip"] = Field("raise", description="skip: a sample without text has no tokens")

@@ -84,11 +84,8 @@ def _in_words(place: tuple[int | str, ...], kind: str, message: str, value: Any)
         key = str(place[-1])
         here = _FOR_SOURCES if "path" in known else _FOR_RECIPES
         ours = here.get(key.lower())
-        hint = (
-            f" (did you mean {ours!r}?)"
-            if ours in known
-            else did_you_mean(key, known) or f"; known keys: {', '.join(known)}"
-        )
+        meant = f" (did you mean {ours!r}?)" if ours in known else did_you_mean(key, known)
+        hint = _elsewhere(place, key) or meant or f"; known keys: {', '.join(known)}"
         return f"unknown key {key!r}{hint}"
     dotted = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in place).lstrip(".")
     text = message.removeprefix("Value error, ")
@@ -98,6 +95,14 @@ def _in_words(place: tuple[int | str, ...], kind: str, message: str, value: Any)
         text = "expected a mapping, such as {path: my-data/}" if _is_member(place) else "expected a mapping"
     shown = repr(value)
     return f"{dotted or 'the recipe'}: {text[:1].lower()}{text[1:]}, found {shown[:60]}"
+
+
+def _elsewhere(place: tuple[int | str, ...], key: str) -> str:
+    """Return where a key belongs that is valid at another place of a recipe, or nothing."""
+    if len(place) > 1:
+        return ": it belongs at the top of the recipe" if key in RecipeModel.model_fields else ""
+    owners = [owner for owner, model in _MODELS.items() if key in model.model_fields]
+    return f": it belongs in {owners[0]!r}" if len(owners) == 1 else ""
 
 
 def _keys_at(place: tuple[int | str, ...]) -> list[str]:

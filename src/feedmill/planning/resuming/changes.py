@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from feedmill.planning.nodes import Leaf, Node
 
 _KEY = re.compile(r" key [0-9a-f]{16}")
+_BUFFER = re.compile(r" buffer ([0-9,]+),")
 
 
 def fingerprint_of(parts: Mapping[str, str]) -> str:
@@ -40,6 +41,9 @@ def explain(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
             changes.append(f"{part} is shuffled with another key: a seed or name of a recipe above it changed")
         else:
             changes.append(f"{part} was {before}, is now {now}".replace(" key ", " with key "))
+            given = _BUFFER.search(before)
+            if part == "packing" and given and not _BUFFER.search(now):
+                changes[-1] += f" ('buffer: {given[1].replace(',', '')}' in 'pack' gives the order of the saved run)"
     return changes
 
 

@@ -84,14 +84,18 @@ def _documents(plan: PackedPlan | None, old: Outline, rows: int, changes: str) -
     """
     if plan is None or old.rows is None:
         raise _refused(rows, "only one of the plans is packed into rows of tokens", changes)
+    from feedmill.planning.packing.best_fit import BestFit  # brings numba, which takes a while to load
+
     how = plan.packing
     if (how.order(), how.pad) != (old.rows.order, old.rows.pad):
         raise _refused(rows, "the packing of rows changed", changes)
     if how.method == "best_fit" and plan.seed != old.seed:
         raise _refused(rows, "the seed, which determines the order of packed rows, changed", changes)
     total, length, before = plan.map.reach(rows), plan.documents.length, old.rows.documents
-    if how.method == "best_fit":
-        cut = total % how.buffer != 0
+    if isinstance(plan.map, BestFit):
+        cut = not plan.map.ends_at(total)
+        if not plan.map.same_buffers(old.node, total):
+            raise _refused(rows, "passes or stages end elsewhere, so other documents are packed together", changes)
     else:
         cut = int(plan.map.spans(np.array([rows - 1])).row_lengths[0]) < plan.width
     if (cut and before != length) or (before is not None and before < total):

@@ -11,18 +11,20 @@ A text as prompt is a message of the user; a text as completion, ``chosen`` or `
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from feedmill.documents.batch import BadDocument
+from feedmill.tokens.chat.values import json_of
+from feedmill.tokens.chat.weights import KEYS, UNSUPPORTED
 
 FORMS = ("messages", "sharegpt", "prompt", "preference")
 SIDES = ("chosen", "rejected")
 COLUMNS = (
     "messages", "conversations", "conversation", "prompt", "completion", *SIDES, "tools", "system", "id",
-    "chat_template_kwargs",
+    "chat_template_kwargs", *KEYS,
 )  # fmt: skip
-"""Fields of a row that are read."""
+"""Fields of a row that are read; weights only to name those that have no effect, because they are not of a message."""
 
 _SHAREGPT = {
     "human": "user",
@@ -39,6 +41,8 @@ _SHAREGPT = {
     "function_response": "tool",
     "observation": "tool",
 }
+_TURN = ("from", "value", *KEYS, *UNSUPPORTED)
+"""Keys of a turn of ShareGPT that are read."""
 Messages = list[dict[str, Any]]
 
 
@@ -49,11 +53,20 @@ class Conversation(NamedTuple):
         messages: dicts with ``role`` and ``content``, and what else the row has.
         tools: the tools as the template gets them; None for none.
         first: the first message that contributes to the loss; those before are the prompt.
+        unread: keys of the row and its turns that are not read, as text.
     """
 
     messages: Messages
     tools: list[Any] | None
     first: int = 0
+    unread: tuple[str, ...] = ()
+
+
+def is_conversation(columns: Collection[str]) -> bool:
+    """Return whether rows with these columns are probably conversations."""
+    known = {"chosen", "rejected"}, {"prompt", "completion"}
+    alone = ("messages", "conversations", "conversation")
+    return any(name in columns for name in alone) or any(names <= set(columns) for names in known)
 
 
 def form_of(row: Mapping[str, Any]) -> str:
@@ -84,20 +97,32 @@ def conversation_of(row: Any, form: str, side: str = "") -> Conversation:
     """
     if not isinstance(row, dict):
         raise BadDocument("it is not an object with a conversation")
-    found = form_of(row)
-    if found != form:
-        raise BadDocument(f"it has the form {found!r}, not {form!r}")
+    if (other := form_of(row)) != form:
+        raise BadDocument(f"it has the form {other!r}, not {form!r}")
     tools = _tools(row.get("tools"))
+    ignored = KEYS if form == "sharegpt" and isinstance(row.get("system"), str) else (*KEYS, "system")
+    unread = tuple(f"{key!r} of the row" for key in ignored if row.get(key) not in (None, "", []))
+    found = _conversation(row, form, side, tools)
+    return found._replace(unread=(*unread, *found.unread))
+
+
+def _conversation(row: Mapping[str, Any], form: str, side: str, tools: list[Any] | None) -> Conversation:
     if form == "preference":
         return _preference(row, side, tools)
     if form == "prompt":
         before = _messages(row["prompt"], "user", "prompt")
         return Conversation([*before, *_messages(row["completion"], "assistant", "completion")], tools, len(before))
     name = next(name for name in ("messages", "conversations", "conversation") if isinstance(row.get(name), list))
-    messages = _sharegpt(row[name], row.get("system")) if form == "sharegpt" else _messages(row[name], "user", name)
+    unread: tuple[str, ...] = ()
+    if form == "sharegpt":
+        messages = _sharegpt(row[name], row.get("system"))
+        keys = {(key, _SHAREGPT[turn["from"]]) for turn in row[name] for key in turn if key not in _TURN and turn[key]}
+        unread = tuple(f"{key!r:.60} of {role}" for key, role in sorted(keys))
+    else:
+        messages = _messages(row[name], "user", name)
     if not messages:
         raise BadDocument("the conversation has no messages")
-    return Conversation(messages, tools)
+    return Conversation(messages, tools, 0, unread)
 
 
 def _preference(row: Mapping[str, Any], side: str, tools: list[Any] | None) -> Conversation:
@@ -137,9 +162,10 @@ def _sharegpt(turns: Sequence[Any], system: Any) -> Messages:
             known = ", ".join(_SHAREGPT)
             raise BadDocument(f"turn {number} has no text 'value' with a known 'from' ({who!r}; known: {known})")
         if who == "function_call":
-            messages.append({"role": "assistant", "content": "", "tool_calls": _calls(turn["value"], number)})
+            message = {"role": "assistant", "content": "", "tool_calls": _calls(turn["value"], number)}
         else:
-            messages.append({"role": _SHAREGPT[who], "content": turn["value"]})
+            message = {"role": _SHAREGPT[who], "content": turn["value"]}
+        messages.append(message | {key: turn[key] for key in (*KEYS, *UNSUPPORTED) if key in turn})
     return messages
 
 
@@ -168,4 +194,19 @@ def _tools(value: Any) -> list[Any] | None:
         return None
     if not isinstance(value, list):
         raise BadDocument("'tools' is not a list")
+    return [_tool(tool) for tool in value]
+
+
+def _tool(value: Any) -> Any:
+    """Return a tool; it, and the schema of its parameters, may be stored as JSON text."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            value = None
+        if not isinstance(value, dict):
+            raise BadDocument("'tools' has a text that is not the JSON of an object")
+    function = value.get("function") if isinstance(value, dict) else None
+    if isinstance(function, dict) and isinstance(schema := function.get("parameters"), str):
+        return {**value, "function": {**function, "parameters": json_of(schema, set(), objects=True)}}
     return value

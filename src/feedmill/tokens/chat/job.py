@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +15,11 @@ from feedmill.documents.read import read_documents
 from feedmill.documents.textpath import load_json
 from feedmill.documents.units import cut
 from feedmill.errors import ConfigError, DataError
+from feedmill.tokens.chat.checks import remarks
 from feedmill.tokens.chat.forms import COLUMNS, SIDES, form_of
 from feedmill.tokens.chat.reader import ChatSpec
+from feedmill.tokens.ends import AUTO, ends_of
+from feedmill.tokens.job import added
 from feedmill.tokens.kinds.find import find_tokenizer
 from feedmill.tokens.kinds.model import is_pieces
 from feedmill.tokens.template import TemplateSource
@@ -26,7 +30,7 @@ if TYPE_CHECKING:
 
 Inputs = Sequence[str | os.PathLike[str] | DocumentFile]
 Output = str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]]
-AUTO = "auto"
+logger = logging.getLogger("feedmill")
 
 
 def tokenize_chats(
@@ -48,15 +52,16 @@ def tokenize_chats(
         run: runs the job for one output.
     """
     _refuse_options(options)
-    tokenizer = _for_templates(given)
+    tokenizer = _for_templates(given, options.template_source)
     form = _first_form(files) if form == AUTO else form
     name = None if template is None else os.fspath(template)
-    spec = ChatSpec.of(tokenizer.path.parent, form, name, rule, variables)
+    eos = None if options.eos == AUTO else ends_of(tokenizer, None, options.eos).eos
+    spec = ChatSpec.of(tokenizer, form, name, rule, variables, closed=eos is not None)
     chosen = replace(
         options,
         chat=spec,
         template=False,
-        eos=None if options.eos == AUTO else options.eos,
+        eos=eos,
         rule="always",
         loss=spec.rule != "none",
         text=f"chat ({form})",
@@ -67,12 +72,14 @@ def tokenize_chats(
         report = run(inputs, output, tokenizer, chosen)
     if rule == AUTO and spec.rule == "turns":
         report.notes.append("the chat template has no {% generation %} blocks: the mask has the turns of the assistant")
-    if spec.rule != "none" and report.documents and not report.tokens_in_loss:
-        report.notes.append("no token contributes to the loss: check the roles of the messages, and --chat-mask")
+    for every, remark in remarks(report.checks, report.documents):
+        if every:
+            logger.warning("%s", remark)
+        (report.warnings if every else report.notes).append(remark)
     return report
 
 
-def _for_templates(given: str | os.PathLike[str] | Tokenizer) -> Tokenizer:
+def _for_templates(given: str | os.PathLike[str] | Tokenizer, source: TemplateSource) -> Tokenizer:
     """Return the tokenizer with the reference engine, which alone tells which characters a token has.
 
     Raises:
@@ -81,7 +88,7 @@ def _for_templates(given: str | os.PathLike[str] | Tokenizer) -> Tokenizer:
     if isinstance(given, Tokenizer) and given.reads_special:
         return given
     path = given.path if isinstance(given, Tokenizer) else find_tokenizer(os.fspath(given))
-    source: TemplateSource = "class" if is_pieces(path) else "file"
+    source = "class" if is_pieces(path) or source == "auto" else source
     found = load_tokenizer(path if isinstance(given, Tokenizer) else given, "hf", template_source=source)
     if not found.reads_special:
         raise ConfigError(
@@ -125,6 +132,7 @@ def _pairs(
         numbered_files=numbers,
         tokens=chosen.tokens + rejected.tokens,
         tokens_in_loss=sum(learned) if learned else None,
+        checks=added(chosen.checks, rejected.checks),
         complete=chosen.complete and rejected.complete,
         seconds=chosen.seconds + rejected.seconds,
     )
@@ -161,21 +169,19 @@ class _Forms:
     def read(self, block: bytes | memoryview) -> None:
         """Return None: rows are read one by one."""
 
-    def record(self, line: bytes) -> Record:
-        """Return the form of one line."""
-        try:
-            return self.of_row(load_json(line))
-        except BadDocument as error:
-            return Record(None, str(error))
+    def records(self, rows: Sequence[Any]) -> Iterator[Record]:
+        """Yield the form of each line or row."""
+        for row in rows:
+            try:
+                row = load_json(row) if isinstance(row, bytes) else row
+                if not isinstance(row, dict):
+                    raise BadDocument(f"it is {json.dumps(row)[:40]}, not an object with a conversation")
+                yield Record(form_of(row))
+            except BadDocument as error:
+                yield Record(None, str(error))
 
-    def of_row(self, row: Any) -> Record:
-        """Return the form of one row."""
-        try:
-            if not isinstance(row, dict):
-                raise BadDocument(f"it is {json.dumps(row)[:40]}, not an object with a conversation")
-            return Record(form_of(row))
-        except BadDocument as error:
-            return Record(None, str(error))
+    def close(self) -> None:
+        """Do nothing."""
 
 
 def _first_form(files: Sequence[DocumentFile]) -> str:

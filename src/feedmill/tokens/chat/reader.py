@@ -1,24 +1,37 @@
-"""Read conversations as documents: the text of each row, and the characters of it that contribute to the loss."""
+"""Read conversations as documents: the text of each row, and the characters of it that contribute to the loss.
+
+Templates come with tokenizers from elsewhere. They are compiled and rendered in a child process, with limits on the
+processor time and the memory of a conversation (`feedmill.jobs.sandbox`).
+"""
 
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import partial
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from feedmill.documents.batch import BadDocument, Record
 from feedmill.documents.textpath import checked, load_json
 from feedmill.errors import ConfigError
+from feedmill.jobs.sandbox import Failure, Sandbox
+from feedmill.tokens.chat import checks
 from feedmill.tokens.chat.forms import COLUMNS, FORMS, SIDES, Messages, conversation_of
 from feedmill.tokens.chat.learned import learned, rule_for
-from feedmill.tokens.chat.render import Rendered, template_of
+from feedmill.tokens.chat.render import Rendered, Template, sandbox, variables_of
 from feedmill.tokens.chat.settings import find_template, special_tokens
+from feedmill.tokens.chat.values import Notes, as_seen
 from feedmill.tokens.chat.variables import Variables, checked_variables, row_variables
+from feedmill.tokens.tokenizer import Tokenizer
+
+SECONDS = 60.0
+"""Processor time for one conversation. One of two thousand turns takes a few seconds."""
+MEMORY = 1 << 30
+"""Bytes of memory for templates and one conversation."""
+_NO_STOP = ("bos_token", "unk_token", "mask_token")
+"""Special tokens that do not end an answer, unless they are the EOS too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +45,8 @@ class ChatSpec:
         rule: rule of the loss mask, not ``auto``; see `feedmill.tokens.chat.learned`.
         today: date for templates that ask for it, such as 2026-01-31; None for others.
         variables: further variables of the template; a row's own come before them.
+        stops: tokens that end an answer, as text.
+        closed: whether an EOS is added to each conversation.
     """
 
     form: str
@@ -42,12 +57,21 @@ class ChatSpec:
     today: str | None = None
     side: str = ""
     variables: Variables = ()
+    stops: tuple[str, ...] = ()
+    closed: bool = False
 
     @classmethod
     def of(
-        cls, folder: Path, form: str, template: str | None, rule: str, variables: Mapping[str, Any] | None = None
+        cls,
+        tokenizer: Tokenizer,
+        form: str,
+        template: str | None,
+        rule: str,
+        variables: Mapping[str, Any] | None = None,
+        *,
+        closed: bool = False,
     ) -> ChatSpec:
-        """Return the specification for the tokenizer in a folder.
+        """Return the specification for a tokenizer.
 
         Raises:
             ConfigError: there is no template, it is invalid, or a value or a variable is unknown.
@@ -55,22 +79,60 @@ class ChatSpec:
         """
         if form not in FORMS:
             raise ConfigError(f"unknown form of conversations {form!r}", fix=f"Use auto or one of {', '.join(FORMS)}.")
+        folder = tokenizer.path.parent
         found = find_template(folder, template)
-        compiled = [template_of(text, threading.get_ident()) for text in (found.text, found.with_tools) if text]
+        compiled = _examined([text for text in (found.text, found.with_tools) if text])
         rule = rule_for(rule, all(one.has_generation for one in compiled))
         dated = any("strftime_now" in text for text in (found.text, found.with_tools or ""))
-        special = tuple(
-            (name, tuple(value) if isinstance(value, list) else value) for name, value in special_tokens(folder).items()
-        )
+        tokens = special_tokens(folder)
+        special = tuple((name, tuple(value) if isinstance(value, list) else value) for name, value in tokens.items())
         today = date.today().isoformat() if dated else None
-        known = checked_variables(variables, [text for text in (found.text, found.with_tools) if text])
-        return cls(form, found.text, found.with_tools, special, rule, today, variables=known)
+        known = checked_variables(variables, set().union(*(one.variables for one in compiled)))
+        last = tokens.get("eos_token")
+        no_stop = {tokens.get(name) for name in _NO_STOP} - {last}
+        stops = {*tokenizer.special_tokens(), *([last] if last else [])} - no_stop - {""}
+        return cls(
+            form, found.text, found.with_tools, special, rule, today, "", known, tuple(sorted(stops)), closed=closed
+        )
+
+
+class _Examined(NamedTuple):
+    """Facts about a template that need no rendering."""
+
+    has_generation: bool
+    variables: frozenset[str]
+
+
+def _examined(texts: Sequence[str]) -> list[_Examined]:
+    """Return the facts about templates. Raises ConfigError for an invalid one."""
+    sandbox()  # a missing package is found here, and what is imported here is there in the child
+    out = []
+    with Sandbox(_examine, SECONDS, memory=MEMORY) as box:
+        for found in box.map(texts):
+            if isinstance(found, ConfigError):
+                raise found
+            if isinstance(found, Failure):
+                raise ConfigError(
+                    f"the chat template cannot be compiled: it {found.why}",
+                    kind="bad-template",
+                    fix="Fix the template.",
+                )
+            out.append(found)
+    return out
+
+
+def _examine(text: str) -> _Examined | ConfigError:
+    try:
+        return _Examined(Template(text).has_generation, frozenset(variables_of(text)))
+    except ConfigError as error:
+        return error
 
 
 class ChatReader:
-    """Reader of conversations, with the interface of `feedmill.documents.textpath.TextReader`.
+    """Reader of conversations, with the interface of `feedmill.documents.batch.RowReader`.
 
-    The fields of a document are the ranges of characters that contribute to the loss (None for all), and its ``id``.
+    The fields of a document are the ranges of characters that contribute to the loss (None for all), whether an EOS
+    after the text does, what the checks found (`feedmill.tokens.chat.checks`), and its ``id``.
     """
 
     columns: tuple[str, ...] = COLUMNS
@@ -78,41 +140,85 @@ class ChatReader:
 
     def __init__(self, spec: ChatSpec) -> None:
         self.spec = spec
-        today = None if spec.today is None else date.fromisoformat(spec.today)
-        self._template = template_of(spec.template, threading.get_ident(), today)
-        self._with_tools = template_of(spec.with_tools or spec.template, threading.get_ident(), today)
-        # As in transformers, variables come before special tokens of the same name.
-        self._special = {name: list(value) if isinstance(value, tuple) else value for name, value in spec.special}
-        self._special |= {"documents": None, **{name: json.loads(text) for name, text in spec.variables}}
+        sandbox()
+        self._sandbox = Sandbox(Conversations(spec).record, SECONDS, memory=MEMORY)
 
     def read(self, block: bytes | memoryview) -> None:
         """Return None: rows are read one by one."""
 
-    def record(self, line: bytes) -> Record:
-        """Return the document of one line, with the reason if it has no text."""
-        try:
-            row = load_json(line)
-        except BadDocument as error:
-            return Record(None, str(error))
-        return self.of_row(row)
+    def records(self, rows: Sequence[Any]) -> Iterator[Record]:
+        """Yield the document of each line or row, with the reason if it has no text."""
+        for found in self._sandbox.map(rows):
+            yield Record(None, _reason(found)) if isinstance(found, Failure) else found
 
-    def of_row(self, row: Any) -> Record:
-        """Return the document of one row."""
+    def close(self) -> None:
+        """End the child process; the next row starts another."""
+        self._sandbox.close()
+
+
+def _reason(failure: Failure) -> str:
+    if failure.why.startswith(MemoryError.__name__):
+        return f"the chat template needs more than {MEMORY >> 20:,} MiB of memory for it"
+    if failure.why.startswith("took longer"):
+        return f"the chat template {failure.why} of processor time for it"
+    return f"the conversation cannot be rendered ({failure.why})"
+
+
+class Conversations:
+    """Renders conversations in this process."""
+
+    def __init__(self, spec: ChatSpec) -> None:
+        self.spec = spec
+        # As in transformers, variables come before special tokens of the same name.
+        self._special = {name: list(value) if isinstance(value, tuple) else value for name, value in spec.special}
+        self._special |= {"documents": None, **{name: json.loads(text) for name, text in spec.variables}}
+        self._templates: dict[str, tuple[Template, bool]] = {}
+
+    def record(self, row: Any) -> Record:
+        """Return the document of a line or a row, with the reason if it has no text."""
         try:
+            row = load_json(row) if isinstance(row, bytes) else row
             # The other side must be valid too: documents of both sides have the same numbers.
             for other in SIDES if self.spec.side else ():
                 if other != self.spec.side:
                     self._document(row, other)
-            text, spans = self._document(row, self.spec.side)
-            return Record(checked(text, "the conversation"), "", (spans, row.get("id")))
+            text, found = self._document(row, self.spec.side)
+            return Record(checked(text, "the conversation"), "", (*found, row.get("id")))
         except BadDocument as error:
             return Record(None, str(error))
 
-    def _document(self, row: Any, side: str) -> tuple[str, Any]:
+    def _document(self, row: Any, side: str) -> tuple[str, tuple[Any, bool, tuple[str, ...]]]:
+        """Return the text of a conversation, and the fields of its document."""
         conversation = conversation_of(row, self.spec.form, side)
-        render = partial(self._render, conversation.tools, row_variables(row))
-        rendered = render(conversation.messages)
-        return rendered.text, learned(conversation, rendered, self.spec.rule, render)
+        notes: Notes = set()
+        own = row_variables(row)
+        given = conversation.messages
+        render = partial(self._render, conversation.tools, own)
+        conversation = conversation._replace(messages=as_seen(given, notes, objects=False))
+        try:
+            rendered = render(conversation.messages)
+        except BadDocument as error:
+            objects = as_seen(given, notes, objects=True)
+            if objects == conversation.messages:
+                raise
+            conversation = conversation._replace(messages=objects)
+            try:
+                rendered = render(objects)
+            except BadDocument:
+                raise error from None
+        unread = checks.unread_keys(conversation, self._template(conversation.tools)[1])
+        found = learned(conversation, rendered, self.spec.rule, render, self.spec.stops)
+        text, answers = rendered.text, found.answers
+        closing = found.spans is not None and bool(answers) and checks.is_closed(text, answers[-1])
+        return text, (found.spans, closing, checks.check(conversation, text, found, self.spec, unread, notes))
+
+    def _template(self, tools: list[Any] | None) -> tuple[Template, bool]:
+        """Return the template, and whether it reads tools; compiled once."""
+        text = self.spec.template if tools is None or self.spec.with_tools is None else self.spec.with_tools
+        if text not in self._templates:
+            today = None if self.spec.today is None else date.fromisoformat(self.spec.today)
+            self._templates[text] = Template(text, today), "tools" in variables_of(text)
+        return self._templates[text]
 
     def _render(
         self,
@@ -121,7 +227,6 @@ class ChatReader:
         messages: Messages,
         add_generation_prompt: bool = False,
     ) -> Rendered:
-        template = self._template if tools is None else self._with_tools
         variables: Mapping[str, Any] = {
             **self._special,
             **own,
@@ -130,6 +235,8 @@ class ChatReader:
             "add_generation_prompt": add_generation_prompt,
         }
         try:
-            return template.render(**variables)
+            return self._template(tools)[0].render(**variables)
+        except MemoryError:
+            raise
         except Exception as error:  # a template can raise anything
             raise BadDocument(f"the chat template failed ({type(error).__name__}: {str(error)[:200]})") from None

@@ -13,24 +13,39 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from feedmill.errors import ConfigError, MissingExtra
+from feedmill.tokens.chat.values import Message, unquoted
 
 Span = tuple[int, int]
 """Begin and end of a range of characters."""
+MOST = 1 << 26
+"""Characters of the longest text of a conversation."""
 
 
 class Rendered(NamedTuple):
-    """The text of a conversation, and the characters inside of generation blocks, in order."""
+    """The text of a conversation, and the characters inside of generation blocks, in order.
+
+    Attributes:
+        owners: for each block, the number of the message in whose loop it was written; None if that is unknown.
+    """
 
     text: str
     spans: tuple[Span, ...]
+    owners: tuple[int | None, ...] = ()
 
 
 class _Tracker:
     """What one rendering has written so far, and its generation blocks."""
 
-    def __init__(self) -> None:
+    def __init__(self, loops: frozenset[str]) -> None:
         self.written = 0
-        self.blocks: list[tuple[int, str]] = []
+        self.blocks: list[tuple[int, str, int | None]] = []
+        self._loops = loops
+
+    def add(self, block: str, context: Any) -> None:
+        """Add a block that was written with this context."""
+        here = [context.get(name) for name in self._loops]
+        owners = {message._number for message in here if isinstance(message, Message)}
+        self.blocks.append((self.written, block, owners.pop() if len(owners) == 1 else None))
 
 
 class Template:
@@ -51,29 +66,32 @@ class Template:
             datetime(today.year, today.month, today.day) if today else datetime.now()
         ).strftime(format)
         self._environment = environment
+        self.has_generation, self._loops = _generation(environment, text)
         self._compiled = compiled(environment, text)
-        self.has_generation = "generation" in text and _uses_generation(environment, text)
 
     def render(self, **variables: Any) -> Rendered:
         """Return the text and its generation blocks.
 
         Raises:
-            ValueError: the text of a generation block is not where it was written (a recursive loop).
+            ValueError: the text is longer than `MOST`, or that of a generation block is not where it was written (a
+                recursive loop).
             Exception: whatever the template raises.
         """
-        tracker = _Tracker()
+        tracker = _Tracker(self._loops)
         self._environment.feedmill_tracker = tracker
         pieces: list[str] = []
         for piece in self._compiled.generate(**variables):
             pieces.append(piece)
             tracker.written += len(piece)
+            if tracker.written > MOST:
+                raise ValueError(f"the text is longer than {MOST:,} characters")
         text = "".join(pieces)
         spans = []
-        for begin, block in tracker.blocks:
+        for begin, block, _ in tracker.blocks:
             if not text.startswith(block, begin):
                 raise ValueError("the text of a generation block is not where the block was written")
             spans.append((begin, begin + len(block)))
-        return Rendered(text, tuple(spans))
+        return Rendered(text, tuple(spans), tuple(owner for _, _, owner in tracker.blocks))
 
 
 @lru_cache(8)
@@ -104,17 +122,26 @@ def sandbox(**options: Any) -> Any:
 
 
 def compiled(environment: Any, text: str) -> Any:
-    """Return a compiled template. Raises ConfigError with the line of a syntax error."""
+    """Return a compiled template. Raises ConfigError with the line of a syntax error.
+
+    The compiler computes expressions of constants: a template of others is compiled in a `feedmill.jobs.sandbox` only.
+    """
+    return _checked(environment.from_string, text)
+
+
+def _checked(function: Callable[[str], Any], text: str) -> Any:
+    """Return ``function(text)`` of a template. Raises ConfigError if it is no template."""
     from jinja2 import TemplateSyntaxError
 
     try:
-        return environment.from_string(text)
+        return function(text)
     except TemplateSyntaxError as error:
-        raise ConfigError(
-            f"syntax error in line {error.lineno} of the chat template: {error.message}",
-            kind="bad-template",
-            fix="Fix the template.",
-        ) from None
+        what = f"syntax error in line {error.lineno} of the chat template: {error.message}"
+    except RecursionError:
+        what = "the chat template is nested too deeply"
+    except (ValueError, OverflowError) as error:  # a number of more digits than Python reads
+        what = f"the chat template cannot be compiled ({error})"
+    raise ConfigError(what, kind="bad-template", fix="Fix the template.")
 
 
 def variables_of(text: str) -> set[str]:
@@ -122,8 +149,8 @@ def variables_of(text: str) -> set[str]:
     from jinja2 import meta
 
     environment = sandbox(extensions=[_generation_tag(), "jinja2.ext.loopcontrols"])
-    compiled(environment, text)
-    return set(meta.find_undeclared_variables(environment.parse(text))) - {"raise_exception", "strftime_now"}
+    tree = _checked(environment.parse, text)
+    return set(meta.find_undeclared_variables(tree)) - {"raise_exception", "strftime_now"}
 
 
 def _tojson(
@@ -133,18 +160,23 @@ def _tojson(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
+    value = unquoted(value)
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
-def _uses_generation(environment: Any, text: str) -> bool:
-    """Return whether a template has generation blocks. Raises ConfigError if one has no position of its own."""
+def _generation(environment: Any, text: str) -> tuple[bool, frozenset[str]]:
+    """Return whether a template has generation blocks, and the variables of the loops around them.
+
+    Raises:
+        ConfigError: it is no template, or a block has no position of its own.
+    """
     from jinja2 import nodes
 
     def blocks(node: Any) -> list[Any]:
         calls = node.find_all(nodes.CallBlock)
         return [call for call in calls if isinstance(call.call.node, nodes.ExtensionAttribute)]
 
-    tree = environment.parse(text)
+    tree = _checked(environment.parse, text)
     for inside in tree.find_all((nodes.Macro, nodes.AssignBlock, nodes.FilterBlock)):
         if found := blocks(inside):
             raise ConfigError(
@@ -153,7 +185,10 @@ def _uses_generation(environment: Any, text: str) -> bool:
                 kind="bad-template",
                 fix="Move the block to where its text is written.",
             )
-    return bool(blocks(tree))
+    loops = {
+        loop.target.name for loop in tree.find_all(nodes.For) if isinstance(loop.target, nodes.Name) and blocks(loop)
+    }
+    return bool(blocks(tree)), frozenset(loops)
 
 
 @lru_cache(1)
@@ -168,13 +203,14 @@ def _generation_tag() -> type[Any]:
         def parse(self, parser: Any) -> Any:
             line = next(parser.stream).lineno
             body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
-            return nodes.CallBlock(self.call_method("_note"), [], [], body).set_lineno(line)
+            call = self.call_method("_note", [nodes.DerivedContextReference()])
+            return nodes.CallBlock(call, [], [], body).set_lineno(line)
 
-        def _note(self, caller: Callable[[], str]) -> str:
+        def _note(self, context: Any, caller: Callable[[], str]) -> str:
             block = caller()
             tracker = getattr(self.environment, "feedmill_tracker", None)
             if tracker is not None:
-                tracker.blocks.append((tracker.written, block))
+                tracker.add(block, context)
             return block
 
     return Generation

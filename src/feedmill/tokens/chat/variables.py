@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from feedmill.documents.batch import BadDocument
 from feedmill.errors import ConfigError
-from feedmill.tokens.chat.render import variables_of
 
 COLUMN = "chat_template_kwargs"
 """Field of a row with variables of its own, the name that trl reads."""
@@ -18,20 +17,19 @@ Variables = tuple[tuple[str, str], ...]
 """Names and values as JSON text, so that they are hashable, and sorted, so that their order does not matter."""
 
 
-def checked_variables(given: Mapping[str, Any] | None, templates: Sequence[str]) -> Variables:
+def checked_variables(given: Mapping[str, Any] | None, known: Collection[str]) -> Variables:
     """Return the variables of a job.
 
     Args:
         given: values that JSON can hold, by name.
-        templates: texts of the templates.
+        known: variables that the templates read.
 
     Raises:
         ConfigError: a variable is reserved, none of the templates reads it, or its value is no JSON.
-        MissingExtra: jinja2 is not installed.
     """
     if not given:
         return ()
-    read = sorted(set().union(*map(variables_of, templates)) - set(RESERVED))
+    read = sorted(set(known) - set(RESERVED))
     found = []
     for name, value in sorted(given.items()):
         if name in RESERVED:

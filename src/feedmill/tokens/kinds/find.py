@@ -35,7 +35,7 @@ def find_tokenizer(given: str) -> Path:
         return path
     if path.is_dir():
         return _in_folder(path)
-    if not _NAME.fullmatch(given):
+    if not is_hub_name(given):
         raise NotFound(
             "the tokenizer does not exist on this machine",
             file=given,
@@ -61,6 +61,11 @@ def find_tokenizer(given: str) -> Path:
             "the Hugging Face cache has no files of this revision", file=str(snapshot), fix="Download the model again."
         )
     return _in_folder(snapshot)
+
+
+def is_hub_name(given: str) -> bool:
+    """Return whether a name can be that of a model in the Hugging Face cache."""
+    return _NAME.fullmatch(given) is not None
 
 
 def hub_cache() -> Path:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,6 +25,7 @@ from feedmill.errors import ConfigError
 from feedmill.tokens.engines import HuggingFace, SentencePiece, TokenizerEngine, Vocabulary, read_vocabulary
 from feedmill.tokens.kinds import llama, pieces, ranks, slow, t5
 from feedmill.tokens.kinds.kept import kept
+from feedmill.tokens.kinds.releases import FIVE, read_as, unknown_class
 from feedmill.tokens.kinds.settings import applied
 from feedmill.tokens.kinds.slow import token_of
 from feedmill.tokens.template import CONFIG, TemplateSource, read_settings
@@ -45,6 +47,7 @@ class Model:
         text: its ``tokenizer.json``; None if there is none, and `why` says why. `own`: whether it is the file itself.
         settings: what `feedmill.tokens.kinds.settings` changed, and the pattern of a tiktoken file.
         plain: whether special tokens in a text are always plain text.
+        five: whether a ``tokenizer.json`` is read as transformers 5 does, so that its own template counts.
         guarded: symbols that only the reference encodes.
     """
 
@@ -58,6 +61,7 @@ class Model:
     own: bool = False
     settings: list[str] = field(default_factory=list)
     plain: bool = False
+    five: bool = False
     guarded: list[str] = field(default_factory=list)
 
 
@@ -66,8 +70,8 @@ def read_model(path: Path, template_source: TemplateSource, pattern: str | None 
 
     Args:
         path: its main file; see `feedmill.tokens.kinds.find`.
-        template_source: with ``file`` and ``class``, the settings next to a ``tokenizer.json`` are not applied. With
-            ``class``, a SentencePiece model is read with special tokens, as its class in transformers does.
+        template_source: with ``file``, the settings next to a ``tokenizer.json`` are not applied. With ``class``, a
+            SentencePiece model is read with special tokens, as its class in transformers does.
         pattern: of a tiktoken file: the name of an encoding, or a regular expression.
 
     Raises:
@@ -87,14 +91,14 @@ def read_model(path: Path, template_source: TemplateSource, pattern: str | None 
     if path.suffix == ".json" and all(mark in start for mark in _TEKKEN):
         return _of_ranks(path, ranks.read_tekken(path, data), "a tekken.json", _digest(data))
     if t5.is_t5(path):
-        return _of_files(path, t5.document(path, data), f"a folder with {t5.FILE}")
+        return _of_files(path, t5.document(path, data), f"a folder with {t5.FILE}", template_source)
     if is_pieces(path):
         if template_source == "class":
-            return _of_files(path, llama.as_class(path, data), "a SentencePiece model")
+            return _of_files(path, llama.as_class(path, data), "a SentencePiece model", template_source)
         return _of_pieces(path, data)
     if slow.is_slow(path):
         document = slow.document(path)
-        return _of_files(path, document, f"a folder with {' and '.join(slow.FILES[path.name])}")
+        return _of_files(path, document, f"a folder with {' and '.join(slow.FILES[path.name])}", template_source)
     return _of_json(path, data, template_source)
 
 
@@ -106,19 +110,25 @@ def is_pieces(path: Path) -> bool:
 def _of_json(path: Path, data: bytes, source: TemplateSource) -> Model:
     digest, vocabulary = _digest(data), read_vocabulary(path, data)
     changes: list[str] = []
-    if source not in ("file", "class") and vocabulary.document is not None:
-        changed, changes = applied(vocabulary.document, path.parent)
-        if changes:
-            data = orjson.dumps(changed)
-            vocabulary = read_vocabulary(path, data)
-    text = data
-    return Model(
-        "a tokenizer.json", digest, vocabulary, "hf", lambda: HuggingFace(path, text), text, None, not changes, changes
-    )
+    five, text = False, data
+    if source != "file" and vocabulary.document is not None:
+        given = vocabulary.document
+        changed, changes, five = read_as(path, given, vocabulary.ids, source)
+        if changed != given:
+            text, renumbered = orjson.dumps(changed), vocabulary.renumbered
+            vocabulary = read_vocabulary(path, text)
+            vocabulary.renumbered = renumbered
+    for token, (written, number) in vocabulary.renumbered.items():
+        changes.append(f"id of {token!r} {number}, not {written}")
+    make = partial(HuggingFace, path, text)
+    own = text is data
+    return Model("a tokenizer.json", digest, vocabulary, "hf", make, text, None, own, changes, five=five)
 
 
-def _of_files(path: Path, document: dict[str, Any], what: str) -> Model:
-    """Return the model of a folder whose class in transformers is known."""
+def _of_files(path: Path, document: dict[str, Any], what: str, source: TemplateSource) -> Model:
+    """Return the model of a folder whose class in transformers 4 is known."""
+    if source == FIVE:
+        raise unknown_class(path.parent, document["class"])
     changed, changes = applied(document, path.parent)
     text = orjson.dumps(slow.finished(changed, document["class"], path))
     vocabulary = read_vocabulary(path, text)
@@ -127,7 +137,10 @@ def _of_files(path: Path, document: dict[str, Any], what: str) -> Model:
         if getattr(vocabulary, end) is None and token in vocabulary.ids:
             setattr(vocabulary, end, token)
     kind = f"{what} ({document['class']})"
-    settings = [f"class {document['class']}", *(change for change in changes if not change.startswith("token "))]
+    settings = [
+        f"class {document['class']} of transformers 4.57",
+        *(change for change in changes if not change.startswith("token ")),
+    ]
     return Model(kind, _digest(text), vocabulary, "hf", lambda: HuggingFace(path, text), text, settings=settings)
 
 
@@ -155,6 +168,7 @@ def _of_pieces(path: Path, data: bytes) -> Model:
     made = None if why else text
     kind = "a SentencePiece model"
     guarded = pieces.user_defined(data) if made else []
+    engine.vocabulary.added |= set(guarded)
     return Model(
         kind, digest, engine.vocabulary, "sentencepiece", lambda: engine, made, why, plain=True, guarded=guarded
     )

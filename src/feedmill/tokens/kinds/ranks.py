@@ -16,6 +16,7 @@ from __future__ import annotations
 import base64
 import binascii
 import heapq
+import re
 import unicodedata
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -26,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from feedmill.errors import ConfigError
+from feedmill.errors import ConfigError, suggestion
 from feedmill.formats.tokens.base import Int64s
 from feedmill.tokens.engines import Encoded, TokenizerEngine, Uint32s, Vocabulary
 from feedmill.tokens.kinds.patterns import NAMED, name_of
@@ -66,6 +67,9 @@ class Ranks(NamedTuple):
     source: str | None = None
 
 
+_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+
+
 def read_tiktoken(path: Path, data: bytes, pattern: str | None, special: dict[str, int]) -> Ranks:
     """Return the vocabulary of a tiktoken file.
 
@@ -103,6 +107,13 @@ def read_tiktoken(path: Path, data: bytes, pattern: str | None, special: dict[st
             )
     if name is None:
         assert pattern is not None
+        if _WORD.fullmatch(pattern):
+            raise ConfigError(
+                f"unknown encoding {pattern!r}: a word is no pattern that splits texts",
+                file=str(path),
+                kind="no-pattern",
+                fix=suggestion(pattern, NAMED, f"Use one of {', '.join(NAMED)}, or a regular expression."),
+            )
         return Ranks(ranks, pattern, special, source="given")
     known = NAMED[name]
     special = {token: number for token, number in known.special.items() if number >= len(ranks)}

@@ -13,15 +13,15 @@ Tokens that the model lacks get the next ids. What goes around a text is in `fee
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from feedmill.errors import ConfigError
 from feedmill.tokens.kinds.slow import CLASSES, bert_normalizer, roles_of, token_of
-from feedmill.tokens.template import CONFIG, FAMILIES, read_settings
+from feedmill.tokens.template import CONFIG, FAMILIES, family_of, read_settings
 
-_FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
+FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
 
 def applied(document: dict[str, Any], folder: Path) -> tuple[dict[str, Any], list[str]]:
@@ -34,12 +34,13 @@ def applied(document: dict[str, Any], folder: Path) -> tuple[dict[str, Any], lis
         ConfigError: the settings are corrupt.
     """
     settings = read_settings(folder / CONFIG)
-    name = str(settings.get("tokenizer_class")).removesuffix("Fast")
+    family = family_of(settings, folder)  # by the type of the model too
+    name = str(settings.get("tokenizer_class")).removesuffix("Fast") if family is None else family[0]
     roles = document.get("tokens") or roles_of(settings, folder, _defaults(name))
     found = {key: value for key, value in document.items() if key not in ("tokens", "class")}
     changes: list[str] = []
-    for token in _wanted(settings, folder, found, roles):
-        _add(found, token, changes)
+    if wanted_tokens := _wanted(settings, folder, found, roles):
+        add(found, wanted_tokens, changes)
     words, wanted = found.get("pre_tokenizer"), bool(settings.get("add_prefix_space"))
     level = words if isinstance(words, dict) and words.get("type") == "ByteLevel" else None
     if settings and level is not None and bool(level.get("add_prefix_space", True)) != wanted:
@@ -75,24 +76,21 @@ def _wanted(
     several = settings.get(key)
     if listed is None:
         several = read_settings(folder / "special_tokens_map.json").get(key, several)
+    extra = settings.get("extra_special_tokens")
     special = [*roles.values(), *(several if isinstance(several, list) else ())]
+    special += [*extra.values()] if isinstance(extra, dict) else []
     names = {token_of(token) for token in special}
-    numbered: list[tuple[int, dict[str, Any]]] = []
-    try:
-        if listed is not None:
-            numbered = [(int(number), _flags(token, bool(token.get("special")))) for number, token in listed.items()]
-        elif not known:  # those of a tokenizer.json take precedence over this file
-            added = read_settings(folder / "added_tokens.json")
-            numbered = [(int(i), _flags(t, t in names) | {"normalized": t not in names}) for t, i in added.items()]
-    except (TypeError, ValueError, AttributeError, KeyError) as error:
-        raise ConfigError(
-            f"the added tokens are not a mapping of numbers and tokens ({type(error).__name__}: {error})",
-            file=str(folder / CONFIG),
-            fix="Fix the file.",
-        ) from None
+    listed_tokens: dict[int, dict[str, Any]] = {}
+    if listed is not None:
+        listed_tokens = numbered(listed, folder)
+    else:  # those of a tokenizer.json take precedence over this file
+        added = read_settings(folder / "added_tokens.json")
+        pairs = {str(i): {"content": t, "special": t in names, "normalized": t not in names} for t, i in added.items()}
+        listed_tokens = numbered(pairs, folder)
+        listed_tokens |= {token["id"]: flags_of(token, bool(token.get("special"))) for token in known.values()}
     out = [
         token | {"special": token["special"] or token["content"] in names}
-        for _, token in sorted(numbered, key=lambda pair: pair[0])
+        for _, token in sorted(listed_tokens.items())
         if {key: known.get(token["content"], {}).get(key) for key in token} != token
     ]
     seen = known.keys() | {token["content"] for token in out}
@@ -100,33 +98,46 @@ def _wanted(
         name = token_of(token)
         if name is not None and name not in seen:
             seen |= {name}
-            out.append(_flags(token, True))
+            out.append(flags_of(token, True))
     return out
 
 
-def _flags(token: Any, special: bool) -> dict[str, Any]:
+def numbered(listed: Any, folder: Path) -> dict[int, dict[str, Any]]:
+    """Return the tokens of ``added_tokens_decoder`` by number, with their flags. Raises ConfigError."""
+    try:
+        return {int(number): flags_of(token, bool(token.get("special"))) for number, token in listed.items()}
+    except (TypeError, ValueError, AttributeError, KeyError) as error:
+        raise ConfigError(
+            f"the added tokens are not a mapping of numbers and tokens ({type(error).__name__}: {error})",
+            file=str(folder / CONFIG),
+            fix="Fix the file.",
+        ) from None
+
+
+def flags_of(token: Any, special: bool) -> dict[str, Any]:
+    """Return a token with its flags, as `AddedToken` of `tokenizers`. Raises TypeError."""
     given = token if isinstance(token, dict) else {"content": token}
     if not isinstance(given.get("content"), str):
         raise TypeError(f"{token!r:.80} is not a token")
-    flags = {flag: bool(given.get(flag)) for flag in _FLAGS[:3]}
+    flags = {flag: bool(given.get(flag)) for flag in FLAGS[:3]}
     special = bool(given.get("special", special)) or special
     return {"content": given["content"], **flags, "normalized": bool(given.get("normalized", not special))} | {
         "special": special
     }
 
 
-def _add(document: dict[str, Any], token: dict[str, Any], changes: list[str]) -> None:
-    """Add a token to a document, or change its flags, as `tokenizers` does."""
-    if not token["content"]:
-        return
-    model, added = document["model"]["vocab"], list(document.get("added_tokens") or ())
-    base = {text: number for number, (text, _) in enumerate(model)} if isinstance(model, list) else model
-    place = next((n for n, known in enumerate(added) if known["content"] == token["content"]), None)
-    if place is not None:
-        added[place] = {"id": added[place]["id"], **token}
-        changes.append(f"flags of {token['content']!r}")
-    else:
-        new = max(len(base), max((int(known["id"]) for known in added), default=-1) + 1)
-        added.append({"id": base.get(token["content"], new), **token})
-        changes.append(f"token {token['content']!r}")
-    document["added_tokens"] = added
+def add(document: dict[str, Any], tokens: Iterable[Mapping[str, Any]], changes: list[str] | None = None) -> None:
+    """Add tokens to a document, or change their flags, as `tokenizers` does."""
+    vocab, changes = document["model"]["vocab"], [] if changes is None else changes
+    base = {text: number for number, (text, _) in enumerate(vocab)} if isinstance(vocab, list) else vocab
+    added = {token["content"]: token for token in document.get("added_tokens") or ()}
+    following = max([len(base), *(token["id"] + 1 for token in added.values())])
+    for token in tokens:
+        name = token["content"]
+        if not name:
+            continue
+        changes.append(f"{'flags of' if name in added else 'token'} {name!r}")
+        number = added[name]["id"] if name in added else base.get(name, following)
+        added[name] = {**token, "id": number}
+        following = max(following, number + 1)
+    document["added_tokens"] = [*added.values()]

@@ -77,11 +77,12 @@ class _Cursor(io.RawIOBase):
         return len(data)
 
 
-def open_av(source: AvSource, threads: int = 1) -> Any:
+def open_av(source: AvSource, threads: int = 1, containers: str | None = None) -> Any:
     """Return an open ``av.container.InputContainer``.
 
     Args:
         threads: Threads of the video decoder; 0 means one per core. The decoded frames do not depend on it.
+        containers: FFmpeg's names of the allowed containers, separated by commas; None allows all.
 
     Raises:
         MissingExtra: PyAV is not installed.
@@ -89,7 +90,8 @@ def open_av(source: AvSource, threads: int = 1) -> Any:
     """
     # Security: a sample that is a list of files (ffconcat) could otherwise open and decode local files.
     protocols = "file" if isinstance(source, str | os.PathLike) else "none"
-    container = pyav().open(as_file(source), "r", options={"protocol_whitelist": protocols})
+    options = {"protocol_whitelist": protocols} | ({} if containers is None else {"format_whitelist": containers})
+    container = pyav().open(as_file(source), "r", options=options)
     for stream in container.streams:
         context = stream.codec_context
         if context is not None:

@@ -1,0 +1,408 @@
+"""Read video frames by time, seeking by key frames.
+
+A clip holds the frames that are on the screen from its start to its end, both included: from the last frame that begins
+at or before the start to the last one that begins at or before the end. So every clip has at least one frame: a clip
+after the end of the video has the last frame, a clip before its beginning the first. Times are the frames' timestamps
+(``pts``), so a clip does not depend on a constant frame rate, on the container, or on earlier reads.
+
+The reader keeps decoding if the next clip is near, and seeks if a key frame lies in between. Containers seek by the
+time of decoding, and may seek past the target or not at all; a key frame may be decoded before frames that are shown
+before it, which refer to the group before (open groups; findings/pyav_seek_open_groups.sh). So decoding begins at the
+first key frame after a seek, frames that are shown before it are dropped, and if it is shown after the target, the
+reader seeks further back. Frames before the start of a clip that no other frame refers to are not decoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from feedmill.errors import DataError
+from feedmill.formats.avfile import ffmpeg_error, is_indexed
+from feedmill.formats.orientation import orientation_of, turned, upright
+
+Pixels = npt.NDArray[Any]
+
+_TOLERANCE = Fraction(1, 1_000_000)
+"""Seconds by which a time may precede a frame and still select it, since times are often rounded decimals."""
+_ROUNDING = Fraction(1, 1000)
+"""Seconds by which the time of a wanted frame may be wrong: float32 has no finer times after 2.5 hours."""
+_NEVER = -(1 << 62)
+_TAIL = 3.0
+"""Seconds at the end of a file in which its last frame is looked for."""
+_FAR = 1.0
+"""Distance in seconds beyond which the reader seeks if the key frames in between are unknown."""
+_NEAR = 3
+"""Packets that are decoded rather than skipped by a seek."""
+_SKIPPING = frozenset({"h264", "hevc"})
+"""Decoders that can leave out frames from one packet to the next. Others read the option when they are opened: libdav1d
+(AV1) would leave out such frames for good (findings/pyav_av1_skip_frame.sh)."""
+
+
+def to_ticks(seconds: float, time_base: Fraction) -> int | None:
+    """Return the tick at or before a time; None for infinity."""
+    if seconds == float("inf"):
+        return None
+    return int((Fraction(seconds) + _TOLERANCE) / time_base // 1)
+
+
+class VideoReader:
+    """Reader of the first video stream of a container.
+
+    Args:
+        open_container: Opens the file at its beginning.
+    """
+
+    def __init__(self, open_container: Callable[[], Any]) -> None:
+        self._open = open_container
+        self.container: Any = None
+        self.stream: Any
+        self._shown: Any = None
+        self._ahead: Any = None
+        self._skip_before: int | None = None
+        self._rewind()
+        self.time_base: Fraction = self.stream.time_base
+
+    def close(self) -> None:
+        """Close the container."""
+        self.container.close()
+
+    def first(self) -> Any:
+        """Return the first frame. Raises the errors of `frames`."""
+        if not self._whole or self._shown is not None:
+            self._rewind()
+        self._ahead = self._ahead or self._next()
+        if self._ahead is None:
+            raise _no_frames("the video has no frames")
+        return self._ahead
+
+    def nearest(self, tick: int, tolerance: int) -> Any:
+        """Return the frame whose begin is nearest to a tick; None if none is within the tolerance (in ticks).
+
+        Decodes no frame after it. Raises the errors of `frames`.
+        """
+        slack = min(int(_ROUNDING / self.time_base), tolerance // 4)
+        for careful in (False, True):
+            begin = tick - tolerance if careful else tick + slack
+            if careful:
+                self._rewind()
+            if careful or not self._near(begin):
+                self._seek(begin)
+            self._skip_before = None if careful else tick - slack
+            before, shown, ahead = None, self._shown, self._ahead
+            while shown is None or shown.pts < tick - slack:
+                following = ahead or self._next()
+                ahead = None
+                if following is None:
+                    break
+                before, shown = shown, following
+            self._shown, self._ahead, self._skip_before = shown, ahead, None
+            best = min((f for f in (before, shown) if f is not None), key=lambda f: abs(f.pts - tick), default=None)
+            if best is not None and abs(best.pts - tick) <= (tolerance if careful else slack):
+                return best
+        return None
+
+    def frames(self, start: int, end: int | None) -> Iterator[Any]:
+        """Yield the frames on the screen from tick `start` to tick `end` (None: to the last).
+
+        Raises:
+            DataError: The video has no frames, or its frames have no timestamps.
+            Exception: Whatever the codec raises.
+        """
+        for careful in (False, True):
+            if careful:
+                self._rewind()  # a decoder that has left out frames is not used again
+            if careful or not self._near(start):
+                self._seek(start)
+            shown, ahead = self._reach(start, skip=not careful)
+            # A frame's stated duration may be wrong: then a frame skipped as past should have been on the screen.
+            if shown is None or self._skipped_to <= shown.pts:
+                break
+        if shown is not None:
+            yield shown
+        elif ahead is None:
+            raise _no_frames("the video has no frames")
+        while ahead is not None and (end is None or ahead.pts <= end or shown is None):
+            shown = self._shown = ahead
+            ahead = self._ahead = None
+            yield shown
+            ahead = self._ahead = self._next()
+
+    def _reach(self, start: int, *, skip: bool) -> tuple[Any, Any]:
+        """Return the frame on the screen at `start` (None before the first), and the next one (None at the end)."""
+        self._skip_before = start if skip else None
+        shown, ahead = self._shown, self._ahead
+        if ahead is None or ahead.pts <= start:
+            shown = ahead or shown
+            while (ahead := self._next()) is not None and ahead.pts <= start:
+                shown = ahead
+        self._skip_before = None
+        self._shown, self._ahead = shown, ahead
+        return shown, ahead
+
+    def _near(self, start: int) -> bool:
+        """Return whether to continue decoding rather than to seek."""
+        if self._shown is None:
+            return self._whole and self._reaches(int(self.stream.start_time or 0), start)
+        return bool(self._shown.pts <= start) and self._reaches(self._last, start)
+
+    def _reaches(self, now: int, start: int) -> bool:
+        entries = self.stream.index_entries
+        if len(entries) > 1:
+            place = entries.search_timestamp(start)
+            at = max(entries.search_timestamp(now, any_frame=True), 0)
+            if at < place <= at + _NEAR:
+                return not all(entries[number].is_keyframe for number in range(at, place))  # an index of all frames
+            return bool(place <= at)
+        return float((start - now) * self.time_base) <= _FAR
+
+    def _seek(self, start: int) -> None:
+        """Seek to a key frame that is shown at or before `start`."""
+        origin = int(self.stream.start_time or 0)
+        second = max(int(1 / self.time_base), 1)
+        targets = [start - back for back in (16 * second, 4 * second, second, 0)]
+        while targets and (target := targets.pop()) > origin:
+            try:
+                self.container.seek(target, stream=self.stream, backward=True)
+            except ffmpeg_error():
+                break  # this container does not support seeking
+            self._begin()
+            self._ahead = self._next()
+            # What does not begin with the key frame itself begins where the encoder refreshes bit by bit.
+            if self._ahead is not None and self._ahead.pts <= start and self._ahead.pts == self._key.pts:
+                return
+            if target == start and self._key is not None and self._key.dts is not None:
+                targets.append(min(self._key.dts, start) - 1)  # the key frame before this one
+        self._rewind()
+
+    def _rewind(self) -> None:
+        """Return to the beginning by reopening the file, since not every container can seek there."""
+        if self.container is not None:
+            self.container.close()
+        self.container = self._open()
+        if not self.container.streams.video:
+            self.container.close()
+            raise _no_frames("the file has no video stream")
+        self.stream = self.container.streams.video[0]
+        self._skips = False
+        # AVI has no times: FFmpeg gives frames those of their packets, which are not in the order of the frames.
+        self._counts = self.container.format.name == "avi" and self.stream.codec_context.name in _SKIPPING
+        self._begin(whole=True)
+
+    def _begin(self, *, whole: bool = False) -> None:
+        """Begin to decode where the container is; `whole`: at its beginning, with a new decoder."""
+        self._whole = whole
+        self._frames = self._decoded()
+        self._shown = self._ahead = None
+        self._key: Any = None
+        self._last: int = _NEVER
+        self._skipped_to: int = self._last
+        self._skip_before = None
+        self._skipping(False)
+
+    def _next(self) -> Any:
+        """Return the next frame, without those that lack the frames which they refer to; None after the last."""
+        for frame in self._frames:
+            if frame.pts is None:
+                raise _no_frames("the video's frames have no timestamps")
+            if self._key is not None and (frame.pts < self._key.pts or (frame.is_corrupt and self._last == _NEVER)):
+                continue
+            if self._counts and self._last != _NEVER:
+                frame.pts = self._last + (frame.duration or 1)
+            self._last = frame.pts
+            return frame
+        return None
+
+    def _decoded(self) -> Iterator[Any]:
+        whole = self._whole
+        for packet in self.container.demux(self.stream):
+            if self._key is None and not whole and packet.size:
+                if not packet.is_keyframe or packet.pts is None:
+                    continue
+                self._key = packet
+            past = self._is_past(packet)
+            if past != self._skips:
+                self._skipping(past)
+            if past:
+                self._skipped_to = max(self._skipped_to, packet.pts)
+            yield from packet.decode()
+
+    def _is_past(self, packet: Any) -> bool:
+        """Return whether the packet's frame ends, by its stated duration, before the clip begins."""
+        if self._skip_before is None or packet.pts is None or not packet.duration:
+            return False
+        if self._counts or self.stream.codec_context.name not in _SKIPPING:
+            return False
+        return bool(packet.pts + packet.duration <= self._skip_before)
+
+    def _skipping(self, on: bool) -> None:
+        if on != self._skips:
+            self._skips = on
+            self.stream.codec_context.skip_frame = "NONREF" if on else "DEFAULT"
+
+
+class Converter:
+    """Converter of frames to pixels, with one scaler for all frames: ``uint8[n, H, W, 3]``, in RGB.
+
+    Gray frames of 9 to 16 bits are data, such as depth, and not for the eye: they keep their values,
+    ``uint16[n, H, W, 1]``. Colors of more than 8 bits are converted to 8.
+
+    Args:
+        size: Width and height of the result; None uses the size of the first frame.
+        orient: Whether to turn frames as the display matrix of the first one says.
+    """
+
+    def __init__(self, size: tuple[int, int] | None = None, *, orient: bool = True) -> None:
+        from av.video.reformatter import VideoReformatter
+
+        self.size, self.orient = size, orient
+        self._reformatter = VideoReformatter()
+
+    def pixels(self, frames: Iterator[Any]) -> tuple[Pixels, int, int]:
+        """Return the pixels of the frames, the tick at which the first begins, and the tick at which the last ends.
+
+        Raises:
+            DataError: The frames have values that neither 8 bits of a color nor 16 bits of gray can hold.
+        """
+        out: Pixels = np.empty((0, 0, 0, 3), np.uint8)
+        count, begin, end, orientation, form = 0, 0, 0, 1, "rgb24"
+        for frame in frames:
+            if not count:
+                begin, form = frame.pts, pixel_format(frame)
+                orientation = orientation_of(frame) if self.orient else 1
+                width, height = self.size or (frame.width, frame.height)
+                if self.size and turned(orientation):
+                    width, height = height, width
+                channels, dtype = (3, np.uint8) if form == "rgb24" else (1, np.uint16)
+                out = np.empty((0, height, width, channels), dtype)
+            if count == len(out):
+                grown = np.empty((max(32, 2 * count), *out.shape[1:]), out.dtype)
+                grown[:count] = out
+                out = grown
+            self._into(out[count], frame, form)
+            end = frame.pts + (frame.duration or 0)
+            count += 1
+        # Copy if half of the buffer or more is unused, so that the result does not keep it alive.
+        out = out[:count] if count > len(out) // 2 else out[:count].copy()
+        return upright(out, orientation), begin, end
+
+    def one(self, frame: Any) -> Pixels:
+        """Return the pixels of a frame, ``[H, W, C]``. Raises as `pixels`."""
+        pixels: Pixels = self.pixels(iter((frame,)))[0][0]
+        return pixels
+
+    def _into(self, out: Pixels, frame: Any, form: str) -> None:
+        height, width, channels = out.shape
+        picture: Any = self._reformatter.reformat(frame, width, height, form, interpolation="BILINEAR", threads=1)
+        plane: Any = picture.planes[0]
+        rows = np.frombuffer(plane, out.dtype).reshape(-1, plane.line_size // out.itemsize)
+        out[:] = rows[:height, : channels * width].reshape(out.shape)
+
+
+def pixel_format(frame: Any) -> str:
+    """Return FFmpeg's name of the format that a frame is given in: ``rgb24``, or its own for gray of 9 to 16 bits.
+
+    Raises:
+        DataError: The frame is gray of more than 16 bits, or in floats.
+    """
+    parts = frame.format.components
+    if len(parts) != 1 or parts[0].bits <= 8 or frame.format.has_palette:
+        return "rgb24"
+    if parts[0].bits > 16 or "f" in frame.format.name:
+        raise DataError(
+            f"the video's frames are {frame.format.name}: expected gray of at most 16 bits",
+            kind="unsupported-pixels",
+            fix="Encode it again, for example as gray12le or gray16le, or skip the sample.",
+        )
+    return str(frame.format.name.removesuffix("be").removesuffix("le")) + "le"
+
+
+def times_of_frames(container: Any) -> npt.NDArray[np.int64]:
+    """Return the tick at which each frame of the first video stream begins: int64[n], in display order.
+
+    Reads the container's packets without decoding them, from where it is. Frames that an edit list hides are left out.
+    """
+    packets = container.demux(container.streams.video[0])
+    ticks = np.fromiter((p.pts for p in packets if p.pts is not None and not p.is_discard), np.int64)
+    return np.sort(ticks)
+
+
+class Span(NamedTuple):
+    """When the frames of a video are shown.
+
+    Attributes:
+        first, last: Ticks at which the first and the last frame appear.
+        end: Tick at which the last one disappears.
+        frames: Number of frames; None if they were not counted.
+    """
+
+    first: int
+    last: int
+    end: int
+    frames: int | None
+
+
+def span_of(container: Any, first: int, *, count: bool) -> Span:
+    """Return when the frames of a newly opened video are shown, by its packets, which are not decoded.
+
+    Args:
+        first: Tick of the first frame that decodes: files cut out of a stream begin with others.
+        count: Count the frames, which reads the whole file if it has no index of every frame.
+    """
+    stream = container.streams.video[0]
+    frames = _indexed_frames(container, stream) if count else None
+    near = not count or frames is not None
+    shown = last_packets(container, stream, seek=near) or (last_packets(container, stream, seek=False) if near else [])
+    ticks = sorted(pts for pts, _ in shown)
+    if count and frames is None:
+        frames = sum(tick >= first for tick in ticks)
+    last, duration = max(shown, default=(first, 0))
+    last = max(last, first)
+    if duration <= 0:  # unknown: as long as the frame before it, or the average
+        rate = stream.average_rate
+        duration = ticks[-1] - ticks[-2] if len(ticks) > 1 else int(1 / rate / stream.time_base) if rate else 0
+    return Span(first, last, last + duration, frames)
+
+
+def _indexed_frames(container: Any, stream: Any) -> int | None:
+    """Return the number of frames that an index of every frame shows; None without one."""
+    if not is_indexed(container, stream):
+        return None
+    entries = stream.index_entries
+    if not (entries[0].is_discard or entries[len(entries) - 1].is_discard):
+        return int(stream.frames)
+    return sum(not entry.is_discard for entry in entries)
+
+
+def last_packets(container: Any, stream: Any, *, seek: bool) -> list[tuple[int, int]]:
+    """Return tick and duration of the packets that are shown: of all, or of those near the end if it seeks there.
+
+    Those are the packets from the last key frame at least. There are none if the container seeks past its end.
+    """
+    try:
+        if seek:
+            entries = stream.index_entries
+            total = stream.duration or (container.duration or 0) / 1_000_000 / stream.time_base
+            last = entries[len(entries) - 1].timestamp if is_indexed(container, stream) else None
+            back = int(_TAIL / stream.time_base)
+            target = last if last is not None else int(stream.start_time or 0) + int(total) - back
+            container.seek(target, stream=stream, backward=True)
+        else:
+            container.seek(0)
+    except ffmpeg_error():
+        pass  # this container does not support seeking, and is at its beginning
+    packets = (packet for packet in container.demux(stream) if packet.pts is not None and not packet.is_discard)
+    return [(packet.pts, packet.duration or 0) for packet in packets]
+
+
+def ranges_in_ticks(ranges: Sequence[tuple[float, float]], time_base: Fraction) -> list[tuple[int, int | None]]:
+    """Convert ranges in seconds to ranges in ticks."""
+    return [(to_ticks(start, time_base) or 0, to_ticks(end, time_base)) for start, end in ranges]
+
+
+def _no_frames(what: str) -> DataError:
+    return DataError(what, kind="no-video", fix="Replace the file or skip the sample.")

@@ -1,0 +1,173 @@
+"""Messages as templates see them: which keys were read, and arguments of tool calls that are JSON in any template.
+
+Rows have the arguments of a tool call as an object or as JSON text (OpenAI's form). Some templates write them with
+``tojson``, which would quote a text again; others write them as they are, which would make an object a Python literal;
+others take an object apart, which fails for a text. `as_seen` makes all of them write JSON, once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from feedmill.documents.batch import BadDocument
+
+Notes = set[str]
+"""What happened while a conversation was rendered."""
+CONVERTED = "arguments of tool calls in another form than the template takes"
+_CALLS = ("tool_calls", "function_call")
+
+
+class Message(dict[str, Any]):
+    """A message that knows which of its keys were read.
+
+    Attributes:
+        number: its number in the conversation; `seen`: the keys that were read.
+    """
+
+    # The sandbox does not give templates attributes that begin with an underscore.
+    __slots__ = ("_number", "_seen")
+
+    def __init__(self, values: Mapping[str, Any], number: int) -> None:
+        super().__init__(values)
+        self._number, self._seen = number, set[Any]()
+
+    def __getitem__(self, key: str) -> Any:
+        self._seen.add(key)
+        return super().__getitem__(key)
+
+    def __contains__(self, key: object) -> bool:
+        self._seen.add(key)
+        return super().__contains__(key)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self._seen.add(key)
+        return super().get(key, default)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.keys())
+
+    def keys(self) -> Any:
+        self._seen.update(super().keys())
+        return super().keys()
+
+    def values(self) -> Any:
+        self._seen.update(super().keys())
+        return super().values()
+
+    def items(self) -> Any:
+        self._seen.update(super().keys())
+        return super().items()
+
+
+def unread(message: Message) -> list[str]:
+    """Return the keys of a message that have a value and were not read."""
+    seen = message._seen
+    return [key for key, value in dict.items(message) if key not in seen and value not in (None, "", [], {}, False)]
+
+
+class JsonText(str):
+    """JSON text of an object, which the filter ``tojson`` writes as that object instead of quoting it."""
+
+    _value: dict[str, Any]
+    _notes: Notes
+
+    def __new__(cls, text: str, value: dict[str, Any], notes: Notes) -> JsonText:
+        self = super().__new__(cls, text)
+        self._value, self._notes = value, notes
+        return self
+
+    def unquoted(self) -> dict[str, Any]:
+        """Return the object, and note that it was needed."""
+        self._notes.add(CONVERTED)
+        return self._value
+
+    def __iter__(self) -> Iterator[str]:
+        """Refuse to be taken apart: a template that does so needs the object."""
+        raise TypeError("the template takes an object apart")
+
+
+class JsonObject(dict[str, Any]):
+    """An object that is written as JSON where a template writes it as it is."""
+
+    __slots__ = ("_notes",)
+
+    def __init__(self, values: Mapping[str, Any], notes: Notes) -> None:
+        super().__init__(values)
+        self._notes = notes
+
+    def __str__(self) -> str:
+        self._notes.add(CONVERTED)
+        return json.dumps(self, ensure_ascii=False)
+
+    def __add__(self, other: Any) -> str:
+        return str(self) + other if isinstance(other, str) else NotImplemented
+
+    def __radd__(self, other: Any) -> str:
+        return other + str(self) if isinstance(other, str) else NotImplemented
+
+
+def unquoted(value: Any) -> Any:
+    """Return a value with the objects of its `JsonText`."""
+    if isinstance(value, JsonText):
+        return value.unquoted()
+    if isinstance(value, dict):
+        return {key: unquoted(item) for key, item in value.items()}
+    return list(map(unquoted, value)) if isinstance(value, list | tuple) else value
+
+
+def as_seen(messages: list[dict[str, Any]], notes: Notes, *, objects: bool) -> list[dict[str, Any]]:
+    """Return messages as templates see them.
+
+    Args:
+        notes: gets `CONVERTED` when arguments are written in another form than the template alone would.
+        objects: whether arguments that are JSON text become objects.
+
+    Raises:
+        BadDocument: ``tool_calls`` is a text that is no JSON.
+    """
+    found: list[dict[str, Any]] = []
+    for number, message in enumerate(messages):
+        if any(message.get(name) for name in _CALLS):
+            message = {
+                **message,
+                **{name: _calls(message[name], notes, objects) for name in _CALLS if message.get(name)},
+            }
+        found.append(Message(message, number))
+    return found
+
+
+def _calls(value: Any, notes: Notes, objects: bool) -> Any:
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            raise BadDocument("'tool_calls' is a text that is not JSON") from None
+    if isinstance(value, list):
+        return [_calls(item, notes, objects) if isinstance(item, dict) else item for item in value]
+    if not isinstance(value, dict):
+        return value
+    found = dict(value)
+    if isinstance(found.get("function"), dict):
+        found["function"] = _calls(found["function"], notes, objects)
+    for name in ("arguments", "parameters"):
+        if name in found:
+            found[name] = json_of(found[name], notes, objects)
+    return found
+
+
+def json_of(value: Any, notes: Notes, objects: bool) -> Any:
+    """Return an object, or a text that is JSON of one, as templates see it; other values unchanged."""
+    if isinstance(value, dict):
+        return JsonObject(value, notes)
+    if not isinstance(value, str) or not value.lstrip().startswith("{"):
+        return value
+    try:
+        parsed = json.loads(value)
+    except (ValueError, RecursionError):
+        return value
+    if objects:
+        notes.add(CONVERTED)
+        return JsonObject(parsed, notes)
+    return JsonText(value, parsed, notes)
