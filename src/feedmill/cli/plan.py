@@ -27,11 +27,11 @@ def plan(
     global_batch: GlobalBatch = None,
     world: Annotated[
         int | None,
-        typer.Option("--world", metavar="W", min=1, help="Show how evenly sources and cost are spread over W ranks."),
+        typer.Option("--world", metavar="N", min=1, help="Show how evenly sources and cost are spread over N ranks."),
     ] = None,
     batch_size: Annotated[
         int | None,
-        typer.Option("--batch-size", metavar="B", min=1, help="Samples per rank and step; requires --world."),
+        typer.Option("--batch-size", "-b", metavar="N", min=1, help="Samples per rank and step; requires --world."),
     ] = None,
     plot: Annotated[
         str | None, typer.Option("--plot-to", metavar="FILE", help="Draw the mixture over the budget (.png, .jpg).")

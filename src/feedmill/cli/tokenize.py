@@ -125,9 +125,7 @@ OnErrorPolicy = Annotated[
     typer.Option("--on-error", metavar=METAVAR, help="Stop at an invalid document, or skip and count it."),
 ]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace existing output.")]
-Workers = Annotated[
-    int | None, typer.Option("--workers", "--num-workers", metavar="N", min=1, help="Processes; default: one per core.")
-]
+Workers = Annotated[int | None, typer.Option("--workers", metavar="N", min=1, help="Processes; default: one per core.")]
 
 
 @on_engine

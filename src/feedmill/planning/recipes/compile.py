@@ -33,6 +33,7 @@ from feedmill.planning.recipes.sources import Open, members
 from feedmill.planning.recipes.staging import check_names, stage_length
 from feedmill.planning.recipes.tokenizers import check_tokenizers
 from feedmill.planning.tokens import Tokens, per_sample
+from feedmill.samples.open import ALL_SPLITS
 from feedmill.storage import join_url, open_store
 from feedmill.storage.remote.options import storage_options
 
@@ -42,8 +43,6 @@ if TYPE_CHECKING:
     from feedmill.planning.recipes.fields import JoinPart, ShuffleModel
     from feedmill.planning.recipes.recipe import Recipe
     from feedmill.planning.recipes.schema import Member, RecipeModel
-
-ALL_SPLITS = "*"
 
 
 def compile_recipe(recipe: Recipe, open: Open, *, trust: bool = False) -> Plan:

@@ -201,7 +201,7 @@ class Recipe:
         if member.shuffle is not None:
             words.append(f"shuffle {_shuffle_words(member.shuffle)}")
         if member.windows is not None:
-            words.append(f"windows of {member.windows.seq_len:,}")
+            words.append(f"windows of {member.windows.seq_len or member.windows.block_size:,}")
         words += _mix_words(member)
         kind = "join" if member.join is not None else kind_of(member)
         title = member.name or member.path or member.recipe or kind
