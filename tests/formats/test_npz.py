@@ -233,6 +233,7 @@ def damaged_headers(data: bytes) -> Iterator[bytes]:
         yield data[:length]
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::SyntaxWarning", "ignore::UserWarning")
 def test_a_damaged_header_of_an_array_is_an_error_that_names_it(tmp_path: Path) -> None:
     """NumPy tokenizes headers as Python, and raises what its tokenizer and its parser raise."""
     stream, path = io.BytesIO(), tmp_path / "a.npy"
@@ -253,7 +254,7 @@ def test_a_damaged_header_of_an_array_is_an_error_that_names_it(tmp_path: Path) 
 def test_a_number_in_a_header_may_have_any_number_of_digits() -> None:
     header = b"{'descr': '<u2', 'fortran_order': False, 'shape': (" + b"9" * 5000 + b",), }"
     data = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header
-    with pytest.raises(ValueError, match=r"npy|digits"):
+    with pytest.raises(ValueError, match=r"npy|digits|large|header"):
         npy_header(io.BytesIO(data))
-    with pytest.raises(ValueError, match=r"npy|digits"):
+    with pytest.raises(ValueError, match=r"npy|digits|large|header"):
         read_npy(data)

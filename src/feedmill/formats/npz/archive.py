@@ -207,7 +207,9 @@ class Archive:
         try:
             shape, fortran, dtype = npy_header(data, _HEAD)
         except ValueError as error:
-            raise self.damaged(f"it is not an .npy file: {error}".replace(": it is not an .npy file", ""), name) from None
+            raise self.damaged(
+                f"it is not an .npy file: {error}".replace(": it is not an .npy file", ""), name
+            ) from None
         return dtype, shape, fortran and len(shape) > 1, data.tell()
 
     def _loaded(self, member: Member) -> tuple[Any, int]:
