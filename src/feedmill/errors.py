@@ -7,6 +7,7 @@ traceback; `check` collects the same objects as findings. `kind` is a short stab
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Collection, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -176,6 +177,29 @@ def _rebuild(cls: type[FeedmillError], what: str, fields: dict[str, Any]) -> Fee
     error = cls.__new__(cls)
     FeedmillError.__init__(error, what, **{k: v for k, v in fields.items() if k != "what"})
     return error
+
+
+PATTERN_ERRORS = (re.error, ValueError, OverflowError, RecursionError)
+"""What `re.compile` raises for patterns of users: huge repetitions and deep nesting are no `re.error`."""
+_MOST_DIGITS = 18
+"""Digits of a number in a text; all numbers of 64 bits but the last few have them. Python refuses more than 4,300."""
+
+
+def whole(text: str, what: str) -> int:
+    """Return the whole number in a text, such as ``-12``.
+
+    Args:
+        what: what it is, for the message.
+
+    Raises:
+        ConfigError: it is not one, or has more than 18 digits.
+    """
+    digits = text.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit()):
+        raise ConfigError(f"{what} is {text[:40]!r}, which is not a whole number", kind="bad-number")
+    if len(digits.lstrip("0")) > _MOST_DIGITS:
+        raise ConfigError(f"{what} has {len(digits)} digits: at most {_MOST_DIGITS} are supported", kind="bad-number")
+    return int(text)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

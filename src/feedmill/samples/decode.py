@@ -7,7 +7,6 @@ on request (`feedmill.samples.avdecoder`), or the options of the decoder.
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -16,12 +15,11 @@ from inspect import signature
 from typing import Any, ClassVar
 
 import msgspec
-import numpy as np
 
 from feedmill.errors import ConfigError, DataError, FeedmillError, did_you_mean, suggestion
 from feedmill.formats.avfile import reason
 from feedmill.formats.energon.media import AMBIGUOUS_EXTENSIONS, AV_EXTENSIONS
-from feedmill.formats.npz.arrays import read_npz
+from feedmill.formats.npz.arrays import read_npy, read_npz
 from feedmill.formats.orientation import Orientation, check_orientation
 from feedmill.formats.sample import Decode
 from feedmill.samples import cbor, tenbin
@@ -273,11 +271,6 @@ def _text(data: bytes) -> str:
     return data.decode("utf-8")
 
 
-def _npy(data: bytes) -> np.ndarray[Any, Any]:
-    array: np.ndarray[Any, Any] = np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
-    return array
-
-
 def _unpickle(data: bytes) -> Any:
     import pickle
 
@@ -290,7 +283,7 @@ _BY_SUFFIX: dict[str, Callable[[bytes], Any]] = {
     **dict.fromkeys(("json", "jsn"), decode_json),
     **dict.fromkeys(("mp", "msgpack", "msg"), _msgpack),
     **dict.fromkeys(("ten", "tb"), tenbin.decode),
-    "npy": _npy,
+    "npy": read_npy,
     "npz": read_npz,
     "cbor": cbor.decode,
 }
