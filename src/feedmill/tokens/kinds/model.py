@@ -113,7 +113,7 @@ def _of_json(path: Path, data: bytes, source: TemplateSource) -> Model:
     five, text = False, data
     if source != "file" and vocabulary.document is not None:
         given = vocabulary.document
-        changed, changes, five = read_as(path, given, vocabulary.ids, source)
+        changed, changes, five = read_as(path, vocabulary, source)
         if changed != given:
             text, renumbered = orjson.dumps(changed), vocabulary.renumbered
             vocabulary = read_vocabulary(path, text)

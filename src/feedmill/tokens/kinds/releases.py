@@ -15,7 +15,7 @@ import orjson
 import xxhash
 
 from feedmill.errors import ConfigError
-from feedmill.tokens.engines import HuggingFace
+from feedmill.tokens.engines import HuggingFace, Vocabulary
 from feedmill.tokens.kinds.five import RELEASE, as_five
 from feedmill.tokens.kinds.kept import kept
 from feedmill.tokens.kinds.keys import check_keys
@@ -41,12 +41,11 @@ class Read(NamedTuple):
     five: bool
 
 
-def read_as(path: Path, document: dict[str, Any], ids: Mapping[str, int], source: TemplateSource) -> Read:
+def read_as(path: Path, vocabulary: Vocabulary, source: TemplateSource) -> Read:
     """Return a ``tokenizer.json`` as `AutoTokenizer` reads it.
 
     Args:
-        path, document: the file and its content.
-        ids: its vocabulary.
+        path, vocabulary: the file and its vocabulary, with its content.
         source: ``transformers4`` or ``transformers5`` for one release, ``flags`` for the settings of release 4,
             ``auto`` if both are alike or only one of them can read the settings; ``class`` is ``auto``, but what goes
             around a text does not count.
@@ -54,7 +53,8 @@ def read_as(path: Path, document: dict[str, Any], ids: Mapping[str, int], source
     Raises:
         ConfigError: the releases differ; or the settings are corrupt, contradictory or of an unknown kind.
     """
-    folder = path.parent
+    folder, ids, document = path.parent, vocabulary.ids, vocabulary.document or {}
+    written = {token: number for token, (number, _) in vocabulary.renumbered.items()}
     if not any((folder / name).is_file() for name in _FILES):
         return Read(document, [], False)
     settings = read_settings(folder / CONFIG)
@@ -63,7 +63,7 @@ def read_as(path: Path, document: dict[str, Any], ids: Mapping[str, int], source
     if source in (FOUR, "flags"):
         assert four is not None
         return four._replace(changes=[*four.changes, *([] if source == "flags" else ["as transformers 4.57"]), *notes])
-    found, name = as_five(document, folder)
+    found, name = as_five(document, folder, written)
     readable = _four_can(settings, read_settings(folder / "config.json"))
     if found is None:
         if four is None or not readable:
