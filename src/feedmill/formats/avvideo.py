@@ -64,6 +64,7 @@ class VideoReader:
         self._shown: Any = None
         self._ahead: Any = None
         self._skip_before: int | None = None
+        self._whole = False
         self._rewind()
         self.time_base: Fraction = self.stream.time_base
 
