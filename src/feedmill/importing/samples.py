@@ -19,6 +19,7 @@ import orjson
 from feedmill.errors import FeedmillError, MissingExtra
 from feedmill.formats.documents import DOCUMENTS
 from feedmill.importing.documents import LEFT_OUT, empty, write_left_out
+from feedmill.importing.encodings import decode, encoding_of
 from feedmill.importing.groups import cut
 from feedmill.importing.kinds import DOCUMENTS as TEXTS
 from feedmill.importing.kinds import IMAGE, MODALITIES, divide
@@ -26,7 +27,6 @@ from feedmill.importing.layouts import Part, Planned, Samples, name_others
 from feedmill.importing.reading import read_file
 from feedmill.importing.recognition import CAPTION_SUFFIXES, PARTS
 from feedmill.importing.report import ImportReport
-from feedmill.importing.rows import decode, encoding_of
 from feedmill.importing.scanning import Files
 from feedmill.jobs.dry_run import active
 from feedmill.jobs.garbage import uncollected
