@@ -88,14 +88,15 @@ def _read_rows(unit: Unit, reader: RowReader, pyarrow: Any) -> Iterator[Batch]:
     first, step = unit.file.rows
     before = count_rows(unit.file, unit.begin) if step > 1 else 0
     for table in _batches(unit, known[0], tuple(known[1:]), pyarrow):
+        rows = to_rows(table.select(known))
+        chosen = [n for n in range(table.num_rows) if step <= 1 or not (before + row + n - first) % step]
         batch = Batch(lines=table.num_rows)
-        chosen = [
-            (row + number, _without_nulls(value))
-            for number, value in enumerate(to_rows(table.select(known)))
-            if step <= 1 or not (before + row + number - first) % step
-        ]
-        for (number, _), record in zip(chosen, reader.records([value for _, value in chosen]), strict=True):
-            batch.add(number, record)
+        records = reader.records([_without_nulls(rows[number]) for number in chosen])
+        for number, record in zip(chosen, records, strict=True):
+            batch.add(row + number, record)
+            if record.text is None and record.reason:  # see `feedmill.documents.read.batches_of`
+                yield batch
+                batch = Batch()
         yield batch
         row += table.num_rows
 

@@ -6,7 +6,7 @@ under every policy for bad documents, because the policy applies to documents, n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import partial
 
 from feedmill.documents.batch import BadDocument, Batch, Record, RowReader
@@ -65,13 +65,33 @@ def _parsed(blocks: Iterator[bytes | memoryview], reader: Reader) -> Iterator[Ba
             continue
         lines = rows_of(bytes(block))
         filled = [(number, line) for number, line in enumerate(lines, row) if line and not line.isspace()]
-        batch = Batch(lines=len(lines), blank=len(lines) - len(filled))
         several = [line for _, line in filled]
-        records = reader.records(several) if isinstance(reader, RowReader) else map(reader.record, several)
-        for (number, _), record in zip(filled, records, strict=True):
-            batch.add(number, record)
-        yield batch
+        if isinstance(reader, RowReader):
+            numbers = [number for number, _ in filled]
+            yield from batches_of(zip(numbers, reader.records(several), strict=True), row, row + len(lines))
+        else:
+            batch = Batch(lines=len(lines), blank=len(lines) - len(filled))
+            for (number, _), record in zip(filled, map(reader.record, several), strict=True):
+                batch.add(number, record)
+            yield batch
         row += len(lines)
+
+
+def batches_of(records: Iterable[tuple[int, Record]], row: int, end: int) -> Iterator[Batch]:
+    """Yield the documents of rows ``[row, end)``, given with the row of each; rows without a document are blank.
+
+    A batch ends with an invalid document: a run that stops there does not wait for those that follow.
+    """
+    batch = Batch()
+    for number, record in records:
+        batch.add(number, record)
+        batch.lines, batch.blank = batch.lines + number + 1 - row, batch.blank + number - row
+        row = number + 1
+        if record.text is None and record.reason:
+            yield batch
+            batch = Batch()
+    batch.lines, batch.blank = batch.lines + end - row, batch.blank + end - row
+    yield batch
 
 
 def _blocks(unit: Unit) -> Iterator[bytes | memoryview]:

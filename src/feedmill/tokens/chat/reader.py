@@ -26,10 +26,13 @@ from feedmill.tokens.chat.values import Notes, as_seen
 from feedmill.tokens.chat.variables import Variables, checked_variables, row_variables
 from feedmill.tokens.tokenizer import Tokenizer
 
-SECONDS = 60.0
-"""Processor time for one conversation. One of two thousand turns takes a few seconds."""
+SECONDS = 30.0
+"""Processor time for one conversation. One of a thousand answers, which is rendered up to each, takes 10 to 20."""
+MOST_SLOW = 3
+"""Conversations in a row that may exceed it; then the template is at fault."""
 MEMORY = 1 << 30
 """Bytes of memory for templates and one conversation."""
+_SLOW = "took longer than"
 _NO_STOP = ("bos_token", "unk_token", "mask_token")
 """Special tokens that do not end an answer, unless they are the EOS too."""
 
@@ -142,13 +145,27 @@ class ChatReader:
         self.spec = spec
         sandbox()
         self._sandbox = Sandbox(Conversations(spec).record, SECONDS, memory=MEMORY)
+        self._slow = 0
+        """Conversations in a row that took too long."""
 
     def read(self, block: bytes | memoryview) -> None:
         """Return None: rows are read one by one."""
 
     def records(self, rows: Sequence[Any]) -> Iterator[Record]:
-        """Yield the document of each line or row, with the reason if it has no text."""
+        """Yield the document of each line or row, with the reason if it has no text.
+
+        Raises:
+            ConfigError: several conversations in a row took too long.
+        """
         for found in self._sandbox.map(rows):
+            slow = isinstance(found, Failure) and found.why.startswith(_SLOW)
+            self._slow = self._slow + 1 if slow else 0
+            if self._slow >= MOST_SLOW:
+                raise ConfigError(
+                    f"the chat template {_SLOW} {SECONDS:g} s of processor time for {MOST_SLOW} conversations in a row",
+                    kind="bad-template",
+                    fix="Use another template; for very long conversations, --chat-mask last needs less time.",
+                )
             yield Record(None, _reason(found)) if isinstance(found, Failure) else found
 
     def close(self) -> None:
@@ -159,7 +176,7 @@ class ChatReader:
 def _reason(failure: Failure) -> str:
     if failure.why.startswith(MemoryError.__name__):
         return f"the chat template needs more than {MEMORY >> 20:,} MiB of memory for it"
-    if failure.why.startswith("took longer"):
+    if failure.why.startswith(_SLOW):
         return f"the chat template {failure.why} of processor time for it"
     return f"the conversation cannot be rendered ({failure.why})"
 
