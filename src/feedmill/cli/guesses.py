@@ -39,7 +39,7 @@ _SHOWN = 8
 
 
 def hint(command: Any, name: str, verb: list[str]) -> str:
-    """Return what the error says after the name of an unknown option.
+    """Return the text that follows the name of an unknown option.
 
     Args:
         verb: words of the command.
