@@ -13,6 +13,7 @@ ones that kill at random moments.
 
 from __future__ import annotations
 
+import atexit
 import inspect
 import json
 import os
@@ -129,9 +130,16 @@ def _ask(request: bytes, files: list[int]) -> int:
                 env = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}  # it starts threads when numpy is imported
                 server = subprocess.Popen(words, stdin=theirs, stdout=subprocess.DEVNULL, env=env)
             _server = os.getpid(), server, ours
+            atexit.register(_close, *_server)
         channel = _server[2]
         socket.send_fds(channel, [request], files)
         return int(channel.recv(100))
+
+
+def _close(process: int, server: subprocess.Popen[bytes], channel: socket.socket) -> None:
+    channel.close()
+    if process == os.getpid():  # not in a process that was forked from this one
+        server.wait()
 
 
 __all__ = ["Popen", "run", "warm"]

@@ -19,7 +19,7 @@ import feedmill as fm
 from feedmill.storage.cache import settings as datacache
 from feedmill.storage.cache.settings import DataCache
 from feedmill.storage.fetching import lanes, needed, ranges
-from feedmill.storage.fetching.fetch import counters
+from feedmill.storage.fetching.fetch import counters, fetcher
 from feedmill.storage.remote.object_store import RemoteStore
 
 KINDS = ["503", "reset", "cut", "drip", "stall", "range"]
@@ -95,7 +95,8 @@ def fail(server: RangeServer, kinds: list[str], share: float, seed: int = 0) -> 
 
 
 @pytest.fixture(autouse=True)
-def caches():
+def caches(monkeypatch):
+    monkeypatch.setattr(fetcher(), "_hedging", True)  # as in other tests it does not; see `conftest.py`
     yield
     for cache in datacache._caches.values():
         cache.close()
