@@ -166,7 +166,8 @@ def test_a_stopped_worker_is_no_barrier(
     looks = itertools.count()  # a look takes a second of the clock by which units are late
     monkeypatch.setattr(ray_tasks, "Stragglers", partial(Stragglers, lambda: float(next(looks))))
     mark, count = tmp_path / "stopped", 400
-    bar, ended = Progress("trying", count, "units", enabled=False), []
+    bar, ended, notes = Progress("trying", count, "units", enabled=False), [], []
+    monkeypatch.setattr(bar, "note", notes.append)
     try:
         jobs = [(str(mark), number) for number in range(count)]
         for result in run(working.stop_once, jobs, progress=bar, where=Where("trying", "key", LocalStore(tmp_path))):
@@ -178,6 +179,7 @@ def test_a_stopped_worker_is_no_barrier(
         with contextlib.suppress(OSError, ValueError):
             os.kill(int(mark.read_text()), signal.SIGKILL)
     assert len(ended) == ended[-1] == count and ended[3] > 4 * 8
+    assert notes == ["Ray starts its workers", ""]  # which may take half a minute
     assert re.search(
         rf"trying: the unit .*stopped has run for .* on node {socket.gethostname()}, process {pid} \(median .*\):"
         " it is tried once more",

@@ -76,7 +76,10 @@ def _fuzz(options: argparse.Namespace, scratch: Path) -> int:
         print(f"FOUND {finding.reader} --replay {finding.number}: {finding.what}")
     print(f"{sum(counts.values()):,} inputs, {len(findings)} findings")
     print(", ".join(f"{name} {count}" for name, count in counts.items()))
-    return 1 if findings else 0
+    unread = [name for name in seeds if options.only in (None, name) and not counts[name]]
+    if unread:  # a bar that a busy machine lowers says nothing about these
+        print(f"WITHOUT INPUT {', '.join(unread)}: give it more --seconds or --inputs")
+    return 1 if findings or unread else 0
 
 
 def _replay(options: argparse.Namespace, seeds: Any) -> int:

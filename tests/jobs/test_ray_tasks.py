@@ -10,18 +10,21 @@ import random
 import re
 import socket
 from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from feedmill.errors import FeedmillError, NotFound
-from feedmill.jobs import ray_tasks
+from feedmill.jobs import ray_nodes, ray_tasks
 from feedmill.jobs.engine import Stage, Where
 from feedmill.jobs.progress import Progress, Steps
-from feedmill.jobs.ray_nodes import Nodes, Place, check_of
+from feedmill.jobs.ray_nodes import Nodes, Place, check_of, complaint, passed_variables
 from feedmill.jobs.ray_tasks import Tasks
 from feedmill.jobs.stragglers import Stragglers
+from feedmill.storage import LocalStore, open_store
 from helpers import worker_functions as working
 
 
@@ -294,3 +297,33 @@ def test_memory_is_the_same_for_a_million_tasks() -> None:
         used[units] = resident()
     print(f"{(used[1_000_000] - used[1_000]) / 2**20:.1f} MiB more")
     assert used[1_000_000] - used[1_000] < 4 << 20
+
+
+def test_a_check_leaves_nothing_in_an_object_store(
+    s3_bucket: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Nor does a driver that is killed: nothing would sweep the object in a folder that verbs share."""
+    store = open_store(f"{s3_bucket}/attributes/x")
+    with check_of(store) as check:
+        assert complaint(check) is None
+        with pytest.raises(NotFound):
+            list(open_store(s3_bucket).files())
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    found = complaint(replace(check, folder=f"s3://other-bucket/{tmp_path.name}", variables=passed_variables()))
+    assert found is not None and "does not reach s3://other-bucket" in found
+    with check_of(LocalStore(tmp_path)) as check:
+        assert complaint(check) is None
+        assert complaint(replace(check, name="absent")) == f"it does not see {tmp_path}"
+    assert not list(tmp_path.iterdir())
+
+
+def test_variables_of_a_driver_are_set_and_restored(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_nodes, "_own", {})
+    monkeypatch.setenv("AWS_REGION", "of the node")
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    ray_nodes.set_variables({"AWS_REGION": "of the driver", "HF_TOKEN": "x"})
+    assert (os.environ["AWS_REGION"], os.environ["HF_TOKEN"]) == ("of the driver", "x")
+    ray_nodes.set_variables({})
+    assert os.environ["AWS_REGION"] == "of the node" and "HF_TOKEN" not in os.environ
+    with check_of(None) as check:
+        assert "of the node" not in repr(check)  # a secret is in no log

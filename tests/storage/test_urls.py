@@ -1,13 +1,14 @@
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
 import pytest
 
 import feedmill as fm
-from feedmill.errors import ConfigError
-from feedmill.storage import LocalStore, join_url, open_store, split_url
+from feedmill.errors import ConfigError, FeedmillError
+from feedmill.storage import LocalStore, join_url, open_store, refuse_secrets, split_url
 
 
 @pytest.mark.parametrize(
@@ -103,3 +104,34 @@ def test_join_stays_in_the_bucket():
 def test_local_stores_do_not_load_the_client_of_remote_ones():
     code = "import feedmill.storage, sys; feedmill.storage.open_store('.'); print('obstore' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "s3://KEY:SECRETX@bucket/a.jsonl",
+        "https://user:SECRETX@host/a.jsonl",
+        "sftp://user:SECRETX@host/a.jsonl",
+        "https://host/a.jsonl?X-Amz-Algorithm=x&X-Amz-Signature=SECRETX",
+        "https://host/a.jsonl?X-Goog-Signature=SECRETX",
+        "https://host/a.jsonl?X-Amz-Security-Token=SECRETX",
+        "az://container/a.jsonl?sv=1&sig=SECRETX",
+        "s3://bucket/a?AWSAccessKeyId=SECRETX&Signature=SECRETX",
+        "https://host/a.jsonl?token=SECRETX",
+    ],
+)
+def test_a_secret_in_a_url_is_refused_and_not_shown(url: str) -> None:
+    """Messages, reports, lineages and lists of processes show URLs."""
+    for call in (open_store, lambda url: fm.open(url), lambda url: fm.tag([url], ["char_length_v1"], progress=False)):
+        with pytest.raises(FeedmillError) as caught:
+            call(url)
+        shown = json.dumps([str(caught.value), caught.value.as_dict()])
+        assert caught.value.kind == "secret-in-url" and "SECRETX" not in shown
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["hf://datasets/o/n@main/x", "s3://b@c/x", "github://o:r@main/x", "s3://bucket/sig=1/token=2", "s3://b/a?design=1"],
+)
+def test_other_urls_are_not_secrets(url: str) -> None:
+    refuse_secrets(url)

@@ -206,7 +206,7 @@ def _surveyed(
     if found is not None and begun == _plain(identity):
         return found
     with Progress("looking at", sum(unit.samples for unit in units), "samples", enabled=options.progress) as bar:
-        out = []
+        out: list[Survey] = []
         policy, where = Policy(shared=source), Where("looking", source.url, work.scratch, lasting=False)
         bar.of_sizes([unit.samples for unit in units])
         settings: dict[str, Any] = {"workers": options.workers, "preload": (__name__,), "policy": policy}

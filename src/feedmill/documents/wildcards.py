@@ -11,7 +11,7 @@ from functools import cache
 from feedmill.documents.file import DocumentFile
 from feedmill.documents.kinds import is_hidden
 from feedmill.errors import NotFound
-from feedmill.storage import open_store
+from feedmill.storage import open_store, refuse_secrets
 
 _MAGIC = re.compile(r"[*?\[]")
 _PIECES = re.compile(r"\*\*/?|\*|\?|\[!?\]?[^\]]*\]|[^*?\[]+|\[")
@@ -109,6 +109,7 @@ def _folders_from(base: str) -> Callable[[str], frozenset[tuple[int, int]] | Non
 
 
 def _remote(pattern: str) -> list[Match]:
+    refuse_secrets(pattern)  # the query of a URL looks like a wildcard
     base = _base(pattern)
     name = pattern[len(base) + 1 :]
     wanted = re.compile(expression(name))

@@ -95,7 +95,8 @@ class Sent:
 
     def outcome(self) -> Outcome:
         """Return the outcome."""
-        return Outcome(*pickle.loads(self.data), self.counted)  # noqa: S301 - our own bytes  # nosec B301
+        results, error = pickle.loads(self.data)  # noqa: S301 - our own bytes  # nosec B301
+        return Outcome(results, error, self.counted)
 
 
 def work(function: Callable[..., Any], items: Sequence[Any]) -> Sent:

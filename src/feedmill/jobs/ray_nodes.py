@@ -14,7 +14,7 @@ import socket
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from importlib import metadata
+from importlib import import_module, metadata
 from typing import Any, NamedTuple
 
 from feedmill import __version__
@@ -56,13 +56,14 @@ class NodeCheck:
 def check_of(place: Store | None) -> Iterator[NodeCheck]:
     """Write a file to the work folder for the duration of the block, and yield what nodes must have.
 
-    A later process sweeps the file of a killed one.
+    A later process sweeps the file of a killed one. An object in a store would stay for good where verbs share folders,
+    and an URL names the same store everywhere: there, a node must get an answer.
 
     Args:
         place: the work folder; None for a stage without output.
     """
     content = secrets.token_bytes(16)
-    with contextlib.nullcontext("") if place is None else _written(place, content) as name:
+    with _written(place, content) if isinstance(place, LocalStore) else contextlib.nullcontext("") as name:
         folder = "" if place is None else place.url
         yield NodeCheck(os.getcwd(), folder, name, content, versions(), passed_variables())
 
@@ -87,20 +88,12 @@ def set_variables(variables: Mapping[str, str]) -> None:
 
 
 @contextlib.contextmanager
-def _written(place: Store, content: bytes) -> Iterator[str]:
-    if isinstance(place, LocalStore):
-        place.make_folder()
-        with staged(os.path.join(place.root, "node-check")) as path:
-            with open(path, "wb") as f:
-                f.write(content)
-            yield os.path.basename(path)
-        return
-    name = f"node-check-{secrets.token_hex(8)}"
-    place.write_bytes(name, content)
-    try:
-        yield name
-    finally:
-        place.delete(name)
+def _written(place: LocalStore, content: bytes) -> Iterator[str]:
+    place.make_folder()
+    with staged(os.path.join(place.root, "node-check")) as path:
+        with open(path, "wb") as f:
+            f.write(content)
+        yield os.path.basename(path)
 
 
 def complaint(check: NodeCheck) -> str | None:
@@ -111,6 +104,12 @@ def complaint(check: NodeCheck) -> str | None:
     if other:
         name, version = min(other.items())
         return f"it has {name} {version}, and this machine {check.versions[name]}"
+    if check.folder and not check.name:
+        try:
+            open_store(check.folder).exists("node-check")
+        except FeedmillError as error:
+            return f"it does not reach {check.folder} ({first_line(error)})"
+        return None
     content = None
     with contextlib.suppress(FeedmillError):
         content = open_store(check.folder).read(check.name) if check.folder else check.content
@@ -178,8 +177,7 @@ def _notes() -> Any:
     """
     with contextlib.suppress(Exception):
         if "ray" in sys.modules:
-            from ray.experimental import internal_kv
-
+            internal_kv: Any = import_module("ray.experimental.internal_kv")
             return internal_kv if internal_kv._internal_kv_initialized() else None
     return None
 

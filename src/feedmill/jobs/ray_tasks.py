@@ -139,11 +139,11 @@ class Tasks:
                     sent += 1
                 else:
                     break
-            for number, outcome in self._ended():
-                if outcome is None:
+            for number, ended in self._ended():
+                if ended is None:
                     again.append(number)
                 else:
-                    self._take(number, outcome)
+                    self._take(number, ended)
             self._name_late()
             while head in self._done:
                 packed = self._done.pop(head)

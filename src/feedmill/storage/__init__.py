@@ -8,6 +8,7 @@ the cache of remote data on disk.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable
 from urllib.parse import unquote
 
@@ -47,7 +48,7 @@ def open_store(url: str | os.PathLike[str]) -> Store:
     """Return the store for a folder given as a path or URL (``s3://bucket/prefix``, ``file:///data``).
 
     Raises:
-        ConfigError: the scheme or the profile is unknown.
+        ConfigError: the scheme or the profile is unknown, or the URL has a password, a key or a signature.
         MissingExtra: the package for the scheme is not installed.
     """
     text = _plain(os.fspath(url))
@@ -57,7 +58,9 @@ def open_store(url: str | os.PathLike[str]) -> Store:
     from feedmill.storage.remote.options import options_for
 
     refuse_nul(text)
+    refuse_secrets(text)
     target = resolve(text).url
+    refuse_secrets(target)
     if "://" not in target:
         return LocalStore(target)
     if target.startswith(_OBSTORE_SCHEMES):
@@ -67,6 +70,34 @@ def open_store(url: str | os.PathLike[str]) -> Store:
     from feedmill.storage.remote.filesystem import FilesystemStore
 
     return FilesystemStore(text, **options_for(text))
+
+
+_GITHUB_REPOSITORY = re.compile(r"github://[^/@]+:[^/@]+@")
+"""A URL whose user and password are an owner and a repository."""
+_SIGNED = re.compile(
+    r"[?&;](?:[^=&]*(?:signature|secret|password|credential|access_?key[^=&]*)|sig|token|[a-z-]*-token|api_?key|sas)=",
+    re.I,
+)
+"""Parameters of presigned URLs, of shared access signatures, and of others that let in whoever has the URL."""
+
+
+def refuse_secrets(url: str) -> None:
+    """Raise `ConfigError` for a URL with a password, a key or a signature: messages, reports, lineages and lists of
+    processes show URLs."""
+    scheme, _, rest = url.partition("://")
+    login, at, place = rest.partition("/")[0].rpartition("@")
+    found = "a password" if at and ":" in login and not _GITHUB_REPOSITORY.match(url) else ""
+    if not found and _SIGNED.search(rest):
+        found = "a signature or a key"
+    if found:
+        path = rest.partition("/")[2].partition("?")[0].rpartition("@")[2]
+        raise ConfigError(
+            f"the URL has {found}, which would be shown in messages and reports",
+            file=f"{scheme}://{'...@' if at else ''}{place or rest.partition('/')[0]}/{path}",
+            kind="secret-in-url",
+            fix="Remove it, and set it in the environment (AWS_*, AZURE_*, GOOGLE_*), in a profile, or in fsspec's"
+            " configuration (FSSPEC_<PROTOCOL>_PASSWORD, or a file in ~/.config/fsspec). See docs/storage.md.",
+        )
 
 
 def paths_of(given: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[str]:
@@ -96,7 +127,12 @@ def split_url(url: str | os.PathLike[str]) -> tuple[str, str]:
     """Return the folder and the file name of a path or URL, to read the file through the store of its folder.
 
     The name is empty if the URL is a whole bucket or the root folder.
+
+    Raises:
+        ConfigError: the URL has a password, a key or a signature.
     """
+    if "://" in (text := os.fspath(url)):
+        refuse_secrets(text)
     root, rest = _root(os.fspath(url))
     folder, _, name = rest.rstrip("/").rpartition("/")
     return (root + folder).rstrip("/") or root or ".", name

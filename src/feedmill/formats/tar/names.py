@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from feedmill.errors import PATTERN_ERRORS, ConfigError, NotFound
 from feedmill.formats.braces import expand
-from feedmill.storage import open_store, split_url
+from feedmill.storage import open_store, refuse_secrets, split_url
 
 _MAGIC = re.compile(r"[*?\[]")
 _VARIABLE = re.compile(r"(\$\{[^}]*\}?|(?<![^/])\$[A-Za-z_]\w*)")
@@ -64,6 +64,7 @@ def expand_patterns(urls: Sequence[str]) -> list[str]:
 
 
 def _matches(pattern: str) -> list[str]:
+    refuse_secrets(pattern)  # the query of a URL looks like a wildcard
     root, separator, rest = pattern.rpartition("://")
     at = _MAGIC.search(rest)
     assert at is not None

@@ -20,7 +20,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
@@ -50,8 +49,6 @@ _VERSIONS = (
     *("last_write_time", "created"),
 )
 """Names under which file systems report the version of a file; the first one present is used."""
-_GITHUB_REPOSITORY = re.compile(r"github://[^/@]+:[^/@]+@")
-"""A URL whose user and password are an owner and a repository."""
 
 
 class FilesystemStore(RangeStore):
@@ -63,7 +60,7 @@ class FilesystemStore(RangeStore):
             `fsspec`'s own configuration and environment apply, too. ``revision`` is for ``hf://`` URLs without one.
 
     Raises:
-        ConfigError: the scheme is unknown, or the URL has a password.
+        ConfigError: the scheme is unknown.
         MissingExtra: `fsspec`, or the package of the file system, is not installed.
     """
 
@@ -74,7 +71,6 @@ class FilesystemStore(RangeStore):
         self.protocol = self.target.partition("://")[0]
         if self.protocol == "hf":
             self.host = "hf://"
-        _refuse_password(self.target)
         self._connect({**location.options, **options})
 
     def _connect(self, settings: dict[str, Any]) -> None:
@@ -355,16 +351,3 @@ def _at_commit(fs: Any, root: str) -> str:
     commit = api.repo_info(resolved.repo_id, repo_type=resolved.repo_type, revision=resolved.revision).sha
     prefix = {"dataset": "datasets/", "space": "spaces/"}.get(resolved.repo_type, "")
     return f"{prefix}{resolved.repo_id}@{commit}/{resolved.path_in_repo}".rstrip("/")
-
-
-def _refuse_password(url: str) -> None:
-    """Raise `ConfigError` for a URL with a password."""
-    authority = url.partition("://")[2].partition("/")[0]
-    if ":" in authority.rpartition("@")[0] and not _GITHUB_REPOSITORY.match(url):
-        raise ConfigError(
-            "the URL has a password, which would be shown in messages and reports",
-            file=url.replace(authority.rpartition("@")[0], "..."),
-            kind="secret-in-url",
-            fix="Remove it, and set it in fsspec's configuration (FSSPEC_<PROTOCOL>_PASSWORD, or a file in"
-            " ~/.config/fsspec), or use a key.",
-        )
