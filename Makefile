@@ -7,7 +7,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 JOBS   ?= auto
 
-.PHONY: demo test test-all lint docs bench bench-peers clean
+.PHONY: demo test test-quick test-all durations lint docs bench bench-peers clean
 
 $(STAMP): pyproject.toml constraints.txt
 	@echo "== making the environment $(VENV) (a minute the first time)"
@@ -23,6 +23,12 @@ demo: $(STAMP)  ## the main job end to end, on data that every machine has
 test: $(STAMP)  ## every fast test, in parallel; `pytest` alone and test-all draw new examples each time
 	@echo "== running the tests"
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m 'not slow' --hypothesis-profile=repeatable --max-worker-restart 0
+
+test-quick: $(STAMP)  ## the tests that took least when they were last timed, and one of each kind: for every commit
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m 'not slow' --hypothesis-profile=quick --max-worker-restart 0 --quick
+
+durations: $(STAMP)  ## time every fast test again, for test-quick and the order of test: on a machine that does nothing else
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m 'not slow' --hypothesis-profile=repeatable --max-worker-restart 0 --record-durations
 
 test-all: $(STAMP)  ## the slow ones too
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup

@@ -1,16 +1,26 @@
 import contextlib
+import functools
 import os
 import shutil
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from feedmill.jobs import cores
+from helpers.durations import (
+    pytest_addoption,
+    pytest_collection_modifyitems,
+    pytest_configure,
+    pytest_ignore_collect,
+)
 from helpers.stores import azure_container, azurite, gcs_bucket, s3_bucket, s3_server
 
 __all__ = ["azure_container", "azurite", "gcs_bucket", "s3_bucket", "s3_server"]
+__all__ += ["pytest_addoption", "pytest_collection_modifyitems", "pytest_configure", "pytest_ignore_collect"]
 
 # A shell starts a background job with SIGINT ignored, which children inherit: tests of Ctrl-C would wait for ever.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -22,8 +32,22 @@ for name in ("COLUMNS", "LINES", "FORCE_COLOR", "NO_COLOR", "CLICOLOR", "CLICOLO
 for name in ("NO_PROXY", "no_proxy"):
     os.environ[name] = ",".join(filter(None, [os.environ.get(name), "127.0.0.1", "localhost", "::1"]))
 
+# Without bytecode, each of the thousands of processes that tests start compiles its modules again, which takes three
+# quarters of its time, and so does each process of pytest with its tests.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+# A busy machine is slow enough for second requests, which tests that count requests do not expect.
+os.environ["FEEDMILL_HEDGE"] = "off"
+
+# What is not told how many processes to use does not start a pool, as on a machine with one core: pytest itself runs on
+# all of them, and tests of pools say how many. Processes that tests start use what there is.
+cores.available_cores = functools.wraps(cores.available_cores)(lambda: 1)
+
 settings.register_profile("feedmill", deadline=None)  # a busy machine is no failure
-settings.register_profile("repeatable", deadline=None, derandomize=True)  # for `make test`: the same on every machine
+# For `make test` and `make test-quick`: the same on every machine, and half and a fifth of the examples of the others.
+settings.register_profile("repeatable", deadline=None, derandomize=True, max_examples=50)
+settings.register_profile("quick", deadline=None, derandomize=True, max_examples=20)
 settings.load_profile("feedmill")
 
 _FAILED = pytest.StashKey[bool]()

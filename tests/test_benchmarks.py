@@ -76,7 +76,7 @@ def test_a_hanging_peer_is_killed_with_its_processes(benchmarks: Any, tmp_path: 
     with pytest.raises(measure.Failed, match="hung"):
         measure.child(str(program), "nothing", tmp_path / "pid", timeout=0.5)
     stat = Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}/stat")
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 120
     while _runs(stat) and time.monotonic() < deadline:
         time.sleep(0.01)
     assert not _runs(stat)

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from feedmill.errors import EmptyResult, refuse_empty
+from feedmill.curation.jsonpath import compile_path
+from feedmill.curation.measure import compiled
+from feedmill.documents.jq.compile import compile_jq
+from feedmill.errors import ConfigError, EmptyResult, refuse_empty, whole
+from feedmill.jobs.parts import PartEngine
+from feedmill.storage.limits import parse_size
 
 
 def test_a_result_with_something_in_it_passes() -> None:
@@ -35,3 +42,31 @@ def test_many_reasons_are_counted() -> None:
 def test_an_empty_result_that_is_allowed_passes() -> None:
     refuse_empty(0, 100, allow=True)
     refuse_empty(0, 0, allow=True)
+
+
+def test_numbers_of_users_may_have_any_number_of_digits() -> None:
+    """Python refuses to convert more than 4,300 digits, with a `ValueError`."""
+    long = "9" * 5000
+    assert whole("-0012", "x") == -12 and whole("9" * 18, "x") == 10**18 - 1
+    for text in (long, "²", "٣", "", "-", "1.5", "0x1"):
+        with pytest.raises(ConfigError) as caught:
+            whole(text, "the number")
+        assert caught.value.kind == "bad-number" and len(str(caught.value)) < 200
+    for path in ("$[?(@.n == %s)]", "$[?(@.n == -%s)]", "$[%s]", "$[0][%s]", "$[?(@.a size %s)]"):
+        with pytest.raises(ConfigError, match="digits"):
+            compile_path(path % long)
+    assert compile_path("$[?(@.n == 123456789012345678901234567890)]")
+    for part in (f"{long}/{long}", f"1/{long}", f"{long}/4"):
+        with pytest.raises(ConfigError):
+            PartEngine.parse(part)
+    for size in (long, f"{long}GB", f"1.{long}kB"):
+        with pytest.raises(ConfigError):
+            parse_size(size, "--x")
+
+
+@pytest.mark.parametrize("pattern", ["a{99999999999}", "a{" + "9" * 5000 + "}", "[", "(" * 5000 + ")" * 5000])
+def test_patterns_of_users_are_errors_of_users(pattern: str) -> None:
+    """Huge repetitions and deep nesting are no `re.error`."""
+    with pytest.raises(ConfigError, match="is not a valid regular expression"):
+        compiled(pattern)
+    assert list(compile_jq(f'try test({json.dumps(pattern)}) catch "caught"')("a")) == ["caught"]

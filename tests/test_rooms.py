@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -20,14 +21,34 @@ def room(path: Path) -> str:
     return path.relative_to(SOURCE).with_suffix("").parts[0]
 
 
+Imports = list[tuple[ast.Import | ast.ImportFrom, bool]]
+
+
+@cache
+def imports(path: Path) -> Imports:
+    """The imports of a module, wherever in it, and whether each is for types alone. No expression has any."""
+    found: Imports = []
+
+    def walk(node: ast.AST, typed: bool) -> None:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            found.append((node, typed))
+        checking = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+        for part in ("body", "orelse", "finalbody", "handlers", "cases"):
+            for child in getattr(node, part, ()):
+                walk(child, typed or (checking and part == "body"))
+
+    walk(ast.parse(path.read_text()), False)
+    return found
+
+
 def used(path: Path) -> set[str]:
-    """The rooms that a module imports, wherever in it."""
+    """The rooms that a module imports."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module:
-            names = [f"feedmill.{a.name}" for a in node.names] if node.module == "feedmill" else [node.module]
-        elif isinstance(node, ast.Import):
+    for node, _ in imports(path):
+        if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
+        elif node.module:
+            names = [f"feedmill.{a.name}" for a in node.names] if node.module == "feedmill" else [node.module]
         else:
             continue
         found |= {name.split(".")[1] for name in names if name.startswith("feedmill.")}
@@ -49,21 +70,14 @@ def test_rooms_use_only_what_lies_below(name: str) -> None:
 def imported(path: Path) -> set[str]:
     """The modules of this package that a module imports when it runs, inside functions too; not those of types only."""
     found: set[str] = set()
-
-    def walk(node: ast.AST) -> None:
-        for child in ast.iter_child_nodes(node):
-            if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test):
-                for other in child.orelse:
-                    walk(other)
-                continue
-            if isinstance(child, ast.Import):
-                found.update(alias.name for alias in child.names)
-            elif isinstance(child, ast.ImportFrom) and child.module:
-                found.update(f"{child.module}.{alias.name}" for alias in child.names)
-                found.add(child.module)
-            walk(child)
-
-    walk(ast.parse(path.read_text()))
+    for node, typed in imports(path):
+        if typed:
+            continue
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif node.module:
+            found.update(f"{node.module}.{alias.name}" for alias in node.names)
+            found.add(node.module)
     return found
 
 

@@ -124,6 +124,36 @@ _MOVED = {
 }
 """Names of release 0.1 that the next release removes: the replacement, and module and name of the old object."""
 
+_HINTS = {
+    **dict.fromkeys(("load_dataset", "load", "read", "load_from_disk", "IterableDataset"), "Use fm.open(path)."),
+    **dict.fromkeys(
+        ("DataLoader", "StatefulDataLoader", "dataloader", "get_loader"), "Use fm.Loader(plan, batch_size)."
+    ),
+    **dict.fromkeys(
+        ("interleave", "interleave_datasets", "blend", "Blend", "mixture", "concat", "concatenate_datasets"),
+        "Use fm.Plan.over(datasets, weights), or 'blend' or 'concat' in a recipe: fm.Recipe.load(file).plan().",
+    ),
+    **dict.fromkeys(("ConcatDataset", "ChainDataset"), "Use fm.Plan.over(datasets), or 'concat' in a recipe."),
+    **dict.fromkeys(
+        ("pack", "Pack", "packing"), "Use 'pack' in a recipe, or fm.PackedPlan(plan, fm.Packing(seq_len=...))."
+    ),
+    **dict.fromkeys(
+        ("random_split", "train_test_split", "Subset"), "Use 'subset' in a recipe, or dataset.select(indices)."
+    ),
+    **dict.fromkeys(
+        ("DistributedSampler", "Sampler", "RandomSampler"), "Use fm.Loader(plan, batch_size, rank=, world_size=)."
+    ),
+    **dict.fromkeys(("collate", "default_collate"), "It is an argument: fm.Loader(..., collate=function)."),
+    **dict.fromkeys(
+        ("ShardWriter", "TarWriter", "MDSWriter", "save"), "Use fm.write(samples, path), or fm.writer(path)."
+    ),
+    **dict.fromkeys(("import_", "ingest", "from_files"), "Use fm.import_data(sources, output)."),
+    **dict.fromkeys(("compose", "map", "Compose"), "Use fm.Loader(..., transform=function), or dataset.map(function)."),
+    "Tokenizer": "Use fm.tokenize(inputs, output, tokenizer=...).",
+    "mount_dataset": "Use fm.mount(path, folder).",
+}
+"""Names that people look for, and what to use."""
+
 if TYPE_CHECKING:
     from feedmill.converting.convert import convert
     from feedmill.converting.info import info
@@ -314,7 +344,8 @@ def __getattr__(name: str) -> Any:
         instead, module, its = _MOVED[name]
         warn(f"feedmill.{name} is now {instead}; the old name will be removed", DeprecationWarning, stacklevel=2)
         return getattr(import_module(module), its)
-    raise AttributeError(f"module 'feedmill' has no attribute {name!r}")
+    hint = _HINTS.get(name)
+    raise AttributeError(f"module 'feedmill' has no attribute {name!r}{f'. {hint}' if hint else ''}")
 
 
 def __dir__() -> list[str]:

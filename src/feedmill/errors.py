@@ -7,8 +7,18 @@ traceback; `check` collects the same objects as findings. `kind` is a short stab
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+DEBUG = "FEEDMILL_DEBUG"
+"""Environment variable: with 1, errors keep the frames of this package, and verbs print the traceback."""
+
+IN_WORKER = "in a worker process:"
+"""Beginning of the note with the frames of a worker process."""
+
+_Error = TypeVar("_Error", bound=BaseException)
 
 
 class FeedmillError(Exception):
@@ -81,10 +91,115 @@ def defect_of(error: BaseException) -> FeedmillError:
     )
 
 
+def debugging() -> bool:
+    """Return whether errors show the code of this package."""
+    return os.environ.get(DEBUG) == "1"
+
+
+def shortened(error: _Error) -> _Error:
+    """Return an error without the frames of this package, which say nothing about a mistake in a user's function.
+
+    Its causes keep the frames of other code, such as the user's transform; causes without any that are an error of this
+    package too are removed. An exception that is no `FeedmillError` is only changed if a function of the user raised
+    it. With `DEBUG`, nothing changes.
+    """
+    if debugging():
+        return error
+    if isinstance(error, FeedmillError) or any(note.startswith(IN_WORKER) for note in getattr(error, "__notes__", ())):
+        error.__traceback__ = None  # a note has the frames of the worker
+    else:
+        frames = _foreign_frames(error.__traceback__)
+        if frames is None or not _is_of_user(frames):
+            return error
+        error.__traceback__ = frames
+    above: BaseException = error
+    for _ in range(_MOST_CAUSES):
+        cause = above.__cause__ or (None if above.__suppress_context__ else above.__context__)
+        if cause is None:
+            break
+        cause.__traceback__ = _foreign_frames(cause.__traceback__)
+        if cause.__traceback__ is None and isinstance(cause, FeedmillError):
+            above.__cause__ = cause.__cause__  # also hides the context
+        else:
+            above = cause
+    return error
+
+
+_MOST_CAUSES = 50
+
+
+def _is_of_user(trace: TracebackType | None) -> bool:
+    """Return whether a frame is neither of Python nor of an installed package."""
+    from sysconfig import get_paths
+
+    installed = tuple(get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+    while trace is not None:
+        if not trace.tb_frame.f_code.co_filename.startswith((*installed, "<frozen")):
+            return True
+        trace = trace.tb_next
+    return False
+
+
+def _foreign_frames(trace: TracebackType | None) -> TracebackType | None:
+    """Return a traceback without the frames of this package."""
+    own, kept = __name__.partition(".")[0], []
+    while trace is not None:
+        module = trace.tb_frame.f_globals.get("__name__", "")
+        if module.partition(".")[0] != own and not module.startswith("concurrent.futures"):
+            kept.append(trace)
+        trace = trace.tb_next
+    rest: TracebackType | None = None
+    for each in reversed(kept):
+        rest = TracebackType(rest, each.tb_frame, each.tb_lasti, each.tb_lineno)
+    return rest
+
+
+class Hinted:
+    """Answers names of other libraries with what to use here: an AttributeError, so that `hasattr` is False.
+
+    Attributes:
+        hints: attribute -> a sentence.
+    """
+
+    __slots__ = ()
+    hints: ClassVar[Mapping[str, str]] = {}
+
+    if not TYPE_CHECKING:  # checkers would accept every name
+
+        def __getattr__(self, name: str) -> Any:
+            hint = type(self).hints.get(name)
+            if hint is None:
+                return object.__getattribute__(self, name)  # raises the error of the class, or that of a property
+            raise AttributeError(f"a {type(self).__name__} has no attribute {name!r}. {hint}", name=name, obj=self)
+
+
 def _rebuild(cls: type[FeedmillError], what: str, fields: dict[str, Any]) -> FeedmillError:
     error = cls.__new__(cls)
     FeedmillError.__init__(error, what, **{k: v for k, v in fields.items() if k != "what"})
     return error
+
+
+PATTERN_ERRORS = (re.error, ValueError, OverflowError, RecursionError)
+"""What `re.compile` raises for patterns of users: huge repetitions and deep nesting are no `re.error`."""
+_MOST_DIGITS = 18
+"""Digits of a number in a text; all numbers of 64 bits but the last few have them. Python refuses more than 4,300."""
+
+
+def whole(text: str, what: str) -> int:
+    """Return the whole number in a text, such as ``-12``.
+
+    Args:
+        what: what it is, for the message.
+
+    Raises:
+        ConfigError: it is not one, or has more than 18 digits.
+    """
+    digits = text.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit()):
+        raise ConfigError(f"{what} is {text[:40]!r}, which is not a whole number", kind="bad-number")
+    if len(digits.lstrip("0")) > _MOST_DIGITS:
+        raise ConfigError(f"{what} has {len(digits)} digits: at most {_MOST_DIGITS} are supported", kind="bad-number")
+    return int(text)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

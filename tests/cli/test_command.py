@@ -14,8 +14,9 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from feedmill.cli.app import app
-from feedmill.cli.command import OLD, parse_count, translated
+from feedmill.cli.command import OLD, translated
 from feedmill.cli.verbs import GROUPS, VERBS
+from feedmill.jobs.amounts import parse_count
 
 OURS = [name for name in VERBS if name not in GROUPS["Commands of other tools"]]
 ROOT = Path(__file__).parents[2]

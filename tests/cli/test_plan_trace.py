@@ -60,13 +60,17 @@ def test_plan_of_packed_rows_shows_shares_of_tokens_and_what_is_counted(tmp_path
     blend = "blend: [{path: long.pbin, weight: 3}, {path: short.pbin, weight: 1}]"
     (tmp_path / "r.yaml").write_text(f"unit: tokens\n{blend}\npack: {{seq_len: 8, buffer: 64}}\n")
     shown = run("plan", tmp_path / "r.yaml", "--samples", 4).output
-    assert "drawn for whole buffers of 64 documents, of which the last" in shown
+    assert "up to 64 documents are packed together, across the ends of passes and stages" in shown
     data = document("plan", tmp_path / "r.yaml", "--samples", 4)
-    assert data["packing"]["buffer"] == sum(row["drawn"] for row in data["sources"]) == 64
+    assert data["packing"]["buffer"] == 64 > 2 * sum(row["drawn"] for row in data["sources"])
     for row, share in zip(data["sources"], (0.75, 0.25), strict=True):
         assert abs(row["token_share"] - share) < 0.05 and f"{row['token_share']:.4%}" in shown
     (tmp_path / "c.yaml").write_text(f"unit: tokens\n{blend}\npack: {{seq_len: 8, method: concat}}\n")
-    assert "whole buffers" not in run("plan", tmp_path / "c.yaml", "--samples", 4).output
+    assert "packed together" not in run("plan", tmp_path / "c.yaml", "--samples", 4).output
+    (tmp_path / "d.yaml").write_text(f"{blend}\npack: {{seq_len: 400}}\n")
+    shown = run("plan", tmp_path / "d.yaml", "--samples", 9).output
+    assert "up to 13 documents are packed together, and no row holds two passes of a source" in shown
+    assert "'buffer: N' in 'pack' packs N documents and mixes passes" in shown  # a pass fills two rows and a bit
 
 
 def test_plan_for_programs(recipe: str, tmp_path: Path) -> None:

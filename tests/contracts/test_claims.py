@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import subprocess
 import sys
 import threading
 import time
@@ -20,6 +19,7 @@ from feedmill.storage import open_store
 from feedmill.storage.remote import claims, leases
 from feedmill.storage.remote.claims import Claim, beginning, claim_path
 from feedmill.storage.remote.object_store import RemoteStore
+from helpers import warm
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_of_two_that_ask_at_once_one_gets_it(s3_bucket, machines, monkeypatch):
     new = RemoteStore.put_new
 
     def together(self, path, data):
-        both.wait(20)
+        both.wait(120)
         with one:
             return new(self, path, data)
 
@@ -106,7 +106,7 @@ def test_a_lock_that_a_killed_process_left_is_taken_over_on_its_machine(s3_bucke
         "import os, sys; from feedmill.storage import open_store; from feedmill.storage.remote.claims import Claim;"
         "Claim(open_store(sys.argv[1])); os._exit(9)"
     )
-    subprocess.run([sys.executable, "-c", code, f"{s3_bucket}/d"], check=False)
+    warm.run([sys.executable, "-c", code, f"{s3_bucket}/d"], check=False)
     store = open_store(f"{s3_bucket}/d")
     assert left(store)
     machines("two")
@@ -124,7 +124,7 @@ def test_another_process_of_the_same_machine_is_refused_while_this_one_lives(s3_
         "except Exception as e: print(e)"
     )
     with Claim(open_store(f"{s3_bucket}/d")):
-        run = subprocess.run([sys.executable, "-c", code, f"{s3_bucket}/d"], check=True, capture_output=True, text=True)
+        run = warm.run([sys.executable, "-c", code, f"{s3_bucket}/d"], check=True, capture_output=True, text=True)
     assert "another process is writing here" in run.stdout
 
 
@@ -243,7 +243,7 @@ KILLED = (
 
 @pytest.mark.parametrize("part", [0, 4])
 def test_a_lease_ends_with_its_process_on_the_same_machine(part, s3_bucket, machines):
-    subprocess.run([sys.executable, "-c", KILLED, f"{s3_bucket}/d", str(part)], check=False)
+    warm.run([sys.executable, "-c", KILLED, f"{s3_bucket}/d", str(part)], check=False)
     machines("two")  # another cache folder
     for wanted in (part or None, 9, None):
         Claim(open_store(f"{s3_bucket}/d"), part=wanted, lease=True).close()
@@ -252,7 +252,7 @@ def test_a_lease_ends_with_its_process_on_the_same_machine(part, s3_bucket, mach
 
 @pytest.mark.parametrize("part", [0, 4])
 def test_a_lease_ends_after_a_while_on_another_machine(part, s3_bucket, machines, monkeypatch):
-    subprocess.run([sys.executable, "-c", KILLED, f"{s3_bucket}/d", str(part)], check=False)
+    warm.run([sys.executable, "-c", KILLED, f"{s3_bucket}/d", str(part)], check=False)
     machines("two")
     monkeypatch.setattr(leases, "_machine", lambda: "another")
     with pytest.raises(StorageError) as caught:
@@ -284,7 +284,7 @@ def test_a_lease_is_renewed_and_its_loss_is_noticed(s3_bucket, machines, monkeyp
     store = open_store(f"{s3_bucket}/d")
     with Claim(store, lease=True) as claim:
         seen = store.examine(claim_path())
-        until = time.monotonic() + 20
+        until = time.monotonic() + 120
         while store.examine(claim_path()).modified == seen.modified:  # in whole seconds
             assert time.monotonic() < until
             time.sleep(0.1)
@@ -311,7 +311,7 @@ def test_a_lease_survives_any_error_and_a_late_process_looks_for_itself(s3_bucke
     with Claim(store, lease=True) as claim:
         beat = claims._held[store.request_url(claim_path())].beat
         begin = beat._renewed
-        until = time.monotonic() + 20
+        until = time.monotonic() + 120
         while beat._renewed == begin:
             assert time.monotonic() < until
             time.sleep(0.05)
@@ -343,7 +343,7 @@ def test_parts_begin_one_after_another(s3_bucket, machines):
         "from feedmill.storage.remote.claims import beginning;"
         "block = beginning(open_store(sys.argv[1])); block.__enter__(); os._exit(9)"
     )
-    assert subprocess.run([sys.executable, "-c", code, store.url], check=False).returncode == 9
+    assert warm.run([sys.executable, "-c", code, store.url], check=False).returncode == 9
     assert objects(s3_bucket)
 
     def begin() -> None:

@@ -21,6 +21,7 @@ from feedmill.cli.engines import OPTIONS
 from feedmill.cli.verbs import VERBS, function_of
 from feedmill.errors import ConfigError
 from feedmill.jobs.policy import renamed_parameters
+from feedmill.planning.nodes import shuffled
 from helpers.conversion_sources import sample_set
 from helpers.document_folders import texts, write_documents
 from helpers.tars import make_shards
@@ -184,7 +185,6 @@ CALLS: dict[tuple[str, str], Any] = {
     ("prepare", "--force-overwrite"): (make_tars, ["--force-overwrite"]),
     ("convert", "--plan"): (make_samples, ["--plan"]),
     ("convert", "--samples-per-shard"): (make_samples, ["--samples-per-shard", "2"]),
-    ("tag", "-n"): (make_texts, ["-t", "char_length_v1", "-n", "e"]),
     ("tag", "--redo"): (make_texts, ["-t", "char_length_v1", "--redo"]),
 }
 
@@ -220,3 +220,129 @@ def test_old_parameters_work_with_a_warning(tmp_path: Path) -> None:
         return new
 
     assert function(3) == 3
+
+
+SHORTS = {
+    "-t": {"--tokenizer", "--tagger"},  # nobody gives both: each is the main option of its verbs
+}
+"""Short forms with more than one meaning, and why."""
+KINDS_OF_VALUES = {
+    "--document": "decode shows several, trace asks for one",
+    "--exclude": "import excludes files by patterns of names, prepare excludes shards and keys by regular expressions",
+    "--id": "import names a column, the others a field of a document or 'auto'",
+    "--keep": "neardedupe chooses which copy stays, filter names a file of rules",
+    "--key": "dedupe names the path of a field, trace the key of a sample",
+    "--name": "serve names hosts, the others the attributes that they write",
+    "--order": "merge has no order of Modalities",
+    "--output": "files, folders, and beginnings of names; tag takes one for each input",
+    "--split-ratio": "the example in the help",
+    "--text": "import names a column, tokenize the path of a field",
+    "--to": "tokenize writes several formats at once",
+    "--token-size": "what each format can have",
+    "--tokenizer": "serve and report show several datasets",
+    "--workers": "bench compares several numbers",
+}
+"""Options with more than one kind of value, and why."""
+
+
+def parsed() -> list[tuple[str, Any]]:
+    """Each option of each verb, as the parser sees it."""
+    verbs = [verb for verb in VERBS if verb not in FACES and not VERBS[verb].hidden]
+    return [(verb, each) for verb in verbs for each in command(verb).params if each.param_type_name == "option"]
+
+
+def long_name(option: Any) -> str:
+    return next(name for name in option.opts if name.startswith("--"))
+
+
+def test_an_option_has_the_same_names_in_every_verb_and_a_short_form_one_meaning() -> None:
+    names: dict[str, set[tuple[str, ...]]] = {}
+    meanings: dict[str, set[str]] = {}
+    for verb, option in parsed():
+        names.setdefault(long_name(option), set()).add(tuple(sorted(option.opts)))
+        for short in (name for name in option.opts if not name.startswith("--")):
+            meanings.setdefault(short, set()).add(long_name(option))
+        for old, new in OLD.get(verb, {}).items():
+            if not old.startswith("--"):
+                meanings.setdefault(old, set()).add(new.partition("=")[0])
+    assert not {name: found for name, found in names.items() if len(found) > 1}
+    several = {short: found for short, found in meanings.items() if len(found) > 1}
+    assert several == SHORTS
+
+
+def test_an_option_takes_the_same_kind_of_value_in_every_verb() -> None:
+    kinds: dict[str, set[Any]] = {}
+    for _, option in parsed():
+        shown = option.metavar or str(option.type)
+        kinds.setdefault(long_name(option), set()).add((shown, option.multiple, option.is_flag))
+    assert {name for name, found in kinds.items() if len(found) > 1} == set(KINDS_OF_VALUES)
+
+
+OPEN_ONLY = {
+    "url": "'path' of a source",
+    "raw": "samples of a recipe have their types",
+    "trust": "an argument of Recipe.plan: a file may not trust itself",
+    "files": "under 'windows'",
+    "eos": "under 'windows'",
+    "seq_len": "under 'windows'",
+    "block_size": "under 'windows'",
+    "positions": "under 'windows'",
+    "boundaries": "under 'windows'",
+    "reuse_last_target": "under 'windows'",
+    "token_size": "under 'windows'",
+}
+"""Parameters of `feedmill.open` that are no key of a source in a recipe, and why."""
+
+
+def test_a_recipe_has_the_keys_of_the_functions() -> None:
+    from feedmill.planning.recipes.fields import PackModel, ShuffleModel, WindowsModel
+    from feedmill.planning.recipes.schema import Member, RecipeModel
+
+    opened = set(inspect.signature(fm.open).parameters)
+    assert opened - set(Member.model_fields) == set(OPEN_ONLY)
+    windows = {name for name, why in OPEN_ONLY.items() if "windows" in why}
+    assert windows == set(WindowsModel.model_fields) & opened == set(WindowsModel.model_fields)
+    assert set(PackModel.model_fields) >= set(inspect.signature(fm.Packing).parameters)
+    over = set(inspect.signature(fm.Plan.over).parameters)
+    assert over - {"datasets", "weights"} <= set(RecipeModel.model_fields)
+    shuffle = set(inspect.signature(shuffled).parameters) - {"child", "key", "sources"}
+    assert shuffle == set(ShuffleModel.model_fields)
+    loader = set(inspect.signature(fm.Loader).parameters)
+    assert {"balance", "deal", "seed", "epochs"} <= loader & set(RecipeModel.model_fields)
+
+
+def test_every_door_takes_the_same_special_values(tmp_path: Path) -> None:
+    root = make_shards(tmp_path / "tars", [4, 3, 2, 2], parts=("json",))
+    fm.prepare(root, split_ratio="2,1,1", progress=False)
+    every = len(fm.open(root))
+    assert len(fm.open(root, split="*")) == every > len(fm.open(root, split="train"))
+    assert len(fm.Recipe.parse({"source": {"path": str(root), "split": "*"}, "epochs": 1}).plan()) == every
+    shown = run("preview", str(root), "--split", "*", "--json")
+    assert shown.exit_code == 0, shown.output
+
+    def first(plan: fm.Plan) -> list[list[int]]:
+        located = plan.locate(range(20))
+        return [located.index.tolist(), located.epoch.tolist()]
+
+    for shuffle in ("none", "global", "block", "shards", {"kind": "block", "block": 2, "window": 2}):
+        recipe = fm.Recipe.parse({"seed": 3, "source": {"path": str(root), "split": "*"}, "shuffle": shuffle}).plan()
+        assert first(recipe) == first(fm.Plan.over(fm.open(root), shuffle=shuffle, seed=3)), shuffle
+    assert first(fm.Plan.over(root, shuffle={"kind": "shards", "parallel": 1})) != first(
+        fm.Plan.over(root, shuffle="shards")
+    )
+    for bad in ({"kind": "blok"}, {"kind": "global", "block": 2}, {"kinds": "block"}):
+        with pytest.raises(ConfigError, match="Write it as in a recipe"):
+            fm.Plan.over(root, shuffle=bad)
+
+    for decode in ("bytes", "rgb8", {"image": "torchrgb8"}, None):
+        assert type(fm.open(root, decode=decode, raw=True)[0]["json"]) is (bytes if decode in (None, "bytes") else dict)
+    for bad in ({"images": "rgb8"}, "rgbx", 7):
+        with pytest.raises(ConfigError):
+            fm.open(root, decode=bad)  # type: ignore[arg-type]
+
+    for text in ("2k", "2_000", "2e3", 2000):
+        counted = fm.Recipe.parse({"source": {"path": str(root)}, "samples": text}).plan()
+        assert len(counted) == 2000
+        assert run("plan", str(root), "--samples", str(text)).exit_code == 0
+    with pytest.raises(ConfigError, match="samples"):
+        fm.Recipe.parse({"source": {"path": str(root)}, "samples": "2 kB"})

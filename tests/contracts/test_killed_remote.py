@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import signal
-import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from feedmill.cli.app import app
+from helpers import warm
 from helpers.remote_places import PART, PLACES, Place, cache, compare, local_tree, place, small_parts, source
 from helpers.remote_verbs import VERBS, arrange, make
 
@@ -135,7 +135,7 @@ class Runs:
         words = arrange(self.verb, self.source, url, self.path / f"conf{self.number}")
         for at in (*moments, sys.maxsize):
             command = [sys.executable, str(self.script), str(at), str(self.part), *words]
-            child = subprocess.run(command, capture_output=True, text=True, timeout=120)
+            child = warm.run(command, capture_output=True, text=True, timeout=120)
             if child.returncode == -signal.SIGKILL:
                 self.killed = Killed(self.killed.times + 1, self.killed.cut + bool(self.place.unfinished()))
                 continue

@@ -349,7 +349,7 @@ def test_an_address_that_is_none_is_refused(address: str, monkeypatch: pytest.Mo
     if address and importlib.util.find_spec("ray") is not None:
         monkeypatch.setattr("ray.is_initialized", lambda: False)
         monkeypatch.setenv("RAY_ADDRESS", address)
-        with pytest.raises(ConfigError, match="RAY_ADDRESS .* is not the address of a Ray cluster"):
+        with pytest.raises(ConfigError, match=r"RAY_ADDRESS .* is not the address of a Ray cluster"):
             RayEngine("auto").__enter__()
 
 

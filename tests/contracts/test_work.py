@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +20,7 @@ from feedmill.jobs.work import LOCK, UNITS, Work, alone, settle, tidy
 from feedmill.storage import LocalStore, Store, open_store
 from feedmill.storage.locks import FileLock
 from feedmill.storage.remote.claims import claim_path
+from helpers import warm
 
 JOB_A, JOB_B = {"verb": "a", "seed": 1}, {"verb": "b"}
 Target = tuple[Store, str]
@@ -164,7 +165,7 @@ def test_the_lock_of_a_machine_that_died_is_named_and_its_work_is_continued(
         f"work = Work(open_store(sys.argv[1]), sys.argv[2])\nwork.begin({JOB_A!r})\nwork.units.add('one', b'facts')\n"
         "os.kill(os.getpid(), signal.SIGKILL)"
     )
-    run = subprocess.run([sys.executable, "-c", program, target[0].url, target[1]], check=False)
+    run = warm.run([sys.executable, "-c", program, target[0].url, target[1]], check=False)
     assert run.returncode == -signal.SIGKILL
     monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path / "cache of another machine"))
     with pytest.raises(StorageError) as caught:
@@ -289,3 +290,25 @@ def test_a_file_in_the_place_of_the_folder_is_named(tmp_path: Path) -> None:
         assert caught.value.file == str(tmp_path / FOLDER)
     settle(LocalStore(tmp_path))
     assert (tmp_path / FOLDER).read_text() == "mine"
+
+
+@pytest.mark.parametrize("step", ["note", "publish", "read", "finish"])
+def test_without_locks_the_process_that_lost_its_work_says_that_another_one_writes_here(
+    step: str, tmp_path: Path
+) -> None:
+    """The other process was not kept out by the lock, ended first, and removed the folder."""
+    with pytest.raises(StorageError, match="another process was writing here too, and has removed") as caught:  # noqa: SIM117
+        with Work(open_store(tmp_path)) as work:
+            work.begin({"verb": "convert"})
+            (tmp_path / FOLDER / "new").mkdir()
+            (tmp_path / FOLDER / "new" / "a").write_text("x")
+            shutil.rmtree(tmp_path / FOLDER)
+            if step == "note":
+                work.note(a=1)
+            elif step == "publish":
+                work.publish([("new/a", "a")], [])
+            elif step == "read":
+                work.scratch.read("new/a")
+            else:
+                work.finish()
+    assert caught.value.kind == "busy" and not (tmp_path / "a").exists()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from feedmill.errors import ConfigError, FeedmillError
 from helpers.conversion_sources import sample_set, tokens, tree
-from helpers.kills import finish, kill_at_random, kill_everywhere, run_until_killed
+from helpers.kills import finish, kill_at_random, kill_everywhere, moments, run_until_killed
 
 WORK = {
     "webdataset": ("source", "out", "--to", "webdataset", "--max-shard-samples", 40),
@@ -117,8 +118,11 @@ def test_a_source_that_changed_is_noticed(tmp_path: Path) -> None:
     assert error.value.kind == "unfinished-job"
 
 
+@moments(3, range(0, 60, 3), least=2)
 @pytest.mark.parametrize("name", ["webdataset", "parquet", "rows", "lines", "tokens", "sequences"])
-def test_a_result_that_is_replaced_stays_until_the_new_one_is_whole(tmp_path: Path, name: str) -> None:
+def test_a_result_that_is_replaced_stays_until_the_new_one_is_whole(
+    tmp_path: Path, name: str, moments: Sequence[int], least: int
+) -> None:
     from helpers.conversion_sources import files
 
     out = str(WORK[name][1])
@@ -143,13 +147,15 @@ def test_a_result_that_is_replaced_stays_until_the_new_one_is_whole(tmp_path: Pa
         return {path: data for path, data in whole.items() if ".feedmill" not in path}
 
     old, kept = begun(tmp_path / "at"), 0
-    moment = 0
-    while run_until_killed(moment, [*words(name), "--overwrite"], tmp_path / "at"):
+    for moment in moments:
+        if not run_until_killed(moment, [*words(name), "--overwrite"], tmp_path / "at"):
+            break
         now = result(tmp_path / "at")
         kept += now == old
         assert now.keys() <= old.keys() | result(tmp_path / "calm").keys()
-        moment += 3
-    assert result(tmp_path / "at") == result(tmp_path / "calm") and kept > 1
+    else:
+        finish([*words(name), "--overwrite"], tmp_path / "at")
+    assert result(tmp_path / "at") == result(tmp_path / "calm") and kept >= least
     left = [path.name for path in (tmp_path / "at").rglob("*") if ".feedmill-" in path.name]
     assert not left
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from feedmill.curation.near.options import NearOptions
 from feedmill.curation.stat import stat
 from feedmill.curation.tag import tag
 from feedmill.errors import ConfigError, EmptyResult, NotFound
+from helpers import warm
 from helpers.document_folders import write_lines
 from helpers.kills import command
 
@@ -95,7 +95,7 @@ def test_a_mix_of_a_pattern_that_matches_nothing() -> None:
 def test_command_line(words: list[str]) -> None:
     stream = {"name": "m", "documents": ["e/documents/*"], "output": {"path": "out"}}
     Path("mix.json").write_text(json.dumps({"streams": [stream]}))
-    failed = subprocess.run(command(*words), capture_output=True, text=True)
+    failed = warm.run(command(*words), capture_output=True, text=True)
     assert failed.returncode == 1 and "the result would be empty" in failed.stderr
-    done = subprocess.run(command(*words, "--allow-empty"), capture_output=True, text=True)
+    done = warm.run(command(*words, "--allow-empty"), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

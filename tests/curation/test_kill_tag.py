@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from feedmill.storage.staging import TEMPORARY_SUFFIX
+from helpers import warm
 from helpers.document_datasets import SENTENCE, document, write_documents
 
 TAGGERS = ["char_length_with_paragraphs_v1", "c4_v2", "gopher_v2", "uniseg_length_v1"]
@@ -32,7 +33,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for k in range(6):
         rows = (document(i, texts[(i * 7 + k) % 400]) for i in range(400 * (1 + k % 3)))
         write_documents(folder / f"documents/sub{k % 2}/part-{k}.jsonl.gz", rows)
-    subprocess.run(command(2), cwd=folder, check=True, capture_output=True)
+    warm.run(command(2), cwd=folder, check=True, capture_output=True)
     return folder
 
 
@@ -48,7 +49,7 @@ def kill_and_finish(whole: Path, tmp_path: Path, times: int, kills: int = 1) -> 
     timed = tmp_path / "timed"
     timed.mkdir()
     os.symlink(whole / "documents", timed / "documents")
-    subprocess.run(command(2), cwd=timed, check=True, capture_output=True)
+    warm.run(command(2), cwd=timed, check=True, capture_output=True)
     took = time.perf_counter() - begin
     wanted = everything(whole)
     dice = random.Random(times)
@@ -58,14 +59,14 @@ def kill_and_finish(whole: Path, tmp_path: Path, times: int, kills: int = 1) -> 
         folder.mkdir()
         os.symlink(whole / "documents", folder / "documents")
         for _ in range(kills):
-            with subprocess.Popen(
+            with warm.Popen(
                 command(1 + number % 2), cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
             ) as process:
                 # The first ones early: a machine that has become faster since must not end before all of them.
                 time.sleep(took * (dice.uniform(0, 0.1) if not hits else dice.uniform([0.0, 0.5][number % 2], 1.0)))
                 hits += process.poll() is None
                 process.send_signal(signal.SIGKILL)
-        again = subprocess.run(command(2), cwd=folder, capture_output=True, text=True)
+        again = warm.run(command(2), cwd=folder, capture_output=True, text=True)
         assert again.returncode == 0, again.stderr
         assert everything(folder) == wanted
     assert hits

@@ -21,6 +21,7 @@ from feedmill.curation.dedupe.options import DedupeOptions
 from feedmill.curation.near import parallel, sketch
 from feedmill.curation.near.neardedupe import neardedupe
 from feedmill.errors import DataError
+from helpers import warm
 from helpers.document_datasets import document, write_documents
 
 WORDS = [f"w{n}" for n in range(300)]
@@ -121,18 +122,18 @@ def test_killed_at_any_moment(words: tuple[str, ...], tmp_path: Path) -> None:
     whole, killed, dice = tmp_path / "whole", 0, random.Random(3)
     for folder in (whole, tmp_path / "timed", tmp_path / "killed"):
         write(folder, rows())
-    subprocess.run(command("", 1), cwd=whole, check=True, capture_output=True)
+    warm.run(command("", 1), cwd=whole, check=True, capture_output=True)
     begin = time.monotonic()
-    subprocess.run(command(SMALL, 2), cwd=tmp_path / "timed", check=True, capture_output=True)
+    warm.run(command(SMALL, 2), cwd=tmp_path / "timed", check=True, capture_output=True)
     took = time.monotonic() - begin
     wanted = attributes(whole)
     assert attributes(tmp_path / "timed") == wanted and len(wanted) == 2
     for _ in range(12):
-        with subprocess.Popen(command(SMALL, 5), cwd=tmp_path / "killed", stdout=subprocess.DEVNULL) as child:
+        with warm.Popen(command(SMALL, 5), cwd=tmp_path / "killed", stdout=subprocess.DEVNULL) as child:
             time.sleep(took * dice.uniform(0.3, 1))
             killed += child.poll() is None
             child.send_signal(signal.SIGKILL)
-        subprocess.run(command(SMALL, 2), cwd=tmp_path / "killed", check=True, capture_output=True)
+        warm.run(command(SMALL, 2), cwd=tmp_path / "killed", check=True, capture_output=True)
         assert attributes(tmp_path / "killed") == wanted
         assert not [name for _, _, names in os.walk(tmp_path / "killed") for name in names if "feedmill-tmp" in name]
         subprocess.run(["rm", "-r", "attributes", ".feedmill"], cwd=tmp_path / "killed", check=True)

@@ -131,7 +131,6 @@ def test_with_a_cache_the_file_is_fetched_once(
     when: str, server: RangeServer, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FEEDMILL_CACHE_SIZE", "1GB")
-    monkeypatch.setenv("FEEDMILL_HEDGE", "off")  # a busy machine is slow enough for second requests
     for name, value in server.options.items():
         monkeypatch.setenv(f"AWS_{name.upper()}", str(value).lower())
     if when == "when it is needed":

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import warnings
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,9 @@ from PIL import Image
 
 import feedmill as fm
 from feedmill.errors import DataError, FeedmillError, TrustError
+from feedmill.formats.npz.arrays import npy_header, read_npy
 from feedmill.formats.npz.write import WRITER
+from feedmill.formats.tokens.flat_files import layout_of
 from feedmill.storage import LocalStore
 
 COLUMNS = {"__key__": "text", "caption": "text", "grid": "array:<f4", "image": "bytes", "label": "int", "more": "json"}
@@ -217,3 +221,40 @@ def test_two_arrays_of_one_name_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"two arrays would have the name 'a\.offsets'"):
         WRITER.write(LocalStore(tmp_path), "0.npz", {"a": "text", "a.offsets": "int"}, [[b"x", 1]])
     assert not list(tmp_path.iterdir())
+
+
+def damaged_headers(data: bytes) -> Iterator[bytes]:
+    """Yield the file with each byte of its header changed in several ways."""
+    end = 10 + int.from_bytes(data[8:10], "little")
+    for at in range(6, end):
+        for byte in (0, 0x22, 0x28, 0x29, 0x39, 0x5C, 0x7B, 0xFF):
+            yield data[:at] + bytes([byte]) + data[at + 1 :]
+    for length in range(0, end, 7):
+        yield data[:length]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::SyntaxWarning", "ignore::UserWarning")
+def test_a_damaged_header_of_an_array_is_an_error_that_names_it(tmp_path: Path) -> None:
+    """NumPy tokenizes headers as Python, and raises what its tokenizer and its parser raise."""
+    stream, path = io.BytesIO(), tmp_path / "a.npy"
+    np.save(stream, np.arange(5, dtype=np.uint16))
+    store, errors = LocalStore(tmp_path), 0
+    for data in damaged_headers(stream.getvalue()):
+        for read in (npy_header, lambda data: read_npy(data.getvalue())):
+            with contextlib.suppress(ValueError):
+                read(io.BytesIO(data))
+        path.write_bytes(data)
+        try:
+            layout_of(store, "a.npy", None)
+        except FeedmillError:
+            errors += 1
+    assert errors > 300
+
+
+def test_a_number_in_a_header_may_have_any_number_of_digits() -> None:
+    header = b"{'descr': '<u2', 'fortran_order': False, 'shape': (" + b"9" * 5000 + b",), }"
+    data = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header
+    with pytest.raises(ValueError, match=r"npy|digits|large|header"):
+        npy_header(io.BytesIO(data))
+    with pytest.raises(ValueError, match=r"npy|digits|large|header"):
+        read_npy(data)

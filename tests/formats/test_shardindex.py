@@ -19,6 +19,7 @@ from feedmill.formats.tar.dataset import TarDataset
 from feedmill.formats.tar.tables import ScannedShards
 from feedmill.samples.open import open as open_dataset
 from feedmill.storage import LocalStore
+from helpers import warm
 from helpers.tars import make_shards, write_tar
 
 COUNTS = [3, 2, 4]
@@ -153,7 +154,7 @@ def test_killed_while_it_is_made(tmp_path: Path) -> None:
         "print('ready', flush=True)\nfm.open(sys.argv[1])"
     )
     for delay in (0.0, 0.01, 0.02, 0.04, 0.08):
-        run = subprocess.Popen([sys.executable, "-c", program, str(root)], stdout=subprocess.PIPE)
+        run = warm.Popen([sys.executable, "-c", program, str(root)], stdout=subprocess.PIPE)
         assert run.stdout is not None and run.stdout.readline()
         time.sleep(delay)
         run.kill()

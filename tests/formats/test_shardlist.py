@@ -21,6 +21,7 @@ from feedmill.planning.recipes.recipe import Recipe
 from feedmill.samples.open import open as open_dataset
 from feedmill.storage.local import publish
 from helpers import foreign_datasets as sourcedata
+from helpers import warm
 from helpers.tars import make_shards, write_tar
 
 COUNTS = [3, 2, 4]
@@ -177,7 +178,7 @@ def test_processes_unpack_a_shard_once(tmp_path: Path) -> None:
     code = (
         f"import feedmill as fm; ds = fm.open({str(tmp_path)!r}); assert len(ds) == 1200, len(ds); print(ds[1199].key)"
     )
-    running = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    running = [warm.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(3)]
     assert [process.communicate(timeout=120)[0].strip() for process in running] == ["399"] * 3
 
 

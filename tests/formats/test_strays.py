@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -84,6 +86,24 @@ def test_an_index_for_energon_keeps_what_energon_reads(tmp_path: Path) -> None:
     assert [found.kind for found in fm.check(tmp_path, progress=False).findings] == ["stray-members"]
 
 
+def test_an_index_of_an_older_energon_may_have_samples_in_pieces(tmp_path: Path) -> None:
+    """Releases 7.0 to 7.2 did not ask for unique keys."""
+    put(tmp_path / "0.tar", ["0.cls", "1.cls", "2.cls"])
+    fm.prepare(tmp_path, split_ratio="1,0,0", progress=False)
+    assert not fm.open(tmp_path).remarks
+    with closing(sqlite3.connect(tmp_path / ".nv-meta/index.sqlite")) as index:
+        (table,) = index.execute("SELECT sql FROM sqlite_master WHERE name = 'samples'").fetchone()
+        index.execute("ALTER TABLE samples RENAME TO old")
+        index.execute(table.replace(" UNIQUE", ""))
+        index.execute("INSERT INTO samples SELECT * FROM old")
+        index.execute("DROP TABLE old")
+        index.execute("UPDATE samples SET sample_key = '0' WHERE sample_key = '2'")
+        index.commit()
+    (tmp_path / ".nv-meta/feedmill.shards.json").unlink()
+    (remark,) = fm.open(tmp_path).remarks
+    assert remark.startswith("keys that occur several times, as those of samples in pieces: 1 (such as '0').")
+
+
 def test_names_that_only_look_like_strays_are_data() -> None:
     data = ["0.txt", "0001/.jpg", "d/.hidden.txt", "thumbs.jpg", "MACOSX/a.txt", "PaxHeader.txt", "a._b.txt"]
     assert not any(map(is_stray, data))
@@ -122,6 +142,13 @@ def test_kinds_in_shards_of_their_own(indexed: bool, tmp_path: Path, monkeypatch
     with pytest.raises(DataError, match="--regroup"):
         fm.prepare(tmp_path / "s", progress=False)
     assert fm.convert(tmp_path / "s", tmp_path / "whole", "wds", regroup=True, progress=False).samples == 4
+
+
+def test_keys_that_begin_again_in_each_shard_are_other_samples(tmp_path: Path) -> None:
+    for shard in range(2):
+        put(tmp_path / f"s/{shard}.tar", KINDS["types"])
+    out = tmp_path / "out.parquet"
+    assert fm.convert(tmp_path / "s", out, "parquet", regroup=True, progress=False).samples == 8
 
 
 def test_regrouping_refuses_two_samples_of_one_key_and_other_datasets(tmp_path: Path) -> None:

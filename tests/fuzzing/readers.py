@@ -107,7 +107,7 @@ class Reader:
         return not path.endswith(self.but) if self.but else True
 
 
-PREPARE = ("prepare", "{url}", "--split-ratio", "1,0,0", "--num-workers", "1", "--rescan")
+PREPARE = ("prepare", "{url}", "--split-ratio", "1,0,0", "--workers", "1", "--rescan")
 READERS: list[Reader] = [
     Reader("arrow", (corpus.arrow, corpus.arrow_stream), dataset("one.arrow"), weight=1.5),
     Reader("parquet", (corpus.parquet,), dataset(), weight=1.5),
@@ -149,7 +149,7 @@ READERS: list[Reader] = [
     Reader("modalities", (corpus.modalities,), verbs("modalities data pack_encoded_data {folder}/c.yaml", "modalities data create_raw_index {folder}/d.jsonl --index_path {folder}/x.idx"), weight=0.4, names_files=True),
     Reader("nanotron", (corpus.tokenizer,), verbs("nanotron preprocess_data --tokenizer-name-or-path {folder}/tokenizer.json --output-folder {folder}/o --n-tasks 1 jsonl --dataset {folder}/d.jsonl"), weight=0.2),
     Reader("loader state", (corpus.loader_state,), corpus.load_state, names_files=True),
-    Reader("killed runs", (corpus.killed_append,), verbs("append {folder}/ds {folder}/more.jsonl --workers 1", "info {folder}/ds", "check {folder}/ds", "delete {folder}/ds s00001", PREPARE[0] + " {folder}/ds --split-ratio 1,0,0 --num-workers 1"), weight=0.6),
+    Reader("killed runs", (corpus.killed_append,), verbs("append {folder}/ds {folder}/more.jsonl --workers 1", "info {folder}/ds", "check {folder}/ds", "delete {folder}/ds s00001", PREPARE[0] + " {folder}/ds --split-ratio 1,0,0 --workers 1"), weight=0.6),
     Reader("token runs", (corpus.killed_tokenize,), verbs("tokenize {folder}/d.jsonl -o {folder}/out -t {folder}/tokenizer.json --eos <|eos|> --workers 1"), weight=0.3),
 ]  # fmt: skip
 

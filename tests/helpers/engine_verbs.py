@@ -19,6 +19,7 @@ from PIL import Image
 from feedmill.errors import NotFound
 from feedmill.formats.tokens.pbin import write_pbin
 from feedmill.storage import Entry, LocalStore, Store, open_store
+from helpers import warm
 from helpers.document_folders import texts, write_documents, write_lines
 from helpers.kills import command, contents, finish
 from helpers.tars import write_tar
@@ -177,7 +178,7 @@ def unfinished_work(folder: Path) -> list[str]:
 
 
 def start(words: list[str], folder: Path) -> subprocess.Popen[str]:
-    return subprocess.Popen(
+    return warm.Popen(
         command(*words),
         cwd=folder,
         stdout=subprocess.DEVNULL,

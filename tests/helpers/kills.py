@@ -1,4 +1,8 @@
-"""Programs that are killed: before the n-th file that they put in its place, or at random moments."""
+"""Programs that are killed: before the n-th file that they put in its place, or at random moments.
+
+Those of the first kind start warm (`helpers.warm`), as a test starts many; those of the second start cold, with other
+hashes of strings each time.
+"""
 
 import os
 import random
@@ -6,7 +10,12 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
+
+import pytest
+
+from helpers import warm
 
 _CHILD = """
 import os, signal, sys
@@ -33,7 +42,7 @@ def command(*words):
 
 def run_until_killed(moment, words, folder):
     """Whether the command was killed before it put its file number `moment` in place; otherwise it is done."""
-    child = subprocess.run(
+    child = warm.run(
         [sys.executable, "-c", _CHILD, str(moment), *map(str, words)], cwd=folder, capture_output=True, text=True
     )
     assert child.returncode in (0, -signal.SIGKILL), child.stderr
@@ -41,9 +50,9 @@ def run_until_killed(moment, words, folder):
 
 
 def finish(words, folder):
-    """Run the command to its end; what it prints."""
-    done = subprocess.run(command(*words), cwd=folder, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    """Run the command to its end; what it prints. A job array may have to run again for what is left."""
+    done = warm.run(command(*words), cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0 or (done.returncode == 3 and "part" in words), done.stderr
     return done.stdout
 
 
@@ -60,17 +69,30 @@ def contents(folder, *, leave_out=()):
     return found
 
 
-def kill_everywhere(words, make, folder, most=60):
+def moments(one: int, every: Iterable[int] = range(60), least: int = 1) -> pytest.MarkDecorator:
+    """Arguments `moments` and `least` of a test that kills: one moment, and all of them where slow tests run.
+
+    Args:
+        least: at how many of all moments something has to be killed.
+    """
+    all_of_them = pytest.param(tuple(every), least, id="every", marks=pytest.mark.slow)
+    return pytest.mark.parametrize(("moments", "least"), [pytest.param((one,), 1, id="one"), all_of_them])
+
+
+def kill_everywhere(words, make, folder, moments=range(60)):
     """Run a command that is killed before each of its files in turn, then to its end; all results are as undisturbed.
 
     Args:
         make: makes the data in the folder that it is given.
+
+    Returns:
+        At how many of the moments it was killed.
     """
     calm = Path(folder) / "calm"
     make(calm)
     finish(words, calm)
     wanted = contents(calm)
-    for moment in range(most):
+    for done, moment in enumerate(moments):
         place = Path(folder) / f"at{moment}"
         make(place)
         killed = run_until_killed(moment, words, place)
@@ -78,8 +100,8 @@ def kill_everywhere(words, make, folder, most=60):
             finish(words, place)
         assert contents(place) == wanted, f"killed before file {moment}"
         if not killed:
-            return moment
-    return most
+            return done
+    return len(moments)
 
 
 def kill_at_random(words, make, folder, times):

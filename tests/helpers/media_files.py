@@ -52,6 +52,10 @@ KINDS = {
     "hevc-open-ts": Video("mpegts", "libx265", "aac", _OPEN, start=2),
     "h264-open": Video("mp4", "libx264", "aac", {**_X264, "x264-params": "open-gop=1:b-pyramid=normal", "bf": "3"}),
     "h264-open-ts": Video("mpegts", "libx264", "aac", {**_X264, "x264-params": "open-gop=1", "bf": "3"}),
+    "h264-avi": Video("avi", "libx264", "libmp3lame"),
+    "vp9": Video("webm", "libvpx-vp9", "libopus", {"cpu-used": "8", "auto-alt-ref": "1", "lag-in-frames": "16"}),
+    "mpeg2-ts": Video("mpegts", "mpeg2video", "aac", {"bf": "2"}, start=2),
+    "mpeg4-mkv": Video("matroska", "mpeg4", "aac", {"bf": "2"}),
     "h264-refresh-ts": Video("mpegts", "libx264", "aac", {**_X264, "x264-params": "intra-refresh=1", "bf": "0"}),
     # times and orientation
     "late": Video("mp4", "libx264", "aac", start=2),
@@ -132,7 +136,7 @@ def _options(how: Video, gop: int) -> dict[str, str]:
     if how.codec == "libx265":
         opened = (how.options or {}).get("open", "0")
         return {"preset": "ultrafast", "x265-params": _X265.format(gop=gop, open=opened)}
-    return {"preset": "12", "crf": "30"} if how.codec == "libsvtav1" else {}
+    return {"preset": "12", "crf": "30"} if how.codec == "libsvtav1" else how.options or {}
 
 
 def _mux(container: Any, packet: Any, how: Video, fps: int) -> None:
@@ -178,7 +182,7 @@ def all_frames(data: bytes) -> tuple[np.ndarray, np.ndarray]:
             (float(f.pts * f.time_base), np.rot90(f.to_ndarray(format="rgb24"), f.rotation // 90))
             for f in container.decode(video=0)
         ]
-    return np.stack([pixels for _, pixels in shown]), np.asarray([time for time, _ in shown])
+    return np.stack([pixels for _, pixels in shown]), np.sort([time for time, _ in shown])  # AVI states them unordered
 
 
 def all_samples(data: bytes) -> tuple[np.ndarray, int]:

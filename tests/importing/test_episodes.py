@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import feedmill as fm
 from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.importing.report import ImportReport
 from helpers import foreign_datasets as sourcedata
-from helpers.kills import contents, finish, run_until_killed
+from helpers.kills import contents, finish, moments, run_until_killed
 
 COUNTS = [14, 9, 11, 3]
 STARTS = [0, 14, 23, 34]
@@ -278,12 +279,13 @@ def test_a_dry_run_writes_nothing(robot: Path, tmp_path: Path) -> None:
     assert report.recognized[0].startswith("LeRobot dataset v") and report.recognized[-1] == f"videos of {CAMERA}"
 
 
-def test_a_killed_import_is_finished(robot: Path, tmp_path: Path) -> None:
+@moments(10, (2, 6, 10, 14), least=2)
+def test_a_killed_import_is_finished(robot: Path, tmp_path: Path, moments: Sequence[int], least: int) -> None:
     words = ["import", robot, "out", "--max-shard-samples", "1", "--workers", "1", "--json"]
     (tmp_path / "calm").mkdir()
     finish(words, tmp_path / "calm")
     killed = reused = 0
-    for moment in (2, 6, 10, 14):
+    for moment in moments:
         root = tmp_path / f"at{moment}"
         root.mkdir()
         if run_until_killed(moment, words, root):
@@ -291,4 +293,27 @@ def test_a_killed_import_is_finished(robot: Path, tmp_path: Path) -> None:
             reused += json.loads(finish(words, root))["reused"]
         kept = [contents(one / "out", leave_out=(".nv-meta/index",)) for one in (root, tmp_path / "calm")]
         assert kept[0] == kept[1] and len(kept[0]) >= 4, moment
-    assert killed > 1 and reused > 0
+    assert killed >= least and reused > 0
+
+
+@pytest.mark.parametrize("kind", ["hevc", "h264-open", "hevc-open", "av1", "mp4"])
+def test_open_groups_are_not_cut(kind: str, tmp_path: Path) -> None:
+    """Between two key frames there are as many packets as frames, but not those of the same frames."""
+    from feedmill.formats.videocut import cut_video
+    from feedmill.storage import open_store
+    from helpers import media_files as clips
+
+    data = clips.movie(kind, audio=False)
+    (tmp_path / "v.mp4").write_bytes(data)
+    frames, _ = clips.all_frames(data)
+    with av.open(str(tmp_path / "v.mp4")) as container:
+        keys = sorted(round(25 * p.pts * p.time_base) for p in container.demux(video=0) if p.is_keyframe and p.size)
+    assert len(keys) > 2
+    for first, end in zip(keys, [*keys[1:], 100], strict=True):
+        cut = (open_store(str(tmp_path)), "v.mp4", first / 25, end - first, 25.0)
+        if kind.endswith("open"):
+            with pytest.raises(DataError) as caught:
+                cut_video(*cut, last=end == 100)
+            assert caught.value.kind == "not-separable"
+        else:
+            assert np.array_equal(clips.all_frames(cut_video(*cut, last=end == 100))[0], frames[first:end])

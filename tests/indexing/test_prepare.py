@@ -25,6 +25,7 @@ from feedmill.indexing.prepare import prepare
 from feedmill.samples.open import open as open_dataset
 from feedmill.storage import LocalStore, open_store
 from feedmill.storage.remote.object_store import RemoteStore
+from helpers import warm
 from helpers.digests import GOLDEN
 from helpers.tars import make_shards, write_tar
 
@@ -115,7 +116,7 @@ def test_killed_at_any_moment_the_old_index_stays_and_the_next_run_finishes(
     for attempt in range(8):
         shard = 0.2 if attempt < 4 else 0.02  # the first ones cannot get through, the last ones are killed near the end
         arguments = [str(root), str(moments.uniform(0, 0.25)), str(shard)]
-        killed += subprocess.run([sys.executable, "-c", KILLED, *arguments], check=False).returncode == -signal.SIGKILL
+        killed += warm.run([sys.executable, "-c", KILLED, *arguments], check=False).returncode == -signal.SIGKILL
         if prepared_before:
             now = keys(root)
             assert now in (old, [f"s{n:05d}" for n in range(150)])

@@ -168,7 +168,8 @@ def test_a_hung_unit_is_named_and_tried_again_and_others_do_not_wait(
     assert finished[6] < 30 and finished[7] > 400 and finished[-1] == 5000
     assert caplog.text.count("the unit") == 1
     assert re.search(
-        r"trying: the unit 7 has run for 1 min \d+ s on node n7, process 4711 \(median \d+\.\d s\): it is tried once more",
+        r"trying: the unit 7 has run for 1 min \d+ s on node n7, process 4711 \(median \d+\.\d s\):"
+        " it is tried once more",
         caplog.text,
     )
     assert ray.canceled == 1 and run._lost_races == ray.stuck

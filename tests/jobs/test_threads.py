@@ -95,7 +95,7 @@ def test_collected_in_a_cycle_by_a_worker_thread() -> None:
         holder.results = (holder, results)
         del holder, results
         collect.set()
-        assert collected.wait(5)
+        assert collected.wait(120)
     finally:
         gc.enable()
         gc.collect()

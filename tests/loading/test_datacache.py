@@ -23,6 +23,7 @@ from feedmill.storage.cache import settings as datacache
 from feedmill.storage.cache.pages import PAGE, Pages
 from feedmill.storage.cache.settings import DataCache
 from feedmill.storage.remote.object_store import RemoteStore
+from helpers import warm
 
 
 @pytest.fixture(scope="module")
@@ -156,7 +157,7 @@ def _forget_session(path: Path) -> None:
         "os.kill(os.getpid(), 9)"
     )
     arguments = [str(path.parents[1]), header.url, header.version, str(header.size)]
-    subprocess.run([sys.executable, "-c", code, *arguments], check=False)
+    warm.run([sys.executable, "-c", code, *arguments], check=False)
 
 
 def test_a_folder_that_cannot_be_written_to_is_done_without(server, folder, tmp_path, caplog):
@@ -252,8 +253,8 @@ def test_four_processes_of_a_machine_fetch_each_byte_once(server, folder, tmp_pa
 
     def run() -> list[int]:
         arguments = [[sys.executable, "-c", PROGRAM, server.options["endpoint"], str(rank), "4"] for rank in range(4)]
-        running = [subprocess.Popen(words, env=environment, stdout=subprocess.PIPE) for words in arguments]
-        return [int(process.communicate(timeout=60)[0]) for process in running]
+        running = [warm.Popen(words, env=environment, stdout=subprocess.PIPE) for words in arguments]
+        return [int(process.communicate(timeout=180)[0]) for process in running]
 
     counts, requests = asked_in(server, run)
     assert sum(counts) == 2250

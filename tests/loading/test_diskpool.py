@@ -23,6 +23,7 @@ from feedmill.formats.sample import Source
 from feedmill.loading.cachepool import DirectLazy, HeldLazy, MockLazy, NoCachePool
 from feedmill.loading.diskpool import FileStoreCachePool
 from feedmill.samples.stores import FileStore, open_file_store
+from helpers import warm
 
 
 class Counting(FileStore[Any]):
@@ -35,7 +36,7 @@ class Counting(FileStore[Any]):
     def raw(self, name: str) -> bytes:
         self.reads.append(name)
         if name.startswith("wait"):
-            assert self.gate.wait(30)
+            assert self.gate.wait(120)
         if name.startswith("bad"):
             raise NotFound("there is no such file", file=name)
         return name.encode() * (1000 if name.startswith("big") else 1)
@@ -61,7 +62,7 @@ def pool(tmp_path: Path) -> Iterator[FileStoreCachePool]:
 
 
 def eventually(check: Callable[[], bool]) -> None:
-    end = time.monotonic() + 30
+    end = time.monotonic() + 120
     while not check():
         assert time.monotonic() < end
         time.sleep(0.002)
@@ -187,12 +188,12 @@ def test_a_killed_process_leaves_nothing_for_the_next(tmp_path: Path) -> None:
     for i in range(20):
         (tmp_path / f"data/{i}.txt").write_text(str(i))
     command = [sys.executable, "-c", textwrap.dedent(CRASH), str(tmp_path / "pool"), str(tmp_path / "data")]
-    running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    running = [warm.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     try:
         folders = [Path(each.stdout.readline().strip()) for each in running if each.stdout]
         assert len(set(folders)) == 2 and all(len(list(folder.iterdir())) == 20 for folder in folders)
         running[0].send_signal(signal.SIGKILL)
-        running[0].wait(30)
+        running[0].wait(120)
         pool = FileStoreCachePool(parent_cache_dir=tmp_path / "pool")
         own = pool.folder
         assert not folders[0].exists() and folders[1].exists() and own not in folders

@@ -98,3 +98,60 @@ def test_damaged_states(change: dict[str, object]) -> None:
     loader = EpochLoader(Loader(FakePlan(), 2), length=4)
     with pytest.raises(ConfigError, match="not the state of a loader in epochs"):
         loader.load_state_dict({**loader.state_dict(), **change})
+
+
+EMPTY = "this pass of the loader gave no batch: position 40 is the end of its plan"
+
+
+def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
+    found = [record.getMessage() for record in caplog.records if "gave no batch" in record.getMessage()]
+    caplog.clear()
+    return found
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_pass_after_the_end_of_the_plan_is_reported(workers: int, caplog: pytest.LogCaptureFixture) -> None:
+    loader = Loader(FakePlan(length=40), 4, workers=workers, rank=0, world_size=1)
+    assert len(list(loader)) == 10 and not warned(caplog)
+    assert not list(loader)
+    (text,) = warned(caplog)
+    assert text.startswith(EMPTY) and "rewind=True" in text and "'epochs'" in text
+    again = Loader(FakePlan(length=40), 4, workers=workers, rank=0, world_size=1)
+    again.load_state_dict(loader.state_dict())
+    assert not list(again) and len(warned(caplog)) == 1
+    rewound = Loader(FakePlan(length=40), 4, workers=workers, rank=0, world_size=1, rewind=True)
+    assert [len(list(rewound)) for _ in range(3)] == [10] * 3 and not warned(caplog)
+
+
+def test_epochs_that_begin_again_report_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    for options in ({"cycle": True}, {"restart": True}, {"cycle": True, "length": 10}, {"cycle": True, "length": 5}):
+        loader = EpochLoader(Loader(FakePlan(length=40), 4, rank=0, world_size=1), **options)
+        assert all(len(list(loader)) in (5, 10) for _ in range(5))
+    assert not warned(caplog)
+    loader = EpochLoader(Loader(FakePlan(length=40), 4, rank=0, world_size=1))
+    assert [len(list(loader)) for _ in range(2)] == [10, 0] and len(warned(caplog)) == 1
+
+
+def test_a_dataset_of_a_loader_at_its_end_reports_it_once(caplog: pytest.LogCaptureFixture) -> None:
+    data = pytest.importorskip("torch.utils.data")
+    loader = Loader(FakePlan(length=40), 4, rank=0, world_size=1)
+    dataset = loader.as_iterable_dataset()
+    for _ in range(2):
+        assert len(list(data.DataLoader(dataset, batch_size=None))) == 10
+    assert not warned(caplog)
+    list(loader)
+    assert not list(data.DataLoader(loader.as_iterable_dataset(), batch_size=None))
+    (text,) = warned(caplog)
+    assert text.startswith(EMPTY) and "rewind" not in text
+
+
+def test_hooks_that_keep_nothing_are_reported(caplog: pytest.LogCaptureFixture) -> None:
+    class Nothing(fm.TaskEncoder):
+        def select_samples_to_pack(self, samples: list[Any]) -> list[list[Any]]:
+            return []
+
+        def pack_selected_samples(self, samples: list[Any]) -> Any:
+            return samples
+
+    assert not list(Loader(FakePlan(length=40), 1, rank=0, world_size=1, task_encoder=Nothing(), buffer=8))
+    assert "task encoder made none of the samples from position 0 on" in warned(caplog)[0]

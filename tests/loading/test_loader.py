@@ -291,7 +291,7 @@ def test_moved_while_another_thread_waits_for_a_batch(workers: int) -> None:
     def transform(sample: dict[str, Any]) -> dict[str, Any]:
         if sample["position"] == 4:
             entered.set()
-            leave.wait(10)
+            leave.wait(120)
         return sample
 
     def take() -> None:
@@ -305,7 +305,7 @@ def test_moved_while_another_thread_waits_for_a_batch(workers: int) -> None:
     state = {**loader.state_dict(), "position": 40}
     thread = threading.Thread(target=take)
     thread.start()
-    entered.wait(10)
+    entered.wait(120)
     while workers and not batches._given.gi_running:  # type: ignore[attr-defined]
         time.sleep(0.001)
     loader.load_state_dict(state)

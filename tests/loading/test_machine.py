@@ -18,6 +18,7 @@ from tests.loading.test_ahead import local
 from tests.loading.test_faults_large import many, run, served
 
 import feedmill as fm
+from helpers import warm
 
 MIB = 1 << 20
 BUDGET = 64 * MIB
@@ -78,12 +79,10 @@ def together(
         "FEEDMILL_CACHE_SIZE": str(size),
         "FEEDMILL_CACHE_DIR": str(folder),
         "FEEDMILL_READ_AHEAD": str(budget),
-        "FEEDMILL_HEDGE": "off",  # a busy machine is slow enough for second requests
     }
     words = [sys.executable, "-c", PROGRAM, str(Path(__file__).parents[2]), server.options["endpoint"]]
     processes = [
-        subprocess.Popen([*words, str(rank), str(world)], env=environment, stdout=subprocess.PIPE)
-        for rank, world in ranks
+        warm.Popen([*words, str(rank), str(world)], env=environment, stdout=subprocess.PIPE) for rank, world in ranks
     ]
     most, over = 0, threading.Event()
 

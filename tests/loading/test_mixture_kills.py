@@ -21,6 +21,7 @@ import pytest
 import yaml
 
 from feedmill.errors import ConfigError
+from helpers import warm
 from helpers.mixture_rank import steps
 
 TESTS = Path(__file__).parents[1]
@@ -123,7 +124,7 @@ class Processes:
             given = {**layout, "rank": rank, "recipe": str(folder.root / "recipe.yaml"), "state": state, "flags": flags}
             given |= {"log": str(logs[-1]), "pause": 0.02 if killed else 0}
             command = [sys.executable, str(TESTS / "helpers" / "mixture_rank.py"), json.dumps(given)]
-            ranks.append(subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, start_new_session=True))
+            ranks.append(warm.Popen(command, env=environment, stderr=subprocess.PIPE, start_new_session=True))
         if killed:
             deadline = time.monotonic() + 120
             while not all(map(_lines, logs)) and all(rank.poll() is None for rank in ranks):

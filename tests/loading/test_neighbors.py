@@ -28,6 +28,7 @@ from feedmill.storage.cache.readers import READERS
 from feedmill.storage.cache.settings import DataCache
 from feedmill.storage.fetching.fetch import fetcher
 from feedmill.storage.remote.object_store import RemoteStore
+from helpers import warm
 
 PLAN = SimpleNamespace(sources=(), seed=3, length=100)
 
@@ -69,7 +70,7 @@ def test_readers_of_killed_processes_are_gone_even_if_a_forked_child_lives(table
         "cache = PageCache(Path(sys.argv[1]), 1 << 20); joined = cache.readers.join(7, 5)\n"
         "child = os.fork()\nif child: print(child, flush=True)\ntime.sleep(60)"
     )
-    with subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "cache")], stdout=subprocess.PIPE) as process:
+    with warm.Popen([sys.executable, "-c", code, str(tmp_path / "cache")], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         child = int(process.stdout.readline())
         try:

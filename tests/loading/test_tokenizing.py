@@ -228,4 +228,4 @@ def test_a_tokenizer_is_found_beside_the_recipe(corpus: Path, tmp_path: Path) ->
         f"source: {{path: {corpus / 'web.jsonl'}, tokenize: {{tokenizer: tok, eos: null}}}}\npack: {{seq_len: 16}}\n"
     )
     plan = fm.Recipe.load(tmp_path / "r.yaml").plan()
-    assert plan.read([0])[0]["tokens"] > 0 and plan.packing.buffer == 4096
+    assert plan.read([0])[0]["tokens"] > 0 and plan.map.size == 4096

@@ -118,7 +118,7 @@ def test_the_next_batch_is_copied_while_one_is_in_use(api: FakeApi) -> None:
     loader = Loader(FakePlan(), 4, output="torch", device="cpu")
     batches = iter(loader)
     next(batches)
-    until = time.monotonic() + 20
+    until = time.monotonic() + 120
     while api.log.count("leave") < 2 and time.monotonic() < until:
         time.sleep(0.005)
     time.sleep(0.05)

@@ -125,7 +125,7 @@ def test_processes_give_the_same_stream_and_state(count: int, prefetch: int) -> 
 
 @pytest.mark.parametrize("what", ["die", "hang"])
 def test_a_worker_that_dies_or_hangs_is_replaced(what: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    workers = Workers(2, processes=True, timeout=3 if what == "hang" else None)
+    workers = Workers(2, processes=True, timeout=8 if what == "hang" else None)
     loader = Loader(FakePlan(), 4, transform=partial(once, str(tmp_path), what, 14), workers=workers)
     with caplog.at_level(logging.WARNING, "feedmill"):
         assert positions(list(islice(loader, 8))) == list(range(32))

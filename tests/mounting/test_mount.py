@@ -40,7 +40,7 @@ def start(root: Path, place: Path, *options: str) -> subprocess.Popen[str]:
     place.mkdir()
     command = [sys.executable, "-c", _PROGRAM, "mount", str(root), str(place), *options]
     child = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while not os.path.ismount(place) and child.poll() is None and time.monotonic() < deadline:
         time.sleep(0.05)
     if child.poll() is not None:
@@ -54,7 +54,7 @@ def mounted(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Pa
     child = start(tmp_path / "d", place, *(["-s"] if request.param == "folders" else []))
     yield place, request.param
     subprocess.run(["fusermount3", "-u", str(place)], check=True)
-    assert child.wait(20) == 0
+    assert child.wait(120) == 0
 
 
 def test_programs_see_the_files(mounted: tuple[Path, str]) -> None:
@@ -84,6 +84,6 @@ def test_a_signal_ends_it_without_an_error(by: signal.Signals, tmp_path: Path) -
     place = tmp_path / "mnt"
     child = start(tmp_path / "d", place)
     child.send_signal(by)
-    _, said = child.communicate(timeout=20)
+    _, said = child.communicate(timeout=180)
     assert child.returncode == 0 and "error" not in said
     assert not os.path.ismount(place)

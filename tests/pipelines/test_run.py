@@ -8,7 +8,6 @@ import os
 import random
 import shutil
 import signal
-import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,7 +19,11 @@ import feedmill as fm
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound, StorageError
 from feedmill.jobs.work import alone
 from feedmill.pipelines.history import History
+from feedmill.pipelines.options import described, problems, types_of
+from feedmill.pipelines.pipeline import VERBS, Step
+from feedmill.samples.media import MediaFilter
 from feedmill.storage import LocalStore
+from helpers import warm
 from helpers.document_folders import texts, write_documents
 from helpers.engine_verbs import TOKENIZER
 from helpers.kills import command, contents, finish
@@ -240,15 +243,15 @@ def test_as_parts(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Non
     alone = tmp_path_factory.mktemp("alone")
     make(alone)
     finish(["run", "p.json"], alone)
-    out = ""
-    for _ in range(5):
+    for step in (*[each.get("name", each["verb"]) for each in STEPS[1:]], None):
         for part in (2, 1):
             finish(["run", "p.json", "--engine", "part", "--part", f"{part}/2"], folder)
-        out = finish(["run", "p.json", "--engine", "part", "--finish"], folder)
-        if "next" not in out:
-            break
-    else:
-        raise AssertionError(out)
+        words = command("run", "p.json", "--engine", "part", "--finish")
+        done = warm.run(words, cwd=folder, capture_output=True, text=True)
+        assert done.returncode == (0 if step is None else 3), done.stderr
+        assert (f"next: all parts of the step {step!r}, then --finish again" in done.stdout) == (step is not None)
+    out = finish(["run", "p.json", "--engine", "part", "--finish", "--json"], folder)
+    assert json.loads(out)["waiting"] is None
     assert without_manifests(folder) == without_manifests(alone)
 
 
@@ -263,10 +266,59 @@ def test_killed_at_any_time(number: int, tmp_path: Path) -> None:
         folder = tmp_path / f"killed{n}"
         make(folder)
         for _ in range(2):
-            child = subprocess.Popen(command("run", "p.json"), cwd=folder, stdout=-3, stderr=-3, start_new_session=True)
+            child = warm.Popen(command("run", "p.json"), cwd=folder, stdout=-3, stderr=-3, start_new_session=True)
             time.sleep(numbers.uniform(0.2, seconds))
             os.killpg(child.pid, signal.SIGKILL)
             child.wait()
         finish(["run", "p.json"], folder)
         assert without_manifests(folder) == without_manifests(calm)
         assert "ran in" not in finish(["run", "p.json"], folder)
+
+
+@pytest.mark.parametrize(
+    ("verb", "options", "expected"),
+    [
+        ("tag", {"name": "l"}, r"the option 'taggers' of the step 's' is missing, and the verb requires it: a list of"),
+        (
+            "tag",
+            {"taggers": ["a_v1"], "name": 3},
+            r"the option 'name' of the step 's' is 3: expected a text, or nothing",
+        ),
+        ("tag", {"taggers": "a_v1"}, r"'taggers' of the step 's' is 'a_v1': expected a list of texts"),
+        ("tag", {"taggers": [1]}, r"'taggers' of the step 's' is \[1\]: expected a list of texts"),
+        ("tag", {"taggers": ["a_v1"], "workers": True}, r"'workers' of the step 's' is True: expected a whole number"),
+        ("tag", {"taggers": ["a_v1"], "exact": "yes"}, r"'exact' of the step 's' is 'yes': expected true or false"),
+        ("tag", {"taggers": ["a_v1"], "on_error": "skp"}, r"'on_error' .* is 'skp': expected one of 'raise', 'skip'"),
+        ("tag", {"taggers": ["a_v1"], "nam": "l"}, r"the verb 'tag' has no option 'nam'.*did you mean 'name'"),
+        ("tokenize", {"tokenizer": ["t"]}, r"'tokenizer' of the step 's' is \['t'\]: expected a text"),
+        ("split", {"ratio": {"a": "half"}}, r"'ratio' of the step 's' is .*: expected a mapping"),
+        ("filter", {"inputs": 3}, r"'inputs' of the step 's' is 3: expected a list of texts, or a text, or a mapping"),
+        ("filter", {"predicate": "print"}, r"'predicate' of the step 's' is 'print'"),
+        ("prepare-media", {}, r"'media' of the step 's' is missing.*a mapping with the keys strategy, patterns"),
+        ("prepare-media", {"media": {"strategy": "X"}}, r"'media' of the step 's' is .*: expected a mapping with the"),
+    ],
+)
+def test_options_are_checked_against_the_signature_of_the_verb(
+    verb: str, options: Any, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write([{"name": "s", "verb": verb, "inputs": ["in"], "outputs": ["out"], "options": options}], tmp_path)
+    for dry_run in (True, False):
+        with pytest.raises(ConfigError, match=expected) as caught:
+            fm.run("p.json", dry_run=dry_run)
+        assert caught.value.kind == "bad-pipeline" and str(caught.value.file).startswith("p.json")
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_option_of_every_verb_can_be_described(verb: str) -> None:
+    """A type that no value has would be an option that no pipeline can give."""
+    function = Step(verb, verb, ("a",), ("b",), {}, "p.json").function
+    none = {name for name, hint in types_of(function).items() if described(hint) in ("", "nothing")}
+    assert none <= {"predicate", "on_preview"}  # functions
+
+
+def test_a_mapping_becomes_the_dataclass_of_a_parameter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    media = {"strategy": "GLOB", "patterns": ["*.jpg"]}
+    step = Step("m", "prepare-media", ("data",), ("data",), {"media": media}, "p.json")
+    assert step.arguments() == {"url": "data", "media": MediaFilter("GLOB", ("*.jpg",))}
+    assert not problems(step.function, step.options, ["url"])

@@ -93,3 +93,51 @@ def test_without_a_similar_name_the_parameters_are_listed() -> None:
 
 def test_a_dataset_says_what_it_is(lines: Path) -> None:
     assert repr(fm.open(lines)) == f"<jsonl dataset {str(lines)!r}: 20 samples>"
+
+
+def test_a_recipe_as_data_stands_for_its_plan_and_other_ways_to_make_a_recipe_name_parse(lines: Path) -> None:
+    data = {"source": {"path": str(lines)}, "seed": 3, "epochs": 1}
+    assert texts(fm.Loader(data, 4)) == texts(fm.Loader(fm.Recipe.parse(data), 4))
+    for make in (lambda: fm.Recipe(data), lambda: fm.Recipe.load(data)):  # type: ignore[arg-type]
+        with pytest.raises(ConfigError, match=r"not made of a dict .*Use fm\.Recipe\.parse\(data\)"):
+            make()
+    with pytest.raises(ConfigError, match=r"Use fm\.Recipe\.load\(path\)"):
+        fm.Recipe(str(lines))  # type: ignore[arg-type]
+
+
+def test_epochs_of_a_loader_end_the_plan_of_a_dataset(lines: Path) -> None:
+    for given in (str(lines), lines, fm.open(lines)):
+        loader = fm.Loader(given, 4, epochs=1, rank=0, world_size=1)
+        assert len(loader) == 5 and sorted(texts(loader, 99)) == sorted(f"line {n}" for n in range(20))
+    assert len(fm.Loader(lines, 4, epochs=2.5, rank=0, world_size=1)) == 13
+    recipe = {"source": {"path": str(lines)}}
+    for given in (recipe, fm.Recipe.parse(recipe), fm.Recipe.parse(recipe).plan(), fm.Plan.over(lines)):
+        with pytest.raises(ConfigError, match=r"epochs=1 has no use: a (plan|recipe) has its own end. .*'epochs'"):
+            fm.Loader(given, 4, epochs=1)
+    for endless in (fm.Loader(lines, 4), fm.Plan.over(lines), fm.Plan.over(lines).as_dataset()):
+        with pytest.raises(TypeError, match="epochs"):
+            len(endless)
+
+
+def test_a_parameter_list_of_an_error_does_not_name_self(lines: Path) -> None:
+    with pytest.raises(TypeError, match=r"^Loader has no parameter 'zzz': it has plan, batch_size, epochs,"):
+        fm.Loader(lines, 4, zzz=1)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    ("recipe", "hint"),
+    [
+        ({"datasets": []}, "recipe datasets: unknown key 'datasets' (did you mean 'blend'?)"),
+        ({"mixture": []}, "did you mean 'blend'"),
+        ({"dataset": "a"}, "did you mean 'source'"),
+        ({"num_epochs": 1}, "did you mean 'epochs'"),
+        ({"blend": [{"path": "a", "proportion": 1}]}, "unknown key 'proportion' (did you mean 'weight'?)"),
+        ({"blend": [{"file": "a"}]}, "did you mean 'path'"),
+        ({"blend": [{"path": "a", "wieght": 1}]}, "did you mean 'weight'"),
+        ({"blnd": []}, "did you mean 'blend'"),
+    ],
+)
+def test_keys_of_other_tools_name_the_key_here(recipe: dict[str, object], hint: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        fm.Recipe.parse(recipe)
+    assert hint in str(caught.value)

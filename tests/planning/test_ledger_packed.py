@@ -12,7 +12,10 @@ from feedmill.errors import ConfigError
 from feedmill.loading.loader import Loader
 from feedmill.planning import ledger
 from feedmill.planning.forecast import mixture, needs, samples_for_tokens
+from feedmill.planning.overview import plan as overview
+from feedmill.planning.packing.options import Packing
 from feedmill.planning.packing.packed import PackedPlan
+from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.recipe import Recipe
 from helpers.token_dataset import Tokenized
 
@@ -118,6 +121,38 @@ def test_needs_and_budgets_of_rows(tmp_path: Path) -> None:
     assert [need.epochs is not None for need in needs(plan, 50)] == [True] * 3
     rows = samples_for_tokens(plan, report.tokens or 0)
     assert plan.report(rows).tokens == report.tokens and rows <= 50
+
+
+class Sized(Tokenized):
+    """Documents with two bytes a token."""
+
+    def describe(self) -> dict[str, object]:
+        return {"samples": len(self), "bytes": 2 * int(self.lengths.sum())}
+
+
+@pytest.mark.parametrize("buffer", [None, 1 << 16, 300])
+def test_what_is_reported_is_what_the_rows_hold(buffer: int | None, tmp_path: Path) -> None:
+    """Not what the buffers hold that the rows come from, which may be two thousand passes."""
+    rng = np.random.default_rng(3)
+    small, large = (Sized(name, rng.integers(1, 300, size)) for name, size in (("small", 459), ("large", 5000)))
+    documents = Plan.over([small, large], [0.2, 0.8], seed=2)
+    plan = PackedPlan(documents, Packing(256, buffer=buffer), tmp_path)
+    for rows in (100, 1000, 4000):
+        spans, located = plan.locate_spans(np.arange(rows))
+        tokens = np.bincount(located.source, weights=spans.length, minlength=2)
+        report, found, close = plan.report(rows), needs(plan, rows), 2.5 / rows**0.5  # rows are shuffled in a buffer
+        assert report.tokens == tokens.sum()
+        assert abs(tokens.sum() - sum(source.tokens or 0 for source in report.sources)) <= 1
+        used = np.bincount(located.source[spans.start == 0], minlength=2)  # documents, by their first pieces
+        for number, (need, source) in enumerate(zip(found, report.sources, strict=True)):
+            assert need.drawn_bytes == pytest.approx(2 * tokens[number], rel=close)
+            assert source.drawn == pytest.approx(used[number], rel=close)
+            assert source.repeats == pytest.approx(used[number] / source.used, rel=close)
+        epochs = mixture(plan, rows).epochs[-1]
+        assert np.allclose(epochs, [source.repeats for source in report.sources])
+    assert overview(plan, samples=1000).facts["packing"]["buffer"] == (
+        buffer or 2298
+    )  # 459 / 0.2, and until the next draw
 
 
 @pytest.mark.parametrize("pack", PACKS)

@@ -125,6 +125,7 @@ def test_a_plan_that_does_not_fit_its_sources_is_refused() -> None:
         Plan.over(Numbered("none", 0))
     with pytest.raises(ConfigError, match="a blend has no epochs"):
         Plan.over([docs, docs], [1, 1], epochs=3)
+    assert Plan.over([docs], [0.5], epochs=2.5).length == 25
     with pytest.raises(ConfigError, match="unknown shuffle 'globl'"):
         Plan.over(docs, shuffle="globl")
 

@@ -163,6 +163,8 @@ def test_a_cover_picture_makes_no_video_of_music() -> None:
         for packet in [*cover.encode(picture), *cover.encode()]:
             container.mux(packet)
         clips._sing(container, tone, 1.0)
+    about = AVDecoder(out.getvalue()).get_metadata()
+    assert about.audio_duration == pytest.approx(1.0, abs=0.05) and about.video_width == 32
     data = AVDecoder(out.getvalue()).get_frames(video_decode_audio=True)
     assert data.video_clips == [] and data.audio_clips[0].shape[1] >= clips.RATE
 

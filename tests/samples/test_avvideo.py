@@ -208,3 +208,20 @@ def test_gray_of_many_bits_keeps_its_values_and_colors_become_eight_bits(form: s
     else:
         assert (clip.dtype, clip.shape) == (np.uint8, (4, 3, 48, 66))
     assert get_single_frames_uniform(decoder, 3).dtype == clip.dtype
+
+
+@pytest.mark.parametrize("kind", ["ts", "hevc-open-ts", "mpeg2-ts", "late-ts"])
+def test_a_stream_that_was_cut_anywhere_begins_with_what_decodes(kind: str) -> None:
+    data = clips.movie(kind)[188 * 60 :]
+    frames, times = clips.all_frames(data)
+    decoder = AVDecoder(data)
+    assert 50 < len(times) < 100
+    about = decoder.get_metadata()
+    assert (about.video_num_frames, decoder.video_start) == (len(times), pytest.approx(times[0]))
+    assert about.video_duration == pytest.approx(times[-1] - times[0] + 0.04, abs=0.011)
+    found, _ = decoder.get_video_clips([(0, 2), (30, 33), (len(times) - 2, INF)], "frames")
+    for clip, (first, end) in zip(found, [(0, 3), (30, 34), (len(times) - 2, len(times))], strict=True):
+        assert np.array_equal(clip.transpose(0, 2, 3, 1), frames[first:end])
+    single = get_single_frames_uniform(decoder, 3)
+    assert np.array_equal(single[0].transpose(1, 2, 0), frames[0])
+    assert np.array_equal(single[2].transpose(1, 2, 0), frames[-1])

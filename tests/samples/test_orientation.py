@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import io
+import struct
+import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from PIL import Image, ImageOps, features
 
 import feedmill as fm
@@ -17,6 +21,7 @@ from feedmill.samples.avdecoder import AVDecoder
 from feedmill.samples.decode import Decoder, SampleDecoder
 from feedmill.samples.imageheader import orientation_in
 from feedmill.samples.images import decode_images
+from feedmill.samples.media import probe_json
 from feedmill.samples.sheet import as_image
 from helpers import media_files as clips
 
@@ -71,6 +76,8 @@ def test_images_are_upright_or_as_stored(form: str, orientation: int) -> None:
                 assert np.array_equal(found, wanted.astype(np.float32) / np.float32(255))
             else:
                 assert np.array_equal(found, wanted), (spec, kept)
+    again = ImageOps.exif_transpose(Decoder("pil")(name, data))
+    assert np.array_equal(np.asarray(again), viewer)  # nothing is turned twice
     assert SampleDecoder(image_decode="rgb8")(name, data).shape == plain.shape  # Energon's decoder turns nothing
     sheet = as_image(data)
     assert sheet is not None and np.array_equal(np.asarray(sheet), viewer)
@@ -102,8 +109,41 @@ def test_orientation_by_xmp_and_invalid_values() -> None:
     assert Decoder()("jpg", out.getvalue()).shape == (32, 24, 3)
     for bad in (0, 9, 77):
         assert Decoder()("jpg", turned_file("JPEG", bad)).shape == (24, 32, 3)
+    for form, mode in (("JPEG", "RGB"), ("JPEG", "CMYK"), ("WEBP", "RGB")):
+        damaged = turned_file(form, 6, mode).replace(b"MM\0*", b"MX\0*").replace(b"II*\0", b"IX*\0")
+        assert Decoder()(form.lower(), damaged).shape == (24, 32, 3)
+        assert Decoder(orientation="stored")(form.lower(), damaged).shape == (24, 32, 3)
+        assert probe_json(f"x.{form}", damaged, "image")[2] == ""
     assert orientation_in(b"") == orientation_in(b"\xff\xd8\xff\xe1\x00") == orientation_in(b"RIFF....WEBPVP8X") == 1
     assert orientation_in(memoryview(turned_file("JPEG", 3))) == 3
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from([0x0112, 0x010F, 0x8769, 0x0100]), st.integers(0, 9)), max_size=4),
+    st.sampled_from("<>"),
+    st.sampled_from([3, 4, 1]),
+    st.sampled_from([1, 2]),
+    st.booleans(),
+)
+def test_the_orientation_of_jpegs_is_pillows(
+    tags: list[tuple[int, int]], order: str, kind: int, values: int, twice: bool
+) -> None:
+    entries = b"".join(struct.pack(f"{order}HHIHH", tag, kind, values, value, 0) for tag, value in tags)
+    head = (b"II*\0" if order == "<" else b"MM\0*") + struct.pack(f"{order}IH", 8, len(tags))
+    exif = b"Exif\0\0" + head + entries + b"\0\0\0\0"
+    segment = b"\xff\xe1" + struct.pack(">H", len(exif) + 2) + exif
+    plain = untouched("JPEG")
+    data = plain[:2] + segment * (1 + twice) + plain[2:]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        image = Image.open(io.BytesIO(data))
+        try:
+            found = image.getexif().get(0x0112, 1)
+        except Exception:
+            found = 1
+        wanted = found if isinstance(found, int) and 1 <= found <= 8 else 1
+        assert orientation_in(data) == wanted
 
 
 def test_a_batch_of_images_is_turned_as_single_ones_are() -> None:
@@ -182,7 +222,7 @@ def test_another_angle_is_named_and_not_applied(caplog: pytest.LogCaptureFixture
     pytest.importorskip("av")
     data = movie_at(30, 0, 0)
     assert AVDecoder(data).get_video().video_clips[0].shape == (6, 3, 48, 64)
-    assert "at an angle of 30 degrees, which is not applied" in caplog.text
+    assert "states an angle of 30 degrees, which is not applied" in caplog.text
     assert of_matrix(np.zeros(9, np.int32).tobytes()) is None
 
 
@@ -216,6 +256,23 @@ def test_import_counts_what_is_turned(workers: int, tmp_path: Path) -> None:
         assert report.turned == count
         lines = [one for one in report.recognized if "orientation" in one]
         assert len(lines) == bool(count) and all(one.startswith(f"warning: {line}") for one in lines)
+
+
+def test_pages_and_previews_show_upright_images(tmp_path: Path) -> None:
+    from feedmill.samples.preview import preview
+    from feedmill.web.pictures import FULL, picture
+
+    (tmp_path / "in").mkdir()
+    for number, form in enumerate(FORMATS[:4]):
+        (tmp_path / f"in/{number}.{form.lower()}").write_bytes(turned_file(form, 6))
+    fm.import_data(tmp_path / "in", tmp_path / "out", type="media", workers=1, progress=False)
+    dataset = fm.open(tmp_path / "out")
+    for sample in dataset.read_raw(range(4)):
+        part = next(name for name in sample if not name.startswith("__") and name != "json")
+        data, _ = picture(sample, part, FULL)
+        assert Image.open(io.BytesIO(data)).size == (24, 32), part
+    shown = preview(tmp_path / "out", count=4)
+    assert sum("image 24 x 32" in str(one["parts"]) for one in shown.samples) == 4
 
 
 def test_recipes_choose_it(tmp_path: Path) -> None:

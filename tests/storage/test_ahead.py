@@ -184,18 +184,18 @@ def test_a_request_waits_for_room_until_steps_are_done_or_the_reader_is_hungry_o
 
     first = ask(0, 1)
     reader.done(0)
-    first.join(5)
+    first.join(120)
     assert held(store, "b", 0, 500)
     wanted(reader, store, [("a", 0, 400, 1)])
     second = ask(1000, 2)
     hungry.set()
     reader.wake()
-    second.join(5)
+    second.join(120)
     assert held(store, "b", 1000, 1500)
     hungry.clear()
     third = ask(2000, 3)
     reader.close()
-    third.join(5)
+    third.join(120)
     assert not any(held(store, "b", begin, begin + 500) for begin in (0, 1000, 2000))
 
 

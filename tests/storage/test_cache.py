@@ -17,6 +17,7 @@ from feedmill.storage.cache import files as filecache
 from feedmill.storage.cache.copies import cached_copy
 from feedmill.storage.folders import cache_folder
 from feedmill.storage.remote.object_store import RemoteStore
+from helpers import warm
 
 
 @pytest.fixture
@@ -72,9 +73,9 @@ def test_processes_that_ask_at_once_all_get_the_whole_file(folder, s3_bucket):
         "print(hashlib.sha1(cached_copy(open_store(sys.argv[1]), 'a.sqlite').read_bytes()).hexdigest())"
     )
     children = [
-        subprocess.Popen([sys.executable, "-c", code, s3_bucket], stdout=subprocess.PIPE, text=True) for _ in range(3)
+        warm.Popen([sys.executable, "-c", code, s3_bucket], stdout=subprocess.PIPE, text=True) for _ in range(3)
     ]
-    answers = {child.communicate(timeout=30)[0] for child in children}
+    answers = {child.communicate(timeout=180)[0] for child in children}
     import hashlib
 
     assert answers == {hashlib.sha1(data).hexdigest() + "\n"}
@@ -208,7 +209,7 @@ def test_private_copies_end_with_their_process_and_those_of_killed_ones_with_the
     )
     for how, count in [("kill", 1), ("kill", 1), ("end", 0)]:
         command = [sys.executable, "-c", code, s3_bucket, how]
-        done = subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True, check=False)
+        done = warm.run(command, env={**os.environ, **variables}, capture_output=True, text=True, check=False)
         assert done.stdout in ("b'one'\n", "") and done.returncode == (-9 if how == "kill" else 0)
         assert len(list((tmp_path / "tmp").rglob("*-a.sqlite"))) == count
 
@@ -275,7 +276,7 @@ def test_what_a_killed_download_left_is_swept_by_the_next(folder, s3_bucket):
         "RemoteStore.download = lambda self, path, f: os._exit(9)\n"
         "cached_copy(open_store(sys.argv[1]), 'a.sqlite')"
     )
-    assert subprocess.run([sys.executable, "-c", code, s3_bucket], check=False).returncode == 9
+    assert warm.run([sys.executable, "-c", code, s3_bucket], check=False).returncode == 9
     assert any(path.name.endswith(".feedmill-tmp") for path in folder.iterdir())
     cached_copy(store, "a.sqlite")
     assert not any(path.name.endswith(".feedmill-tmp") for path in folder.iterdir())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 import stat
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +18,7 @@ from feedmill.storage import LocalStore, descriptors, open_store
 from feedmill.storage.cache.copies import cached_copy
 from feedmill.storage.local import publish
 from feedmill.storage.staging import temporary_beside
+from helpers import warm
 
 
 def replaced(path: Path, data: bytes) -> None:
@@ -176,5 +176,5 @@ def test_a_new_process_is_where_the_old_file_would_be_missed(file: Path) -> None
     before = LocalStore(file.parent)
     before.read("x", 0, 3)
     code = "import os, sys; open(sys.argv[1] + 'b', 'wb').write(b'new'); os.replace(sys.argv[1] + 'b', sys.argv[1])"
-    subprocess.run([sys.executable, "-c", code, str(file)], check=True)
+    warm.run([sys.executable, "-c", code, str(file)], check=True)
     assert LocalStore(file.parent).read("x", 0, 3) == b"new" and before.read("x", 0, 3) == b"old"

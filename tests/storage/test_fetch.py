@@ -76,8 +76,8 @@ time.sleep(0.5)
 def test_a_program_ends_though_a_request_still_fails(server):
     server.fault = lambda number, begin, end: "503" if begin == 20 else None
     began = time.monotonic()
-    done = subprocess.run([sys.executable, "-c", PROGRAM, server.options["endpoint"]], check=False, timeout=60)
-    assert done.returncode == 0 and time.monotonic() - began < 20
+    done = subprocess.run([sys.executable, "-c", PROGRAM, server.options["endpoint"]], check=False, timeout=180)
+    assert done.returncode == 0 and time.monotonic() - began < 100  # not three minutes
 
 
 def test_an_answer_to_another_range_is_an_error_when_it_comes_three_times(server):
@@ -88,11 +88,10 @@ def test_an_answer_to_another_range_is_an_error_when_it_comes_three_times(server
 
 
 def test_a_silent_server_is_asked_again_after_the_limit_for_silence(server):
-    server.fault = first_is("stall")
+    server.fault, server.silence = first_is("stall"), 600
     store = store_of(server, client_options={"read_timeout": "300ms"})
-    began = time.monotonic()
     assert store.read("a", 0, 1000) == DATA[:1000]
-    assert time.monotonic() - began < 2.5 and len(server.asked) >= 2
+    assert len(server.asked) >= 2
 
 
 def test_a_denied_request_is_tried_once_more_with_a_new_connection(server):
@@ -121,19 +120,31 @@ def test_an_object_that_is_replaced_while_it_is_open_is_named_and_not_mixed(serv
     assert unpinned.read("a", 0, 5) == DATA[:5]
 
 
-def test_a_request_that_hangs_is_made_a_second_time(server, monkeypatch):
-    monkeypatch.setattr(lanes, "_OVERDUE", 0.1)
-    server.fault = lambda number, begin, end: "slow" if number == 40 else None
+@pytest.fixture
+def hedging(monkeypatch):
+    """A fetcher made now sends second requests, which it does not in other tests; see `conftest.py`."""
+    monkeypatch.setenv("FEEDMILL_HEDGE", "on")
+
+
+def test_a_request_that_hangs_is_made_a_second_time(server, hedging):
+    now = [0.0]
+
+    def fault(number: int, begin: int, end: int) -> str | None:
+        if number != 40:
+            return None
+        now[0] += 60.0  # it has been sent, and the second one is not yet
+        return "stall"
+
+    server.fault, server.silence = fault, 600
     store = store_of(server)
-    one = Fetcher()
+    one = Fetcher(lambda: now[0])
     for at in range(40):
         assert bytes(one.fetch(store, [("a", at, at + 9)])[0]) == DATA[at : at + 9]
-    began = time.monotonic()
     assert bytes(one.fetch(store, [("a", 700, 900)])[0]) == DATA[700:900]
-    assert time.monotonic() - began < 1.5 and one.hedges == 1
+    assert one.hedges == 1
 
 
-def test_second_requests_can_be_turned_off_and_are_few(server, monkeypatch):
+def test_second_requests_can_be_turned_off_and_are_few(server, hedging, monkeypatch):
     monkeypatch.setattr(lanes, "_OVERDUE", 0.1)
     server.fault = lambda number, begin, end: "late"
     few = Fetcher()
@@ -145,10 +156,9 @@ def test_second_requests_can_be_turned_off_and_are_few(server, monkeypatch):
     assert none.hedges == 0
 
 
-def test_a_server_that_refuses_is_asked_less_at_once_and_more_again_later(monkeypatch):
+def test_a_server_that_refuses_is_asked_less_at_once_and_more_again_later():
     now = [100.0]
-    monkeypatch.setattr(lanes.time, "monotonic", lambda: now[0])
-    lane = Lane(16, grows=False)
+    lane = Lane(16, grows=False, clock=lambda: now[0])
     lane.refused(now[0])
     assert lane.limit == 8
     lane.refused(99.0)  # was in flight when the first one was refused
@@ -165,10 +175,9 @@ def test_a_server_that_refuses_is_asked_less_at_once_and_more_again_later(monkey
         assert lane.limit == 16
 
 
-def test_the_limit_grows_while_that_raises_the_rate(monkeypatch):
+def test_the_limit_grows_while_that_raises_the_rate():
     now = [0.0]
-    monkeypatch.setattr(lanes.time, "monotonic", lambda: now[0])
-    lane = Lane(16, grows=True)
+    lane = Lane(16, grows=True, clock=lambda: now[0])
     now[0] = 100.0
     lane._waiting = 1
     seen = []
@@ -229,7 +238,7 @@ def test_answers_are_freed_without_collecting_garbage():
             answer = fetcher().submit(store, "a", 0, 100_000)
             assert len(answer.result()) == 100_000
             freed = weakref.ref(answer)
-            deadline = time.monotonic() + 10  # the thread of the request still has it for a moment
+            deadline = time.monotonic() + 120  # the thread of the request still has it for a moment
             del answer
             while freed() is not None and time.monotonic() < deadline:
                 time.sleep(0.01)

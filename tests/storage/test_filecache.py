@@ -21,6 +21,7 @@ from feedmill.storage.cache.files import FileCache, HeldFile, file_cache
 from feedmill.storage.cache.pages import PAGE
 from feedmill.storage.cache.settings import DataCache
 from feedmill.storage.remote.object_store import RemoteStore
+from helpers import warm
 
 KB = 1000
 NOTES = 400
@@ -160,7 +161,7 @@ def test_other_processes_hold_their_copies_until_they_die(server, folder):
         f"cached_copy(RemoteStore('s3://bkt/data', **{server.options!r}), 'a')\n"
         "print('ready', flush=True)\nsys.stdin.readline()"
     )
-    process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    process = warm.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None and process.stdout.readline() == "ready\n"
         files = file_cache(folder)

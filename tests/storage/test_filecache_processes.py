@@ -18,6 +18,7 @@ from feedmill.storage.cache.copies import held_copy
 from feedmill.storage.cache.files import file_cache
 from feedmill.storage.cache.pages import PAGE
 from feedmill.storage.cache.settings import DataCache
+from helpers import warm
 
 __all__ = ["folder", "server"]
 
@@ -42,7 +43,7 @@ for _ in range(int(sys.argv[4])):
 
 def start(server, limit: int, seed: int, count: int) -> subprocess.Popen[str]:
     command = [sys.executable, "-c", WORKER, server.options["endpoint"], str(limit), str(seed), str(count)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    return warm.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
 @pytest.mark.parametrize("rounds", [1, pytest.param(10, marks=pytest.mark.slow)])
@@ -62,7 +63,7 @@ def test_processes_killed_while_they_fetch_and_evict_leave_a_usable_cache(server
         for worker in workers[:2]:
             worker.kill()
         for worker in workers:
-            lines = worker.communicate(timeout=60)[0].splitlines()
+            lines = worker.communicate(timeout=180)[0].splitlines()
             assert all(expected[line.split()[0]] == line.split()[1] for line in lines if len(line) > 34)
         assert [worker.returncode for worker in workers[2:]] == [0, 0]
     store, files = store_of(server), file_cache(folder)
@@ -119,7 +120,7 @@ def test_pages_and_copies_of_four_processes_of_which_one_is_killed_stay_within_t
         [sys.executable, "-c", MIXED, server.options["endpoint"], str(seed), "100000" if seed == 0 else "120"]
         for seed in range(4)
     ]
-    workers = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for command in commands]
+    workers = [warm.Popen(command, stdout=subprocess.PIPE, text=True) for command in commands]
     for worker in workers:
         assert worker.stdout is not None and worker.stdout.readline() == "ready\n"
     most, end = 0, time.monotonic() + 1
@@ -130,7 +131,7 @@ def test_pages_and_copies_of_four_processes_of_which_one_is_killed_stay_within_t
         time.sleep(0.01)
     workers[0].kill()
     for worker in workers:
-        worker.communicate(timeout=60)
+        worker.communicate(timeout=180)
     assert [worker.returncode for worker in workers[1:]] == [0, 0, 0]
     # The files are looked at one after the other, while pages and copies take each other's room.
     assert size // 2 < most < 1.2 * size

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import pickle
-import subprocess
 import sys
 import threading
 import time
@@ -27,7 +26,7 @@ from feedmill.storage.remote.claims import Claim
 from feedmill.storage.remote.filesystem import FilesystemStore
 from feedmill.storage.remote.filesystem_instances import CONNECTIONS
 from feedmill.storage.remote.options import storage_options
-from helpers import dataset_kinds
+from helpers import dataset_kinds, warm
 from helpers.hub_server import HubServer, hub_server
 
 FILES = {"a.txt": b"hello", "d/x.bin": bytes(range(256)) * 4096, "d/.h/z": b"1", "d/e/y": b""}
@@ -161,7 +160,7 @@ def test_what_a_killed_writer_left_is_removed_by_the_next_job(
     folder = tmp_path / "data/a"
     store = FilesystemStore(f"careful://{tmp_path}/data")
     store.write_bytes("a/b", b"old")
-    assert subprocess.run([sys.executable, "-c", KILLED, store.url, str(renamed)]).returncode == 9
+    assert warm.run([sys.executable, "-c", KILLED, store.url, str(renamed)]).returncode == 9
     assert store.exists("a/b") == (renamed < 2) and len(list(folder.iterdir())) == 2
     assert [entry.path for entry in store.files()] == ["a/b"] * (renamed < 2)
     other = FilesystemStore(f"careful://{tmp_path}/elsewhere")
@@ -408,7 +407,7 @@ print(os.waitstatus_to_exitcode(os.wait()[1]))
 
 
 def test_a_forked_child_is_told_that_it_would_hang() -> None:
-    done = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, timeout=60)
+    done = warm.run([sys.executable, "-c", FORKED], capture_output=True, text=True, timeout=180)
     assert done.stdout == "7\n", done.stderr
 
 

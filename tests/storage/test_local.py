@@ -19,6 +19,7 @@ from feedmill.errors import NotFound, StorageError
 from feedmill.storage import LocalStore, descriptors
 from feedmill.storage import local as module
 from feedmill.storage.staging import sweep, sweep_again, temporary_beside
+from helpers import warm
 
 
 @pytest.fixture
@@ -150,7 +151,7 @@ def test_a_killed_writer_leaves_no_half_file(store):
     store.write_bytes("out/file.bin", bytes(1_000_000))
     chance = random.Random(7)
     for _ in range(6):
-        child = subprocess.Popen([sys.executable, "-c", WRITER, store.root], stdout=subprocess.PIPE)
+        child = warm.Popen([sys.executable, "-c", WRITER, store.root], stdout=subprocess.PIPE)
         assert child.stdout is not None and child.stdout.readline() == b"ready\n"
         time.sleep(chance.uniform(0, 0.05))
         child.send_signal(signal.SIGKILL)

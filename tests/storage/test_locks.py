@@ -4,12 +4,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from feedmill.storage.locks import FileLock
+from helpers import warm
 
 PARENT = """
 import os, sys, time
@@ -30,7 +31,7 @@ def test_one_at_a_time(tmp_path: Path) -> None:
 
 def test_forked_children_do_not_keep_it(tmp_path: Path) -> None:
     path = str(tmp_path / "lock")
-    parent = subprocess.Popen([sys.executable, "-c", PARENT, path], stdout=subprocess.PIPE, text=True)
+    parent = warm.Popen([sys.executable, "-c", PARENT, path], stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None
     child = int(parent.stdout.readline())
     try:
@@ -47,10 +48,13 @@ def test_forked_children_do_not_keep_it(tmp_path: Path) -> None:
 
 def test_waiting_for_it(tmp_path: Path) -> None:
     path = tmp_path / "lock"
-    other = "import sys, time\nfrom feedmill.storage.locks import FileLock\n"
-    other += "with FileLock(sys.argv[1]):\n print('held', flush=True)\n time.sleep(0.3)\n"
-    with subprocess.Popen([sys.executable, "-c", other, str(path)], stdout=subprocess.PIPE, text=True) as holder:
+    other = "import sys\nfrom feedmill.storage.locks import FileLock\n"
+    other += "with FileLock(sys.argv[1]):\n print('held', flush=True)\n sys.stdin.read()\n"
+    command, pipes = [sys.executable, "-c", other, str(path)], {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with warm.Popen(command, text=True, **pipes) as holder, ThreadPoolExecutor(1) as pool:
         assert holder.stdout is not None and holder.stdout.readline() == "held\n"
-        begin = time.monotonic()
-        with FileLock(path, wait=True):
-            assert time.monotonic() - begin > 0.05
+        waiting = pool.submit(FileLock, path, wait=True)
+        with pytest.raises(TimeoutError):
+            waiting.result(0.05)
+        holder.stdin.close()
+        waiting.result(120).close()

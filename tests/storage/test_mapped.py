@@ -101,7 +101,7 @@ def test_several_threads_fetch_each_byte_once(server: RangeServer, cache: DataCa
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(120)
     assert found == [DATA] * 4 and fetched(server) == SIZE
 
 

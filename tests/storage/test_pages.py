@@ -21,6 +21,7 @@ from feedmill.storage.cache import page_eviction
 from feedmill.storage.cache.page_eviction import soonest_uses
 from feedmill.storage.cache.page_map import FAR, HEADER, RECORD
 from feedmill.storage.cache.pages import PAGE, PageCache, Pages
+from helpers import warm
 
 URL = "s3://bucket/shard.tar"
 SIZE = 5 * PAGE + 1000
@@ -199,7 +200,7 @@ def test_plans_of_killed_processes_do_not_count(tmp_path: Path) -> None:
         "import numpy as np\n"
         "pages.put(0, bytes(4 * PAGE)); pages.plan_uses(np.arange(4), np.zeros(4, int)); os.kill(os.getpid(), 9)\n"
     )
-    subprocess.run([sys.executable, "-c", code, str(tmp_path / "c")], check=False)
+    warm.run([sys.executable, "-c", code, str(tmp_path / "c")], check=False)
     cache = PageCache(tmp_path / "c", room(10))
     pages = cache.open("s3://b/x", "1", 20 * PAGE)
     assert pages.missing(0, 4 * PAGE) == []

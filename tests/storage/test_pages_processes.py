@@ -16,6 +16,7 @@ import pytest
 
 from feedmill.storage.cache import page_locks as pagelocks
 from feedmill.storage.cache.pages import PAGE, PageCache
+from helpers import warm
 
 URL = "s3://bucket/shard.tar"
 
@@ -58,7 +59,7 @@ print("done", flush=True)
 
 def start(*arguments: object) -> subprocess.Popen[str]:
     command = [sys.executable, "-c", WORKER, *map(str, arguments)]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    return warm.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
 def go(workers: list[subprocess.Popen[str]]) -> None:
@@ -160,7 +161,7 @@ def test_a_forked_child_does_not_keep_its_parents_claims(tmp_path: Path) -> None
         "time.sleep(60)\n"
     )
     command = [sys.executable, "-c", code, str(tmp_path / "c"), URL]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
+    with warm.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
         child = int(parent.stdout.readline())
         time.sleep(0.3)

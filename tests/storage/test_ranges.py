@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import threading
 import time
@@ -19,6 +18,7 @@ from feedmill.storage.fetching.fetch import Fetcher
 from feedmill.storage.fetching.lanes import Lanes
 from feedmill.storage.fetching.ranges import LARGEST, LONG, merged
 from feedmill.storage.remote.object_store import RemoteStore
+from helpers import warm
 
 KIB, MIB = 1 << 10, 1 << 20
 
@@ -136,7 +136,7 @@ def test_a_program_that_ends_right_after_its_answers_ends_quietly() -> None:
     try:
         url = f"http://127.0.0.1:{server.server_address[1]}"
         for _ in range(3):
-            done = subprocess.run([sys.executable, "-c", PROGRAM, url], capture_output=True, check=False, timeout=60)
+            done = warm.run([sys.executable, "-c", PROGRAM, url], capture_output=True, check=False, timeout=180)
             assert (done.returncode, done.stderr) == (0, b"")
     finally:
         server.shutdown()

@@ -17,6 +17,7 @@ from feedmill.errors import FeedmillError, StorageError
 from feedmill.storage import LocalStore
 from feedmill.storage.staging import TEMPORARY_SUFFIX, make_folder, staged, sweep_again, temporary_beside
 from feedmill.storage.writeback import WriteBehind
+from helpers import warm
 
 WRITER = """
 import sys
@@ -39,8 +40,8 @@ def test_what_a_killed_writer_left_goes_with_the_next_write_and_what_a_living_on
     store = LocalStore(tmp_path)
     words = [sys.executable, "-c", WRITER, str(tmp_path)]
     with (
-        subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as killed,
-        subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as alive,
+        warm.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as killed,
+        warm.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as alive,
     ):
         for child in (killed, alive):
             assert child.stdout is not None and child.stdout.readline() == b"writing\n"

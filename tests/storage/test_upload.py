@@ -17,6 +17,7 @@ from feedmill.errors import ConfigError, StorageError
 from feedmill.storage import open_store
 from feedmill.storage.remote import upload
 from feedmill.storage.remote.claims import Claim
+from helpers import warm
 
 MIB = 1 << 20
 
@@ -117,9 +118,9 @@ with open_store(sys.argv[1]).write(sys.argv[2]) as file:
 
 def writer(bucket: str, path: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-c", WRITER, bucket, path]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    process = warm.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None and process.stdout.readline() == "sent\n"
-    until = time.monotonic() + 30
+    until = time.monotonic() + 120
     while path not in unfinished(bucket) and time.monotonic() < until:
         time.sleep(0.02)
     return process

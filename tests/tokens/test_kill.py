@@ -16,6 +16,7 @@ import pytest
 from feedmill.formats.tokens.pbin import write_pbin
 from feedmill.storage import LocalStore
 from feedmill.storage.staging import TEMPORARY_SUFFIX
+from helpers import warm
 
 JOBS = {
     "merge": "merge a.pbin b.pbin a.pbin out/m.ds",
@@ -57,7 +58,7 @@ def folder_with(inputs: Path, folder: Path) -> Path:
 def killed_and_finished(job: str, inputs: Path, tmp_path: Path, times: int) -> None:
     whole = folder_with(inputs, tmp_path / "whole")
     begin = time.perf_counter()
-    subprocess.run(command(job), cwd=whole, check=True, capture_output=True)
+    warm.run(command(job), cwd=whole, check=True, capture_output=True)
     took = time.perf_counter() - begin
     dice = random.Random(job)
     hits = 0
@@ -65,14 +66,12 @@ def killed_and_finished(job: str, inputs: Path, tmp_path: Path, times: int) -> N
         folder = folder_with(inputs, tmp_path / f"killed{number}")
         # Half of the kills come while files are being written, which is the end of a short command.
         first = [0.0, 0.5][number % 2]
-        with subprocess.Popen(
-            command(job), cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        ) as process:
+        with warm.Popen(command(job), cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
             last = number == times - 1 and not hits  # on a machine that became idle meanwhile, all others came late
             time.sleep(0 if last else took * dice.uniform(first, 1.0))
             hits += process.poll() is None
             process.send_signal(signal.SIGKILL)
-        again = subprocess.run(command(job), cwd=folder, capture_output=True, text=True)
+        again = warm.run(command(job), cwd=folder, capture_output=True, text=True)
         if again.returncode:  # it had ended, or only its last word was missing: what is there is whole
             assert "already exists" in again.stderr
         wanted, found = content(whole / "out"), content(folder / "out")

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from helpers import warm
 from helpers.tokenizer_data import tokenizer_file, write_lines
 
 WORDS = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa"]
@@ -38,7 +39,7 @@ def start(source: Path, out: Path, workers: int, numbered: bool = False) -> subp
         "from feedmill.cli.app import main; main()"
     )
     command = [sys.executable, "-c", program, *map(str, words), "--workers", str(workers)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
+    return warm.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
 
 
 def finish(process: subprocess.Popen[bytes]) -> str:

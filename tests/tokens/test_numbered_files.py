@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from feedmill.tokens.encode import Encodings
 from feedmill.tokens.outputs import FORMATS
 from feedmill.tokens.spill import PieceFacts, find_piece, write_piece
 from feedmill.tokens.tokenize import TokenizeReport, tokenize
-from helpers.kills import finish, run_until_killed
+from helpers.kills import finish, moments, run_until_killed
 from helpers.tokenizer_data import EOS, loaded, tokenizer_file, write_lines
 
 TOKENS = ("pbin", "ds", "megatron", "dolma")
@@ -254,7 +255,8 @@ def corpus(folder: Path) -> None:
     write_lines(folder / "a.jsonl", (f"{i} " + "alpha beta " * rng.randint(1, 90) for i in range(120)))
 
 
-def test_killed_before_each_file(tmp_path: Path) -> None:
+@moments(11, range(2, 60, 9), least=2)
+def test_killed_before_each_file(tmp_path: Path, moments: Sequence[int], least: int) -> None:
     words = ["tokenize", "a.jsonl", "-o", "out/web", "-t", str(tokenizer_file("tok1k")), "--to", "pbin,ds"]
     words += ["--max-file-size", "6kB", "--workers", "1"]
     calm = tmp_path / "calm"
@@ -262,15 +264,17 @@ def test_killed_before_each_file(tmp_path: Path) -> None:
     finish(words, calm)
     wanted = written(calm / "out")
     assert len([name for name in wanted if name.endswith(".ds")]) > 3
-    for moment in range(2, 60, 9):
+    killed = 0
+    for moment in moments:
         place = tmp_path / f"at{moment}"
         corpus(place)
         if not run_until_killed(moment, words, place):
             break
+        killed += 1
         finish(words, place)
         assert written(place / "out") == wanted, f"killed before file {moment}"
         assert not [path for path in place.rglob("*") if "feedmill-work" in path.name]
-    assert moment > 14
+    assert killed >= least
 
 
 @pytest.mark.parametrize("format", ["pbin", "ds", "megatron"])

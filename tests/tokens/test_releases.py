@@ -22,6 +22,7 @@ from feedmill.tokens.kinds.keys import APPLIED, HARMLESS
 from feedmill.tokens.tokenizer import load_tokenizer
 from helpers.tokenizer_data import GOLDEN, pbin_documents, tokenizer_file, write_lines
 from helpers.tokenizer_folders import COUNT, TEXTS, digest, make, original
+from helpers.tokenizer_kinds import MADE
 
 KNOWN = json.loads((GOLDEN / "templates/releases.json").read_bytes())
 
@@ -182,3 +183,27 @@ def test_added_tokens_have_the_ids_of_tokenizers_not_those_written(tmp_path: Pat
     source = write_lines(tmp_path / "a.jsonl", ["x"])
     done = CliRunner().invoke(app, ["tokenize", str(source), "-o", str(tmp_path / "a"), "-t", str(tmp_path)])
     assert done.exit_code == 0 and pbin_documents(tmp_path / "a.pbin")[0][-1] == 1084
+
+
+def test_conversations_have_the_tokens_of_the_settings(tmp_path: Path) -> None:
+    """What goes around a text does not count for them, so that release 4 and 5 agree here."""
+    settings = {"extra_special_tokens": {"image_token": "<image>"}, "tokenizer_class": "LlamaTokenizerFast"}
+    folder = folder_with(
+        tmp_path, settings | {"bos_token": "<|im_start|>", "eos_token": "<|im_end|>", "unk_token": None}
+    )
+    (folder / "chat_template.jinja").write_text("{% for m in messages %}{{ m.content }}<|im_end|>{% endfor %}")
+    messages = [{"role": "user", "content": "a<image>"}, {"role": "assistant", "content": "b"}]
+    source = write_lines(tmp_path / "c.jsonl", [{"messages": messages}])
+    words = ["tokenize", str(source), "-o", str(tmp_path / "c"), "-t", str(folder), "--chat", "messages"]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    reference = load_tokenizer(folder, template_source="transformers5")
+    wanted = [reference.require(token) for token in ("a", "<image>", "<|im_end|>", "b", "<|im_end|>")]
+    assert pbin_documents(tmp_path / "c.pbin") == [wanted]
+
+
+def test_transformers5_is_refused_for_files_without_a_tokenizer_json(tmp_path: Path) -> None:
+    path = MADE["gpt2"](tmp_path)
+    assert load_tokenizer(path).settings == ["class GPT2Tokenizer of transformers 4.57"]
+    with pytest.raises(ConfigError, match="builds the class GPT2Tokenizer is not known"):
+        load_tokenizer(path, template_source="transformers5")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import yaml
 
 from feedmill.documents.lineage.chain import read_raw
 from feedmill.documents.lineage.sidecar import read_lineage
-from helpers.kills import finish, run_until_killed
+from helpers.kills import finish, moments, run_until_killed
 from helpers.lineage_data import TOKENIZER, make_raw
 
 FILTER = ["filter", "filter.yaml", "--workers", "1"]
@@ -46,7 +47,10 @@ def check_kept(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("verb", ["filter", pytest.param("tokenize", marks=pytest.mark.slow), "numbered"])
-def test_a_killed_run_finishes_with_the_same_lineage(tmp_path: Path, verb: str) -> None:
+@moments(3, (0, 1, 2, 3, 4, 6, 8, 11))
+def test_a_killed_run_finishes_with_the_same_lineage(
+    tmp_path: Path, verb: str, moments: Sequence[int], least: int
+) -> None:
     whole, folder = tmp_path / "whole", tmp_path / "out"
     make_raw(folder, 60, files=2)
     (folder / "filter.yaml").write_text(rules(0.4))
@@ -54,10 +58,13 @@ def test_a_killed_run_finishes_with_the_same_lineage(tmp_path: Path, verb: str) 
     finish(VERBS[verb], whole)
     wanted = lineages(whole)
     assert len(wanted) >= 2
-    for moment in (0, 1, 2, 3, 4, 6, 8, 11):
+    killed = 0
+    for moment in moments:
         if not run_until_killed(moment, VERBS[verb], folder):
             break
+        killed += 1
         check_kept(folder)
+    assert killed >= least
     finish(VERBS[verb], folder)
     assert lineages(folder) == wanted
 

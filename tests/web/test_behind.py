@@ -27,7 +27,7 @@ def test_it_is_made_once_and_errors_reach_every_visitor(hasty: None) -> None:
 
     def make() -> int:
         made.append(1)
-        gate.wait(30)
+        gate.wait(120)
         return 7
 
     assert [behind(holder, "_x", make).result() for _ in range(3)] == [None] * 3
@@ -50,7 +50,7 @@ def test_the_page_of_tokens_comes_before_the_tokenizers(
     root: Path, hasty: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate, load = threading.Event(), fertility._find
-    monkeypatch.setattr(fertility, "_find", lambda thing: (gate.wait(30), load(thing))[1])
+    monkeypatch.setattr(fertility, "_find", lambda thing: (gate.wait(120), load(thing))[1])
     with serving(root / "text/prose.pbin", root / "corpus/documents") as site:
         first = site.get("/prose.pbin/tokens")
         data = json.loads(site.get("/prose.pbin/tokens.json").text)
@@ -71,7 +71,7 @@ def test_the_life_of_a_document_comes_before_its_copies(
 
     class Slow(copies.Texts):
         def __init__(self, files: list[str]) -> None:
-            gate.wait(30)
+            gate.wait(120)
             super().__init__(files)
 
     monkeypatch.setattr(life, "Texts", Slow)

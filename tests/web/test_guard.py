@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import re
@@ -33,6 +34,29 @@ def test_a_token_is_asked_for_and_kept_in_a_cookie(root: Path) -> None:
         assert "HttpOnly" in cookie and "SameSite=strict" in cookie
         assert site.get("/pages/samples", Cookie=cookie.partition(";")[0]).status == 200
         assert site.get("/static/base.css").status == 200
+
+
+@pytest.mark.parametrize("path", ["//evil.example/", "///evil.example/x", "/%5Cevil.example/", "//%5C/evil.example"])
+def test_the_redirect_after_a_token_stays_here(path: str, root: Path) -> None:
+    with serving(root / "pages", token="secret") as site:
+        answer = site.get(f"{path}?token=secret")
+        assert answer.status == 303
+        to = answer.headers["location"]
+        assert to.startswith("/") and to[1:2] not in ("/", "\\") and "evil.example" in to
+
+
+@pytest.mark.parametrize("length", ["1,1", "x", "-1", "\u00b2", "1 1", "9" * 30, "0x10"])
+def test_a_wrong_length_of_a_request_is_the_senders(length: str, site: Site) -> None:
+    headers = {"Origin": f"http://{site.host}", "Content-Length": length}
+    for path in ("/mix.yaml/loss", "/mix.yaml/copy"):
+        with contextlib.suppress(ValueError, UnicodeError):  # Python's client does not send it
+            assert site.get(path, "POST", b"x", **headers).status in (400, 413)
+
+
+@pytest.mark.parametrize("log", [b"log=x", b"log=step,loss%0A1", b"log=%FF%00", b"log={", b"x=1"])
+def test_a_malformed_log_is_the_senders(log: bytes, site: Site) -> None:
+    form = {"Origin": f"http://{site.host}", "Content-Type": "application/x-www-form-urlencoded"}
+    assert site.get("/mix.yaml/loss", "POST", log, **form).status == 400
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1", "localhost.evil.example", ""])

@@ -133,3 +133,18 @@ def test_the_report_for_forget_is_that_of_the_verb(root: Path, site: Site, tmp_p
     assert json.loads(found["report.json"])["files"] == json.loads(wanted["report.json"])["files"]
     assert site.get("/recipe.yaml/forget.zip").status == 404
     assert site.get("/recipe.yaml/forget.zip?document=nothing").status == 404
+
+
+def test_sightings_of_an_endless_plan_are_bounded(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small source is seen any number of times: each sighting takes memory and time, for all who use the server."""
+    (root / "endless.yaml").write_text("blend: [{path: hostile/x.pbin}]\n")
+    monkeypatch.setattr("feedmill.web.step.MOST_TIMES", 500)
+    with serving(root / "endless.yaml") as site:
+        data = site.get("/endless.yaml/life.json?steps=100000000").json
+        assert 400 <= data["seen"]["pieces"] <= 501 and not data["seen"]["all"]
+        assert "in its first 500 positions" in site.get("/endless.yaml/life?steps=100000000").text
+        assert site.get("/endless.yaml/life.json?steps=1&batch=2").json["seen"]["all"]
+        step = site.get("/endless.yaml/step.json?steps=100000000").json
+        assert step["sightings"]["times"] <= 501
+        answer = site.get(f"/endless.yaml/forget.zip?steps=100000000&document={data['document']}")
+        assert b"too many for a page" in answer.body and answer.status in (400, 404)

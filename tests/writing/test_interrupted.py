@@ -6,7 +6,6 @@ import contextlib
 import os
 import shutil
 import signal
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import pytest
 import feedmill as fm
 from feedmill.errors import DataError, FeedmillError
 from feedmill.indexing.check import check
+from feedmill.indexing.prepare import prepare
 from feedmill.jobs.unfinished import FOLDER
 from feedmill.jobs.work import UNITS
 from feedmill.storage import LocalStore
@@ -23,7 +23,9 @@ from feedmill.writing.add_parts import add_parts
 from feedmill.writing.append import append
 from feedmill.writing.delete import delete
 from feedmill.writing.reshard import reshard
+from helpers import warm
 from helpers.kills import run_until_killed
+from helpers.tars import make_shards
 from helpers.written_datasets import contents, files, samples
 
 GONE = ["s00001", "s00011"]
@@ -92,7 +94,7 @@ def test_a_change_that_is_killed_while_it_clears_up_is_finished_by_the_same_comm
     place = tmp_path / "killed"
     shutil.copytree(start, place)
     child = [sys.executable, "-c", _AT_THE_END, str(moment), *WORDS[verb]]
-    assert subprocess.run(child, cwd=place, check=False, capture_output=True).returncode == -signal.SIGKILL
+    assert warm.run(child, cwd=place, check=False, capture_output=True).returncode == -signal.SIGKILL
     if (place / "d" / FOLDER / "job.json").exists():
         run(verb, place)
     assert {name: data for name, data in files(place / "d").items() if FOLDER not in name} == wanted
@@ -101,10 +103,13 @@ def test_a_change_that_is_killed_while_it_clears_up_is_finished_by_the_same_comm
     assert not (place / "d" / FOLDER).exists()
 
 
+_SWAPS: dict[tuple[str, int], int] = {}  # the moments that were found
+
+
 def killed_while_swapping(verb: str, place: Path, shards: int = 1) -> None:
     """Run the verb until it has put that many of its shards in place, and kill it."""
     before = {path.name: path.stat().st_mtime_ns for path in (place / "d/shards").glob("*.tar")}
-    for moment in range(40):
+    for moment in range(_SWAPS.get((verb, shards), 0), 40):
         again = place.parent / "again"
         shutil.rmtree(again, ignore_errors=True)
         shutil.copytree(place, again)
@@ -113,6 +118,7 @@ def killed_while_swapping(verb: str, place: Path, shards: int = 1) -> None:
         if sum(now[name] != before[name] for name in before) >= shards:
             shutil.rmtree(place)
             shutil.move(again, place)
+            _SWAPS[verb, shards] = moment
             return
     raise AssertionError("no such moment")
 
@@ -240,3 +246,36 @@ def test_deleting_again_says_that_it_may_be_done(start: Path) -> None:
     assert caught.value.kind == "no-such-key"
     with contextlib.chdir(start), pytest.raises(FeedmillError, match="Nothing was deleted"):
         delete("d", [*GONE, "s00002"], workers=1, progress=False)
+
+
+def test_a_reader_that_meets_a_change_is_told_of_it_and_not_to_prepare_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The dataset was opened before the change; its shards and their indices are first read while it is published."""
+    make_shards(tmp_path / "d", [4, 3, 5], parts=("json",))
+    prepare(str(tmp_path / "d"), split_ratio="1,0,0", progress=False)
+    opened = [fm.open(tmp_path / "d") for _ in range(32)]
+    late = fm.open(tmp_path / "d")
+    keys = [late.locate(number).key for number in range(12)]
+    before = [fm.open(tmp_path / "d") for _ in range(2)]
+    errors: list[DataError] = []
+    rename = LocalStore.rename
+
+    def renamed(store: LocalStore, *arguments: Any) -> None:
+        rename(store, *arguments)
+        for number in (5, 0):
+            try:
+                opened.pop()[number]
+            except DataError as error:
+                errors.append(error)
+
+    monkeypatch.setattr(LocalStore, "rename", renamed)
+    delete(str(tmp_path / "d"), [*keys[:4], keys[5]], progress=False)
+    monkeypatch.undo()
+    assert errors and all("prepare" not in str(error) for error in errors)
+    assert {error.kind for error in errors} == {"unfinished-change"}
+    assert "a 'delete' is publishing changed files" in str(errors[0])
+    for dataset, number in zip(before, (5, 0), strict=True):
+        with pytest.raises(DataError, match=r"was changed by Feedmill after it was opened here.* Open it again"):
+            dataset[number]
+    assert [sample.key for sample in fm.open(tmp_path / "d")] == [key for key in keys[4:] if key != keys[5]]

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,8 @@ from feedmill.indexing.prepare import prepare
 from feedmill.storage import LocalStore
 from feedmill.storage.locks import FileLock
 from feedmill.writing.append import append
-from helpers.kills import command, finish, run_until_killed
+from helpers import warm
+from helpers.kills import command, finish, moments, run_until_killed
 from helpers.tars import write_tar
 from helpers.written_datasets import contents, files, samples
 
@@ -50,16 +52,17 @@ def write(moment: int, url: Path, count: int, how: str = "new") -> int:
     """Run a program that writes, killed before it puts its file number `moment` in place (0: not at all)."""
     words = [sys.executable, "-c", _WRITE, str(moment), str(url), str(count), how]
     paths = os.pathsep.join([TESTS, os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(words, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True, check=False)
+    done = warm.run(words, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True, check=False)
     assert done.returncode in (0, -signal.SIGKILL), done.stderr
     return done.returncode
 
 
-def test_a_killed_write_is_finished(tmp_path: Path) -> None:
+@moments(9, range(1, 25, 4), least=3)
+def test_a_killed_write_is_finished(tmp_path: Path, moments: Sequence[int], least: int) -> None:
     write(0, tmp_path / "calm", 150)
     wanted = files(tmp_path / "calm")
     killed = 0
-    for moment in range(1, 25, 4):
+    for moment in moments:
         url = tmp_path / f"at{moment}"
         if write(moment, url, 150) == 0:
             break
@@ -68,7 +71,7 @@ def test_a_killed_write_is_finished(tmp_path: Path) -> None:
             assert len(contents(url)) == 150
         write(0, url, 150)
         assert files(url) == wanted, f"killed before file {moment}"
-    assert killed > 2
+    assert killed >= least
 
 
 def test_one_run_killed_again_and_again_comes_to_its_end(tmp_path: Path) -> None:
@@ -80,14 +83,18 @@ def test_one_run_killed_again_and_again_comes_to_its_end(tmp_path: Path) -> None
     assert files(tmp_path / "d") == files(tmp_path / "calm")
 
 
-def killed_at_each_file(words: list[str], start: Path, folder: Path, valid: list[dict[str, dict[str, bytes]]]) -> None:
-    """Kill the command before each of its files in turn: every sample that can be read is of a valid state, and the
-    same command gives the state that it gives undisturbed."""
+def killed_at_each_file(
+    words: list[str], start: Path, folder: Path, valid: list[dict[str, dict[str, bytes]]], moments: Sequence[int]
+) -> int:
+    """Kill the command before its files in turn, and tell how often that was done.
+
+    Every sample that can be read is of a valid state, and the same command gives the state that it gives undisturbed.
+    """
     shutil.copytree(start, folder / "calm/d")
     finish(words, folder / "calm")
     wanted, last = files(folder / "calm/d"), contents(folder / "calm/d")
     killed = 0
-    for moment in MOMENTS:
+    for moment in moments:
         place = folder / f"at{moment}"
         shutil.copytree(start, place / "d")
         if not run_until_killed(moment, words, place):
@@ -96,7 +103,7 @@ def killed_at_each_file(words: list[str], start: Path, folder: Path, valid: list
         _look(place / "d", [*valid, last])
         finish(words, place)
         assert files(place / "d") == wanted, f"killed before file {moment}"
-    assert killed > 1
+    return killed
 
 
 def _look(url: Path, valid: list[dict[str, dict[str, bytes]]]) -> None:
@@ -121,32 +128,44 @@ def start(tmp_path: Path) -> Path:
     return tmp_path / "start"
 
 
-def test_a_killed_delete(start: Path, tmp_path: Path) -> None:
+@moments(4, MOMENTS, least=2)
+def test_a_killed_delete(start: Path, tmp_path: Path, moments: Sequence[int], least: int) -> None:
     gone = ["s00001", "s00031", "s00032", *(f"s{i:05d}" for i in range(90, 120))]
-    killed_at_each_file(["delete", "d", "--yes", *gone, "--workers", "1"], start, tmp_path / "k", [contents(start)])
+    assert (
+        killed_at_each_file(
+            ["delete", "d", "--yes", *gone, "--workers", "1"], start, tmp_path / "k", [contents(start)], moments
+        )
+        >= least
+    )
 
 
-def test_a_killed_append(start: Path, tmp_path: Path) -> None:
+@moments(4, MOMENTS, least=2)
+def test_a_killed_append(start: Path, tmp_path: Path, moments: Sequence[int], least: int) -> None:
     words = ["append", "d", str(tmp_path / "more"), "--samples", "20", "--workers", "1"]
-    killed_at_each_file(words, start, tmp_path / "k", [contents(start)])
+    assert killed_at_each_file(words, start, tmp_path / "k", [contents(start)], moments) >= least
 
 
-def test_killed_adding_of_parts(start: Path, tmp_path: Path) -> None:
+@moments(4, MOMENTS, least=2)
+def test_killed_adding_of_parts(start: Path, tmp_path: Path, moments: Sequence[int], least: int) -> None:
     words = ["add-parts", "d", str(tmp_path / "extra"), "--workers", "1"]
-    killed_at_each_file(words, start, tmp_path / "k", [contents(start)])
+    assert killed_at_each_file(words, start, tmp_path / "k", [contents(start)], moments) >= least
 
 
-def test_a_killed_reshard(start: Path, tmp_path: Path) -> None:
+@moments(4, MOMENTS)
+def test_a_killed_reshard(start: Path, tmp_path: Path, moments: Sequence[int], least: int) -> None:
     words = ["reshard", str(start), "e", "--samples", "25", "--shuffle", "3", "--workers", "1"]
     (tmp_path / "calm").mkdir()
     finish(words, tmp_path / "calm")
-    for moment in MOMENTS:
+    killed = 0
+    for moment in moments:
         place = tmp_path / f"at{moment}"
         place.mkdir()
         if not run_until_killed(moment, words, place):
             break
+        killed += 1
         finish(words, place)
         assert files(place / "e") == files(tmp_path / "calm/e")
+    assert killed >= least
 
 
 def test_processes_killed_at_random_moments(tmp_path: Path) -> None:
@@ -159,13 +178,13 @@ def test_processes_killed_at_random_moments(tmp_path: Path) -> None:
     chance = random.Random(7)
     (tmp_path / "x").mkdir()
     for _ in range(5):
-        child = subprocess.Popen(command(*words), cwd=tmp_path / "x", stderr=subprocess.PIPE, start_new_session=True)
+        child = warm.Popen(command(*words), cwd=tmp_path / "x", stderr=subprocess.PIPE, start_new_session=True)
         time.sleep(chance.uniform(0.2, 1.0) * whole)
         os.killpg(child.pid, signal.SIGKILL)
         if child.wait() == 0:
             shutil.rmtree(tmp_path / "x/e")
         child.stderr.close()
-    again = subprocess.run(command(*words), cwd=tmp_path / "x", capture_output=True, text=True)
+    again = warm.run(command(*words), cwd=tmp_path / "x", capture_output=True, text=True)
     # The last one may have been killed after its last write.
     assert again.returncode == 0 or "a dataset already exists here" in again.stderr, again.stderr
     assert files(tmp_path / "x/e") == files(tmp_path / "calm/e")
@@ -224,6 +243,22 @@ def test_other_work_clears_up_after_a_killed_append(start: Path, tmp_path: Path)
     assert len(list((place / "d/shards").glob("*.tar"))) == 4 and len(contents(place / "d")) == 119
 
 
+_LISTED: dict[int, int] = {}  # the moments that were found, by the number of words
+
+
+def killed_once_listed(start: Path, words: list[str]) -> None:
+    """Run an append to a copy of a dataset, and kill it when the index has the new shards."""
+    copy = start.parent / "d"
+    for moment in range(_LISTED.get(len(words), 0), 40):
+        shutil.copytree(start, copy)
+        assert run_until_killed(moment, words, start.parent)
+        if len(read_info(LocalStore(copy))) == 9:
+            _LISTED[len(words)] = moment
+            return
+        shutil.rmtree(copy)
+    raise AssertionError("no such moment")
+
+
 @pytest.mark.parametrize("split", ["val", None])
 @pytest.mark.parametrize("other", ["append", "delete", "write"])
 def test_shards_that_a_killed_append_has_listed_join_their_split(start: Path, split: str | None, other: str) -> None:
@@ -235,12 +270,7 @@ def test_shards_that_a_killed_append_has_listed_join_their_split(start: Path, sp
     )
     words = ["append", "start", "more", "--samples", "10", "--workers", "1"]
     words += [] if split is None else ["--split", split]
-    for moment in range(40):
-        shutil.copytree(start, place / "d")
-        assert run_until_killed(moment, ["append", "d", *words[2:]], place)
-        if len(read_info(LocalStore(place / "d"))) == 9:
-            break
-        shutil.rmtree(place / "d")
+    killed_once_listed(start, ["append", "d", *words[2:]])
     assert len(fm.open(place / "d", split=split or "train")) == (30 if split else 60)
     if other == "append":
         fm.write(str(place / "again"), samples(5, 900))
@@ -260,12 +290,7 @@ def test_shards_that_a_killed_append_has_listed_join_their_split(start: Path, sp
 
 def test_splits_that_were_made_after_a_killed_append_stay(start: Path) -> None:
     place = start.parent
-    for moment in range(40):
-        shutil.copytree(start, place / "d")
-        assert run_until_killed(moment, ["append", "d", "more", "--samples", "10", "--workers", "1"], place)
-        if len(read_info(LocalStore(place / "d"))) == 9:
-            break
-        shutil.rmtree(place / "d")
+    killed_once_listed(start, ["append", "d", "more", "--samples", "10", "--workers", "1"])
     prepare(str(place / "d"), split_ratio="1,8,0", progress=False)
     splits = fm.open(place / "d").splits
     finish(["delete", "d", "--yes", "s00119", "--workers", "1"], place)

@@ -22,12 +22,11 @@ from typer.core import TyperGroup
 
 from feedmill import __version__
 from feedmill.allocator import keep_freed_memory
-from feedmill.cli.command import VerbCommand, finish
+from feedmill.cli.command import VerbCommand, finish, with_hints
 from feedmill.cli.output import fail, json_wanted
 from feedmill.cli.verbs import GROUPS, VERBS, function_of
-from feedmill.errors import FeedmillError, defect_of
+from feedmill.errors import FeedmillError, debugging, defect_of
 
-DEBUG = "FEEDMILL_DEBUG"
 _INTERRUPTED = 130
 _KEPT_MEMORY = 64 << 20  # blocks of about a megabyte are allocated and freed often
 
@@ -53,6 +52,7 @@ class VerbGroup(TyperGroup):
         if not hasattr(command, "commands"):
             finish(command, verb)
         _refuse_empty(command)
+        with_hints(command)
         return command
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
@@ -80,7 +80,7 @@ class VerbGroup(TyperGroup):
             sys.stdout.flush()  # flush here, where a closed pipe is still caught
             return result
         except FeedmillError as error:
-            if os.environ.get(DEBUG) == "1":
+            if debugging():
                 raise
             fail(error, as_json=json_wanted(ctx))
             ctx.exit(1)
@@ -97,7 +97,7 @@ class VerbGroup(TyperGroup):
             ctx.exit(1)
         except Exception as error:  # invalid input must not show a traceback
             usage = isinstance(error, typer.Exit | typer.Abort) or hasattr(error, "exit_code")  # the parser's own
-            if usage or os.environ.get(DEBUG) == "1":
+            if usage or debugging():
                 raise
             fail(_unforeseen(error), as_json=json_wanted(ctx))
             ctx.exit(1)

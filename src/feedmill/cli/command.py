@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import copy
 import logging
-import re
 from collections.abc import Iterator
-from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from typer.core import TyperCommand, TyperOption
 
 from feedmill.cli.verbs import Verb
+from feedmill.jobs.amounts import parse_count
 
 if TYPE_CHECKING:
     from feedmill.jobs.progress import Style
@@ -22,8 +21,8 @@ logger = logging.getLogger("feedmill")
 _PROCESSES = {"--processes": "--workers", "-p": "--workers"}
 _SHARDS = {"--samples": "--max-shard-samples", "--size": "--max-shard-size"}
 OLD: dict[str, dict[str, str]] = {
-    "tag": {**_PROCESSES, "--to": "--output", "--out": "--output", "--redo": "--overwrite", "-n": "--name"},
-    "dedupe": {**_PROCESSES, "-n": "--name"},
+    "tag": {**_PROCESSES, "--to": "--output", "--out": "--output", "--redo": "--overwrite"},
+    "dedupe": _PROCESSES,
     "neardedupe": _PROCESSES,
     "filter": _PROCESSES,
     "mix": _PROCESSES,
@@ -36,7 +35,7 @@ OLD: dict[str, dict[str, str]] = {
         "--shard-size": "--max-shard-size",
     },
     "prepare": {"--skip-bad-shards": "--on-error=skip", "--force-overwrite": "--overwrite"},
-    "run": {"--plan": "--dry-run", "--force": "--overwrite", "--steps": "--only", "-s": "--only"},
+    "run": {"--plan": "--dry-run", "--force": "--overwrite", "--steps": "--only"},
     "reshard": _SHARDS,
     "append": _SHARDS,
     "add-parts": {"--replace": "--overwrite", "--missing": "--on-error", "--part": "--part-name"},
@@ -51,9 +50,7 @@ OLD: dict[str, dict[str, str]] = {
 }
 """Verb -> deprecated option of release 0.1 -> current option."""
 _STYLES: dict[str, Style] = {"bar": "bar", "plain": "plain", "none": "none"}
-_NUMBER = re.compile(r"([+-]?(?:\d+|\d{1,3}(?:[_,]\d{3})+)(?:\.\d+)?(?:e\+?\d{1,2})?)\s*([kmbgt]?)", re.I)
 _NARROW = 70
-_TIMES = {"": 0, "k": 3, "m": 6, "b": 9, "g": 9, "t": 12}
 
 
 class VerbCommand(TyperCommand):
@@ -88,6 +85,26 @@ def finish(command: Any, verb: Verb) -> None:
         command.epilog = "\b\n" + "\n".join(lines)
 
 
+def with_hints(command: Any) -> None:
+    """Let a command and its subcommands say what was meant by an unknown option."""
+    for inner in getattr(command, "commands", {}).values():
+        with_hints(inner)
+    command.parse_args = partial(_parse, command, command.parse_args)
+
+
+def _parse(command: Any, parse: Any, ctx: Any, args: list[str]) -> Any:
+    try:
+        return parse(ctx, args)
+    except Exception as error:
+        if type(error).__name__ != "NoSuchOption":  # the parser is click, or typer's copy of it
+            raise
+        from feedmill.cli.guesses import hint
+
+        name = str(getattr(error, "option_name", ""))
+        meant = hint(command, name, ctx.command_path.split()[1:])
+    ctx.fail(f"No such option: {name}{meant}")
+
+
 def _with_units(kind: Any) -> Any:
     """Return a copy of an integer type that also takes 10k, 1.5M, 2B, 1e9 and 1_000."""
     whole, convert = copy.copy(kind), kind.convert
@@ -100,21 +117,6 @@ def _with_units(kind: Any) -> Any:
 
     whole.convert = converted
     return whole
-
-
-def parse_count(text: str) -> int | None:
-    """Return a whole number that is written as people do; None if the text is none.
-
-    Separators stand between thousands only: the comma of ``1,5M`` may be a decimal one.
-
-    >>> parse_count("1.5M"), parse_count("1e9"), parse_count("2_000"), parse_count("1,5M")
-    (1500000, 1000000000, 2000, None)
-    """
-    match = _NUMBER.fullmatch(text.strip())
-    if match is None:
-        return None
-    number = Decimal(match[1].replace("_", "").replace(",", "")).scaleb(_TIMES[match[2].lower()])
-    return int(number) if number == number.to_integral_value() else None
 
 
 def _progress_option() -> TyperOption:

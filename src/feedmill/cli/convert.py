@@ -66,7 +66,7 @@ def convert(
     dry_run: DryRun = False,
     workers: Annotated[
         int | None,
-        typer.Option("--workers", "--num-workers", metavar="N", min=1, help="Processes; default: one per core."),
+        typer.Option("--workers", metavar="N", min=1, help="Processes; default: one per core."),
     ] = None,
     overwrite: OverwriteFiles = False,
     json: Json = False,

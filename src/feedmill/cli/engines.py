@@ -17,6 +17,8 @@ from feedmill.errors import ConfigError
 if TYPE_CHECKING:
     from feedmill.jobs.engine import StageUnfinished
 
+UNFINISHED = 3
+"""Exit status of a job array that must run again: it did its share, and steps or stages are left for its parts."""
 LOCAL, RAY, PART = ENGINES = ("local", "ray", "part")
 
 EngineName = Annotated[
@@ -89,6 +91,8 @@ def on_engine(verb: Callable[..., None]) -> Callable[..., None]:
                 verb(*arguments, **options)
             except StageUnfinished as ended:
                 _show(ended, engine.part, bool(options.get("json")))
+                if not ended.last:
+                    raise typer.Exit(UNFINISHED) from None
 
     signature = inspect.signature(verb)
     hints = get_type_hints(verb, include_extras=True)
@@ -192,10 +196,14 @@ def _show(ended: StageUnfinished, part: int, as_json: bool) -> None:
         else "all parts are finished"
     )
     facts = {"stage": ended.stage, "part": part, "parts": ended.parts, "units": ended.units, "finished": ended.finished}
+    facts["last"] = ended.last
 
     def human() -> None:
         units = counted(ended.units, "unit")
         typer.echo(f"part {part} of {ended.parts} ({ended.stage}): {units} {are} finished; {left}")
-        typer.echo(f"Run the same command with --finish{' when all are' if rest else ''}.")
+        if ended.last:
+            typer.echo(f"Run the same command with --finish{' when all are' if rest else ''}.")
+        else:
+            typer.echo("Run all parts again for the next stage; or --finish, which does the rest on one machine.")
 
     emit({"part": facts}, as_json, human)

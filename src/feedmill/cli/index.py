@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def index(
     path: Annotated[str, typer.Argument(metavar="FILE", help="A .jsonl, .pbin, .bin or .npy file; a path or a URL.")],
     output: Annotated[
-        str | None, typer.Option("--output", metavar="FILE", help="Path of the index of a JSONL file.")
+        str | None, typer.Option("--output", "-o", metavar="FILE", help="Path of the index of a JSONL file.")
     ] = None,
     on_error: Annotated[
         str, typer.Option("--on-error", metavar=METAVAR, help="Stop at a line that is not JSON, or skip and count it.")

@@ -15,7 +15,7 @@ def mount(
     sample_folders: Annotated[
         bool, typer.Option("--sample-folders", "-s", help="One folder per sample instead of one for all files.")
     ] = False,
-    detach: Annotated[bool, typer.Option("--detach", "-d", help="Run in the background and return at once.")] = False,
+    detach: Annotated[bool, typer.Option("--detach", help="Run in the background and return at once.")] = False,
 ) -> None:
     """Mount a dataset as a read-only file system, until Ctrl-C or 'fusermount3 -u MOUNTPOINT'."""
     from feedmill.mounting.mount import mount as mount_dataset

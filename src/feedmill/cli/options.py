@@ -24,11 +24,11 @@ Trust = Annotated[
 ]
 Threads = Annotated[
     int | None,
-    typer.Option("--workers", "--num-workers", metavar="N", min=1, help="Threads; default: four per core."),
+    typer.Option("--workers", metavar="N", min=1, help="Threads; default: four per core."),
 ]
 MediaThreads = Annotated[
     int | None,
-    typer.Option("--workers", "--num-workers", metavar="N", min=1, help="Threads; default: one per core."),
+    typer.Option("--workers", metavar="N", min=1, help="Threads; default: one per core."),
 ]
 RecipePath = Annotated[str, typer.Argument(metavar="RECIPE", help="A recipe (docs/recipes.md); a path or a URL.")]
 Samples = Annotated[

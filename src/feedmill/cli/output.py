@@ -31,6 +31,7 @@ class Report(Protocol):
 __all__ = [
     "counted",
     "echo_dry_run",
+    "echo_wrapped",
     "emit",
     "emit_report",
     "facts",
@@ -230,6 +231,19 @@ def human_rate(count: float, noun: str) -> str:
         if count >= size:
             return f"{count / size:.1f}{unit} {noun}/s"
     return f"{count:.0f} {noun}/s"
+
+
+def echo_wrapped(text: str) -> None:
+    """Print a line, on a terminal broken between words; further lines are indented more."""
+    import textwrap
+
+    indent = " " * (len(text) - len(text.lstrip()) + 4)
+    console = _console()
+    if console.is_terminal:
+        text = textwrap.fill(
+            text, console.width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+        )
+    typer.echo(text)
 
 
 def _cell(value: Any) -> str:

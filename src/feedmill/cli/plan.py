@@ -11,6 +11,7 @@ from feedmill.cli.output import emit, human_size, table
 from feedmill.errors import ConfigError
 
 _MOST_SHARES = 20
+_LOW_FILL = 0.95
 
 
 def plan(
@@ -26,11 +27,11 @@ def plan(
     global_batch: GlobalBatch = None,
     world: Annotated[
         int | None,
-        typer.Option("--world", metavar="W", min=1, help="Show how evenly sources and cost are spread over W ranks."),
+        typer.Option("--world", metavar="N", min=1, help="Show how evenly sources and cost are spread over N ranks."),
     ] = None,
     batch_size: Annotated[
         int | None,
-        typer.Option("--batch-size", metavar="B", min=1, help="Samples per rank and step; requires --world."),
+        typer.Option("--batch-size", "-b", metavar="N", min=1, help="Samples per rank and step; requires --world."),
     ] = None,
     plot: Annotated[
         str | None, typer.Option("--plot-to", metavar="FILE", help="Draw the mixture over the budget (.png, .jpg).")
@@ -89,9 +90,15 @@ def _print(plan: Any, data: dict[str, Any]) -> None:
             f"packing: {packing['documents']:,} documents, {padding:,} slots of padding ({1 - packing['fill']:.4%}),"
             f" {packing['left_out']:,} tokens dropped"
         )
-    if packing is not None and packing["buffer"] is not None and data["budget"] is not None:
-        buffers = f"whole buffers of {packing['buffer']:,} documents"
-        typer.echo(f"sources: drawn for {buffers}, of which the last may be used in part")
+    if packing is not None and packing["buffer"] is not None:
+        apart = packing["passes_apart"]
+        how = ", and no row holds two passes of a source" if apart else ", across the ends of passes and stages"
+        typer.echo(f"  up to {packing['buffer']:,} documents are packed together{how}")
+        more = data["length"] is None or packing["documents"] > packing["buffer"]
+        if apart and more and packing["fill"] < _LOW_FILL:
+            typer.echo(
+                "  a pass fills few rows, hence the padding: 'buffer: N' in 'pack' packs N documents and mixes passes"
+            )
     columns = [
         "source",
         "samples",

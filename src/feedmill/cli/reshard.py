@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 Processes = Annotated[
     int | None,
-    typer.Option("--workers", "--num-workers", metavar="N", min=1, help="Processes; default: one per core."),
+    typer.Option("--workers", metavar="N", min=1, help="Processes; default: one per core."),
 ]
 PerShard = Annotated[int | None, typer.Option("--max-shard-samples", metavar="N", min=1, help="Samples per shard.")]
 Size = Annotated[

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from feedmill.cli.engines import on_engine
+from feedmill.cli.engines import UNFINISHED, on_engine
 from feedmill.cli.options import DryRun, Json
 from feedmill.cli.output import counted, emit, printable, show_dry_run
 
@@ -36,7 +36,8 @@ def run(
     """Run several verbs as the steps of a pipeline. Steps whose inputs, options and outputs are unchanged are skipped.
 
     Each step is recorded in a manifest beside the pipeline, with the hashes of all files that it read and wrote. After
-    a kill, the same command resumes. Exit status 1 if a step skipped files or lines that failed.
+    a kill, the same command resumes. Exit status 1 if a step skipped files or lines that failed, 3 if steps are left
+    for the parts of a job array.
     """
     from feedmill.pipelines.remarks import failures
     from feedmill.pipelines.run import run as run_pipeline
@@ -53,6 +54,8 @@ def run(
     emit(report.as_dict(), json, lambda: show(report))
     if any(failures(step.report) for step in report.steps):
         raise typer.Exit(1)
+    if report.waiting is not None:
+        raise typer.Exit(UNFINISHED)
 
 
 def _announce(step: StepReport) -> None:
@@ -76,7 +79,7 @@ def show(report: RunReport) -> None:
         for line in [*failures(step.report), *(remarks(step.report) if step.ran else ())]:
             typer.echo(f"{step.name}: {printable(line)}", err=True)
     if report.waiting is not None:
-        typer.echo(f"next: all parts of the step {report.waiting!r}")
+        typer.echo(f"next: all parts of the step {report.waiting!r}, then --finish again")
     if dry is not None:
         show_dry_run(dry)
     else:

@@ -42,7 +42,7 @@ def tag(
     output: Annotated[
         list[str] | None,
         typer.Option(
-            "--output", metavar="DIR", help="Folder for each pattern; default: attributes/NAME beside documents/."
+            "--output", "-o", metavar="DIR", help="Folder for each pattern; default: attributes/NAME beside documents/."
         ),
     ] = None,
     tagger_modules: Modules = None,

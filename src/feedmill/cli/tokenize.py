@@ -61,7 +61,8 @@ TemplateFrom = Annotated[
     typer.Option(
         "--template-source",
         metavar="WHERE",
-        help="file: tokenizer.json; flags: add_bos_token, add_eos_token beside it; auto: as AutoTokenizer.",
+        help="auto: as AutoTokenizer, if its releases agree; transformers4 or transformers5: one of them; file:"
+        " tokenizer.json alone; flags: add_bos_token, add_eos_token beside it.",
     ),
 ]
 SpecialsAsText = Annotated[
@@ -124,9 +125,7 @@ OnErrorPolicy = Annotated[
     typer.Option("--on-error", metavar=METAVAR, help="Stop at an invalid document, or skip and count it."),
 ]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace existing output.")]
-Workers = Annotated[
-    int | None, typer.Option("--workers", "--num-workers", metavar="N", min=1, help="Processes; default: one per core.")
-]
+Workers = Annotated[int | None, typer.Option("--workers", metavar="N", min=1, help="Processes; default: one per core.")]
 
 
 @on_engine

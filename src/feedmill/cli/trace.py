@@ -18,13 +18,13 @@ Rank = Annotated[
 World = Annotated[
     int | None,
     typer.Option(
-        "--world", metavar="W", min=1, help="Number of ranks; without --rank, show which rank sees each sample."
+        "--world", metavar="N", min=1, help="Number of ranks; without --rank, show which rank sees each sample."
     ),
 ]
 Key = Annotated[str | None, typer.Option("--key", metavar="K", help="Show when the sample with this key is seen.")]
 Document = Annotated[
     int | None,
-    typer.Option("--document", metavar="N", min=0, help="Like --key, by index in its source; requires --source."),
+    typer.Option("--document", "-d", metavar="N", min=0, help="Like --key, by index in its source; requires --source."),
 ]
 Source = Annotated[str | None, typer.Option("--source", metavar="NAME", help="Name of the source, as 'plan' shows it.")]
 SourceDocument = Annotated[

@@ -224,10 +224,10 @@ def _work(work: ConvertWork, conversion: Conversion, options: Options, known: Ma
         where = Where(
             "converting", _job(conversion), work.scratch, numbers=[unit.number for unit in todo], record=work.add
         )
-        results = run(
-            convert_unit, todo, workers=options.workers, preload=conversion.modules, policy=policy, where=where
-        )
-        with closing(results):
+        bar.advance(sum(unit.samples for unit in conversion.units) - sum(unit.samples for unit in todo))
+        bar.of_sizes([unit.samples for unit in todo])
+        settings: dict[str, Any] = {"workers": options.workers, "preload": conversion.modules, "policy": policy}
+        with closing(run(convert_unit, todo, progress=bar, where=where, **settings)) as results:
             for unit in conversion.units:
                 done = known.get(unit.number)
                 if done is None:
@@ -236,7 +236,6 @@ def _work(work: ConvertWork, conversion: Conversion, options: Options, known: Ma
                 out.append(done)
                 bad += len(done.bad)
                 seen += done.samples + len(done.bad)
-                bar.advance(done.samples + len(done.bad))
                 over = over_budget(options.error_budget, bad, seen)
                 if over:
                     raise _too_many(conversion.plan.source, out, over)
@@ -290,10 +289,9 @@ def _verify(work: ConvertWork, conversion: Conversion, options: Options, done: S
         items = [Written(each, first, at) for each, first, at in zip(filled, firsts, begins, strict=False)]
         policy = Policy(shared=conversion.shared)
         where = Where("checking", _job(conversion), work.scratch, lasting=False)
-        results = run(
-            check_unit, items, workers=options.workers, preload=conversion.modules, policy=policy, where=where
-        )
-        with closing(results):
+        bar.of_sizes([each.samples for each in filled])
+        settings: dict[str, Any] = {"workers": options.workers, "preload": conversion.modules, "policy": policy}
+        with closing(run(check_unit, items, progress=bar, where=where, **settings)) as results:
             for each, found in zip(filled, results, strict=True):
                 if found is not None:
                     work.forget(each.number)
@@ -306,4 +304,3 @@ def _verify(work: ConvertWork, conversion: Conversion, options: Options, done: S
                         " and report"
                         " a bug if it happens again.",
                     )
-                bar.advance(each.samples)

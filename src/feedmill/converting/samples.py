@@ -208,11 +208,10 @@ def _surveyed(
     with Progress("looking at", sum(unit.samples for unit in units), "samples", enabled=options.progress) as bar:
         out = []
         policy, where = Policy(shared=source), Where("looking", source.url, work.scratch, lasting=False)
-        surveys = run(survey_unit, units, workers=options.workers, preload=(__name__,), policy=policy, where=where)
-        with closing(surveys):
-            for each, unit in zip(surveys, units, strict=True):
-                out.append(each)
-                bar.advance(unit.samples)
+        bar.of_sizes([unit.samples for unit in units])
+        settings: dict[str, Any] = {"workers": options.workers, "preload": (__name__,), "policy": policy}
+        with closing(run(survey_unit, units, progress=bar, where=where, **settings)) as surveys:
+            out += surveys
     return merge(out)
 
 

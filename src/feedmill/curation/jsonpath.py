@@ -54,6 +54,7 @@ Path = Callable[[Any], list[Any]]
 _KEY = re.compile(r"[^\W]+(?:[-/\\#]|[^\W])*|[-/\\#_](?:[-/\\#]|[^\W])*")
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?")
 _DIGITS = 18
+_DIGITS_OF_VALUES = 300  # as those of the largest floats; Python refuses more than 4,300
 _INTEGER = re.compile(r"-?\d+")
 _STRING = re.compile(r"'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\"", re.S)
 _SIGN = re.compile(r"==|!=|~=|<=|>=|<|>|(?:in|nin|size|noneOf|anyOf|subsetOf)(?!\w)")
@@ -329,9 +330,16 @@ class _Parser:
 
     def integer(self) -> int | None:
         found = self.match(_INTEGER)
-        if found and len(found[0]) > _DIGITS:
-            self.fail(f"a number has {len(found[0])} digits: at most {_DIGITS} are supported")
-        return int(found[0]) if found else None
+        if not found:
+            return None
+        if len(found[0]) > _DIGITS:
+            self.refuse_long(found[0], _DIGITS)
+        return int(found[0])
+
+    def refuse_long(self, number: str, most: int = _DIGITS_OF_VALUES) -> None:
+        """Raise `ConfigError` for a number of too many digits."""
+        if len(number) > most:
+            self.fail(f"a number has {len(number)} digits: at most {most} are supported")
 
     def index(self, number: int | None) -> int:
         if number is None or number < 0:
@@ -398,4 +406,7 @@ class _Parser:
         found = self.match(_NUMBER)
         if not found:
             self.fail("expected a path, a string, a number, a list, true, false or null")
-        return int(found[0]) if _INTEGER.fullmatch(found[0]) else float(found[0])
+        if _INTEGER.fullmatch(found[0]):
+            self.refuse_long(found[0])
+            return int(found[0])
+        return float(found[0])

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from feedmill.errors import ConfigError
+from feedmill.errors import PATTERN_ERRORS, ConfigError
 
 
 def same(a: Any, b: Any) -> bool:
@@ -81,7 +81,7 @@ def _regex(left: list[Any], right: list[Any]) -> bool:
 def _pattern(text: str) -> re.Pattern[str]:
     try:
         return re.compile(text)
-    except re.error as error:
+    except PATTERN_ERRORS as error:
         raise ConfigError(f"{text!r} is not a valid regular expression ({error})", kind="bad-jsonpath") from None
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.documents.rows import FIXES, REFUSED, missing_field
-from feedmill.errors import ConfigError, DataError
+from feedmill.errors import PATTERN_ERRORS, ConfigError, DataError
 from feedmill.formats.documents import json_fault
 
 Floats = npt.NDArray[np.float64]
@@ -184,7 +184,7 @@ def compiled(pattern: str | None) -> re.Pattern[str] | None:
     """Return a compiled regular expression. Raises `ConfigError`."""
     try:
         return None if pattern is None else re.compile(pattern)
-    except re.error as error:
+    except PATTERN_ERRORS as error:
         raise ConfigError(f"{pattern!r} is not a valid regular expression ({error})", fix="Fix the pattern.") from None
 
 

@@ -7,9 +7,9 @@ after the end of the video has the last frame, a clip before its beginning the f
 
 The reader keeps decoding if the next clip is near, and seeks if a key frame lies in between. Containers seek by the
 time of decoding, and may seek past the target or not at all; a key frame may be decoded before frames that are shown
-before it, which refer to the group before (open groups). So decoding begins at the first key frame after a seek, frames
-that are shown before it are dropped, and if it is shown after the target, the reader seeks further back. Frames before
-the start of a clip that no other frame refers to are not decoded.
+before it, which refer to the group before (open groups; findings/pyav_seek_open_groups.sh). So decoding begins at the
+first key frame after a seek, frames that are shown before it are dropped, and if it is shown after the target, the
+reader seeks further back. Frames before the start of a clip that no other frame refers to are not decoded.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _NEAR = 3
 """Packets that are decoded rather than skipped by a seek."""
 _SKIPPING = frozenset({"h264", "hevc"})
 """Decoders that can leave out frames from one packet to the next. Others read the option when they are opened: libdav1d
-(AV1) would leave out such frames for good."""
+(AV1) would leave out such frames for good (findings/pyav_av1_skip_frame.sh)."""
 
 
 def to_ticks(seconds: float, time_base: Fraction) -> int | None:
@@ -64,6 +64,7 @@ class VideoReader:
         self._shown: Any = None
         self._ahead: Any = None
         self._skip_before: int | None = None
+        self._whole = False
         self._rewind()
         self.time_base: Fraction = self.stream.time_base
 
@@ -75,7 +76,11 @@ class VideoReader:
         """Return the first frame. Raises the errors of `frames`."""
         if not self._whole or self._shown is not None:
             self._rewind()
-        self._ahead = self._ahead or self._next()
+        try:
+            self._ahead = self._ahead or self._next()
+        except BaseException:
+            self._whole = False  # the next call begins again
+            raise
         if self._ahead is None:
             raise _no_frames("the video has no frames")
         return self._ahead
@@ -189,6 +194,8 @@ class VideoReader:
             raise _no_frames("the file has no video stream")
         self.stream = self.container.streams.video[0]
         self._skips = False
+        # AVI has no times: FFmpeg gives frames those of their packets, which are not in the order of the frames.
+        self._counts = self.container.format.name == "avi" and self.stream.codec_context.name in _SKIPPING
         self._begin(whole=True)
 
     def _begin(self, *, whole: bool = False) -> None:
@@ -206,9 +213,11 @@ class VideoReader:
         """Return the next frame, without those that lack the frames which they refer to; None after the last."""
         for frame in self._frames:
             if frame.pts is None:
-                raise _no_frames("the video's frames have no timestamps")
+                raise _no_frames("the video's frames have no timestamps", "no-times")
             if self._key is not None and (frame.pts < self._key.pts or (frame.is_corrupt and self._last == _NEVER)):
                 continue
+            if self._counts and self._last != _NEVER:
+                frame.pts = self._last + (frame.duration or 1)
             self._last = frame.pts
             return frame
         return None
@@ -231,7 +240,7 @@ class VideoReader:
         """Return whether the packet's frame ends, by its stated duration, before the clip begins."""
         if self._skip_before is None or packet.pts is None or not packet.duration:
             return False
-        if self.stream.codec_context.name not in _SKIPPING:
+        if self._counts or self.stream.codec_context.name not in _SKIPPING:
             return False
         return bool(packet.pts + packet.duration <= self._skip_before)
 
@@ -288,7 +297,8 @@ class Converter:
 
     def one(self, frame: Any) -> Pixels:
         """Return the pixels of a frame, ``[H, W, C]``. Raises as `pixels`."""
-        return self.pixels(iter((frame,)))[0][0]
+        pixels: Pixels = self.pixels(iter((frame,)))[0][0]
+        return pixels
 
     def _into(self, out: Pixels, frame: Any, form: str) -> None:
         height, width, channels = out.shape
@@ -399,5 +409,5 @@ def ranges_in_ticks(ranges: Sequence[tuple[float, float]], time_base: Fraction) 
     return [(to_ticks(start, time_base) or 0, to_ticks(end, time_base)) for start, end in ranges]
 
 
-def _no_frames(what: str) -> DataError:
-    return DataError(what, kind="no-video", fix="Replace the file or skip the sample.")
+def _no_frames(what: str, kind: str = "no-video") -> DataError:
+    return DataError(what, kind=kind, fix="Replace the file or skip the sample.")

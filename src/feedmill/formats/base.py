@@ -19,10 +19,11 @@ from typing import Any, ClassVar, Self, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
-from feedmill.errors import FeedmillError
+from feedmill.errors import FeedmillError, Hinted
 from feedmill.formats.batches import Batch, Fields, Want
 from feedmill.formats.costs import checked_costs
 from feedmill.formats.extents import Extents
+from feedmill.formats.habits import HINTS, explain_to_torch
 from feedmill.formats.inside import numbers_inside
 from feedmill.formats.opened import Opened, View, changed, reopened
 from feedmill.formats.sample import Decode, Sample, Source, split_name
@@ -34,7 +35,7 @@ _VIEWS, _FRAMES, _TORCH = "feedmill.samples.views", "feedmill.samples.frames", "
 """Named, not imported: they lie in rooms above this one, and need packages that most datasets do not."""
 
 
-class Dataset(Showable, ABC):
+class Dataset(Hinted, Showable, ABC):
     """One dataset in one format: random access in bulk, by number or by key.
 
     Safe to read from several threads. `len` and all indices exclude samples that the split excludes.
@@ -46,6 +47,7 @@ class Dataset(Showable, ABC):
         opened: how it was opened; `view`, `decode`, `subflavors`, `about` and `aux` are shorthands for its fields.
     """
 
+    hints = HINTS
     format: ClassVar[str]
     url: str
     split: str | None = None
@@ -384,6 +386,12 @@ class Dataset(Showable, ABC):
         if isinstance(index, slice):
             return self.read(range(*index.indices(len(self))))
         return self.read([self._checked(index)])[0]
+
+    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
+        """Return samples by number, for a torch `DataLoader`, which asks for those of a batch together."""
+        samples = self.read([self._checked(index) for index in indices])
+        explain_to_torch({type(sample) for sample in samples})
+        return samples
 
     def __iter__(self) -> Iterator[Any]:
         for start in range(0, len(self), 256):

@@ -7,6 +7,7 @@ ends a row (U+2028 and carriage returns occur inside rows); the last row may lac
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import os
 import re
@@ -87,7 +88,9 @@ def _chunks(lines: Iterator[bytes], raw: BinaryIO, advance: Callable[[int], None
 
 
 def whole_lines(stream: BinaryIO, limit: int | None = None, file: str | None = None) -> Iterator[bytes]:
-    """Yield blocks of whole lines of a stream. Memory is limited by a block, or by the longest line.
+    """Yield blocks of whole lines of a stream, without a byte order mark at its beginning.
+
+    Memory is limited by a block, or by the longest line.
 
     Args:
         limit: maximum bytes of a line (see `feedmill.storage.limits`); None for a stream that is not compressed.
@@ -98,7 +101,10 @@ def whole_lines(stream: BinaryIO, limit: int | None = None, file: str | None = N
     """
     rest: list[bytes] = []
     begin = size = 0  # offset of the current line in the stream, and its bytes read so far
+    first = True
     while chunk := stream.read(BLOCK):
+        if first:
+            chunk, first = chunk.removeprefix(codecs.BOM_UTF8), False
         cut = chunk.rfind(b"\n") + 1
         if not cut:
             rest.append(chunk)

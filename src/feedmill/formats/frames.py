@@ -93,7 +93,7 @@ class _Video:
         self._reader.close()
         self._file.close()
 
-    def at(self, time: float, tolerance: float, form: str | None) -> Pixels:
+    def at(self, time: float, tolerance: float, form: str | None = None) -> Pixels:
         base = self._reader.time_base
         frame = self._reader.nearest(round(Fraction(time) / base), int(Fraction(tolerance) / base))
         if frame is None:

@@ -85,7 +85,7 @@ def orientation_of(frame: Any) -> int:
     if found is None:
         a, b = np.frombuffer(bytes(matrix), np.int32)[:2].tolist()
         angle = round(math.degrees(-math.atan2(b, a)))
-        _log.warning("a video is to be shown at an angle of %s degrees, which is not applied", angle)
+        _log.warning("a video states an angle of %s degrees, which is not applied: not a quarter turn", angle)
     return found or 1
 
 

@@ -73,6 +73,7 @@ def _cut(av: Any, source: Any, path: str, begin: float, frames: int, fps: float,
     if begin:
         source.seek(int((begin + tolerance) / stream.time_base), stream=stream, backward=True)
     before = 0
+    key = float("inf")  # time of the first key frame after the episode
     wanted: list[Any] = []
     after: list[Any] = []
     for packet in source.demux(stream):
@@ -83,10 +84,13 @@ def _cut(av: Any, source: Any, path: str, begin: float, frames: int, fps: float,
             before += 1
         elif not wanted and not packet.is_keyframe:
             raise _not_alone("it does not begin with a key frame")
+        elif time < begin - tolerance:
+            raise _not_alone("its first key frame is decoded before frames of the episode before")
         elif time >= end:
             after.append(packet)
-            if packet.is_keyframe or len(after) >= _LOOK_AHEAD:
-                break
+            if time > key or len(after) >= _LOOK_AHEAD:
+                break  # what is shown before a key frame follows it directly
+            key = min(key, time) if packet.is_keyframe else key
         elif after:
             raise _not_alone("its last frames depend on the next episode")
         elif packet.is_corrupt:

@@ -146,12 +146,12 @@ def _run(
     total = sum(file.size for file in files)
     with Progress("importing", total, "B", enabled=progress) as bar:
         bar.advance(total - sum(file.size for unit in todo for file in unit.files))
-        results = run(_write, todo, workers=workers, preload=MODULES, policy=Policy(shared=shared))
+        bar.of_sizes([sum(file.size for file in unit.files) for unit in todo])
+        results = run(_write, todo, workers=workers, progress=bar, preload=MODULES, policy=Policy(shared=shared))
         with closing(results):
             for unit, written in zip(todo, results, strict=True):
                 work.units.add(str(unit.number), msgspec.json.encode(written))
                 done[str(unit.number)] = written
-                bar.advance(sum(file.size for file in unit.files))
     return [done[str(unit.number)] for unit in units]
 
 

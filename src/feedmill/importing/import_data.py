@@ -18,6 +18,7 @@ from feedmill.importing import documents
 from feedmill.importing import samples as media
 from feedmill.importing.checks import leave_out_unclear, refuse_datasets, refuse_unused
 from feedmill.importing.documents import empty, write_documents
+from feedmill.importing.encodings import is_other
 from feedmill.importing.episodes import EpisodeReader, forget, plan_episodes
 from feedmill.importing.layouts import Samples, by_ratio, plan_samples
 from feedmill.importing.recognition import (
@@ -32,7 +33,7 @@ from feedmill.importing.recognition import (
     tables_about_media,
 )
 from feedmill.importing.report import ImportReport
-from feedmill.importing.rows import Reading, is_other
+from feedmill.importing.rows import Reading
 from feedmill.importing.samples import Reader, Reads, caption_encodings, refuse_documents, write_samples
 from feedmill.importing.scanning import Files, scan, with_tables
 from feedmill.indexing.splitting import empty_splits, ratio_of, sizes_by_ratio

@@ -11,9 +11,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from feedmill.errors import ConfigError, DataError, FeedmillError
+from feedmill.importing.encodings import encoding_of_file
 from feedmill.importing.kinds import CSV, TEXT, divide
 from feedmill.importing.recognition import CAPTIONING, CLASSIFICATION, MEDIA, Recognized
-from feedmill.importing.rows import Row, encoding_of_file, read_rows
+from feedmill.importing.rows import Row, read_rows
 from feedmill.importing.scanning import File, Files
 from feedmill.jobs.left_out import LeftOut
 from feedmill.storage import open_store

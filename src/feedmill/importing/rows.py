@@ -12,7 +12,6 @@ import io
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, BinaryIO, NamedTuple, cast
 
 import msgspec
@@ -22,6 +21,7 @@ from feedmill.errors import ConfigError, DataError, FeedmillError, did_you_mean
 from feedmill.formats.csv_rows import csv_rows
 from feedmill.formats.documents import json_fault, rows_of, whole_lines
 from feedmill.importing import kinds
+from feedmill.importing.encodings import NAME_IT, decode, encoding_of, encoding_of_file
 from feedmill.importing.html import html_text
 from feedmill.importing.reading import read_file
 from feedmill.importing.scanning import File
@@ -32,12 +32,7 @@ from feedmill.storage.limits import max_unpacked, too_large
 TEXT_COLUMNS = ("text", "content", "body", "document", "article", "markdown")
 """Columns that hold the text if no other is given, the first that a file has."""
 _DELIMITERS = (",", ";", "\t", "|")
-_BOMS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
-_MARKS = tuple(mark for mark, _ in _BOMS)
 _LONGEST_FIELD = 1 << 30
-_PIECE = 1 << 20
-UTF8 = "utf-8"
-_ENCODING = "Name its encoding with --encoding, or leave the file out with --exclude."
 _load = msgspec.json.Decoder().decode
 
 
@@ -148,61 +143,6 @@ def read_rows(store: Store, file: File, encoding: str = "utf-8") -> Iterator[Row
             yield from _of_lines(whole_lines(stream, limit, store.locate(file.path)))
 
 
-def decode(data: bytes, encoding: str, name: str) -> str:
-    """Return a text; see `encoding_of`. Raises `DataError`."""
-    try:
-        return data.decode(encoding)
-    except UnicodeDecodeError as error:
-        raise DataError(
-            f"not valid {encoding} (use --encoding)", file=name, offset=error.start, kind="bad-encoding", fix=_ENCODING
-        ) from None
-
-
-def encoding_of(pieces: Iterable[bytes], encoding: str) -> str:
-    """Return how a file is encoded: as its byte order mark says, else UTF-8 if it is valid, else `encoding`.
-
-    An encoding whose texts are ASCII bytes with another meaning, such as UTF-16 and ISO-2022-JP, is taken if the two
-    texts differ.
-
-    Args:
-        pieces: the content; it is read to the end only if `encoding` is not UTF-8.
-    """
-    found = iter(pieces)
-    data = next(found, b"")
-    if data.startswith(_MARKS):
-        return next(marked for mark, marked in _BOMS if data.startswith(mark))
-    if not is_other(encoding):
-        return encoding
-    first, other = codecs.getincrementaldecoder(UTF8)(), codecs.getincrementaldecoder(encoding)()
-    ascii = True
-    try:
-        while data:
-            text = first.decode(data)
-            if "\0" in text:
-                return encoding
-            ascii = ascii and data.isascii()  # other texts are valid UTF-8 only by chance
-            if ascii and not _is_same(other, data, text):
-                return encoding
-            data = next(found, b"")
-        first.decode(b"", final=True)
-    except UnicodeDecodeError:
-        return encoding
-    return UTF8
-
-
-def is_other(encoding: str) -> bool:
-    """Return whether an encoding is not UTF-8."""
-    return codecs.lookup(encoding).name != UTF8
-
-
-def _is_same(decoder: codecs.IncrementalDecoder, data: bytes, text: str) -> bool:
-    """Return whether bytes are this text in another encoding too, or no text of it."""
-    try:
-        return decoder.decode(data) == text
-    except UnicodeDecodeError:
-        return True
-
-
 def _whole(store: Store, file: File) -> bytes:
     data = read_file(store, file.path, file.size)
     packing = "" if kinds.is_plain(file.path) else compression(file.path.lower())
@@ -214,16 +154,6 @@ def _whole(store: Store, file: File) -> bytes:
     if len(text) > limit:
         raise too_large(limit, file=file.path)
     return text
-
-
-def encoding_of_file(store: Store, file: File, encoding: str) -> str:
-    """Return how a file is encoded, reading it piece by piece."""
-    with (
-        store.local_copy(file.path) as local,
-        open(local, "rb") as raw,
-        unpacked(raw, compression(file.path.lower()), file=store.locate(file.path)) as stream,
-    ):
-        return encoding_of(iter(partial(stream.read, _PIECE), b""), encoding)
 
 
 def _of_csv(stream: BinaryIO, path: str, encoding: str) -> Iterator[Row]:
@@ -281,7 +211,7 @@ def _column_names(header: list[str], path: str) -> list[str]:
 
 
 def _bad_encoding(encoding: str) -> DataError:
-    return DataError(f"not valid {encoding} (use --encoding)", kind="bad-encoding", fix=_ENCODING)
+    return DataError(f"not valid {encoding} (use --encoding)", kind="bad-encoding", fix=NAME_IT)
 
 
 def _again(first: str, lines: io.TextIOWrapper) -> Iterator[str]:

@@ -20,6 +20,7 @@ from feedmill.errors import FeedmillError, MissingExtra
 from feedmill.formats.documents import DOCUMENTS
 from feedmill.formats.orientation import orientation_of_mp4
 from feedmill.importing.documents import LEFT_OUT, empty, write_left_out
+from feedmill.importing.encodings import decode, encoding_of
 from feedmill.importing.groups import cut
 from feedmill.importing.kinds import DOCUMENTS as TEXTS
 from feedmill.importing.kinds import IMAGE, MODALITIES, VIDEO, divide
@@ -27,7 +28,6 @@ from feedmill.importing.layouts import Part, Planned, Samples, name_others
 from feedmill.importing.reading import read_file
 from feedmill.importing.recognition import CAPTION_SUFFIXES, PARTS
 from feedmill.importing.report import ImportReport
-from feedmill.importing.rows import decode, encoding_of
 from feedmill.importing.scanning import Files
 from feedmill.jobs.dry_run import active
 from feedmill.jobs.garbage import uncollected

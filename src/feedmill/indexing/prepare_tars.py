@@ -13,7 +13,7 @@ from fractions import Fraction
 from functools import partial
 from random import Random
 
-from feedmill.errors import ConfigError, DataError, NotFound
+from feedmill.errors import PATTERN_ERRORS, ConfigError, DataError, NotFound
 from feedmill.formats.braces import expand
 from feedmill.formats.energon import database
 from feedmill.formats.energon import prepared as energon
@@ -214,7 +214,7 @@ def find_shards(store: Store, exclude: str | None = None, order: Sequence[str] =
     """
     try:
         unwanted = re.compile(exclude) if exclude else None
-    except re.error as error:
+    except PATTERN_ERRORS as error:
         raise ConfigError(f"{exclude!r} is not a regular expression ({error})", kind="bad-pattern") from None
     found = {e.path: e for e in store.files(suffixes=SUFFIXES) if not (unwanted and unwanted.search(e.path))}
     if not found:

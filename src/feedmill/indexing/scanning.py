@@ -90,7 +90,7 @@ def spoiled(store: Store, found: Scanned, *, strays: bool = True) -> Iterator[Da
     if strays and clean is not found.scan:
         yield stray_error(file, store.url, others)
     halves = halves_of(clean if strays else found.scan)
-    if halves.count:
+    if halves.number:
         yield halves_error(file, store.url, halves)
 
 

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from fractions import Fraction
 from itertools import accumulate, pairwise
 
-from feedmill.errors import ConfigError
+from feedmill.errors import PATTERN_ERRORS, ConfigError
 from feedmill.formats.braces import expand
 
 NAMES = ("train", "val", "test")
@@ -112,7 +112,7 @@ def by_pattern(shards: Sequence[str], patterns: Sequence[str], *, strict: bool =
             )
         try:
             tests = [re.compile(one) for one in expand(pattern)]
-        except re.error as error:
+        except PATTERN_ERRORS as error:
             raise ConfigError(f"{pattern!r} is not a regular expression ({error})", kind="bad-pattern") from None
         found = [shard for shard in shards if any(test.match(shard) for test in tests)]
         as_glob = [shard for shard in shards if "*" in pattern and fnmatchcase(shard, pattern)]

@@ -1,6 +1,12 @@
-"""Sizes and durations for display."""
+"""Numbers, sizes and durations: for display, and as people write them."""
 
 from __future__ import annotations
+
+import re
+from decimal import Decimal
+
+_NUMBER = re.compile(r"([+-]?(?:\d+|\d{1,3}(?:[_,]\d{3})+)(?:\.\d+)?(?:e\+?\d{1,2})?)\s*([kmbgt]?)", re.I)
+_TIMES = {"": 0, "k": 3, "m": 6, "b": 9, "g": 9, "t": 12}
 
 
 def human_size(count: float) -> str:
@@ -25,3 +31,29 @@ def human_duration(seconds: float) -> str:
     if minutes < 60:
         return f"{minutes} min {rest} s"
     return f"{minutes // 60:,} h {minutes % 60} min"
+
+
+def short_number(value: float) -> str:
+    """Return a positive number with three digits, or all of its whole part, and never with an exponent.
+
+    >>> short_number(2.5), short_number(2284.3), short_number(0.00001)
+    ('2.5', '2,284', '< 0.001')
+    """
+    if 0 < value < 1e-3:
+        return "< 0.001"
+    return f"{value:.3g}" if value < 999.5 else f"{value:,.0f}"
+
+
+def parse_count(text: str) -> int | None:
+    """Return a whole number that is written as people do; None if the text is none.
+
+    Separators stand between thousands only: the comma of ``1,5M`` may be a decimal one.
+
+    >>> parse_count("1.5M"), parse_count("1e9"), parse_count("2_000"), parse_count("1,5M")
+    (1500000, 1000000000, 2000, None)
+    """
+    match = _NUMBER.fullmatch(text.strip())
+    if match is None:
+        return None
+    number = Decimal(match[1].replace("_", "").replace(",", "")).scaleb(_TIMES[match[2].lower()])
+    return int(number) if number == number.to_integral_value() else None

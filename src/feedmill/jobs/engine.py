@@ -102,11 +102,12 @@ class StageUnfinished(BaseException):
         stage: name of the stage.
         units: number of units of this part.
         finished, parts: number of finished parts, and of all.
+        last: whether no stage of the verb is left for the parts.
     """
 
-    def __init__(self, stage: str, units: int, finished: int, parts: int) -> None:
+    def __init__(self, stage: str, units: int, finished: int, parts: int, last: bool) -> None:
         super().__init__(f"{stage}: {finished} of {parts} parts are finished")
-        self.stage, self.units, self.finished, self.parts = stage, units, finished, parts
+        self.stage, self.units, self.finished, self.parts, self.last = stage, units, finished, parts, last
 
 
 class Engine(ABC):

@@ -30,7 +30,7 @@ class Held:
         self._place, self._scratch = place_of(target, name), scratch_of(target, name)
         self._left = None if target.is_local else local_scratch_of(target, name)
         self._shared = not is_alone()
-        self._fresh, self._open = "", True
+        self._fresh, self._open, self._file = "", True, target.locate(name)
         self._claim: Claim | None = None
         self._locks: list[FileLock] = []
         if active() is not None:
@@ -71,6 +71,14 @@ class Held:
         """Raise `StorageError` if another process has taken over the lock of this one."""
         if self._claim is not None:
             self._claim.check()
+        if self._locks and self._locks[0].held and not self._locks[0].is_on(os.path.join(self._scratch.url, LOCK)):
+            # Only where the file system has no locks: the other process was not kept out, and has ended.
+            raise StorageError(
+                "another process was writing here too, and has removed the unfinished work of this one",
+                file=self._file,
+                kind="busy",
+                fix="Run one command at a time on an output: the file system does not lock files (docs/storage.md).",
+            )
 
     def close(self) -> None:
         """Release the lock, and remove the folder if it has no unfinished work."""

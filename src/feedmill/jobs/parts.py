@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Self
 
-from feedmill.errors import ConfigError, NotFound
+from feedmill.errors import ConfigError, NotFound, whole
 from feedmill.jobs.engine import PARTS, Engine, Stage, StageUnfinished
 from feedmill.storage import LocalStore, Store
 
@@ -83,8 +83,8 @@ class PartEngine(Engine):
             )
         # The task that finishes may be of another array than the parts, and may have the variables of one of them.
         number, count = (None, None) if finish else _of_this_task(environment)
-        part = int(found[1]) if found[1] else number
-        parts = int(found[2]) if found[2] else count
+        part = whole(found[1], "the number of --part") if found[1] else number
+        parts = whole(found[2], "the number of parts") if found[2] else count
         if not finish and (parts is None or part is None):
             missing = "number of parts" if parts is None else "number of this part"
             raise ConfigError(
@@ -113,7 +113,7 @@ class PartEngine(Engine):
         finished = _finished(marks, stage)
         count = sum(parts == self.parts for _, parts in finished.values())
         if stage.where.last or count < self.parts:
-            raise StageUnfinished(stage.name, len(own), count, self.parts)
+            raise StageUnfinished(stage.name, len(own), count, self.parts, stage.where.last)
         return stage.local(items)
 
     def _finish(self, stage: Stage, marks: Store) -> Iterator[Any]:

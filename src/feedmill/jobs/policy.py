@@ -104,7 +104,7 @@ def suggesting(**others: str) -> Callable[[Function], Function]:
     """Let a function suggest a parameter for an unknown one: a similar name, or what `others` says of it."""
 
     def decorate(function: Function) -> Function:
-        known = list(inspect.signature(function).parameters)
+        known = [name for name in inspect.signature(function).parameters if name not in ("self", "cls")]
 
         @wraps(function)
         def call(*arguments: Any, **named: Any) -> Any:

@@ -20,13 +20,21 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
-from multiprocessing import connection, current_process, forkserver, parent_process, popen_fork, popen_forkserver
+from multiprocessing import (
+    connection,
+    current_process,
+    forkserver,
+    parent_process,
+    popen_fork,
+    popen_forkserver,
+    resource_tracker,
+)
 from multiprocessing.context import ForkContext, ForkProcess, ForkServerContext, ForkServerProcess
 from multiprocessing.process import BaseProcess
 from types import FrameType
 from typing import Any
 
-from feedmill.errors import FeedmillError
+from feedmill.errors import IN_WORKER, FeedmillError, debugging, shortened
 from feedmill.jobs import inside
 from feedmill.jobs.main_program import MainProgram, check_not_importing
 
@@ -155,14 +163,17 @@ def is_inside_unit() -> bool:
 
 def _portable(error: Exception) -> Exception:
     """Return the error in a form that can be pickled, with the worker's traceback as a note."""
-    trace = "".join(traceback.format_exception(error))
+    known = isinstance(error, FeedmillError)
+    # The main process raises a known error again, with its message: only its cause is missing there.
+    shown = shortened(error).__cause__ if known and not debugging() else shortened(error)
+    trace = "" if shown is None else "".join(traceback.format_exception(shown)).rstrip()
     try:
         # Some exceptions can be pickled but not unpickled, which would look like a dead worker.
         sent: Exception = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes  # nosec B301
     except Exception:
         sent = FeedmillError(f"{type(error).__name__}: {error}", kind="worker-error")
-    if not isinstance(error, FeedmillError) or error.__cause__ is not None:
-        sent.add_note(f"in a worker process:\n{trace}")
+    if trace and (not known or error.__cause__ is not None):
+        sent.add_note(f"{IN_WORKER}\n{trace}")
     return sent
 
 
@@ -255,7 +266,8 @@ class _ServedProcess(ForkServerProcess):
         return _ServedPopen(process_obj)
 
     def start(self) -> None:
-        with _hidden_main():
+        # A worker of the server inherits its mask until `begin`, and would print a traceback for Ctrl-C.
+        with _hidden_main(), _without_interrupts():
             super().start()
 
 
@@ -266,11 +278,26 @@ class _ForkedProcess(ForkProcess):
 
     def start(self) -> None:
         # A signal before the worker has set its own handlers would be handled as in the main process.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
-        try:
+        with _blocked(_SIGNALS):
             super().start()
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextlib.contextmanager
+def _blocked(signals: Iterable[signal.Signals]) -> Iterator[None]:
+    """Return a context in which signals wait; processes that it starts inherit that."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextlib.contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """Return a context in which a fork server that starts does not handle Ctrl-C, which is the main process's."""
+    resource_tracker.ensure_running()  # it lets signals through again when it has started
+    with _blocked((signal.SIGINT,)):
+        yield
 
 
 def end_processes(processes: Iterable[BaseProcess]) -> None:
@@ -376,7 +403,8 @@ def start_server(preload: Sequence[str]) -> None:
     """Start the fork server now if workers will need it, so that its imports take place while this process plans."""
     if not _can_fork():
         forkserver.set_forkserver_preload([__name__, *preload])
-        forkserver.ensure_running()
+        with _without_interrupts():
+            forkserver.ensure_running()
 
 
 def _can_fork() -> bool:

@@ -40,8 +40,8 @@ _PASSED = ("FEEDMILL_", "_FEEDMILL_", "AWS_", "GOOGLE_", "AZURE_", "HF_", "MSC_"
 class NodeCheck:
     """What a node must have and see: the working directory, a file in the work folder, and versions.
 
-    `variables` are set in the workers. They may be secrets, so they travel in the arguments of tasks, which Ray keeps in
-    memory: it writes the variables of a ``runtime_env`` to logs of each node that all users can read.
+    `variables` are set in the workers. They may be secrets, so they travel in the arguments of tasks, which Ray keeps
+    in memory: it writes the variables of a ``runtime_env`` to logs of each node that all users can read.
     """
 
     here: str
@@ -230,7 +230,7 @@ class Nodes:
         return [resources for resources in found if resources.get("CPU", 0) >= self._cpus]
 
     def another(self, node: str, memory: int) -> Any:
-        """Return a scheduling strategy for a node that is not this one and has `memory` bytes; None if there is none."""
+        """Return a scheduling strategy for a node except this one that has `memory` bytes; None if there is none."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         fit = [

@@ -290,8 +290,12 @@ class Work:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        try:
+            if isinstance(error, FeedmillError | OSError):
+                self._held.check()  # a missing file is explained by the process that removed it
+        finally:
+            self.close()
 
 
 @contextlib.contextmanager

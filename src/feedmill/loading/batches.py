@@ -261,6 +261,7 @@ class BatchMaker:
     ) -> None:
         now.step = made.step.number
         positions: list[int] = []
+        failed: Exception | None = None
         try:
             samples, columns = (None, None) if read is None else (read.samples, read.columns)
             if samples is None and self._try_bulk(made, activity, wanted, located, clock, columns):
@@ -273,7 +274,7 @@ class BatchMaker:
                 activity.stage = "transform"
                 samples = [self._unless_skipped(s, at, activity) for s, at in zip(samples, positions, strict=True)]
         except Exception as error:
-            made.batch = self._one_by_one(wanted.tolist(), made, error)
+            failed = error
         else:
             for row in [row for row, sample in enumerate(samples) if sample is _SKIPPED]:
                 samples[row] = self._usable(positions[row], made)
@@ -284,7 +285,9 @@ class BatchMaker:
             try:
                 made.batch = self._collated(samples)
             except Exception as error:
-                made.batch = self._one_by_one(positions, made, error)
+                failed = error
+        if failed is not None:  # not where it is handled: it would be the context of the same error, raised again
+            made.batch = self._one_by_one(wanted.tolist(), made, failed)
         clock.append(time.perf_counter())
         made.seconds = _durations(clock)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
 from feedmill.errors import ConfigError
@@ -10,6 +11,23 @@ from feedmill.loading.collate import to_torch
 
 Output = Literal["numpy", "torch", "samples"]
 OUTPUTS = get_args(Output)
+
+HINTS: Mapping[str, str] = {
+    "set_epoch": "Each epoch of a plan has an order of its own already: iterate the loader, or start it with"
+    " rewind=True to repeat the same epoch.",
+    "sampler": "The plan decides the order.",
+    "dataset": "Its data is loader.plan.",
+    "batch_size": "It is loader.layout.size.",
+    "num_workers": "It is loader.workers.count.",
+    "collate_fn": "It is an argument: fm.Loader(..., collate=...).",
+    "num_replicas": "It is loader.world_size.",
+    "num_batches": "It is len(loader).",
+    "save": "Save loader.state_dict(), for example with json.dump.",
+    "load": "Load a saved state with loader.load_state_dict(state).",
+    "reset": "Start it with rewind=True, or load the state of its start.",
+    "shuffle": "The plan decides the order: fm.Plan.over(dataset, shuffle=...), or 'shuffle' in the recipe.",
+}
+"""Attribute of a loader elsewhere -> what to use here."""
 
 
 def check_not_torch_worker() -> None:

@@ -78,6 +78,8 @@ class EpochLoader:
     def _epoch(self, fresh: bool) -> Iterator[Any]:
         """Yield the rest of the epoch; if nothing is left and `fresh` is true, the first epoch of the next cycle."""
         if self._batches is None:
+            if fresh and isinstance(self.loader, Loader) and self.loader.progress.ended:
+                self.rewind()  # the previous epoch ended at the end of the plan
             self._batches = iter(self.loader)
         batches = self._batches
         while self.length is None or self._given < self.length:

@@ -6,6 +6,7 @@ after a resume.
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -14,10 +15,16 @@ from collections.abc import Iterator
 from inspect import GEN_RUNNING, getgeneratorstate
 from typing import Any, Self
 
-from feedmill.errors import ConfigError
+from feedmill.errors import ConfigError, shortened
 from feedmill.loading.pipeline import Delivery, Pipeline
 from feedmill.loading.progress import Progress
 from feedmill.storage.fetching.fetch import Interrupted, interruptible
+
+logger = logging.getLogger("feedmill")
+REWIND = (
+    "To begin each pass at the start, use Loader(..., rewind=True); for more passes in one plan, raise its 'epochs' or"
+    " 'samples'."
+)
 
 
 class Iteration(Iterator[Any]):
@@ -27,10 +34,14 @@ class Iteration(Iterator[Any]):
         progress: the position at which the pass begins; it advances with each batch.
         pipeline: makes the batches.
         delivery: converts them for the training loop and counts them.
+        again: what to do if the pass begins at the end of the plan.
+
+    A pass without a batch is reported in the log: a loop over it does nothing.
     """
 
-    def __init__(self, progress: Progress, pipeline: Pipeline, delivery: Delivery) -> None:
-        self._progress, self._delivery = progress, delivery
+    def __init__(self, progress: Progress, pipeline: Pipeline, delivery: Delivery, again: str = REWIND) -> None:
+        self._progress, self._delivery, self._again = progress, delivery, again
+        self._began_at_end, self._is_empty = progress.ended, True
         self._stop = threading.Event()
         self._given = pipeline.batches(progress)
         self._closed = self._forked = False
@@ -57,6 +68,8 @@ class Iteration(Iterator[Any]):
             )
         try:
             return self._next()
+        except Exception as error:  # its own cause stays
+            raise shortened(error)  # noqa: B904
         finally:
             self._in_next.release()
 
@@ -68,6 +81,7 @@ class Iteration(Iterator[Any]):
             if self._closed:  # by another thread or a signal handler during the wait
                 raise _ended()
             if given is not None:
+                self._is_empty = False
                 return self._delivery.deliver(given, self._progress, requested_at)
         except BaseException as error:
             interrupted = isinstance(error, Interrupted) and self._stop.is_set()
@@ -78,8 +92,25 @@ class Iteration(Iterator[Any]):
                 raise RuntimeError("the handler of failures raised StopIteration") from error
             raise
         self._delivery.metrics.pause()
+        if self._is_empty:
+            self._report_empty()
         self._progress.finish()
         raise StopIteration
+
+    def _report_empty(self) -> None:
+        progress = self._progress
+        if self._began_at_end and progress.skip == 0:  # of several processes, the first reports it
+            logger.warning(
+                "this pass of the loader gave no batch: position %s is the end of its plan. %s",
+                f"{progress.position:,}",
+                self._again,
+            )
+        elif progress.cursor is not None and not self._began_at_end:
+            logger.warning(
+                "this pass of the loader gave no batch: its task encoder made none of the samples from position %s on."
+                " Check its hooks of packing and grouping.",
+                f"{progress.position:,}",
+            )
 
     def close(self) -> None:
         """End the iteration. If another thread waits for a batch, that thread ends it, and its wait for remote data."""

@@ -18,16 +18,16 @@ from dataclasses import replace
 from inspect import getattr_static
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from feedmill.errors import ConfigError
+from feedmill.errors import ConfigError, Hinted
 from feedmill.jobs.main_program import check_not_importing
 from feedmill.jobs.policy import suggesting, whole
 from feedmill.loading.batches import BatchMaker
-from feedmill.loading.checks import Output, check_hooks, check_not_torch_worker, check_numbers, check_output
+from feedmill.loading.checks import HINTS, Output, check_hooks, check_not_torch_worker, check_numbers, check_output
 from feedmill.loading.collate import to_torch
 from feedmill.loading.encoder import Prepared, TaskEncoder
 from feedmill.loading.failures import Substitute, Tally, policy_for
 from feedmill.loading.groups import GroupMaker
-from feedmill.loading.iteration import Iteration
+from feedmill.loading.iteration import REWIND, Iteration
 from feedmill.loading.labels import Labeled, Labels
 from feedmill.loading.layout import layout_of
 from feedmill.loading.metrics import Metrics, Telemetry
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("feedmill")
 
 
-class Loader(Displayed):
+class Loader(Hinted, Displayed):
     """An iterable over the batches of one rank, with a position that can be saved and resumed.
 
     Args:
@@ -59,6 +59,8 @@ class Loader(Displayed):
             for `Plan.over` it: endless, shuffled by blocks.
         batch_size: samples per rank and step; or a budget per rank and step, ``{"tokens": 65536, "max_samples": 64}``,
             see `feedmill.planning.dealing.cuts.Budget`; None for the budget in the recipe (`batch`).
+        epochs: passes over a dataset that is given in place of a plan, which may be fractional (0.5); None for an
+            endless plan. A recipe or a plan has its own.
         rank, world_size: rank of this process and number of ranks; each rank gets its part of every global batch.
             Default: found in the environment, see `feedmill.loading.ranks`, which also supports layouts in which
             several processes get the same part.
@@ -123,6 +125,15 @@ class Loader(Displayed):
         MissingExtra: ``output="torch"`` without torch.
     """
 
+    hints = HINTS
+
+    def __getitem__(self, index: object) -> Any:
+        """Raise TypeError: batches come in order."""
+        raise TypeError(
+            "a Loader gives batches in order and is not indexed: iterate it, give a torch DataLoader"
+            " loader.as_iterable_dataset() with batch_size=None, or read samples with loader.plan.read([position])"
+        )
+
     @suggesting(
         num_workers="did you mean 'workers'?",
         shuffle="the plan decides the order: fm.Plan.over(dataset, shuffle=...), or 'shuffle' in the recipe.",
@@ -133,12 +144,15 @@ class Loader(Displayed):
         world="did you mean 'world_size'?",
         num_replicas="did you mean 'world_size'?",
         timeout="did you mean 'stall'?",
+        max_epochs="did you mean 'epochs'?",
+        num_epochs="did you mean 'epochs'?",
     )
     def __init__(
         self,
         plan: PlainPlan | Given,
         batch_size: int | Budget | Mapping[str, Any] | None = None,
         *,
+        epochs: float | str | None = None,
         rank: int | None = None,
         world_size: int | None = None,
         start: int = 0,
@@ -161,7 +175,7 @@ class Loader(Displayed):
         stall: float | None = 60.0,
         telemetry: Telemetry | None = None,
     ) -> None:
-        plan = _plan_of(plan)
+        plan = _plan_of(plan, epochs)
         prefetch = whole("prefetch", prefetch)
         check_numbers(prefetch, stall)
         ranks = given_or_found(rank, world_size)
@@ -219,6 +233,16 @@ class Loader(Displayed):
         self._running: weakref.ref[Iteration] | None = None
 
     @property
+    def rank(self) -> int:
+        """Return the rank of this process, as given or found."""
+        return self.ranks.rank
+
+    @property
+    def world_size(self) -> int:
+        """Return the number of ranks, as given or found."""
+        return self.ranks.world_size
+
+    @property
     def dealing(self) -> Dealing:
         """Return how positions are dealt to ranks, and the budget of batches."""
         return self.layout.dealing
@@ -243,10 +267,14 @@ class Loader(Displayed):
         self._loaded = False
         return self.iterate(self._progress)
 
-    def iterate(self, progress: Progress) -> Iteration:
+    def iterate(self, progress: Progress, again: str = REWIND) -> Iteration:
         """Return an iterator over the batches after a position, which it advances; it ends an earlier iteration.
 
         For adapters, which keep a position of their own.
+
+        Args:
+            progress: the position.
+            again: what to do if it is the end of the plan, as a sentence for the log.
 
         Raises:
             ConfigError: no batch can be made at the position, or a worker process is importing the main program.
@@ -254,7 +282,7 @@ class Loader(Displayed):
         check_not_importing()
         progress.check()
         self.close()
-        iteration = Iteration(progress, self._pipeline, self._delivery)
+        iteration = Iteration(progress, self._pipeline, self._delivery, again)
         self._running = weakref.ref(iteration)
         return iteration
 
@@ -287,7 +315,10 @@ class Loader(Displayed):
         if isinstance(grid, BudgetGrid):
             raise TypeError("the number of batches by budget is not known before they are made")
         if grid.steps is None:
-            raise TypeError("the plan never ends, so its loader has no length: stop the loop after a number of steps")
+            raise TypeError(
+                "the plan never ends, so its loader has no length: give it an end, fm.Loader(path, ..., epochs=1) or"
+                " 'epochs' or 'samples' in the recipe, or stop the loop after a number of steps"
+            )
         return grid.steps + -(-grid.start // grid.global_batch)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -414,13 +445,21 @@ class Loader(Displayed):
             iteration.close()
 
 
-def _plan_of(given: Any) -> PlainPlan:
+def _plan_of(given: Any, epochs: float | str | None) -> PlainPlan:
     """Return the plan of what a loader is given, with the fingerprints of local data computed."""
+    is_plan = hasattr(given, "length") and hasattr(given, "locate")
+    if epochs is not None and is_plan:
+        raise ConfigError(
+            f"epochs={epochs!r} has no use: a plan has its own end",
+            kind="bad-epochs",
+            fix="Give it to the plan, fm.Plan.over(dataset, epochs=...) or 'epochs' in the recipe, or give the loader"
+            " the dataset.",
+        )
     # Looked up without computing them, which takes requests; a wrapper may delegate the attribute.
     if getattr_static(given, "fingerprints", None) is None and not hasattr(given, "fingerprints"):  # not a plan
         from feedmill.planning.given import plan_of
 
-        given = plan_of(given)
+        given = plan_of(given, epochs)
     plan = cast(PlainPlan, given)
     _hash_local_data(plan)
     return plan

@@ -57,6 +57,13 @@ class Progress:
         reached = cursor.start + cursor.next * cursor.world_size * cursor.size
         return reached if cursor.length is None else min(reached, cursor.length)
 
+    @property
+    def ended(self) -> bool:
+        """Return whether nothing is left of the plan, also for the other ranks unless the loader packs or groups."""
+        if self.cursor is not None:
+            return self.cursor.done
+        return self.grid.end is not None and self.consumed >= self.grid.end
+
     def describe_layout(self) -> str:
         """Return the size of a global batch in words: what a position within a share depends on."""
         size = self.grid.budget if isinstance(self.grid, BudgetGrid) else f"batch size {self.grid.batch_size}"

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from feedmill.errors import ConfigError, did_you_mean
 from feedmill.formats.yamls import Document, read_config
+from feedmill.pipelines.options import converted, problems, types_of
 from feedmill.storage import open_store, split_url
 
 
@@ -86,7 +87,8 @@ class Step:
             given[names[0]] = list(self.inputs) if verb.takes_many else self.inputs[0]
         if verb.takes_output and names[1] not in given:
             given[names[1]] = self.outputs[0]
-        return given
+        hints = types_of(self.function)
+        return {name: converted(value, hints.get(name)) for name, value in given.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +192,11 @@ def _check_options(document: Document, number: int, step: Step) -> None:
     if verb.takes_output and second not in step.options and len(step.outputs) > 1:
         fix = f"Name one, or give the option {second!r} and list all that it writes as outputs."
         raise _bad(f"the verb {step.verb!r} takes one output", step.at, fix)
+    for name, problem in problems(step.function, step.options, [first, *([second] if verb.takes_output else [])]):
+        where = document.at(("steps", number, "options", name)) if name in step.options else step.at
+        what, _, fix = problem.partition(". ")
+        fix = fix or f"See fm.{step.verb.replace('-', '_')}."
+        raise _bad(f"the option {name!r} of the step {step.name!r} {what.removesuffix('.')}", where, fix)
 
 
 def _bad(what: str, at: str, fix: str) -> ConfigError:

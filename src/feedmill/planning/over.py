@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from feedmill.errors import ConfigError
 from feedmill.planning.names import unique_names
 from feedmill.planning.nodes import Blend, Concat, Leaf, Node, Repeat, shuffled
+from feedmill.planning.nodes.repeat import epochs_of
 from feedmill.planning.permutation import derive
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ class Over(NamedTuple):
 def tree_over(
     datasets: Dataset | str | os.PathLike[str] | Sequence[Dataset | str | os.PathLike[str]],
     weights: Sequence[Any] | None,
-    shuffle: ShuffleKind,
+    shuffle: ShuffleKind | Mapping[str, Any],
     seed: int,
     epochs: int | float | str | None,
 ) -> Over:
@@ -45,23 +46,45 @@ def tree_over(
             kind="no-dataset",
             fix="Give datasets, their paths, or a list of them.",
         )
+    options = _shuffle_options(shuffle)
     names = unique_names([dataset.url.rstrip("/").rpartition("/")[2] for dataset in several])
     leaves = [_leaf(number, dataset) for number, dataset in enumerate(several)]
     if weights is None:
         together = leaves[0] if len(leaves) == 1 else Concat(leaves)
-        order = shuffled(together, shuffle, derive(seed, "shuffle", *names), sources=several)
+        order = shuffled(together, key=derive(seed, "shuffle", *names), sources=several, **options)
         return Over(Repeat(order, epochs), several, names)
-    if epochs is not None:
+    if epochs is not None and len(leaves) > 1:
         raise ConfigError(
             "a blend has no epochs: its sources end at different times",
             kind="bad-epochs",
             fix="Omit 'epochs', and stop after the number of samples you need.",
         )
     streams = [
-        Repeat(shuffled(leaf, shuffle, derive(seed, "shuffle", name), sources=several))
+        Repeat(shuffled(leaf, key=derive(seed, "shuffle", name), sources=several, **options))
         for leaf, name in zip(leaves, names, strict=True)
     ]
-    return Over(Blend(streams, weights), several, names)
+    length = None if epochs is None else epochs_of(epochs, leaves[0].length)[1]
+    return Over(Blend(streams, weights, length=length), several, names)
+
+
+def _shuffle_options(shuffle: ShuffleKind | Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of `shuffled` of what a recipe takes as well: a kind, or a mapping with its options."""
+    if not isinstance(shuffle, Mapping):
+        return {"kind": shuffle}
+    from pydantic import ValidationError
+
+    from feedmill.planning.recipes.fields import ShuffleModel  # slow to import
+
+    try:
+        return ShuffleModel.model_validate(dict(shuffle)).model_dump()
+    except ValidationError as error:
+        found = error.errors(include_url=False)[0]
+        where = ".".join(map(str, found["loc"]))
+        raise ConfigError(
+            f"the shuffle {dict(shuffle)!r:.80} is invalid{f' at {where!r}' if where else ''}: {found['msg']}",
+            kind="bad-shuffle",
+            fix="Write it as in a recipe, such as {'kind': 'block', 'block': 256} or {'kind': 'shards'}.",
+        ) from None
 
 
 def _leaf(number: int, dataset: Dataset) -> Leaf:

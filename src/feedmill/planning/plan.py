@@ -115,7 +115,7 @@ class Plan(Showable):
         datasets: Dataset | str | os.PathLike[str] | Sequence[Dataset | str | os.PathLike[str]],
         weights: Sequence[Any] | None = None,
         *,
-        shuffle: ShuffleKind = "block",
+        shuffle: ShuffleKind | Mapping[str, Any] = "block",
         seed: int = 0,
         epochs: int | float | str | None = None,
     ) -> Plan:
@@ -124,10 +124,11 @@ class Plan(Showable):
         Args:
             datasets: one or more datasets, or their paths or URLs.
             weights: their weights in a blend. Without weights, several datasets are shuffled together as one.
-            shuffle: ``none``, ``global``, ``block`` or ``shards``.
+            shuffle: ``none``, ``global``, ``block`` or ``shards``; or, as in a recipe, a mapping with the options of a
+                kind: ``{"kind": "shards", "parallel": 4}``.
             seed: any integer.
             epochs: passes over the data, which may be fractional (2.5); None for an endless plan. Not allowed for a
-                blend.
+                blend of several datasets.
 
         Raises:
             ConfigError: a dataset is empty or something else, weights are invalid, the seed is not a whole number, or
@@ -354,8 +355,17 @@ class Plan(Showable):
 
     def __len__(self) -> int:
         if self.length is None:
-            raise TypeError("the plan is endless and has no len(); plan.length is None")
+            raise TypeError(
+                "the plan is endless and has no len(), plan.length is None: give it an end with 'epochs' or 'samples'"
+            )
         return self.length
+
+    def __getitem__(self, position: object) -> Any:
+        """Raise TypeError: positions are read in bulk."""
+        raise TypeError(
+            "a Plan is not indexed: read samples with plan.read([position]), or give a torch DataLoader"
+            " plan.as_dataset()"
+        )
 
     def __str__(self) -> str:
         size = "endless" if self.length is None else f"{self.length:,} samples"

@@ -9,6 +9,7 @@ from itertools import repeat
 from posixpath import commonpath
 from typing import Any
 
+from feedmill.jobs.amounts import short_number
 from feedmill.jobs.policy import renamed_attribute
 from feedmill.planning.nodes import Interleaved, Leaf, Node, Shuffle, Skip, StagedBlend, Subset
 from feedmill.planning.nodes.base import Junction
@@ -189,26 +190,30 @@ class PackedReport(Report):
         return f"{head}\n{self.tokens:,} tokens, {padding:,} slots of padding{fill}, {left}\n{table}"
 
 
-def held(sources: Sequence[SourceReport], drawn: Sequence[int], tokens: int) -> tuple[SourceReport, ...]:
-    """Return the sources with the documents that some rows hold, and with shares of the rows' tokens."""
-    expected = [
-        None if source.tokens is None else source.tokens * count / max(source.drawn or 0, 1)
-        for source, count in zip(sources, drawn, strict=True)
-    ]
-    whole = sum(each or 0 for each in expected)
-    known = bool(whole) and None not in expected
+def held(sources: Sequence[SourceReport], drawn: Sequence[Fraction], tokens: int) -> tuple[SourceReport, ...]:
+    """Return the sources with the documents that some rows hold, and with their shares of the rows' tokens.
+
+    Args:
+        sources: with the documents of whole buffers.
+        drawn: of each source, the documents in the rows.
+        tokens: tokens in the rows.
+    """
+    pairs = list(zip(sources, drawn, strict=True))
+    expected = [None if each.tokens is None else each.tokens * count / max(each.drawn or 0, 1) for each, count in pairs]
+    known = [own for own in expected if own is not None]
+    whole = sum(known)
     out = []
-    for source, count, own in zip(sources, drawn, expected, strict=True):
-        share = (own or 0) / whole if known else source.token_share
-        given = round(tokens * share) if known and share is not None else source.tokens
-        exact = source.exact and count == source.drawn
-        out.append(replace(source, drawn=count, exact=exact, tokens=given, token_share=share))
+    for (source, count), own in zip(pairs, expected, strict=True):
+        source = replace(source, drawn=round(count), exact=source.exact and count == source.drawn)
+        if own is not None and whole and len(known) == len(expected):
+            source = replace(source, tokens=round(tokens * own / whole), token_share=float(own / whole))
+        out.append(source)
     return tuple(out)
 
 
 def _cells(source: SourceReport) -> tuple[str, ...]:
     drawn = "" if source.drawn is None else f"{'' if source.exact else '≈'}{source.drawn:,}"
-    repeats = "" if source.repeats is None else f"{source.repeats:.3g}"
+    repeats = "" if source.repeats is None else short_number(source.repeats)
     numbers = (f"{source.samples:,}", f"{source.used:,}", _percent(source.asked), _percent(source.realized))
     return (source.name, *numbers, drawn, repeats)
 

@@ -245,8 +245,8 @@ class AVDecoder:
             if get_video and self._has_video():
                 reader = self._video_reader()
                 span = self._span(count=get_video_frame_count) if get_video_duration or get_video_frame_count else None
-                first = reader.first() if get_video_frame_size else None
-                found = video_metadata(span, first, reader.stream, orient=self.orientation == "apply")
+                shown = self._first_or_stream() if get_video_frame_size else None
+                found = video_metadata(span, shown, reader.stream, orient=self.orientation == "apply")
             if get_audio:
                 with self._opened() as container:
                     if container.streams.audio:
@@ -285,12 +285,12 @@ class AVDecoder:
     def video_start(self) -> float:
         """Return the time at which the video's first frame appears, in seconds, which is not always 0."""
         with self._decoding():
-            return float(self._span(count=False).first * self._video_reader().time_base)
+            return float(self._timed().first * self._video_reader().time_base)
 
     def _edges(self) -> tuple[float, float]:
         """Return how long the first and the last frame are shown, in seconds."""
         with self._decoding():
-            span, reader = self._span(count=False), self._video_reader()
+            span, reader = self._timed(), self._video_reader()
             return float((reader.first().duration or 0) * reader.time_base), float(
                 (span.end - span.last) * reader.time_base
             )
@@ -339,13 +339,33 @@ class AVDecoder:
         finally:
             container.close()
 
-    def _span(self, *, count: bool) -> Span:
-        """Return when the frames of the video are shown, found once."""
+    def _first_or_stream(self) -> Any:
+        """Return the first frame of the video, or its stream if frames have no times: covers, raw H.264."""
+        reader = self._video_reader()
+        try:
+            return reader.first()
+        except DataError as error:
+            if error.kind != "no-times":
+                raise
+            return reader.stream
+
+    def _span(self, *, count: bool) -> Span | None:
+        """Return when the frames of the video are shown, found once; None if they have no times."""
         if self._known_span is None or (count and self._known_span.frames is None):
-            first = self._video_reader().first().pts
+            first = getattr(self._first_or_stream(), "pts", None)
+            if first is None:
+                return None
             with self._opened() as container:
                 self._known_span = span_of(container, first, count=count)
         return self._known_span
+
+    def _timed(self) -> Span:
+        """Return when the frames of the video are shown. Raises `DataError` if they have no times."""
+        span = self._span(count=False)
+        if span is None:
+            self._video_reader().first()  # raises
+        assert span is not None
+        return span
 
     def _has_video(self) -> bool:
         try:
@@ -369,10 +389,9 @@ class AVDecoder:
     def _ticks_of_frames(self, ranges: Ranges) -> list[tuple[int, int | None]]:
         if self._frame_ticks is None:
             with self._opened() as container:
-                self._frame_ticks = times_of_frames(container)
+                ticks = times_of_frames(container)
+            self._frame_ticks = ticks[ticks >= self._video_reader().first().pts]  # those before it do not decode
         ticks = self._frame_ticks
-        if not len(ticks):
-            raise DataError("the video has no frames", kind="no-video", fix="Replace the file or skip the sample.")
 
         def tick(number: float) -> int:
             return int(ticks[min(max(int(number), 0), len(ticks) - 1)])

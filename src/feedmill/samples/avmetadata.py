@@ -33,7 +33,7 @@ def av_metadata(source: AvSource) -> tuple[Metadata, Metadata]:
     """Return all metadata of the first video and the first audio stream as Energon stores them, and corrections.
 
     Without PyAV, soundfile reads audio. Corrections are right durations where the stored ones are more than a frame
-    away, and the orientation of a video if it is to be turned. No stored duration is zero or negative.
+    away, and the orientation of a video that must be turned. No stored duration is zero or negative.
 
     Raises:
         ValueError: The file has neither stream, or it is truncated.
@@ -98,12 +98,12 @@ def _stored_video(source: AvSource, container: Any) -> tuple[Metadata, Metadata]
     }, right
 
 
-def video_metadata(span: Span | None, first: Any, stream: Any, *, orient: bool) -> Metadata:
+def video_metadata(span: Span | None, shown: Any, stream: Any, *, orient: bool) -> Metadata:
     """Return the metadata of a video; see `AVMetadata`.
 
     Args:
-        span: When its frames are shown; None if that was not asked for.
-        first: Its first frame; None if the size was not asked for.
+        span: When its frames are shown; None if that was not asked for, or frames have no times.
+        shown: Its first frame, or the stream; None if the size was not asked for.
         orient: Whether the size is that of the upright frames.
     """
     found: Metadata = {}
@@ -116,9 +116,9 @@ def video_metadata(span: Span | None, first: Any, stream: Any, *, orient: bool) 
         if wrong and span.frames and seconds > 0:  # the header's rate is that of its duration
             rate = span.frames / seconds
     found["video_fps"] = rate
-    if first is not None:
-        turn = orientation_of(first)
-        size = (first.height, first.width) if orient and turned(turn) else (first.width, first.height)
+    if shown is not None:
+        turn = 1 if shown is stream else orientation_of(shown)
+        size = (shown.height, shown.width) if orient and turned(turn) else (shown.width, shown.height)
         found |= {"video_width": size[0], "video_height": size[1], "orientation": None if orient or turn == 1 else turn}
     return found
 

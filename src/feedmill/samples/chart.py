@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from feedmill.jobs.amounts import short_number
 from feedmill.samples.sheet import need_pillow, save_picture
 
 _COLORS = (
@@ -95,10 +96,10 @@ def draw_mixture(
             continue  # the combined small sources have no common number of epochs
         y = top + _PANEL * (1 - np.concatenate(([0.0], epochs[:, number])) / most)
         pen.line(list(zip(x.tolist(), y.tolist(), strict=True)), fill=color, width=3)
-    ticks = [(i / 4, f"{most * i / 4:.4g}") for i in range(5)]
+    ticks = [(i / 4, short_number(most * i / 4)) for i in range(5)]
     own = len(names) - joined
     heights = 1 - epochs[-1, :own] / most
-    said = [f"{value:.3g}" for value in epochs[-1, :own].tolist()]
+    said = [short_number(value) for value in epochs[-1, :own].tolist()]
     _labels(pen, font, top, names[:own], np.ones(own), heights, said, colors)
     title = "Epochs so far: how often each sample of a source was used"
     _axes(pen, font, top, f"{int(ends[-1]):,} {unit}", int(ends[-1]), title, ticks)
@@ -108,7 +109,7 @@ def draw_mixture(
     for number, (name, color) in enumerate(zip(names, colors, strict=True)):
         left, line = _LEFT + number % 3 * (_PLOT // 3), top + number // 3 * _LEGEND
         pen.rectangle((left, line + 2, left + 12, line + 14), fill=color)
-        times = "" if joined and number == len(names) - 1 else f", {epochs[-1, number]:.3g} epochs"
+        times = "" if joined and number == len(names) - 1 else f", {short_number(epochs[-1, number])} epochs"
         words = f"{name if len(name) <= 22 else name[:20] + '..'}: {sizes[number]:.1%}{times}"
         pen.text((left + 18, line), words, fill="#222222", font=font)
     save_picture(image, path)

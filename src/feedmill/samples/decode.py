@@ -7,21 +7,21 @@ on request (`feedmill.samples.avdecoder`), or the options of the decoder.
 
 from __future__ import annotations
 
-import io
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
+from inspect import signature
 from typing import Any, ClassVar
 
 import msgspec
-import numpy as np
 
-from feedmill.errors import ConfigError, DataError, FeedmillError, did_you_mean
+from feedmill.errors import ConfigError, DataError, FeedmillError, did_you_mean, suggestion
 from feedmill.formats.avfile import reason
 from feedmill.formats.energon.media import AMBIGUOUS_EXTENSIONS, AV_EXTENSIONS
-from feedmill.formats.npz.arrays import read_npz
+from feedmill.formats.npz.arrays import read_npy, read_npz
 from feedmill.formats.orientation import Orientation, check_orientation
+from feedmill.formats.sample import Decode
 from feedmill.samples import cbor, tenbin
 from feedmill.samples.images import IMAGE_SUFFIXES, Buffer, check_spec, decode_image, decode_images
 from feedmill.samples.media import is_transport_stream, kind_of_header
@@ -271,11 +271,6 @@ def _text(data: bytes) -> str:
     return data.decode("utf-8")
 
 
-def _npy(data: bytes) -> np.ndarray[Any, Any]:
-    array: np.ndarray[Any, Any] = np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
-    return array
-
-
 def _unpickle(data: bytes) -> Any:
     import pickle
 
@@ -288,7 +283,7 @@ _BY_SUFFIX: dict[str, Callable[[bytes], Any]] = {
     **dict.fromkeys(("json", "jsn"), decode_json),
     **dict.fromkeys(("mp", "msgpack", "msg"), _msgpack),
     **dict.fromkeys(("ten", "tb"), tenbin.decode),
-    "npy": _npy,
+    "npy": read_npy,
     "npz": read_npz,
     "cbor": cbor.decode,
 }
@@ -300,3 +295,32 @@ def _pth() -> Callable[..., Any]:
     from feedmill.formats import pth
 
     return pth.load
+
+
+def decoder_of(given: Decode | Mapping[str, Any] | str | None, *, trust: bool = False) -> Decode | None:
+    """Return a decoder of what `feedmill.open` and recipes take: a decoder, an image spec, ``bytes``, or options.
+
+    Raises:
+        ConfigError: it is none of these, or an option is unknown.
+    """
+    if given is None or given == "bytes":
+        return None
+    if isinstance(given, str):
+        return Decoder(image=given, trust=trust)
+    if isinstance(given, Mapping):
+        known = [name for name in signature(Decoder).parameters if name != "trust"]
+        unknown = [name for name in given if name not in known]
+        if unknown:
+            raise ConfigError(
+                f"a decoder has no option {unknown[0]!r}",
+                kind="bad-decoder",
+                fix=suggestion(str(unknown[0]), known, f"It has {', '.join(known)}."),
+            )
+        return Decoder(trust=trust, **given)
+    if not callable(given):
+        raise ConfigError(
+            f"a {type(given).__name__} is not a decoder",
+            kind="bad-decoder",
+            fix="Give a feedmill.Decoder, a function (name, bytes) -> value, an image spec, or None for bytes.",
+        )
+    return given

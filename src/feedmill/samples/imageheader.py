@@ -63,9 +63,10 @@ def orientation_in(data: bytes | memoryview) -> int:
 
     It is 1 if the file states none or an invalid one, or if Pillow is not installed.
     """
-    if not may_be_turned(data):
-        return 1
     try:
+        found = _jpeg_orientation(data) if bytes(data[:3]) == b"\xff\xd8\xff" else None if may_be_turned(data) else 1
+        if found is not None:
+            return found
         from PIL import Image
 
         with Image.open(io.BytesIO(data)) as image:
@@ -76,7 +77,10 @@ def orientation_in(data: bytes | memoryview) -> int:
 
 def stated_orientation(image: Any) -> int:
     """Return the orientation of an open Pillow image by EXIF or XMP; 1 if it states none, or an invalid one."""
-    found = image.getexif().get(0x0112, 1)
+    try:
+        found = image.getexif().get(0x0112, 1)
+    except Exception:  # damaged metadata of a good image
+        return 1
     return found if isinstance(found, int) and 1 <= found <= 8 else 1
 
 
@@ -85,7 +89,7 @@ def may_be_turned(data: bytes | memoryview) -> bool:
     head = bytes(data[:32])
     try:
         if head.startswith(b"\xff\xd8\xff"):
-            return _has_app1(data)
+            return _jpeg_orientation(data) != 1
         if head.startswith(b"\x89PNG\r\n\x1a\n"):
             return _has_metadata(data)
     except (struct.error, IndexError):
@@ -95,19 +99,42 @@ def may_be_turned(data: bytes | memoryview) -> bool:
     return head.startswith((b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")) or head[4:8] == b"ftyp"
 
 
-def _has_app1(data: bytes | memoryview) -> bool:
-    offset = 2
-    while data[offset] == 0xFF:
-        marker = data[offset + 1]
-        if marker == 0xFF:
+def _jpeg_orientation(data: bytes | memoryview) -> int | None:
+    """Return the orientation of a JPEG; None if only Pillow can determine it. Raises for a truncated header."""
+    offset, exif, has_xmp = 2, b"", False
+    while data[offset] == 0xFF and data[offset + 1] != 0xDA:
+        if data[offset + 1] == 0xFF:
             offset += 1
             continue
-        if marker == 0xE1 and bytes(data[offset + 4 : offset + 8]) in (b"Exif", b"http"):
-            return True
-        if marker == 0xDA:
-            return False
-        offset += 2 + int(struct.unpack_from(">H", data, offset + 2)[0])
-    return False
+        (length,) = struct.unpack_from(">H", data, offset + 2)
+        if data[offset + 1] == 0xE1:
+            segment = bytes(data[offset + 4 : offset + 2 + length])
+            if exif and segment.startswith(b"Exif\0\0"):
+                return None  # Pillow joins them
+            exif = segment[6:] if segment.startswith(b"Exif\0\0") else exif
+            has_xmp |= segment.startswith(b"http") and b"Orientation" in segment
+        offset += 2 + length
+    found = _exif_orientation(exif) if exif else 0
+    if found == 0:
+        return None if has_xmp else 1
+    return found if found is None or found <= 8 else 1
+
+
+def _exif_orientation(exif: bytes) -> int | None:
+    """Return the orientation in the first directory of EXIF; 0 if it has none, None if it is not as it should be."""
+    order = {b"II*\0": "<", b"MM\0*": ">"}.get(exif[:4])
+    if order is None:
+        return None
+    try:
+        (at,) = struct.unpack_from(f"{order}I", exif, 4)
+        (count,) = struct.unpack_from(f"{order}H", exif, at)
+        for place in range(at + 2, at + 2 + 12 * count, 12):
+            tag, kind, values, found = struct.unpack_from(f"{order}HHIH", exif, place)
+            if tag == 0x0112:
+                return found if kind == 3 and values == 1 and found else None
+    except struct.error:
+        return None
+    return 0
 
 
 def _has_metadata(data: bytes | memoryview) -> bool:

@@ -94,7 +94,7 @@ def decode_image(data: bytes, spec: str, *, orient: bool = True) -> Any:
 def decode_images(parts: Sequence[Buffer], spec: str, *, orient: bool = True) -> Any:
     """Decode JPEGs of one size to a stacked array or tensor ``[n, ...]``, equal to `decode_image` of each.
 
-    Returns None if the images differ in size, need Pillow, or are to be turned.
+    Returns None if the images differ in size, need Pillow, or must be turned.
     """
     container, is_float, mode = IMAGE_SPECS[spec]
     target, sources = _TURBO.get(mode, ("", ()))
@@ -195,7 +195,7 @@ def _pillow(data: bytes, mode: str, orient: bool) -> Any:
 def left_to_turn(image: Any, *, orient: bool = True) -> int:
     """Load a Pillow image. Return the orientation by which it is still to be turned to be upright, or as it is stored.
 
-    Pillow turns TIFF files when it loads them, and no other files.
+    Pillow turns TIFF files when it loads them, and no other files (findings/pillow_tiff_orientation.sh).
     """
     stated = stated_orientation(image)
     image.load()
@@ -206,9 +206,12 @@ def left_to_turn(image: Any, *, orient: bool = True) -> int:
 
 
 def turned_image(image: Any, orientation: int) -> Any:
-    """Return a Pillow image with an orientation turned upright."""
+    """Return a Pillow image with an orientation turned upright, without the metadata that states the orientation."""
     from PIL.Image import Transpose
+    from PIL.ImageOps import exif_transpose
 
+    if orientation != 1 and stated_orientation(image) == orientation:
+        return exif_transpose(image)
     steps = {
         2: Transpose.FLIP_LEFT_RIGHT,
         3: Transpose.ROTATE_180,

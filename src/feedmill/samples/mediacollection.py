@@ -205,7 +205,7 @@ def look(store: Store, piece: Piece) -> Looked:
 
 
 def remarks(rows: Iterable[Row]) -> list[str]:
-    """Return what a reader of the metadata should know: how many media are to be turned, or have other durations."""
+    """Return what a reader of the metadata should know: how many media must be turned, or have other durations."""
     seen = {"image": 0, "av": 0}
     turned = {"image": 0, "av": 0}
     longer: list[tuple[str, float | None, float]] = []

@@ -18,7 +18,7 @@ from feedmill.formats.energon.splits import meta_file
 from feedmill.formats.format import Found
 from feedmill.formats.sample import Decode
 from feedmill.formats.sniff import open_found, open_together, sniff
-from feedmill.samples.decode import Decoder
+from feedmill.samples.decode import Decoder, decoder_of
 from feedmill.samples.tokenized import Encoder, TokenizeOptions, encoder_of, tokenized
 from feedmill.samples.view import DatasetView, build_view
 from feedmill.samples.windowed import WindowOptions, windowed
@@ -26,6 +26,8 @@ from feedmill.storage import Store, join_url
 
 logger = logging.getLogger("feedmill")
 _DEFAULT = Decoder()
+ALL_SPLITS = "*"
+"""The split that opens everything, as None does; in a recipe, where no split means ``train``."""
 
 
 def open(
@@ -34,7 +36,7 @@ def open(
     split: str | None = None,
     dataset_config: str | None = None,
     split_config: str | None = None,
-    decode: Decode | None = _DEFAULT,
+    decode: Decode | Mapping[str, Any] | str | None = _DEFAULT,
     raw: bool = False,
     trust: bool = False,
     seq_len: int | None = None,
@@ -57,11 +59,12 @@ def open(
             a cache of Levanter; ``.parquet`` and ``.arrow`` files; a dataset of Hugging Face, LeRobot, MosaicML or
             img2dataset; a path or URL. Patterns (``{000..099}``, ``*``) and lists of ``.tar``, ``.parquet`` or token
             files of one format (``.pbin``, ``.ds``, ``.bin``, ``.npy``) are opened as one dataset.
-        split: name of a split; None opens everything except excluded shards and samples.
+        split: name of a split; None or ``*`` opens everything except excluded shards and samples.
         dataset_config: description in ``.nv-meta`` to use instead of ``dataset.yaml``, or manifest to use instead of
             ``manifest.jsonl``.
         split_config: split file in ``.nv-meta`` to use instead of ``split.yaml``.
-        decode: decoder of parts, see `Decoder` and `SampleDecoder`; None returns bytes.
+        decode: decoder of parts, see `Decoder` and `SampleDecoder`; or what a recipe takes: an image spec such as
+            ``"torchrgb8"``, or options of `Decoder` as a mapping; None or ``"bytes"`` returns bytes.
         raw: ignore the description and return samples as mappings of parts.
         trust: allow code that the dataset names (``sample_loader.py``, pickles) to run.
         seq_len: split token data into windows of this length, by the rule of each format's own reader.
@@ -85,13 +88,12 @@ def open(
         ConfigError: a description is invalid.
         TrustError: the dataset requires running code and `trust` is False.
     """
-    if trust and decode is _DEFAULT:
-        decode = Decoder(trust=True)
+    decode = Decoder(trust=True) if trust and decode is _DEFAULT else decoder_of(decode, trust=trust)
     urls = os.fspath(url) if isinstance(url, str | os.PathLike) else [os.fspath(one) for one in url]
     dataset = _open(
         urls,
         OpenOptions(
-            split=split,
+            split=None if split == ALL_SPLITS else split,
             dataset_config=dataset_config,
             split_config=split_config,
             decode=decode,

@@ -43,7 +43,7 @@ class TokenizeOptions:
     bos: str | bool | None = None
     rule: Literal["missing", "always"] = "missing"
     template: bool = True
-    template_source: Literal["auto", "flags", "file"] = "auto"
+    template_source: Literal["auto", "flags", "file", "transformers4", "transformers5"] = "auto"
     specials_as_text: bool = False
     pattern: str | None = None
     on_error: Literal["raise", "skip"] = "raise"

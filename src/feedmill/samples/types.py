@@ -17,6 +17,31 @@ from feedmill.errors import ConfigError, did_you_mean
 from feedmill.formats.sample import Source
 from feedmill.notebooks import Displayed
 
+_LONGEST = 60
+
+
+def brief(value: Any) -> str:
+    """Return a value in a few words: arrays and tensors by type and shape, bytes by number, long texts and lists cut.
+
+    >>> brief(["a", b"123"]), brief("x" * 100)[-4:]
+    ("['a', 3 B]", "...'")
+    """
+    shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
+    if shape is not None and dtype is not None:
+        return f"{str(dtype).removeprefix('torch.')}[{', '.join(map(str, shape))}]"
+    if isinstance(value, str):
+        return repr(value if len(value) <= _LONGEST else value[:_LONGEST] + "...")
+    if isinstance(value, bytes | bytearray | memoryview):
+        return f"{len(value):,} B"
+    if isinstance(value, Mapping):
+        shown = [f"{key!r}: {brief(each)}" for key, each in list(value.items())[:6]]
+        return "{" + ", ".join([*shown, *["..."] * (len(value) > 6)]) + "}"
+    if isinstance(value, list | tuple):
+        shown = [brief(each) for each in value[:6]] + ["..."] * (len(value) > 6)
+        return f"[{', '.join(shown)}]" if isinstance(value, list) else f"({', '.join(shown)})"
+    text = repr(value)
+    return text if len(text) <= _LONGEST and "\n" not in text else f"<{type(value).__name__}>"
+
 
 @dataclass(kw_only=True, slots=True)
 class TypedSample(Displayed):
@@ -34,6 +59,16 @@ class TypedSample(Displayed):
     __restore_key__: tuple[Any, ...]
     __subflavors__: Mapping[str, Any] | None = None
     __sources__: tuple[Source, ...] | None = None
+
+    def __init_subclass__(cls) -> None:
+        # Else `dataclass` writes one that prints all pixels.
+        cls.__repr__ = TypedSample.__repr__  # type: ignore[method-assign]
+
+    def __repr__(self) -> str:
+        """Return the key and the fields: arrays by type and shape, long values cut."""
+        fields = [field.name for field in dataclasses.fields(self) if field.name not in BASE_FIELDS]
+        shown = [f"{name}={brief(getattr(self, name, None))}" for name in fields]
+        return f"{type(self).__name__}({', '.join([repr(self.__key__), *shown])})"
 
     @classmethod
     def derive_from(cls, base: TypedSample, **fields: Any) -> Self:

@@ -23,6 +23,7 @@ SMALL, RATIO = 64 << 20, 100
 DEEPEST = 100
 """Maximum nesting of lists and mappings in configurations and manifests. No tool writes more than about ten levels."""
 TOO_DEEP = f"this is nested more than {DEEPEST} levels deep"
+_MOST_DIGITS = 30
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", re.I)
 
 
@@ -71,8 +72,8 @@ def parse_size(text: str | int | None, name: str | None = None) -> int | None:
     if text is None or isinstance(text, int):
         return text
     match = _SIZE.fullmatch(text.strip())
-    if match is None:
-        what = f"{text!r} is not a size" if name is None else f"{name}={text!r} is not a size"
+    if match is None or len(match[1]) > _MOST_DIGITS:
+        what = f"{text[:40]!r} is not a size" if name is None else f"{name}={text[:40]!r} is not a size"
         raise ConfigError(what, kind="bad-limit", fix="Use for example 500MB, 1G or 1GiB.")
     number, unit, binary = match.groups()
     return int(float(number) * (1024 if binary else 1000) ** " kmgt".index(unit.lower() or " "))

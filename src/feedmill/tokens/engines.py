@@ -122,7 +122,7 @@ def numbers_of(ids: Mapping[str, int], added: Sequence[Mapping[str, Any]]) -> di
     """Return the ids of added tokens, by text.
 
     `tokenizers` does not read their ids in a ``tokenizer.json``: a token has the id that the vocabulary gives it, or
-    the next free one, in the order of the list.
+    the next free one, in the order of the list (``findings/tokenizers_added_token_ids.sh``).
 
     Args:
         ids: the vocabulary without them.

@@ -273,11 +273,12 @@ class EncodeJob:
         with Progress("tokenizing", total, "B", options.progress) as bar:
             key = key_of(*(os.path.basename(task.path) for task in tasks))
             where = Where("tokenizing", key, work.scratch, record=_refuse_bad, last=not self.output.in_units)
-            results = run(encode_unit, tasks, workers=options.workers, preload=PRELOAD, chunk=at_once, where=where)
+            bar.of_sizes([task.bytes for task in tasks])
+            options_of_run: dict[str, Any] = {"workers": options.workers, "preload": PRELOAD, "chunk": at_once}
+            results = run(encode_unit, tasks, progress=bar, where=where, **options_of_run)
             with closing(results):
                 for done, line in _in_order(tasks, results, report):
                     add(done, line)
-                    bar.advance(done.task.bytes)
                     bar.note(f"{report.tokens / max(bar.elapsed, 1e-9) / 1e6:.1f} M tokens/s")
 
 

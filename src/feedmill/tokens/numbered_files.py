@@ -224,17 +224,17 @@ class FileTask:
         return f"file {self.number} of {self.format}"
 
 
-def write_file(shared: Shared, task: FileTask) -> int:
-    """Write a file with its manifest, unless its mark is there. Return the bytes of its tokens.
+def write_file(shared: Shared, task: FileTask) -> None:
+    """Write a file with its manifest, unless its mark is there.
 
     Raises:
         ConfigError: the file exists, and is not of this job.
     """
     target, file = shared.targets[task.format], task.file
     store, stem, marks = open_store(target.folder), part_path(target.stem, task.number), open_store(shared.marks)
-    main, mark, size = stem + FORMATS[task.format][0], f"{task.format}-{task.number:06d}", target.form.token_size
+    main, mark = stem + FORMATS[task.format][0], f"{task.format}-{task.number:06d}"
     if _marked(marks, mark) == (sizes := sizes_of(task.format, store, stem)):
-        return file.tokens * size
+        return
     manifest = msgspec.structs.replace(
         target.manifest,
         documents=file.documents,
@@ -257,7 +257,6 @@ def write_file(shared: Shared, task: FileTask) -> int:
     sizes = sizes_of(task.format, store, stem)
     write_manifest(store, main, with_files(manifest, sizes, hashes))
     marks.write_bytes(mark, msgspec.json.encode(sizes))
-    return file.tokens * size
 
 
 def _marked(marks: Store, name: str) -> dict[str, int] | None:
@@ -337,8 +336,9 @@ class NumberedFiles(TokenFiles):
         workers = 1 if self.report.tokens < FEW else self.options.workers
         where = Where("writing", job.key, work.scratch)
         with Progress("writing", total, "B", self.options.progress) as bar:
-            for size in run(write_file, tasks, workers=workers, policy=Policy(shared=shared), where=where):
-                bar.advance(size)
+            bar.of_sizes([task.file.tokens * shared.targets[task.format].form.token_size for task in tasks])
+            for _ in run(write_file, tasks, workers=workers, progress=bar, policy=Policy(shared=shared), where=where):
+                pass
         for out in self.outputs:
             for path in reversed(higher_parts(out.url, self.report.numbered_files[out.format])):
                 remove_part(path, out.format)  # from the last one on, so that a killed run finds the others

@@ -72,7 +72,7 @@ def texts_of(added: Sequence[Added]) -> list[str]:
     """Return texts made of added tokens: all of them, and pairs that touch, overlap, or have blanks or letters between.
 
     fastokens looks for added tokens in one pass; `tokenizers` finds those that are not ``normalized`` first, then the
-    others in what is left, and only then looks at the flags.
+    others in what is left, and only then looks at the flags (``findings/fastokens_added_tokens.sh``).
     """
     tokens = [token for token in added if token["content"]]
     if not tokens:
@@ -116,7 +116,8 @@ def _overlaps(tokens: Sequence[Added]) -> list[str]:
     for token in tokens:
         for length in range(1, len(token["content"])):
             begins.setdefault(token["content"][:length], []).append(token)
-    alike, mixed = [], []
+    alike: list[str] = []
+    mixed: list[str] = []
     for token in tokens:
         name = token["content"]
         for at in range(1, len(name)):

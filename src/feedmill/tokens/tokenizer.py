@@ -220,7 +220,7 @@ def load_tokenizer(
     document = model.vocabulary.document or {}
     switched_off = engines.random_settings(document)
     engine, used, fallback = _engine(path, model, backend, check, switched_off)
-    if template_source not in ("file", "class") and model.reference == "hf":
+    if template_source != "file" and model.reference == "hf":
         model.plain = read_settings(path.parent / CONFIG).get("split_special_tokens") is True
         model.settings += ["split_special_tokens"] if model.plain else []
     made = Tokenizer(engine, model, name=given, path=path, backend=used)

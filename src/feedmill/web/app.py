@@ -21,7 +21,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from feedmill.errors import ConfigError, FeedmillError, NotFound, defect_of
+from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound, defect_of
 from feedmill.formats.base import Dataset
 from feedmill.web import bench as bench_view
 from feedmill.web import home as home_view
@@ -131,7 +131,8 @@ class _Guard:
         given = request.query_params.get("token", "")
         if hmac.compare_digest(given.encode(), self._token.encode()):
             rest = [(key, value) for key, value in request.query_params.multi_items() if key != "token"]
-            answer = RedirectResponse(request.url.path + State(rest).link().removesuffix("?"), 303)
+            here = "/" + request.url.path.lstrip("/\\")  # two slashes would be another server
+            answer = RedirectResponse(here + State(rest).link().removesuffix("?"), 303)
             answer.set_cookie(name, self._token, httponly=True, samesite="strict", max_age=7 * _DAY)
             return answer
         return PlainTextResponse(
@@ -284,17 +285,21 @@ class _Pages:
 
     async def loss(self, request: Request) -> Response:
         """Take a loss log that was pasted or chosen in the page of a step. It is kept in memory only."""
-        size = int(request.headers.get("content-length") or 0)
-        if not 0 < size <= MOST:
-            return PlainTextResponse(f"A log of 1 to {MOST:,} bytes is expected.\n", 413)
+        refused = _refuse_length(request, MOST, f"A log of 1 to {MOST:,} bytes is expected.\n")
+        if refused is not None:
+            return refused
         data = (await request.body())[:MOST]
         state = State(request.query_params.multi_items())
 
         def make() -> dict[str, Any]:
             thing = self._library[request.path_params["thing"]]
             text, name = _posted(data, request.headers.get("content-type", ""))
+            try:
+                losses = parse_losses(text, name)
+            except DataError as error:  # of who sent it, not of this server
+                raise ConfigError(error.what, file=error.file, fix=error.fix, kind=error.kind) from None
             thing.loss = name
-            thing.__dict__["_losses"] = parse_losses(text, name)
+            thing.__dict__["_losses"] = losses
             return {"to": f"/{thing.name}/step{state.link()}"}
 
         return await self._redirect(request, "step", state, make)
@@ -311,8 +316,9 @@ class _Pages:
     async def copy(self, request: Request) -> Response:
         """Save a copy of a recipe with the weights of the address."""
         state = State(request.query_params.multi_items())
-        if not 0 < int(request.headers.get("content-length") or 0) <= _MOST_FORM:
-            return PlainTextResponse("A form with the name of the copy is expected.\n", 413)
+        refused = _refuse_length(request, _MOST_FORM, "A form with the name of the copy is expected.\n")
+        if refused is not None:
+            return refused
         body = await request.body()
 
         def make() -> dict[str, Any]:
@@ -345,6 +351,14 @@ class _Pages:
         first, stop = chosen
         headers["content-range"] = f"bytes {first}-{stop - 1}/{len(data)}"
         return Response(data[first:stop], 206, media_type=kind, headers=headers)
+
+
+def _refuse_length(request: Request, most: int, words: str) -> Response | None:
+    """Return the answer to a request whose body is too long or empty, or whose length is not a number."""
+    text = request.headers.get("content-length") or "0"
+    if not (text.isascii() and text.isdigit()):
+        return PlainTextResponse("The header Content-Length is not a number.\n", 400)
+    return None if len(text) < 19 and 0 < int(text) <= most else PlainTextResponse(words, 413)
 
 
 def _range(text: str | None, size: int) -> tuple[int, int] | None:

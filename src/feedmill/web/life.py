@@ -29,7 +29,7 @@ from feedmill.web.documents import Span, marked_text
 from feedmill.web.library import Thing
 from feedmill.web.pictures import first_image
 from feedmill.web.state import State
-from feedmill.web.step import BATCH, MOST_BATCH, SEARCHED, bounded, slots, steps_of
+from feedmill.web.step import BATCH, MOST_BATCH, MOST_TIMES, bounded, searched, slots, steps_of
 
 MOST_TEXT, MOST_MARKS, MOST_ROWS = 20_000, 400, 200
 MOST_SEARCHED = 1 << 30
@@ -74,7 +74,7 @@ def life(thing: Thing, state: State) -> dict[str, Any]:
     made = document[0]
     line = made.raw()
     steps = steps_of(plan, batch, state)
-    limit = min(steps * batch, plan.length or steps * batch, SEARCHED)
+    limit = searched(plan, steps, batch)
     seen = sightings(plan, known.held, made, samples=limit, global_batch=batch)
     raw = _raw(made, line)
     raw["picture"] = _picture(plan, known, made)
@@ -92,7 +92,7 @@ def life(thing: Thing, state: State) -> dict[str, Any]:
         "copies": _copies(known, made),
         "filters": [_filtered(one) for one in made.artefacts if one.verb == "filter" and one.lines],
         "tokens": _tokens(plan, known, made),
-        "seen": _seen(plan, seen, limit, batch),
+        "seen": _seen(plan, seen, limit, batch) | {"all": limit >= min(steps * batch, plan.length or steps * batch)},
         "base": base,
         "held": [f"{made.file}:{made.row + 1}", *made.summary()],
         "command": f"feedmill trace {thing.path} --source-document {made.file}:{made.row + 1} --global-batch {batch}",
@@ -113,7 +113,14 @@ def forget_files(thing: Thing, state: State) -> bytes:
         raise NotFound("no document is named in the address", kind="no-such-document", fix="Give FILE:LINE or an id.")
     _refuse_large(known.documents.descent, word)
     batch = bounded(state, "batch", BATCH, MOST_BATCH)
-    limit = min(steps_of(plan, batch, state) * batch, plan.length or SEARCHED, SEARCHED)
+    steps = steps_of(plan, batch, state)
+    wanted, limit = min(steps * batch, plan.length or steps * batch), searched(plan, steps, batch)
+    if limit < wanted:  # what must be forgotten is all of it
+        raise ConfigError(
+            f"the document may be in more than {MOST_TIMES:,} places of {wanted:,} positions: too many for a page",
+            kind="too-large",
+            fix="Use feedmill forget --report.",
+        )
     found = known.documents.find([word])
     report = report_of(found, {thing.path: plan}, {thing.path: known.held}, samples=limit, global_batch=batch)
     out = io.BytesIO()

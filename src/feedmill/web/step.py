@@ -29,6 +29,7 @@ MOST_BATCH, MOST_WORLD = 1 << 16, 1 << 16
 _ENDLESS, _WINDOWS, _DRAWN = 1000, 80, 2000
 _KEPT = 64  # lengths of runs whose shares are kept: the address of an endless plan can name any
 SEARCHED = 50_000_000  # positions that are searched for other sightings
+MOST_TIMES = 10_000  # sightings of a sample: in an endless plan, a small source has any number of them
 
 
 def step(thing: Thing, state: State) -> dict[str, Any]:
@@ -94,6 +95,18 @@ def steps_of(plan: Plan, batch: int, state: State) -> int:
     if plan.length is not None:
         return max(1, -(-plan.length // batch))
     return state.number("steps", _ENDLESS, least=1) or _ENDLESS
+
+
+def searched(plan: Plan, steps: int, batch: int) -> int:
+    """Return the number of first positions in which a page looks for sightings of a sample.
+
+    A sample is seen at most once in each epoch of its source, so this bounds the sightings, and not only the time.
+    """
+    sizes = [max(1, len(plan.source(name))) for name in plan.names]
+    if isinstance(plan, PackedPlan):  # a position is a row of documents
+        tokens = [getattr(plan.source(name), "tokens", None) for name in plan.names]
+        sizes = [max(1, size if t is None else t // plan.width) for size, t in zip(sizes, tokens, strict=True)]
+    return min(steps * batch, plan.length or steps * batch, SEARCHED, MOST_TIMES * min(sizes))
 
 
 def _padding(entries: Sequence[dict[str, Any]], width: int | None) -> float | None:
@@ -234,7 +247,7 @@ def _text(thing: Thing, entry: dict[str, Any], colors: dict[str, int]) -> dict[s
 
 def _sightings(plan: Plan, opened: dict[str, Any], batch: int, steps: int) -> dict[str, Any]:
     entry = opened["entry"]
-    limit = min(steps * batch, plan.length or steps * batch, SEARCHED)
+    limit = searched(plan, steps, batch)
     try:
         seen = ledger.occurrences(plan, entry["source"], entry["index"], samples=limit, global_batch=batch)
     except FeedmillError as error:

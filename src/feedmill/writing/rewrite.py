@@ -122,7 +122,9 @@ class Rewrite:
         out: list[Shard] = []
         with Progress(label, len(todo), "shards", enabled=progress) as bar:
             rest = [change for change in todo if change.new not in done]
-            results = run(_call, rest, workers=workers, preload=(__name__,), policy=Policy(shared=function))
+            bar.advance(len(todo) - len(rest))
+            policy = Policy(shared=function)
+            results = run(_call, rest, workers=workers, progress=bar, preload=(__name__,), policy=policy)
             with closing(results):
                 for change in todo:
                     shard = done.get(change.new)
@@ -130,7 +132,6 @@ class Rewrite:
                         shard = next(results)
                         self.work.add(shard)
                     out.append(shard)
-                    bar.advance()
         return out
 
     def swap(

@@ -182,14 +182,15 @@ def write_shards(
         policy = Policy(shared=shared)
         where = Where("writing", key_of(*names), target.work.scratch, numbers=todo, record=target.record)
         work = [(names[number], listed[number][1]) for number in todo]
-        results = run(_write_shard, work, workers=workers, preload=(__name__, *preload), policy=policy, where=where)
-        with closing(results):
-            for name, step in zip(names, steps, strict=True):
+        bar.advance(sum(steps) - sum(steps[number] for number in todo))
+        bar.of_sizes([steps[number] for number in todo])
+        options: dict[str, Any] = {"workers": workers, "preload": (__name__, *preload), "policy": policy}
+        with closing(run(_write_shard, work, progress=bar, where=where, **options)) as results:
+            for name in names:
                 shard = target.done.get(name)
                 if shard is None:
                     shard = next(results)
                     target.record(shard)
-                bar.advance(step)
                 if shard is not None:
                     keys.add_shard(shard)
                     shards.append(shard)

@@ -6,11 +6,11 @@ Needs ``FEEDMILL_DOLMA_PYTHON``, a Python that has Dolma 1.2.
 import json
 import os
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
+from helpers import warm
 from helpers.document_folders import texts, write_documents
 from helpers.dolma_runs import unpacked
 from helpers.kills import command
@@ -42,7 +42,7 @@ def run(tool, folder, verb, config, exact=True):
     else:
         words = [str(Path(str(PYTHON)).with_name("dolma")), *words]
         environment.pop("PYTHONPATH", None)
-    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True)
+    done = warm.run(words, cwd=folder, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
 
 
@@ -86,7 +86,7 @@ def test_dolma_mixes_what_we_found(tmp_path, syntax):
     for tool in (OURS, THEIRS):
         side = make(tmp_path / tool)
         words = command("dedupe", "a/documents", "b/documents", "--by", "paragraphs", "--name", "dup")
-        assert subprocess.run(words, cwd=side, capture_output=True).returncode == 0
+        assert warm.run(words, cwd=side, capture_output=True).returncode == 0
         path = (
             "$.attributes.dup[?(@[1] > 40)]"
             if syntax == "jsonpath"

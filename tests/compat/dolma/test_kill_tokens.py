@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from helpers import warm
 from helpers.dolma_golden import DOLMA
 
 WORDS = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta"]
@@ -40,9 +41,7 @@ def start(folder: Path, out: str) -> subprocess.Popen[bytes]:
         "from feedmill.cli.app import main; main()"
     )
     command = [sys.executable, "-c", program, *words]
-    return subprocess.Popen(
-        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
-    )
+    return warm.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
 
 
 def kept(folder: Path) -> dict[str, bytes]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import subprocess
 import sys
+from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import numpy as np
 import pytest
 
 from feedmill.compat.dolma import Document, deduper, mixer
+from feedmill.compat.dolma.cli import MISSING, field, make_parser, namespace_to_nested_omegaconf
 from feedmill.compat.dolma.core import binning, paths
 from feedmill.compat.dolma.core.errors import DolmaError, DolmaRetryableFailure
 from feedmill.compat.dolma.core.parallel import BaseParallelProcessor, QueueType
@@ -188,3 +191,30 @@ def test_reshard_as_a_program(tmp_path: Path) -> None:
     assert ReshardingConfig.from_file(str(config)).to_dict()["source_prefixes"][0]["sample_rate"] == 2
     with pytest.raises(ValueError, match="exactly one"):
         ReshardingConfig.from_dict({"source_prefixes": [], "destination_prefix": "x"})
+
+
+@dataclasses.dataclass
+class Inner:
+    """Options of a program that was written with Dolma."""
+
+    a: int = field(help="a number")
+    names: list[str] = field(default=[], help="names", nargs="*")  # noqa: RUF009
+
+
+@dataclasses.dataclass
+class Outer:
+    """Options with others in them."""
+
+    inner: Inner = field(help="nested", default=Inner())  # noqa: RUF009
+    on: bool = field(default=False)
+    c: float = field(default=1.0)
+
+
+def test_fields_of_options() -> None:
+    assert Inner().a == MISSING and Inner().names is not Inner().names and Outer().inner is not Outer().inner
+    assert dataclasses.fields(Inner)[0].metadata == {"help": "a number"}
+    args = make_parser(ArgumentParser(), Outer).parse_args(["--inner.a", "3", "--inner.names", "x", "y", "--no-on"])
+    assert vars(args) == {"inner.a": "3", "inner.names": ["x", "y"], "on": False, "c": MISSING}
+    pytest.importorskip("omegaconf")
+    found = namespace_to_nested_omegaconf(args, Outer, {"c": 2, "on": True})
+    assert (found.inner.a, list(found.inner.names), found.on, found.c) == (3, ["x", "y"], False, 2.0)

@@ -78,7 +78,7 @@ def test_a_pool_reads_each_file_once(tmp_path: Path, method: str) -> None:
     decoded = DecodeFileStore(store, decoder=Shouting())
     lazy, again = pool.get_lazy(decoded, "a"), pool.get_lazy(decoded, "a")
     assert isinstance(lazy, FileCacheLazy) and lazy.entry is again.entry and lazy.entry.refcount == 2
-    assert lazy.entry.send_to_cache_future.result(timeout=30) and lazy._data is None
+    assert lazy.entry.send_to_cache_future.result(timeout=120) and lazy._data is None
     assert (pool.current_cache_count, pool.current_cache_size) == (1, lazy.entry.data_size)
     assert list(pool.cache_dir.glob("*")) == [lazy.cache_path]
     sample: dict[str, Any] = {}

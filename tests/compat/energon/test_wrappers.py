@@ -282,7 +282,7 @@ def test_late_items_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(WatchdogDataset, "_watchdog_trigger", lambda self: noticed.set())
 
     def slow(batch: Any) -> Any:
-        assert noticed.wait(20)
+        assert noticed.wait(120)
         return batch
 
     loader = get_loader(MapDataset(val(1), slow, worker_config=WHERE), watchdog_timeout_seconds=0.2)

@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -16,9 +15,10 @@ from feedmill.errors import ConfigError, DataError, FeedmillError, StorageError
 from feedmill.kernels.text.paragraphs import CHARACTERS, pieces, windows
 from feedmill.kernels.text.wordbreak import words
 from feedmill.storage.locks import FileLock
+from helpers import warm
 from helpers.document_datasets import DEEP
 from helpers.document_folders import attributes, texts, write_documents, write_lines
-from helpers.kills import command, contents, kill_everywhere
+from helpers.kills import command, contents, kill_everywhere, moments
 
 FILES = [texts(23), texts(17, seed=1), [], texts(5)]
 KINDS = {
@@ -296,9 +296,10 @@ PARAGRAPHS_BY_FILTER = ("--by", "paragraphs", "--bloom", "filter.bin", "--items"
 
 
 @pytest.mark.parametrize("words", [("--by", "ngrams", "--ngram", "3"), PARAGRAPHS_BY_FILTER], ids=["exact", "filter"])
-def test_killed_before_any_file_is_in_place(tmp_path, words):
-    moments = kill_everywhere(["dedupe", "documents", "--name", "dup", "--workers", 1, *words], make, tmp_path)
-    assert moments > 4
+@moments(3, least=5)
+def test_killed_before_any_file_is_in_place(tmp_path, words, moments, least):
+    words = ["dedupe", "documents", "--name", "dup", "--workers", 1, *words]
+    assert kill_everywhere(words, make, tmp_path, moments) >= least
 
 
 @pytest.mark.slow
@@ -316,11 +317,11 @@ def make_many(root):
 
 def test_command_line(tmp_path):
     write_documents(tmp_path, *FILES)
-    done = subprocess.run(command("dedupe", "documents", "--json"), cwd=tmp_path, capture_output=True, text=True)
+    done = warm.run(command("dedupe", "documents", "--json"), cwd=tmp_path, capture_output=True, text=True)
     report = json.loads(done.stdout)
     assert done.returncode == 0 and report["rows"] == sum(map(len, FILES)) and report["name"] == "dup_documents"
     assert Path(tmp_path / "attributes/dup_documents/part-0.jsonl.gz").exists()
-    done = subprocess.run(command("dedupe", "documents", "--by", "lines"), cwd=tmp_path, capture_output=True, text=True)
+    done = warm.run(command("dedupe", "documents", "--by", "lines"), cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 1 and "unknown unit --by lines" in done.stderr and "Traceback" not in done.stderr
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from feedmill.storage.staging import TEMPORARY_SUFFIX
+from helpers import warm
 from helpers.web_archives import archive, pages
 
 pytest.importorskip("resiliparse")
@@ -30,7 +31,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("whole")
     for k in range(5):
         archive(folder / f"crawl/{k}.warc.gz", pages(100 * (1 + k % 3), f"s{k}"))
-    subprocess.run(command(2), cwd=folder, check=True, capture_output=True)
+    warm.run(command(2), cwd=folder, check=True, capture_output=True)
     return folder
 
 
@@ -47,20 +48,20 @@ def kill_and_finish(whole: Path, tmp_path: Path, times: int) -> None:
     begin = time.perf_counter()
     (tmp_path / "timed").mkdir()
     shutil.copytree(whole / "crawl", tmp_path / "timed/crawl")
-    subprocess.run(command(2), cwd=tmp_path / "timed", check=True, capture_output=True)
+    warm.run(command(2), cwd=tmp_path / "timed", check=True, capture_output=True)
     took = time.perf_counter() - begin
     for number in range(times):
         folder = tmp_path / f"killed{number}"
         folder.mkdir()
         shutil.copytree(whole / "crawl", folder / "crawl")
         for _ in range(2):
-            with subprocess.Popen(
+            with warm.Popen(
                 command(1 + number % 2), cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
             ) as process:
                 time.sleep(took * dice.uniform(0.0 if not hits else 0.4, 0.9))
                 hits += process.poll() is None
                 process.send_signal(signal.SIGKILL)
-        again = subprocess.run(command(2), cwd=folder, capture_output=True, text=True)
+        again = warm.run(command(2), cwd=folder, capture_output=True, text=True)
         assert again.returncode == 0, again.stderr
         assert everything(folder) == wanted
     assert hits and len(wanted) == 20

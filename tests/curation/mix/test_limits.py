@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from feedmill.cli.filter import show_dropped
 from feedmill.curation import registry
 from feedmill.curation.documents import Batch, RowWithMetadata
 from feedmill.curation.mix.config import read_config
@@ -19,7 +20,7 @@ from feedmill.curation.mix.verdict import why_dropped
 from feedmill.curation.tag import tag
 from feedmill.documents.lineage.chain import Row
 from feedmill.documents.lineage.sidecar import read_lineage
-from feedmill.errors import ConfigError
+from feedmill.errors import ConfigError, FeedmillError
 
 WORDS = "the quick brown fox that jumps over the lazy dog and is of no use to be with it have "
 
@@ -138,6 +139,68 @@ def test_a_name_that_no_row_has_is_an_error(tmp_path: Path) -> None:
     tag(documents(tmp_path, [WORDS]), ["gopher_v2"], name="quality", progress=False)
     with pytest.raises(ConfigError, match="no row has an attribute 'gopher_v2__words'"):
         mix(read_config(tree(tmp_path, keep=["gopher_v2.words > 1"])), workers=1, progress=False)
+
+
+@pytest.mark.parametrize("sets", [["quality"], [], ["gone"]])
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_without_its_tagger_names_the_command(name: str, sets: list[str], tmp_path: Path) -> None:
+    """Nothing else helps: 'allow_missing' would disable the rules, and without attributes they would do nothing."""
+    paths = documents(tmp_path, [WORDS * 5])
+    tag(paths, ["char_length_v1"], name="quality", workers=1, progress=False)
+    config = tree(tmp_path, presets=[name])
+    config["streams"][0]["attributes"] = sets
+    tagger = PRESETS[name][0].partition(".")[0]
+    with pytest.raises(FeedmillError) as error:
+        mix(read_config(config), workers=1, progress=False)
+    assert f'feedmill tag "{tmp_path}/documents/*" -t {tagger}' in str(error.value)
+    assert "allow_missing" not in str(error.value)
+
+
+def test_taggers_that_have_not_run_are_in_one_command(tmp_path: Path) -> None:
+    paths = documents(tmp_path, [WORDS * 5])
+    tag(paths, ["c4_v2"], name="quality", workers=1, progress=False)
+    with pytest.raises(ConfigError, match="-t fineweb_v1 -t gopher_v2'"):
+        mix(read_config(tree(tmp_path, presets=["c4", "gopher", "fineweb"])), workers=1, progress=False)
+    with pytest.raises(ConfigError, match="Did you mean"):  # the tagger ran: a wrong kind
+        mix(read_config(tree(tmp_path, keep=["c4_v2.line_cuont < 9"])), workers=1, progress=False)
+
+
+def test_errors_count_the_users_own_rules(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"filter\.keep\[1\]: 'b = 1'"):
+        read_config(tree(tmp_path, presets=["gopher"], keep=["a < 1", "b = 1"]))
+
+
+def test_both_counts_of_a_rule(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    paths = documents(tmp_path, [WORDS * n for n in range(1, 8)])
+    tag(paths, ["gopher_v2"], name="quality", workers=1, progress=False)
+    rules = ["gopher_v2.word_count >= 30", "gopher_v2.word_count >= 90", "gopher_v2.word_count < 9999"]
+    report = mix(read_config(tree(tmp_path, keep=rules)), workers=1, progress=False)
+    counts = report.streams[0].counts
+    whole = [f"keep quality__gopher_v2__{rule.partition('.')[2]}" for rule in rules]
+    assert [counts.dropped[rule] for rule in whole] == [1, 3, 0]
+    assert [counts.matched[rule] for rule in whole] == [1, 4, 0]
+    again = mix(read_config(tree(tmp_path, keep=rules)), workers=1, progress=False)
+    assert again.streams[0].counts == counts
+    show_dropped(counts)
+    assert capsys.readouterr().out.splitlines() == [
+        "  dropped 4 by keep quality__gopher_v2:",
+        "    3 by word_count >= 90 (4 alone): d1, d2, d3",
+        "    1 by word_count >= 30: d0",
+        "    0 by word_count < 9999",
+    ]
+
+
+@pytest.mark.parametrize(("wrong", "right"), [("stream", "streams"), ("Streams", "streams"), ("strems", "streams")])
+def test_a_misspelled_list_of_streams(wrong: str, right: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=f"{wrong}.*{right}|{right}.*{wrong}"):
+        read_config({wrong: tree(tmp_path)["streams"]})
+
+
+def test_a_fraction_of_gopher_above_one_is_that_of_the_reference() -> None:
+    """Dolma divides the characters of lines, with blanks, by those of words: see docs/tagging.md."""
+    spans = registry.create("gopher_v2").tag(Batch([RowWithMetadata("", "a b c\na b c", metadata={})]))
+    row = dict(zip([spans.kinds[kind] for kind in spans.kind.tolist()], spans.score.tolist(), strict=True))
+    assert row["fraction_of_characters_in_duplicate_lines"] == 10 / 6
 
 
 def test_dolmas_configuration_has_no_short_rules(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def connect_by_range(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, name, value)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 6))])
 @pytest.mark.parametrize("threshold", [0.5, 0.8, 1.0])
 def test_the_clusters_are_those_of_brute_force(folder: Path, seed: int, threshold: float) -> None:
     texts = make_texts(150, seed)
@@ -69,7 +69,7 @@ def test_the_default_bands_miss_little_and_mark_nothing_wrongly(folder: Path) ->
     assert found <= wanted and len(found) >= 0.95 * len(wanted) > 200
 
 
-@pytest.mark.parametrize("processes", [2, 3, 6])
+@pytest.mark.parametrize("processes", [3, *(pytest.param(count, marks=pytest.mark.slow) for count in (2, 6))])
 def test_any_number_of_processes_and_any_memory_give_the_same(
     folder: Path, processes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -159,7 +159,7 @@ def test_the_longest_is_kept(folder: Path) -> None:
     assert report.largest[0]["kept"] == {"id": "a/2", "file": "documents/a.jsonl", "line": 2}
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 4))])
 @pytest.mark.parametrize("keep", ["first", "longest"])
 def test_dumps_one_after_another(folder: Path, seed: int, keep: str) -> None:
     parts = split(make_texts(160, seed), 4)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from helpers import warm
 from helpers.near_copies import make_texts, write_documents
 
 AT_EVERY_WRITE = """
@@ -49,7 +50,7 @@ def forked(*arguments):
 SIGNATURES = sys.argv[2] or None
 folder, whole = sys.argv[1] + "/killed", sys.argv[1] + "/whole"
 go(sys.argv[1] + "/warm", ["documents"])
-for die in range(-1, 1000):
+for die in range(-1, 1000, int(sys.argv[3])):
     os.system(f"cp -rp {sys.argv[1]}/clean {folder}")  # in the same place each time: signatures are called by it
     assert forked(folder, ["documents/a.jsonl"]) == 0
     if die < 0:
@@ -83,13 +84,17 @@ def prepare(folder: Path) -> None:
         os.utime(path, ns=(10**18, 10**18))  # signatures are called by versions, and those by times
 
 
+@pytest.mark.parametrize("step", [9, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("signatures", ["", "s"])
-def test_killed_at_every_write(tmp_path: Path, signatures: str) -> None:
+def test_killed_at_every_write(tmp_path: Path, signatures: str, step: int) -> None:
     """Of a second run, after a first one over one of the files."""
     for name in ("warm", "clean"):
         prepare(tmp_path / name)
-    done = subprocess.run(
-        [sys.executable, "-c", AT_EVERY_WRITE, str(tmp_path), signatures], capture_output=True, text=True, check=False
+    done = warm.run(
+        [sys.executable, "-c", AT_EVERY_WRITE, str(tmp_path), signatures, str(step)],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert int(done.stdout) > 20
@@ -101,22 +106,22 @@ COMMAND = [sys.executable, "-c", "from feedmill.cli.app import main; main()", "n
 def kill_some(folder: Path, count: int, seed: int) -> None:
     prepare(folder / "whole")
     command = [*COMMAND, "--signatures", "s", "--threshold", "0.7", "--json", "--workers"]
-    subprocess.run([*command, "5"], cwd=folder / "whole", check=True, stdout=subprocess.DEVNULL)
+    warm.run([*command, "5"], cwd=folder / "whole", check=True, stdout=subprocess.DEVNULL)
     prepare(folder / "timed")
     begin = time.monotonic()
-    subprocess.run([*command, "2"], cwd=folder / "timed", check=True, stdout=subprocess.DEVNULL)
+    warm.run([*command, "2"], cwd=folder / "timed", check=True, stdout=subprocess.DEVNULL)
     length = time.monotonic() - begin
     wanted, moments, killed = None, random.Random(seed), 0
     for number in range(10 * count):
         root = folder / "killed"
         prepare(root)
-        child = subprocess.Popen(
+        child = warm.Popen(
             [*command, "2" if number % 3 else "5"], cwd=root, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
         )
         time.sleep(moments.uniform(0, length))
         child.send_signal(signal.SIGKILL)
         killed += child.wait() == -signal.SIGKILL
-        done = subprocess.run([*command, "2"], cwd=root, check=False, capture_output=True, text=True)
+        done = warm.run([*command, "2"], cwd=root, check=False, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
         found = tree(root)
         attributes = {path: data for path, data in found.items() if path.startswith("attributes")}

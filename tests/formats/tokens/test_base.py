@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -19,6 +18,7 @@ from feedmill.formats.tokens.base import COUNTED, TokenDataset, TokenShard
 from feedmill.formats.tokens.manifest import Skipped, TokenManifest, read_manifest, tokenizer_words, write_manifest
 from feedmill.formats.tokens.pbin import open_pbin
 from feedmill.storage import LocalStore
+from helpers import warm
 
 DOCS = st.lists(st.lists(st.integers(0, 255), max_size=6), max_size=6)
 
@@ -122,17 +122,17 @@ def test_a_killed_writer_leaves_the_old_file_or_the_new_one(tmp_path: Path) -> N
         return len(dataset)
 
     command = [sys.executable, "-c", WRITER, str(tmp_path)]
-    subprocess.run(command, check=True)
+    warm.run(command, check=True)
     old = (tmp_path / "x.pbin").read_bytes()
     assert whole(tmp_path) == 400_000
     killed = 0
     for tenths in range(1, 9):
-        child = subprocess.Popen(command)
+        child = warm.Popen(command)
         time.sleep(tenths / 10)
         child.send_signal(signal.SIGKILL)
         killed += child.wait() == -signal.SIGKILL
         assert (tmp_path / "x.pbin").read_bytes() == old
         assert whole(tmp_path) == 400_000
     assert killed >= 1
-    subprocess.run(command, check=True)
+    warm.run(command, check=True)
     assert (tmp_path / "x.pbin").read_bytes() == old

@@ -7,7 +7,6 @@ import json
 import os
 import pickle
 import struct
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from feedmill.formats.tokens.manifest import TokenizerFacts, TokenManifest, writ
 from feedmill.formats.tokens.pbin import open_pbin, open_pbins, token_size, write_bounds, write_pbin
 from feedmill.indexing.check import check
 from feedmill.storage import LocalStore
+from helpers import warm
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "modalities"
 EXPECTED = json.loads((GOLDEN / "expected.json").read_text())
@@ -372,7 +372,7 @@ print(len(windows), windows.gather(np.arange(len(windows))).sum())
 
 
 def test_more_files_than_a_process_usually_may_open(tmp_path: Path) -> None:
-    run = subprocess.run([sys.executable, "-c", MANY_FILES, str(tmp_path)], capture_output=True, text=True, check=False)
+    run = warm.run([sys.executable, "-c", MANY_FILES, str(tmp_path)], capture_output=True, text=True, check=False)
     assert run.stdout.split() == ["600", str(300 * 15)], run.stderr
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from feedmill.errors import ConfigError, DataError
+from feedmill.loading.adapters import iterable
 from feedmill.loading.encoder import TaskEncoder
 from feedmill.loading.loader import Loader
 from feedmill.planning.plan import Plan
@@ -87,6 +88,24 @@ def test_a_workers_state_in_another_layout_is_refused_with_the_way_to_load_it() 
         loader(plan).as_iterable_dataset().load_state_dict(rarely.state_dict())
     with pytest.raises(ConfigError, match="no state of a feedmill loader"):
         loader(plan).as_iterable_dataset().load_state_dict({"model": {}})
+
+
+@pytest.mark.filterwarnings("ignore:'set_vital':UserWarning")
+@pytest.mark.parametrize("taken", [1, 2, 3, 5, 6, 8])
+def test_workers_whose_batches_were_not_taken_in_order_have_no_position_together(taken: int) -> None:
+    """The latest position would lose the batches that a slower worker has not given yet."""
+    stateful = pytest.importorskip("torchdata.stateful_dataloader").StatefulDataLoader
+    plan = FakePlan(length=61)
+    first = stateful(loader(plan).as_iterable_dataset(), batch_size=None, num_workers=3)
+    list(islice(first, taken))
+    state = first.state_dict()
+    loader(plan).as_iterable_dataset().load_state_dict(state)
+    workers = list(iterable._workers_in(state))
+    assert len(workers) == 3 and [worker["global_batch"] for worker in workers] == [8] * 3
+    latest = max(workers, key=lambda worker: worker["loader"]["position"])
+    latest["loader"]["position"] += 3 * 8  # what in_order=False gives if this worker is faster by one batch
+    with pytest.raises(ConfigError, match=r"positions .*not taken in order.*in_order=False"):
+        loader(plan).as_iterable_dataset().load_state_dict(state)
 
 
 def test_composer_asks_for_the_state_after_a_number_of_samples() -> None:

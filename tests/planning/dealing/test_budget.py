@@ -102,7 +102,7 @@ def texts_at(plan: Plan, positions: list[int]) -> list[str]:
     return [sample.raw("txt").decode() for sample in plan.read(np.array(positions, np.int64))]
 
 
-@pytest.mark.parametrize("number", range(24))
+@pytest.mark.parametrize("number", [*range(6), *(pytest.param(n, marks=pytest.mark.slow) for n in range(6, 24))])
 def test_every_layout_has_the_batches_cut_by_hand(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     dice = random.Random(number)
     monkeypatch.setattr(cuts, "_BLOCK", dice.choice([1, 3, 64, 1024]))

@@ -108,7 +108,10 @@ def streams(draw: st.DrawFn, first: int, depth: int = 0) -> tuple[Node, int]:
         for _ in range(draw(st.integers(1, 4))):
             child, first = draw(streams(first, depth + 1))
             children.append(child)
-        return Blend(children, [draw(weights) for _ in children]), first
+        parts = [draw(weights) for _ in children]
+        if draw(st.booleans()):  # as a recipe with 'samples' that another one repeats: its mixture begins again
+            return Repeat(Blend(children, parts, length=draw(sizes))), first
+        return Blend(children, parts), first
     leaves: list[Node] = [Leaf(first + i, draw(sizes)) for i in range(draw(st.integers(1, 3)))]
     first += len(leaves)
     if kind == "epochized":
@@ -126,6 +129,8 @@ def roots(draw: st.DrawFn) -> Node:
     stages: list[tuple[int | None, list[str]]] = [
         (draw(st.integers(1, 90)), [draw(weights) for _ in children]) for _ in range(draw(st.integers(1, 3)))
     ]
+    if draw(st.booleans()):
+        return Repeat(StagedBlend(children, stages))
     return StagedBlend(children, [*stages, (None, [draw(weights) for _ in children])])
 
 

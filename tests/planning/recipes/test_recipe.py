@@ -57,6 +57,31 @@ blend:
 """
 
 
+@pytest.mark.parametrize(
+    ("text", "length"),
+    [
+        ("{seed: 3, blend: [{path: code, weight: 0.3}], epochs: %s}", 1),
+        ("{seed: 3, blend: [{path: code}], epochs: %s}", 2.5),
+        ("{seed: 3, blend: [{blend: [{path: code}], epochs: %s, name: x, weight: 1}, {path: big, weight: 0}]}", 2),
+        ("{seed: 3, concat: [{blend: [{path: code}], epochs: %s, name: x}], shuffle: none}", 3),
+    ],
+)
+def test_a_blend_of_one_source_has_epochs(text: str, length: float) -> None:
+    plan = planned((text % length).replace("path: code}", "path: code, max_repeats: 3}"))
+    expected = int(300 * length)
+    assert (plan.length or 10**9) >= expected
+    found = plan.locate(np.arange(expected))
+    counts = np.bincount(found.index)
+    assert len(counts) == 300 and counts.min() == int(length) and counts.max() == -(-length // 1)
+    assert np.array_equal(found.index[:300], planned("{seed: 3, blend: [{path: code}]}").locate(range(300)).index) or (
+        "name: x" in text
+    )
+
+
+def test_epochs_of_an_endless_member_are_named() -> None:
+    assert "endless" in refused("{blend: [{blend: [{path: code}, {path: big}]}], epochs: 1}")
+
+
 def test_a_blend_is_what_it_says(tmp_path: Path) -> None:
     opener = Opener()
     plan = Recipe.parse(BLEND, base=tmp_path / "recipes").plan(opener)
@@ -258,7 +283,12 @@ def test_all_problems_are_named_at_once_with_their_lines(tmp_path: Path) -> None
         ("blend: []", "blend: list should have at least 1 item"),
         ("blend: [{weight: 1}]", "exactly one of 'path', 'recipe', 'blend', 'blend_epochized', 'concat' or 'join'"),
         ("{source: a, epochs: 1, samples: 1}", "'samples' or 'epochs', not both"),
-        ("{blend: [{path: a}], epochs: 1}", "a blend has no 'epochs'"),
+        ("{blend: [{path: a}, {path: b}], epochs: 1}", "a blend has no 'epochs'"),
+        ("{blend: [{path: a, epochs: 2}], epochs: 1}", "a blend has no 'epochs'"),
+        ("{blend: [{path: a}], epochs: 1, homogeneous: {samples: 8, by: n}}", "'epochs' cannot be combined"),
+        ("{source: a, pack: {seq_len: 8, epochs: 1}}", "unknown key 'epochs': it belongs at the top of the recipe"),
+        ("blend: [{path: a, seed: 1}]", "unknown key 'seed': it belongs at the top of the recipe"),
+        ("{source: a, seq_len: 8, buffer: 9}", "unknown key 'buffer': it belongs in 'pack'"),
         ("source: {path: a, weight: 1}", "a single source has no 'weight'"),
         ("source: {path: a, epochs: 1}", "write 'epochs' at the top"),
         ("concat: [{path: a, weight: 1}]", "a concatenation has no weights"),

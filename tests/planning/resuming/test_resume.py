@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -34,15 +35,19 @@ def take(plan: Plan, count: int, state: dict | None = None, **flags: bool) -> tu
     loader = Loader(plan, 1, output="samples")
     if state is not None:
         loader.load_state_dict(json.loads(json.dumps(state)), **flags)
-    out = []
+    out, batches = [], iter(loader)
     while len(out) < count and loader.position < len(plan):
-        out += [sample.raw("txt").decode() for sample in next(iter(loader))]
+        out += [sample.raw("txt").decode() for sample in next(batches)]
     state = loader.state_dict()
     assert len(json.dumps(state)) < 1024
     return out, state
 
 
-WHOLE = take(planned(), 600)[0]
+@cache
+def whole() -> list[str]:
+    return take(planned(), 600)[0]
+
+
 lists = st.lists(st.integers(0, 599), max_size=6, unique=True)
 
 
@@ -52,11 +57,11 @@ def test_another_skip_list_takes_effect_from_here_on(before: list[int], after: l
     """Whatever the lists: what was seen stays seen, and what follows is all the rest but what the new list names."""
     seen, state = take(planned(str(before) if before else ""), count)
     kept = [p for p in range(600) if p not in before]
-    assert seen == [WHOLE[p] for p in kept[:count]]
+    assert seen == [whole()[p] for p in kept[:count]]
     last = kept[count - 1] if count else -1
     plan = planned(str(after) if after else "")
     more, _ = take(plan, 600, state, allow_skip=True)
-    assert more == [WHOLE[p] for p in range(last + 1, 600) if p not in after]
+    assert more == [whole()[p] for p in range(last + 1, 600) if p not in after]
 
 
 def test_another_skip_list_is_refused_without_the_flag() -> None:
@@ -80,7 +85,7 @@ def test_data_that_grew_goes_on_in_the_order_of_the_grown_data() -> None:
     more, _ = take(new, 500, state, allow_append=True)
     assert more == take(new, 600)[0][100:]  # the stream is the new plan's, from the same position on
     code = [text for text in seen + more if text.startswith("code")]
-    assert code == [text for text in WHOLE if text.startswith("code")]  # who did not grow continues where it was
+    assert code == [text for text in whole() if text.startswith("code")]  # who did not grow continues where it was
     docs = [text for text in more if text.startswith("docs")]
     # 70 of 130 are drawn; what is left of that epoch, and each epoch after it, is of different samples
     assert len(set(docs[:60])) == 60 and sorted(set(docs[60:190])) == sorted(f"docs:{i}" for i in range(130))

@@ -34,6 +34,7 @@ class Pairing:
         allow_missing: Attribute files that do not exist are ignored.
         allow_stale: Attributes of other documents are counted instead of an error.
         recorded_only: Check records only; do not compare rows.
+        tag: Command that computes what the rules need; empty if that is not known.
     """
 
     file: DocumentFile
@@ -42,6 +43,7 @@ class Pairing:
     allow_missing: bool = False
     allow_stale: bool = False
     recorded_only: bool = False
+    tag: str = ""
 
     @property
     def entry(self) -> Entry:
@@ -79,7 +81,7 @@ def verify(pairing: Pairing) -> Found:
             path = pairing.file.attributes(name)
             if not store.exists(path):
                 if not pairing.allow_missing and not pairing.recorded_only:
-                    return Found(_missing(store, path, pairing.file, name))
+                    return Found(_missing(store, path, pairing, name))
                 continue
             answer = verdict(store, name, path, pairing.entry)
             if answer is Verdict.OTHER:
@@ -201,12 +203,13 @@ def _outside(store: Store, path: str, file: DocumentFile, row: int, length: int,
     )
 
 
-def _missing(store: Store, path: str, file: DocumentFile, name: str) -> DataError:
+def _missing(store: Store, path: str, pairing: Pairing, name: str) -> DataError:
+    otherwise = f"Compute them, remove {name!r} from 'attributes', or set 'allow_missing: true'."
     return DataError(
-        f"there are no attributes {name!r} for {file.name}",
+        f"there are no attributes {name!r} for {pairing.file.name}",
         file=store.locate(path),
         kind="missing-attributes",
-        fix=f"Compute them, remove {name!r} from 'attributes', or set 'allow_missing: true'.",
+        fix=f"Run '{pairing.tag} --name {name}'." if pairing.tag else otherwise,
     )
 
 

@@ -179,13 +179,13 @@ def _stream(tree: Any, where: str, dolma: bool) -> Stream:
 def _keep(filters: _Reader) -> tuple[str, ...]:
     """Return the short rules of a filter, those of its presets first."""
     rules = [rule for name in filters.items("presets", str) for rule in preset(name, filters.at("presets"))]
-    rules += filters.items("keep", str)
-    for n, text in enumerate(rules):
+    own = filters.items("keep", str)
+    for n, text in enumerate(own):
         try:
             Limit.parse(text)
         except ConfigError as error:
             raise ConfigError(f"{filters.at('keep')}[{n}]: {error.what}", kind=error.kind, fix=error.fix) from None
-    return tuple(dict.fromkeys(rules))
+    return tuple(dict.fromkeys([*rules, *own]))
 
 
 def _replacement(tree: Any, where: str) -> Replacement:
@@ -241,7 +241,8 @@ class _Reader:
         value = self.rest.pop(key, None)
         if value is None:
             if default is _REQUIRED:
-                raise _bad(f"{self.at(key)} is missing", "Add it.")
+                near = next((str(name) for name in self.rest if suggestion(str(name), [key])), None)
+                raise _bad(f"{self.at(key)} is missing", f"Write {key!r} for {near!r}." if near else "Add it.")
             return default
         value = _as_written(value, kinds)
         if not isinstance(value, kinds) or (isinstance(value, bool) and kinds is not bool):
@@ -249,6 +250,9 @@ class _Reader:
         return value
 
     def items(self, key: str, kind: type) -> tuple[Any, ...]:
+        wrong = [str(name) for name in self.rest if suggestion(str(name), [key], cutoff=0.8)]
+        if key not in self.rest and wrong:
+            raise _bad(f"unknown option {self.at(wrong[0])}", f"Did you mean {key!r}?")
         values = self.value(key, (list, tuple), [])
         for n, value in enumerate(values):
             if not isinstance(value, kind):

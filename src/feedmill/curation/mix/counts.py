@@ -20,7 +20,8 @@ class Counts:
         read: Documents read.
         kept: Documents kept.
         written: Documents written, including repeats.
-        dropped: Documents dropped by each rule.
+        dropped: Documents dropped by each rule: by the first one of those that drop it.
+        matched: Documents that each short rule would drop by itself, of those that ``include`` and ``exclude`` leave.
         examples: Some ids of documents dropped by each rule.
         replaced, passed: Spans replaced and skipped.
         unmatched: Rows without attributes.
@@ -32,6 +33,7 @@ class Counts:
     kept: int = 0
     written: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
+    matched: Counter[str] = field(default_factory=Counter)
     examples: dict[str, list[Any]] = field(default_factory=dict)
     replaced: int = 0
     passed: int = 0
@@ -58,6 +60,7 @@ class Counts:
         for name in ("read", "kept", "written", "replaced", "passed", "unmatched", "without_id", "lost"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.dropped.update(other.dropped)
+        self.matched.update(other.matched)
         for rule, ids in other.examples.items():
             kept = self.examples.setdefault(rule, [])
             kept.extend(ids[: EXAMPLES - len(kept)])
@@ -69,6 +72,7 @@ class Counts:
             "kept": self.kept,
             "written": self.written,
             "dropped": dict(sorted(self.dropped.items())),
+            "matched": dict(sorted(self.matched.items())),
             "examples": {rule: self.examples[rule] for rule in sorted(self.examples)},
             "replaced": self.replaced,
             "passed": self.passed,
@@ -80,4 +84,4 @@ class Counts:
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Counts:
         """Return the counts from plain data."""
-        return cls(**{**data, "dropped": Counter(data["dropped"])})
+        return cls(**{**data, **{name: Counter(data[name]) for name in ("dropped", "matched")}})

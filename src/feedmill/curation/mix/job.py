@@ -16,7 +16,7 @@ from feedmill.curation.mix.counts import Counts
 from feedmill.curation.mix.dry_run import some, try_rules
 from feedmill.curation.mix.finished import Finished
 from feedmill.curation.mix.merging import Shard
-from feedmill.curation.mix.names import check_names, with_whole_names
+from feedmill.curation.mix.names import check_names, tag_command, with_whole_names
 from feedmill.curation.mix.report import MixReport, StreamReport
 from feedmill.curation.mix.shard import write_shard
 from feedmill.documents.file import DocumentFile, as_lines, places
@@ -237,6 +237,7 @@ def _pairing(shard: Shard, file: DocumentFile) -> Pairing:
         allow_missing=config.allow_missing,
         allow_stale=config.allow_stale,
         recorded_only=config.exact,
+        tag=tag_command(stream),
     )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import islice
+from shlex import quote
 from typing import Any, NamedTuple
 
 import msgspec
@@ -105,10 +106,15 @@ def check_names(stream: Stream, files: Sequence[DocumentFile], workers: int | No
     if unknown and not bare:  # a set without record and attributes can be one of duplicates that found none
         for one in sets.values():
             seen |= one.names if one is not None else frozenset()
-        near = {name: suggestion(name, sorted(seen), most=3, cutoff=0.75) for name in unknown}
+        ends = {*seen, *(rest for name in seen if (rest := name.partition("__")[2]))}
+        near = {name: suggestion(name, sorted(ends), most=3, cutoff=0.75) for name in unknown}
         # Documents with attributes of their own may lack one: filters written for Dolma test for that.
+        short = {Limit.parse(text).key for text in stream.keep}
         for name in unknown:
-            if stream.attributes or near[name]:
+            if stream.attributes or near[name] or name in short:
+                tagger = _tagger(name)
+                if tagger is not None and not any(f"{tagger}__" in one for one in seen):
+                    raise _untagged(stream, [_tagger(other) for other in unknown], name, wanted[name])
                 raise _unknown(stream, name, wanted[name], near[name], seen)
     return sorted(missing - seen)
 
@@ -220,6 +226,39 @@ def kinds(tagger: str) -> tuple[str, ...] | None:
     made = registry.create(tagger)
     found = made.tag(Batch([RowWithMetadata("", "", metadata={})])).kinds
     return tuple(attribute_name("", "x", kind).removeprefix("x__") for kind in found)
+
+
+def _tagger(attribute: str) -> str | None:
+    """Return the tagger that writes an attribute, by its name."""
+    from feedmill.curation import registry
+
+    known = registry.known()
+    return next((part for part in attribute.split("__")[:-1] if part in known), None)
+
+
+@cache
+def tag_command(stream: Stream, taggers: Sequence[str] | None = None) -> str:
+    """Return the command that runs taggers on the documents of a stream: those that its short rules name by default.
+
+    Empty if they name none.
+    """
+    chosen = taggers or sorted({tagger for text in stream.keep if (tagger := _tagger(Limit.parse(text).key))})
+    named = " ".join(f"-t {tagger}" for tagger in chosen)
+    paths = (f'"{path}"' if quote(path) != path else path for path in stream.documents)  # the message has single quotes
+    return f"feedmill tag {' '.join(paths)} {named}" if named else ""
+
+
+def _untagged(stream: Stream, taggers: Sequence[str | None], name: str, expression: str) -> ConfigError:
+    """Return the error for attributes of taggers that have not run."""
+    missing = tuple(sorted({tagger for tagger in taggers if tagger is not None}))
+    which = f"the tagger {missing[0]} has" if len(missing) == 1 else f"the taggers {', '.join(missing)} have"
+    return ConfigError(
+        f"stream {stream.name}: no row has an attribute {name!r}, named by {expression}, because {which} not run"
+        f" (attribute sets: {', '.join(stream.attributes) or 'none is named'})",
+        kind="no-such-attribute",
+        fix=f"Run '{tag_command(stream, missing)}',"
+        f" and add {', '.join(map(repr, missing))} to 'attributes' of the stream.",
+    )
 
 
 def _unknown(stream: Stream, name: str, expression: str, hint: str, seen: set[str]) -> ConfigError:

@@ -31,30 +31,29 @@ class Rules:
         self.include = [_included(text, stream.syntax) for text in stream.include]
         self.exclude = [(text, _excluded(text, stream.syntax)) for text in stream.exclude]
         self.keep = [(text, Limit.parse(text)) for text in stream.keep]
+        self.short = frozenset(f"keep {text}" for text in stream.keep)
         self.bulk = Bulk.of(stream, exact=exact)
         self.spans = compile_spans(stream.replacements) if stream.replacements else None
         self.replace = replace_as_dolma if exact else replace
         self.discard = stream.discard
         self.shortest = stream.min_text_length
 
-    def dropped(self, document: Any) -> str | None:
-        """Return the rule that drops a document, or None.
+    def dropped(self, document: Any) -> list[str]:
+        """Return the rules that drop a document; the first one is counted as what drops it. None: it is kept.
 
-        It is ``"include"`` if no include rule is true, or ``exclude`` or ``keep`` and the text of a rule.
+        It is ``"include"`` if no include rule is true, ``exclude`` and the text of the first that is true, or ``keep``
+        and the texts of all rules that are violated.
         """
         for rule in self.include:
             if rule(document):
                 break
         else:
             if self.include:
-                return INCLUDE
+                return [INCLUDE]
         for text, rule in self.exclude:
             if rule(document):
-                return f"exclude {text}"
-        for text, limit in self.keep:
-            if limit.violated(document):
-                return f"keep {text}"
-        return None
+                return [f"exclude {text}"]
+        return [f"keep {text}" for text, limit in self.keep if limit.violated(document)]
 
     def changes(self, documents: Sequence[dict[str, Any]]) -> Iterator[tuple[str | None, int, int]]:
         """Replace spans and discard fields, in place.

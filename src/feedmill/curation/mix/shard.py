@@ -146,15 +146,16 @@ def _mix(
     failed: FeedmillError | None = None
     for line, document in enumerate(documents, first):
         try:
-            why = rules.dropped(document)
+            rule, *more = rules.dropped(document) or ("",)
         except (JqError, RecursionError) as error:
             failed = _failed(error, document, file, line)
             break
-        if why is None:
+        if rule:
+            counts.drop(rule, document.get("id"))
+            counts.matched.update(one for one in (rule, *more) if one in rules.short)
+        else:
             kept.append(document)
             lines.append(line)
-        else:
-            counts.drop(why, document.get("id"))
     counts.read += len(documents)
     out: list[Document] = []
     name, seen = file.path.rpartition("/")[2], 0

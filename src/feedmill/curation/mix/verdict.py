@@ -34,9 +34,8 @@ def why_dropped(options: Mapping[str, Any], row: Row) -> str | None:
     if sets or merged:
         document["attributes"] = merged
     rules = Rules(stream, exact=bool(options.get("exact")))
-    rule = rules.dropped(document)
-    if rule is not None:
-        return rule
+    if dropped := rules.dropped(document):
+        return dropped[0]
     ((short, _, _),) = rules.changes([document])
     return short or (f"rate {stream.rate:g}" if stream.rate != 1 else None)
 

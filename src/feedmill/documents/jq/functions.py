@@ -25,6 +25,7 @@ from feedmill.documents.jq.values import (
     tojson,
     truth,
 )
+from feedmill.errors import PATTERN_ERRORS
 
 _NAMED = re.compile(r"(?<!\\)\(\?<(?=[A-Za-z_])")  # as in (?<name>...), which Python writes (?P<name>...)
 
@@ -179,7 +180,7 @@ def _pattern(text: str, flags: str) -> re.Pattern[str]:
         raise JqError(f"unknown flags {flags!r} of a regular expression")
     try:
         return re.compile(_NAMED.sub("(?P<", text), sum(known[flag] for flag in set(flags)))
-    except re.error as error:
+    except PATTERN_ERRORS as error:
         raise JqError(f"{text!r} is not a valid regular expression ({error})") from None
 
 

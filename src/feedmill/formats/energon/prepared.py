@@ -61,6 +61,12 @@ _MOST_AHEAD = 1024
 UUID = sidecar.UUID
 
 _SAMPLE = "SELECT tar_file_id, sample_index FROM samples WHERE sample_key = ?"
+_IS_UNIQUE = "SELECT 1 FROM sqlite_master WHERE name = 'samples' AND sql LIKE '%UNIQUE%'"
+_REPEATED = (
+    "SELECT count(*), min(sample_key) FROM (SELECT sample_key FROM samples GROUP BY sample_key HAVING count(*) > 1)"
+)
+_MOST_KEYS = 5_000_000
+"""More keys are not compared with each other at opening: it would take seconds."""
 _HAS_PARTS = "SELECT 1 FROM sqlite_master WHERE name = 'sample_parts'"
 _PART = (  # of two parts with one name, the first
     "SELECT s.tar_file_id, p.content_byte_offset, p.content_byte_size FROM samples s"
@@ -224,10 +230,11 @@ class PreparedShards(ShardTable):
         try:
             offsets = load_offsets(self.store, path, fix=again)
         except NotFound:
-            where = self.store.locate(path)
-            raise NotFound("the shard's index is missing", file=where, kind="no-index", fix=again) from None
+            where, changed = self.store.locate(path), self._guard.changed(self.shards[shard])
+            error = changed or NotFound("the shard's index is missing", file=where, kind="no-index", fix=again)
+            raise error from None
         if len(offsets) != self.counts[shard] + 1:
-            raise DataError(
+            raise self._guard.changed(self.shards[shard]) or DataError(
                 f"the index has {len(offsets) - 1} samples, but .info.json has {self.counts[shard]}",
                 file=self.store.locate(path),
                 kind="bad-index",
@@ -361,6 +368,20 @@ class PreparedShards(ShardTable):
         if key not in self._keys:
             raise no_such_key(self.store.url, key)
         return self._keys[key]
+
+    def remarks(self, folder: str) -> list[str]:
+        """See `ShardTable`. Releases of Energon before 7.3 index keys that repeat, which one scan finds."""
+        if self._guard.records or not self.store.is_local or sum(self.counts.tolist()) > _MOST_KEYS:
+            return []
+        try:
+            connection = self._connection()
+            if connection is None or connection.execute(_IS_UNIQUE).fetchone() is not None:
+                return []
+            count, key = connection.execute(_REPEATED).fetchone()
+        except (sqlite3.DatabaseError, DataError):
+            return []  # looking up a key reports this
+        what = f"keys that occur several times, as those of samples in pieces: {count:,} (such as {key!r:.80})."
+        return [f"{what} 'feedmill check {folder}' names the cause"] if count else []
 
     def fingerprint(self, first: int | None = None) -> str:
         known, shards = self._guard.records, self.shards[:first]

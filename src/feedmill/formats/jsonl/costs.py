@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 from functools import lru_cache
 from typing import Any
@@ -42,6 +43,8 @@ def line_costs(store: Store, path: str, begins: Int64s, ends: Int64s, by: str, *
     for low in range(0, len(begins), _AT_ONCE):
         part = slice(low, low + _AT_ONCE)
         lines = read_records(store, path, begins[part], ends[part])
+        if lines and begins[low] == 0:
+            lines[0] = lines[0].removeprefix(codecs.BOM_UTF8)
         try:
             found = [record.value for record in _decoder(by).decode(b"[" + b",".join(lines) + b"]")]
         except (msgspec.MsgspecError, ValueError, RecursionError):

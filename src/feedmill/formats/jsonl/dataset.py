@@ -9,6 +9,7 @@ Splits are stored in a separate file (`jsonl_splits`); a record has the same key
 
 from __future__ import annotations
 
+import codecs
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -32,8 +33,9 @@ from feedmill.kernels.jsonl.lines import LineIndex, index_lines, joined, line_st
 from feedmill.storage import Store
 from feedmill.storage.cache.mapped import mapped
 
-MARK = b"\xef\xbb\xbf"
-"""The byte order mark of UTF-8, which JSON does not allow. Some editors write it at the beginning of a file."""
+MARK = codecs.BOM_UTF8
+"""The byte order mark of UTF-8, which JSON does not allow. Some editors write it at the beginning of a file: there, it
+is skipped."""
 _STEP = 8 << 20
 _LARGE = 64 << 20
 """Size in bytes from which results of reading a file are cached."""
@@ -64,8 +66,11 @@ def index_file(store: Store, path: str, folder: Store | None = None) -> Int64s:
     else:
         with mapped(store, path) as data:
             found = index_lines(data)
-    if len(found.bad):
-        raise bad_line(store, path, int(found.bad[0]))
+    bad = found.bad.tolist()
+    if bad[:1] == [0] and begins_with_mark(store, path):
+        bad = bad[1:]
+    if bad:
+        raise bad_line(store, path, bad[0])
     if len(found.starts) < 2:
         raise DataError(
             "the file has only blank lines", file=where, kind="empty-file", fix="Write one JSON object per line."
@@ -92,6 +97,11 @@ def bad_line(store: Store, path: str, offset: int) -> DataError:
     return DataError(what, file=store.locate(path), offset=offset, record=shown, kind="bad-line", fix=fix)
 
 
+def begins_with_mark(store: Store, path: str) -> bool:
+    """Return whether the first line of a file is an object after a byte order mark."""
+    return store.read(path, 0, min(len(MARK) + 1, store.stat(path).size)) == MARK + b"{"
+
+
 def is_marked(line: bytes) -> bool:
     """Return whether a line is a JSON object after a byte order mark."""
     text = line.removeprefix(MARK).strip()
@@ -110,6 +120,7 @@ def bad_records(store: Store, path: str, starts: Int64s) -> Iterator[DataError]:
         begins = starts[low : min(low + 4096, len(starts) - 1)]
         ends = starts[low + 1 : low + 1 + len(begins)]
         for begin, line in zip(begins.tolist(), read_records(store, path, begins, ends), strict=True):
+            line = line if begin else line.removeprefix(MARK)
             try:
                 orjson.loads(line)
             except orjson.JSONDecodeError as error:
@@ -223,6 +234,7 @@ class JsonlDataset(Dataset):
 
     def _whole(self, record: int, line: bytes) -> bytes:
         """Return the line. Raises `DataError` if it is not one object, as it was when it was indexed."""
+        line = line if record else line.removeprefix(MARK)
         if line[:1] != b"{" or line[-1:] != b"}" or b"\n" in line:
             raise DataError(
                 "the file changed after it was indexed: this record is not one line from '{' to '}'",

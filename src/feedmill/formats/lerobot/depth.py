@@ -36,7 +36,7 @@ def depths_of_codes(store: Store, name: str, feature: Mapping[str, Any]) -> Dept
     """Return the depth of each code in millimeters, float32[4096]. Raises `DataError` for settings that give none."""
     info = feature.get("info") or {}
     found = {key: info.get(f"video.{key}") for key in (*_DEFAULTS, "use_log")}
-    given = {key: default if found[key] is None else found[key] for key, default in _DEFAULTS.items()}
+    given: dict[str, Any] = {key: d if found[key] is None else found[key] for key, d in _DEFAULTS.items()}
     uses_log = found["use_log"] is None or found["use_log"]
     try:
         low, high, shift = (float(value) for value in given.values())
@@ -59,7 +59,8 @@ def depths_of_codes(store: Store, name: str, feature: Mapping[str, Any]) -> Dept
 
 def depth_of_frame(codes: npt.NDArray[Any], depths: Depths) -> Depths:
     """Return a depth map in millimeters, float32[H, W, 1], of the codes of a frame."""
-    return depths[np.minimum(codes, _CODES - 1)]
+    found: Depths = depths[np.minimum(codes, _CODES - 1)]
+    return found
 
 
 def depth_of_image(data: bytes, feature: Mapping[str, Any]) -> Depths:

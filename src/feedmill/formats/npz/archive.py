@@ -14,12 +14,12 @@ import zlib
 from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import contextmanager
-from tokenize import TokenError
 from typing import IO, Any, NamedTuple
 
 import numpy as np
 
 from feedmill.errors import DataError, TrustError
+from feedmill.formats.npz.arrays import npy_header, read_npy
 from feedmill.formats.offsets import Int64s, read_records
 from feedmill.formats.rows import BlockCache
 from feedmill.storage import Store
@@ -205,12 +205,12 @@ class Archive:
         """Return dtype, shape, whether in Fortran order, and length of the header of an ``.npy`` file."""
         data = io.BytesIO(stream.read(_HEAD + 12))
         try:
-            version = np.lib.format.read_magic(data)
-            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-            shape, fortran, dtype = read(data, max_header_size=_HEAD)
-        except (ValueError, SyntaxError, TypeError, TokenError) as error:
-            raise self.damaged(f"it is not an .npy file ({error})", name) from None
-        return dtype, tuple(shape), fortran and len(shape) > 1, data.tell()
+            shape, fortran, dtype = npy_header(data, _HEAD)
+        except ValueError as error:
+            raise self.damaged(
+                f"it is not an .npy file: {error}".replace(": it is not an .npy file", ""), name
+            ) from None
+        return dtype, shape, fortran and len(shape) > 1, data.tell()
 
     def _loaded(self, member: Member) -> tuple[Any, int]:
         size = math.prod(member.shape) * member.dtype.itemsize
@@ -226,7 +226,10 @@ class Archive:
             stored.seek(30 + sum(struct.unpack("<HH", stored.getbuffer()[26:30])))
             with zipfile.ZipExtFile(stored, "r", member.info) as stream:
                 data = stream.read()
-        return np.lib.format.read_array(io.BytesIO(data), allow_pickle=False), size
+        try:
+            return read_npy(data), size
+        except ValueError as error:
+            raise self.damaged(str(error), member.name) from None
 
     def damaged(self, why: str, record: str | None = None) -> DataError:
         """Return the error for an invalid archive."""

@@ -11,9 +11,11 @@ from __future__ import annotations
 import io
 import struct
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache
-from typing import Any
+from tokenize import TokenError
+from typing import IO, Any
 
 import numpy as np
 from isal import isal_zlib
@@ -59,7 +61,7 @@ def read_npz(data: bytes, names: Iterable[str] | None = None, *, writable: bool 
             return out
     if not data.startswith(b"PK"):
         raise ValueError("it is not a zip archive")
-    with np.load(io.BytesIO(data), allow_pickle=False) as archive:
+    with npy_errors(), np.load(io.BytesIO(data), allow_pickle=False) as archive:
         limit = max_unpacked(len(data))
         names = [name for name in archive.files if wanted is None or name in wanted]
         for entry in archive.zip.infolist():
@@ -131,7 +133,7 @@ def _array(data: bytes, method: int, crc: int, packed: int, size: int, local: in
 def _header(header: bytes) -> tuple[np.dtype[Any], tuple[int, ...], bool, int] | None:
     """Return dtype, shape, whether in Fortran order, and number of elements; None for headers left to NumPy."""
     try:
-        shape, fortran, dtype = np.lib.format.read_array_header_1_0(io.BytesIO(header[8:]))
+        shape, fortran, dtype = npy_header(io.BytesIO(header))
     except ValueError:
         return None
     if dtype.hasobject or dtype.itemsize == 0:
@@ -140,6 +142,48 @@ def _header(header: bytes) -> tuple[np.dtype[Any], tuple[int, ...], bool, int] |
     for length in shape:
         count *= length
     return dtype, shape, fortran, count
+
+
+@contextmanager
+def npy_errors() -> Iterator[None]:
+    """Raise `ValueError` for whatever NumPy raises in the block for ``.npy`` data that is not valid.
+
+    It parses headers as Python's literals, after tokenizing them: a byte more or less is any of these.
+    """
+    try:
+        yield
+    except (SyntaxError, TokenError, TypeError, LookupError, EOFError, AttributeError, ArithmeticError) as error:
+        raise ValueError(f"it is not an .npy file ({error})") from None
+    except (RecursionError, MemoryError) as error:
+        raise ValueError(f"it is not an .npy file ({type(error).__name__})") from None
+
+
+def npy_header(stream: IO[bytes], most: int = 10_000) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Read the header of an ``.npy`` file, up to the first value.
+
+    Args:
+        most: bytes that it may have.
+
+    Returns:
+        The shape, whether the values are in Fortran's order, and the dtype.
+
+    Raises:
+        ValueError: it is not valid.
+    """
+    with npy_errors():
+        version = np.lib.format.read_magic(stream)
+        read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+        shape, fortran, dtype = read.get(version, read[2, 0])(stream, max_header_size=most)
+        if any(length < 0 for length in shape):
+            raise ValueError(f"its shape is {shape}")
+        return tuple(shape), fortran, np.dtype(dtype)
+
+
+def read_npy(data: bytes) -> Array:
+    """Return the array of an ``.npy`` file. Raises `ValueError` if it is not valid, or contains objects."""
+    with npy_errors():
+        array: Array = np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
+        return array
 
 
 def npy(array: Any) -> bytes:

@@ -38,7 +38,6 @@ from feedmill.formats.tar.samples import (
     runs_of,
 )
 from feedmill.formats.tar.scan import in_file
-from feedmill.formats.tar.strays import regroup
 from feedmill.formats.tar.tables import ScannedShards, ShardTable
 from feedmill.jobs.threads import ordered_map
 from feedmill.kernels.files import tar
@@ -437,12 +436,7 @@ class TarDataset(Dataset):
         out = [
             f"{files[number]}: {text}" for number, each in self.table.unread.items() for text in each.remarks(self.url)
         ]
-        common, shards = self.table.apart()
-        if common:
-            out.append(
-                f"keys that are in several shards with different parts are read in pieces: {common:,} ({shards})."
-                f" {regroup(self.url)}"
-            )
+        out += self.table.remarks(self.url)
         more = len(out) - MOST_REMARKS
         return out if more <= 0 else [*out[:MOST_REMARKS], f"{more:,} more: 'feedmill check' lists all of them"]
 

@@ -18,10 +18,12 @@ from typing import BinaryIO
 
 import xxhash
 
-from feedmill.errors import DataError
+from feedmill.errors import DataError, NotFound
 from feedmill.formats.content import block_hash, block_places, content_hash, middle_hash, middle_place
 from feedmill.formats.energon.sidecar import ShardRecord
+from feedmill.formats.energon.sidecar import read as read_records
 from feedmill.formats.offsets import Int64s
+from feedmill.jobs.unfinished import interrupted, place_of, read_job
 from feedmill.kernels.files import tar
 from feedmill.storage import Store
 from feedmill.storage.cache.mapped import through_cache
@@ -101,7 +103,13 @@ class ShardGuard:
         record = self.records.get(shard)
         if record is None:
             return False
-        entry = self.store.entries([shard])[0] or self.store.stat(shard)
+        try:
+            entry = self.store.entries([shard])[0] or self.store.stat(shard)
+        except NotFound:
+            error = self.changed(shard)
+            if error is None:
+                raise
+            raise error from None
         if entry.size != record.size:
             raise self._another(shard, f"expected {record.size:,} bytes, found {entry.size:,}")
         if entry.version == record.version:
@@ -151,11 +159,29 @@ class ShardGuard:
                 raise self._another(shard, f"the index does not have {key!r:.80} as its sample {local}")
 
     def _another(self, shard: str, what: str) -> DataError:
-        return DataError(
+        return self.changed(shard) or DataError(
             f"this is not the shard that was indexed: {what}",
             file=self.store.locate(shard),
             kind="stale-index",
             fix=FIX,
+        )
+
+    def changed(self, shard: str) -> DataError | None:
+        """Return the error for a shard that a verb such as `delete` is changing, or has changed; None if none has.
+
+        The index of an opened dataset is that of the time before, so preparing again would be wrong advice.
+        """
+        job = read_job(place_of(self.store))
+        if job is not None:
+            return interrupted(self.store, job)
+        if read_records(self.store).get(shard) == self.records.get(shard):
+            return None
+        return DataError(
+            "the dataset was changed by Feedmill after it was opened here, and its index with it",
+            file=self.store.locate(shard),
+            kind="changed",
+            fix="Open it again. If samples were deleted, the numbers of later samples are others, and states of earlier"
+            " runs do not fit.",
         )
 
 

@@ -13,7 +13,7 @@ import os
 import re
 from collections.abc import Sequence
 
-from feedmill.errors import ConfigError, NotFound
+from feedmill.errors import PATTERN_ERRORS, ConfigError, NotFound
 from feedmill.formats.braces import expand
 from feedmill.storage import open_store, split_url
 
@@ -70,7 +70,7 @@ def _matches(pattern: str) -> list[str]:
     folder = rest[: rest.rfind("/", 0, at.start()) + 1]
     try:
         wanted = re.compile(_translated(rest[len(folder) :]))
-    except re.error as error:  # a range that runs backwards
+    except PATTERN_ERRORS as error:  # a range that runs backwards
         raise ConfigError(f"invalid pattern ({error})", file=pattern, kind="bad-pattern") from None
     base = f"{root}{separator}{folder}".rstrip("/") or ("/" if folder else ".")
     found = [entry.path for entry in open_store(base).files() if wanted.fullmatch(entry.path)]

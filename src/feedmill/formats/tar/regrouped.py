@@ -41,7 +41,8 @@ class RegroupedTars(Dataset):
         self.pieces, self.url, self.store = pieces, pieces.url, pieces.store
         table = pieces.table
         keys = [table.keys(shard) for shard in range(len(table.shards))]
-        if table.apart():
+        common, _ = table.apart()
+        if common:
             groups = groups_of([key for each in keys for key in each])
         else:
             bounds = pieces.shard_bounds.tolist()

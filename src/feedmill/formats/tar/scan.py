@@ -50,11 +50,11 @@ class Unread(NamedTuple):
         if self.links:
             fix = "Write the tar again with 'tar --hard-dereference --dereference'."
             out.append(f"parts that are hard or symbolic links are not read: {self.links:,}. {fix}")
-        if self.strays.count:
-            out.append(f"files that are no data are not read: {self.strays.count:,} ({self.strays.what})")
-        if self.halves.count:
+        if self.strays.number:
+            out.append(f"files that are no data are not read: {self.strays.number:,} ({self.strays.what})")
+        if self.halves.number:
             out.append(
-                f"keys whose parts are not adjacent are read in pieces: {self.halves.count:,}"
+                f"keys whose parts are not adjacent are read in pieces: {self.halves.number:,}"
                 f" ({self.halves.example}). {regroup(folder)}"
             )
         return out

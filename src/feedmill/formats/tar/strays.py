@@ -48,7 +48,7 @@ def is_stray(name: str) -> bool:
 class Strays(NamedTuple):
     """The number of files that are no data, and the name of the first one."""
 
-    count: int = 0
+    number: int = 0
     example: str = ""
 
     @property
@@ -61,7 +61,7 @@ class Strays(NamedTuple):
 class Halves(NamedTuple):
     """The number of keys whose parts are not adjacent, and the first one with its parts, as text."""
 
-    count: int = 0
+    number: int = 0
     example: str = ""
 
 
@@ -142,7 +142,7 @@ def halves_of(scan: ShardScan) -> Halves:
 def stray_error(file: str, folder: str, strays: Strays) -> DataError:
     """Return the error for a shard whose strays Energon and WebDataset take for samples."""
     return DataError(
-        f"{strays.count:,} {'member is' if strays.count == 1 else 'members are'} no data ({strays.what}), but Energon"
+        f"{strays.number:,} {'member is' if strays.number == 1 else 'members are'} no data ({strays.what}), but Energon"
         " and WebDataset read them as samples",
         file=file,
         kind="stray-members",
@@ -154,7 +154,7 @@ def stray_error(file: str, folder: str, strays: Strays) -> DataError:
 def halves_error(file: str, folder: str, halves: Halves) -> DataError:
     """Return the error for a shard with samples in pieces."""
     return DataError(
-        f"the parts of {halves.count:,} {'key is' if halves.count == 1 else 'keys are'} not adjacent, so that each"
+        f"the parts of {halves.number:,} {'key is' if halves.number == 1 else 'keys are'} not adjacent, so that each"
         f" piece is a sample ({halves.example})",
         file=file,
         kind="split-samples",

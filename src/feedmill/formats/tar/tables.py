@@ -16,7 +16,7 @@ from feedmill.formats.offsets import Int64s, fingerprint_of_starts, hash_words
 from feedmill.formats.sample import no_such_key
 from feedmill.formats.tar.samples import REINDEX
 from feedmill.formats.tar.scan import Unread, in_file, scan_shard
-from feedmill.formats.tar.strays import samples_of
+from feedmill.formats.tar.strays import regroup, samples_of
 from feedmill.storage import Store
 
 
@@ -76,6 +76,16 @@ class ShardTable(ABC):
     def part_names(self, shard: int) -> frozenset[str]:  # noqa: ARG002
         """Return the names of a shard's parts, as far as such tables know them."""
         return frozenset()
+
+    def remarks(self, folder: str) -> list[str]:
+        """Return messages about samples in pieces that no shard shows by itself.
+
+        Args:
+            folder: the dataset, as the user gave it.
+        """
+        common, shards = self.apart()
+        what = f"keys that are in several shards with different parts are read in pieces: {common:,} ({shards})."
+        return [f"{what} {regroup(folder)}"] if common else []
 
     def apart(self) -> tuple[int, str]:
         """Return how many keys are in several shards that have no part in common, and such shards, as text."""

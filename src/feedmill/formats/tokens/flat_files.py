@@ -28,6 +28,7 @@ import numpy as np
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats.content import content_hash
 from feedmill.formats.format import Wanted
+from feedmill.formats.npz.arrays import npy_header
 from feedmill.formats.tokens.base import Int64s, TokenDataset, TokenShard
 from feedmill.formats.tokens.bounds import (
     BoundsHeader,
@@ -251,11 +252,9 @@ def _llm_c_layout(store: Store, path: str, size: int, magic: int) -> Layout:
 def _numpy_layout(store: Store, path: str, size: int) -> Layout:
     head = io.BytesIO(store.read(path, 0, min(size, _LONGEST_HEADER)))
     try:
-        read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-        shape, _, found = read[np.lib.format.read_magic(head)](head)
-    except (ValueError, KeyError, EOFError) as error:
+        shape, _, dtype = npy_header(head)
+    except ValueError as error:
         raise _damaged(store, path, f"its numpy header cannot be read ({error})") from None
-    dtype = np.dtype(found)
     if dtype.kind not in "iu" or len(shape) != 1:
         raise _damaged(store, path, f"it is an array of {dtype} with the shape {shape}, expected one row of integers")
     expected = head.tell() + shape[0] * dtype.itemsize

@@ -6,7 +6,7 @@ in turn. The loop therefore gets the batches of the `Loader` in the same order, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +14,14 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from feedmill.errors import ConfigError
 from feedmill.loading.state import NOTHING_ALLOWED, make_state
+from feedmill.planning.dealing.grid import Grid
 
 if TYPE_CHECKING:
     from feedmill.loading.loader import Loader
 
 _MARK, _STATE, _LATER = "feedmill_torch", "feedmill_loader", "_steps_since_snapshot"
 VERSION = 1
+_AGAIN = "Make the dataset of a loader that is at its start, or load an earlier state."
 
 
 class LoaderDataset(IterableDataset[Any]):  # type: ignore[misc]
@@ -50,7 +52,7 @@ class LoaderDataset(IterableDataset[Any]):  # type: ignore[misc]
         if not self._resumed:
             self._progress = self._shared(replace(self._begin))
         self._resumed = False
-        return self.loader.iterate(self._progress)
+        return self.loader.iterate(self._progress, _AGAIN)
 
     def __len__(self) -> int:
         """Return the number of batches of the rank, over all workers. Raises TypeError if it is unknown."""
@@ -68,6 +70,8 @@ class LoaderDataset(IterableDataset[Any]):  # type: ignore[misc]
             return make_state(self.loader.plan, position, self.loader.seed)
         progress = self._progress
         share = {"skip": progress.skip, "workers": progress.every, "layout": progress.describe_layout()}
+        if isinstance(progress.grid, Grid):
+            share["global_batch"] = progress.grid.global_batch
         return {_MARK: VERSION, **share, "loader": progress.state_dict()}
 
     def load_state_dict(self, state: Any) -> None:
@@ -89,6 +93,7 @@ class LoaderDataset(IterableDataset[Any]):  # type: ignore[misc]
         found = list(_states_in(state))
         if not found:
             raise ConfigError("there is no state of a feedmill loader in this", kind="bad-state")
+        _check_in_order(list(_workers_in(state)))
         packed = [each for each in found if "windows" in each]
         latest = max(found, key=lambda each: int(each["position"]))
         self._begin = self._begin.resumed(packed or latest, NOTHING_ALLOWED)
@@ -121,6 +126,39 @@ class LoaderDataset(IterableDataset[Any]):  # type: ignore[misc]
                 " instead of the DataLoader's load_state_dict.",
             )
         self._progress, self._resumed = replace(now, skip=state["skip"]), True
+
+
+def _workers_in(state: Any) -> Iterator[Mapping[str, Any]]:
+    """Yield the states of workers in a nested state of any tool."""
+    if isinstance(state, Mapping):
+        if _MARK in state:
+            yield state
+            return
+        state = list(state.values())
+    if isinstance(state, list | tuple):
+        for part in state:
+            yield from _workers_in(part)
+
+
+def _check_in_order(workers: Sequence[Mapping[str, Any]]) -> None:
+    """Raise `ConfigError` if one worker is further than the order of batches allows, as with ``in_order=False``.
+
+    The latest position would then lose batches of the others. Workers that have given nothing yet are at the beginning.
+    """
+    sizes = {worker.get("global_batch") for worker in workers}
+    size = sizes.pop() if sizes else None
+    if len(workers) < 2 or sizes or not isinstance(size, int):
+        return  # by budgets, batches have no common size
+    positions = sorted((int(worker["loader"]["position"]) for worker in workers), reverse=True)
+    first, last = positions[-1], positions[-1] + -(-(positions[0] - positions[-1]) // size) * size
+    expected = [positions[0], *(max(first, last - number * size) for number in range(1, len(positions)))]
+    if positions != expected:
+        raise ConfigError(
+            f"the workers' states are at the positions {', '.join(f'{each:,}' for each in positions)}: their batches"
+            " were not taken in order, so no position is that of all of them",
+            kind="bad-state",
+            fix="Resume with as many workers and the DataLoader's load_state_dict, and train without in_order=False.",
+        )
 
 
 def _states_in(state: Any) -> Iterator[Mapping[str, Any]]:

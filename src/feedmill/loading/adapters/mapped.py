@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from feedmill.errors import ConfigError, MissingExtra
+from feedmill.errors import ConfigError, FeedmillError, MissingExtra, shortened
 from feedmill.jobs.policy import whole
 from feedmill.loading.batches import BatchMaker
 from feedmill.loading.collate import collate, to_torch
@@ -68,7 +68,10 @@ class PlanDataset(_Dataset):
 
     def __len__(self) -> int:
         if self.length is None:
-            raise TypeError("the plan never ends, so its dataset has no length: give as_dataset() a number of samples")
+            raise TypeError(
+                "the plan never ends, so its dataset has no length: give as_dataset() a number of samples, or the plan"
+                " its 'epochs'"
+            )
         return self.length
 
     def __getitem__(self, position: int) -> Any:
@@ -82,7 +85,10 @@ class PlanDataset(_Dataset):
 
     def __getitems__(self, positions: Sequence[int]) -> list[Any]:
         """Return the samples at these positions, in that order, with one bulk read per source."""
-        return self._maker.again([self._checked(position) for position in positions]).batch if positions else []
+        try:
+            return self._maker.again([self._checked(position) for position in positions]).batch if positions else []
+        except FeedmillError as error:  # its own cause stays
+            raise shortened(error)  # noqa: B904
 
     @staticmethod
     def collate(samples: list[Any]) -> Any:

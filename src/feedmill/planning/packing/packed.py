@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, SupportsIndex
@@ -313,7 +314,7 @@ class PackedPlan(Plan):
         tokens, left_out = self.map.counts(rows)
         if self._skip is not None:
             tokens -= self._skipped_tokens(rows)
-        sources = held(inner.sources, self.drawn(total), tokens)
+        sources = held(inner.sources, self._held(rows), tokens)
         return PackedReport(self.length, total, sources, inner.stages, inner.total, self.width, tokens, left_out)
 
     def drawn(self, samples: int) -> list[int]:
@@ -321,13 +322,16 @@ class PackedPlan(Plan):
 
         Of the last buffer, whose rows are shuffled, as large a share is counted as there are rows of it.
         """
-        rows = self._after(samples)
+        return [round(count) for count in self._held(self._after(samples))]
+
+    def _held(self, rows: int) -> list[Fraction]:
+        """Return `drawn` with fractions of documents."""
         if isinstance(self.map, windows.Windows):
-            return self.documents.drawn(self.map.reach(rows))
+            return [Fraction(count) for count in self.documents.drawn(self.map.reach(rows))]
         last = self.map.last_buffer(rows)
+        share = Fraction(rows - last.first, max(last.behind - last.first, 1))
         counts = zip(self.documents.drawn(last.start), self.documents.drawn(last.stop), strict=True)
-        used, whole = rows - last.first, max(last.behind - last.first, 1)
-        return [before + ((behind - before) * used + whole // 2) // whole for before, behind in counts]
+        return [before + (behind - before) * share for before, behind in counts]
 
     def _skipped_tokens(self, before: int) -> int:
         """Return the tokens in skipped rows before row `before`."""

@@ -33,6 +33,7 @@ from feedmill.planning.recipes.sources import Open, members
 from feedmill.planning.recipes.staging import check_names, stage_length
 from feedmill.planning.recipes.tokenizers import check_tokenizers
 from feedmill.planning.tokens import Tokens, per_sample
+from feedmill.samples.open import ALL_SPLITS
 from feedmill.storage import join_url, open_store
 from feedmill.storage.remote.options import storage_options
 
@@ -42,8 +43,6 @@ if TYPE_CHECKING:
     from feedmill.planning.recipes.fields import JoinPart, ShuffleModel
     from feedmill.planning.recipes.recipe import Recipe
     from feedmill.planning.recipes.schema import Member, RecipeModel
-
-ALL_SPLITS = "*"
 
 
 def compile_recipe(recipe: Recipe, open: Open, *, trust: bool = False) -> Plan:
@@ -186,11 +185,19 @@ class Walk:
             streams.append(node)
         if mix.stages is not None:
             return self.stages(mix, place, names, streams, samples, run_length)
+        if mix.epochs is not None:  # of a single source: the schema allows no other
+            samples = self.passes(mix, place, streams[0])
         weights: Sequence[Any] = [1 if member.weight is None else member.weight for member in members]
         if mix.unit == "tokens":
             weights = per_sample(weights, lambda i: self.mean(streams[i], (*place, "blend", i)))
         with recipe_line(self.file, (*place, "blend") if samples is None else ("samples",)):
             return Blend(streams, weights, length=samples, run_length=run_length)
+
+    def passes(self, mix: Member | RecipeModel, place: Place, stream: Node) -> int:
+        """Return the samples of a blend of one source: of all passes for a recipe, of one for a member."""
+        with recipe_line(self.file, (*place, "epochs")):
+            whole = stream.child if isinstance(stream, Repeat) else stream
+            return epochs_of(1 if place else mix.epochs, whole.finite("counting epochs"))[1]
 
     def stages(
         self,

@@ -25,6 +25,7 @@ from pydantic import (
 )
 
 from feedmill.errors import ConfigError
+from feedmill.jobs.amounts import parse_count
 from feedmill.planning.mixing.blend import exact_weight
 from feedmill.planning.nodes.shards import DEFAULT_PARALLEL
 from feedmill.planning.nodes.shuffle import DEFAULT_WINDOW
@@ -34,7 +35,18 @@ from feedmill.storage import join_url
 
 _PERCENT = re.compile(r"\d{1,3}(\.\d{1,12})?%")
 
-Count = Annotated[int, Field(ge=1, lt=2**63, strict=True)]
+
+def _as_number(value: Any) -> Any:
+    """Return the number of a text such as 10k or 1e9, as options of the command line take them."""
+    number = parse_count(value) if isinstance(value, str) else None
+    return value if number is None else number
+
+
+_Whole = Annotated[int, Field(ge=1, lt=2**63, strict=True)]
+Count = Annotated[
+    _Whole,
+    BeforeValidator(_as_number, json_schema_input_type=_Whole | Annotated[str, Field(pattern=r"^[0-9]")]),
+]
 Position = Annotated[int, Field(ge=0, lt=2**63, strict=True)]
 
 
@@ -168,9 +180,9 @@ class DecodeModel(Strict):
 
     def decoder(self, *, trust: bool) -> Any:
         """Return the `feedmill.Decoder`, or None for undecoded bytes."""
-        from feedmill.samples.decode import Decoder
+        from feedmill.samples.decode import decoder_of
 
-        return None if self.undecoded else Decoder(trust=trust, **self.model_dump(exclude={"undecoded"}))
+        return decoder_of("bytes" if self.undecoded else self.model_dump(exclude={"undecoded"}), trust=trust)
 
 
 def _decode_short(value: Any) -> Any:
@@ -208,11 +220,17 @@ Parts = Annotated[
 class WindowsModel(Strict):
     """How token data is opened as windows instead of whole documents."""
 
-    seq_len: Annotated[int, Field(ge=1, lt=2**31 - 1, strict=True)] = Field(description="tokens in a sample")
+    seq_len: Annotated[int, Field(ge=1, lt=2**31 - 1, strict=True)] | None = Field(
+        None, description="tokens in a sample"
+    )
+    block_size: Annotated[int, Field(ge=1, lt=2**31 - 1, strict=True)] | None = Field(
+        None, description="instead of seq_len: tokens in a block, each of which begins with a document"
+    )
     reuse_last_target: StrictBool | None = Field(
         None, description="as Modalities: samples of seq_len + 1 tokens that share one token with the next"
     )
     positions: StrictBool | None = Field(None, description="also return each token's position in its document")
+    boundaries: StrictBool | None = Field(None, description="also return where documents begin")
     eos: Position | None = Field(None, description="id of the end-of-document token, for positions without an index")
     files: Annotated[str, Field(pattern=r"^(sorted|flat|nanotron(:\d{1,10})?)$")] | None = Field(
         None, description="order of a folder's .ds files: sorted, flat (no subfolders), nanotron or nanotron:SEED"
@@ -220,6 +238,11 @@ class WindowsModel(Strict):
     token_size: Literal[1, 2, 4, 8] | None = Field(
         default=None, description=".ds without metadata, and flat files without a header: bytes per token"
     )
+
+    @model_validator(mode="after")
+    def _one_length(self) -> WindowsModel:
+        one_of(self, "seq_len", "block_size")
+        return self
 
     def options(self) -> dict[str, Any]:
         """Return the options for `feedmill.open`."""
@@ -244,7 +267,9 @@ class TokenizeModel(Strict):
     bos: str | Literal[False] | None = Field(None, description="token before each document, as eos")
     rule: Literal["missing", "always"] = Field("missing", description="always: add them even if they are there")
     template: StrictBool = Field(True, description="apply the tokenizer's own template")
-    template_source: Literal["auto", "flags", "file"] = Field("auto", description="where the template is defined")
+    template_source: Literal["auto", "flags", "file", "transformers4", "transformers5"] = Field(
+        "auto", description="what decides the template and the added tokens, as in 'tokenize'"
+    )
     specials_as_text: StrictBool = Field(False, description="special tokens in a text are plain text")
     pattern: str | None = Field(None, description="how a tiktoken file splits texts: a name, or a regular expression")
     on_error: Literal["raise", "skip"] = Field("raise", description="skip: a sample without text has no tokens")
@@ -335,7 +360,7 @@ class PackModel(Strict):
     last: Last | None = Field(None, description="concat: handling of an incomplete window")
     long: Long | None = Field(None, description="best_fit: handling of documents longer than seq_len")
     buffer: Annotated[int, Field(ge=1, lt=2**31 - 1, strict=True)] | None = Field(
-        None, description="best_fit: number of documents that are packed together"
+        None, description="best_fit: documents that are packed together, across passes; default: one pass of a source"
     )
     pad: Annotated[int, Field(ge=0, lt=2**63, strict=True)] = Field(default=0, description="id of the padding token")
     rows: Count | None = Field(None, description="length of the plan in rows")

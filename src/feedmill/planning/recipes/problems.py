@@ -46,6 +46,28 @@ _MODELS: dict[str, type[BaseModel]] = {
 }
 """Models of the mappings that are not sources, by key."""
 
+_FOR_RECIPES = {
+    **dict.fromkeys(("datasets", "sources", "mixture", "mix", "blends", "dataset_mixer", "data_sources"), "blend"),
+    **dict.fromkeys(("dataset", "path", "train", "train_data"), "source"),
+    **dict.fromkeys(("num_samples", "max_samples", "total_samples", "train_samples", "size", "length"), "samples"),
+    **dict.fromkeys(("num_epochs", "num_train_epochs", "max_epochs"), "epochs"),
+    **dict.fromkeys(("packing", "sequence_length", "seq_length", "seq_len", "max_seq_length"), "pack"),
+    **dict.fromkeys(("batch_size", "micro_batch_size"), "batch"),
+    **dict.fromkeys(("curriculum", "schedule", "phases", "data_stages"), "stages"),
+    **dict.fromkeys(("concatenate", "interleave"), "concat"),
+    "random_seed": "seed",
+}
+_FOR_SOURCES = {
+    **dict.fromkeys(
+        ("proportion", "ratio", "probability", "prob", "share", "fraction", "percent", "weights"), "weight"
+    ),
+    **dict.fromkeys(("file", "files", "url", "data_files", "data_path", "dataset", "dataset_path", "folder"), "path"),
+    **dict.fromkeys(("repeat", "repeats", "times"), "epochs"),
+    **dict.fromkeys(("limit", "max_samples", "num_samples", "range", "slice"), "subset"),
+    **dict.fromkeys(("datasets", "sources"), "blend"),
+}
+"""Keys of other tools, and which key here has their meaning."""
+
 
 def problems(error: ValidationError) -> list[tuple[tuple[int | str, ...], str]]:
     """Return each problem of a recipe: the place of the value and a message."""
@@ -60,7 +82,10 @@ def _in_words(place: tuple[int | str, ...], kind: str, message: str, value: Any)
     if kind == "extra_forbidden":
         known = _keys_at(place[:-1])
         key = str(place[-1])
-        hint = did_you_mean(key, known) or f"; known keys: {', '.join(known)}"
+        here = _FOR_SOURCES if "path" in known else _FOR_RECIPES
+        ours = here.get(key.lower())
+        meant = f" (did you mean {ours!r}?)" if ours in known else did_you_mean(key, known)
+        hint = _elsewhere(place, key) or meant or f"; known keys: {', '.join(known)}"
         return f"unknown key {key!r}{hint}"
     dotted = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in place).lstrip(".")
     text = message.removeprefix("Value error, ")
@@ -70,6 +95,14 @@ def _in_words(place: tuple[int | str, ...], kind: str, message: str, value: Any)
         text = "expected a mapping, such as {path: my-data/}" if _is_member(place) else "expected a mapping"
     shown = repr(value)
     return f"{dotted or 'the recipe'}: {text[:1].lower()}{text[1:]}, found {shown[:60]}"
+
+
+def _elsewhere(place: tuple[int | str, ...], key: str) -> str:
+    """Return where a key belongs that is valid at another place of a recipe, or nothing."""
+    if len(place) > 1:
+        return ": it belongs at the top of the recipe" if key in RecipeModel.model_fields else ""
+    owners = [owner for owner, model in _MODELS.items() if key in model.model_fields]
+    return f": it belongs in {owners[0]!r}" if len(owners) == 1 else ""
 
 
 def _keys_at(place: tuple[int | str, ...]) -> list[str]:

@@ -39,11 +39,13 @@ class Recipe:
         self,
         model: RecipeModel,
         *,
-        base: str,
+        base: str = "",
         file: str | None = None,
         marks: Marks | Translation | None = None,
         nested: Mapping[tuple[int | str, ...], Recipe] | None = None,
     ) -> None:
+        if isinstance(model, Mapping | str | os.PathLike):
+            raise _not_made_of(model)
         self.model = model
         self.base = base
         self.file = file
@@ -66,6 +68,8 @@ class Recipe:
         """
         from feedmill.planning.recipes import read
 
+        if not isinstance(path, str | os.PathLike):
+            raise _not_made_of(path)
         return cls._of(read.load(_absolute(os.fspath(path)), split, mode))
 
     @classmethod
@@ -197,7 +201,7 @@ class Recipe:
         if member.shuffle is not None:
             words.append(f"shuffle {_shuffle_words(member.shuffle)}")
         if member.windows is not None:
-            words.append(f"windows of {member.windows.seq_len:,}")
+            words.append(f"windows of {member.windows.seq_len or member.windows.block_size:,}")
         words += _mix_words(member)
         kind = "join" if member.join is not None else kind_of(member)
         title = member.name or member.path or member.recipe or kind
@@ -211,6 +215,18 @@ class Recipe:
             return label, [(f"{key}: {part.path}, {part.nonmatch}", []) for key, part in parts]
         inner = getattr(member, kind) or []
         return label, [self._member(each, (*place, kind, i)) for i, each in enumerate(inner)]
+
+
+def _not_made_of(given: Any) -> ConfigError:
+    """Return the error for a recipe that is made in another way than by `load` of a file or `parse` of data."""
+    path = isinstance(given, str | os.PathLike)
+    return ConfigError(
+        f"a recipe is not made of a {type(given).__name__} in this way",
+        kind="no-recipe",
+        fix="Use fm.Recipe.load(path)."
+        if path
+        else "Use fm.Recipe.parse(data) for data, fm.Recipe.load(path) for a file.",
+    )
 
 
 _SHOWN = ("split", "dataset_config", "split_config", "repetitions", "epochs", "max_repeats")

@@ -96,6 +96,12 @@ def _check_names(members: list[Member]) -> None:
         raise ValueError(f"duplicate name {twice[0]!r}: names must be unique in their list")
 
 
+def _is_one(mix: Member | RecipeModel) -> bool:
+    """Return whether a blend has a single source, whose passes are those of the blend."""
+    only = (mix.blend or [])[0] if len(mix.blend or []) == 1 else None
+    return only is not None and only.epochs is None and mix.stages is None
+
+
 def _check_budget(value: dict[str, int | float]) -> dict[str, int | float]:
     try:
         Budget.of(value)
@@ -180,7 +186,7 @@ class Member(Strict):
             first = next(iter(self.join.values() if isinstance(self.join, dict) else self.join))
             if first.nonmatch != "error":
                 raise ValueError("the first dataset of a join cannot have 'nonmatch': its samples define the rows")
-        if self.blend is not None and self.epochs is not None:
+        if self.blend is not None and self.epochs is not None and not _is_one(self):
             raise ValueError("a blend has no 'epochs': its sources end at different times; use 'max_repeats' on them")
         return self
 
@@ -199,7 +205,9 @@ class RecipeModel(Strict):
         default=None, strict=True, description="any integer; a different seed gives a different order"
     )
     samples: Count | None = Field(None, description="length of the plan in samples")
-    epochs: Epochs | None = Field(None, description="passes over the data, may be fractional (2.5); not for a blend")
+    epochs: Epochs | None = Field(
+        default=None, description="passes over the data, may be fractional (2.5); not for a blend of several sources"
+    )
     global_batch: Count | None = Field(None, description="samples per step over all ranks, for stages in steps")
     shuffle: ShuffleField = Field(
         default=ShuffleModel(kind="block"),
@@ -257,8 +265,11 @@ class RecipeModel(Strict):
         _check_mix(self)
         if self.samples is not None and self.epochs is not None:
             raise ValueError("give 'samples' or 'epochs', not both")
-        if self.blend is not None and self.epochs is not None:
-            raise ValueError("a blend has no 'epochs': its sources end at different times; use 'samples'")
+        if self.blend is not None and self.epochs is not None and not _is_one(self):
+            raise ValueError(
+                "a blend has no 'epochs': its sources end at different times; use 'samples', or 'blend_epochized' with"
+                " 'repetitions'"
+            )
         if self.source is not None and self.source.weight is not None:
             raise ValueError("a single source has no 'weight'")
         if self.source is not None and self.source.epochs is not None:
@@ -281,6 +292,8 @@ class RecipeModel(Strict):
             raise ValueError("'homogeneous' and 'order' cannot be combined")
         if self.homogeneous.by == "source":
             return self
+        if self.epochs is not None:
+            raise ValueError("'homogeneous' by a field and 'epochs' cannot be combined: remove one of them")
         if self.stages is not None:
             raise ValueError("'homogeneous' by a field and 'stages' cannot be combined: remove one of them")
         if any(member.path is None and member.join is None for member in self.blend):

@@ -120,6 +120,9 @@ def result_of(future: Future[T]) -> T:
 class Fetcher:
     """Fetches ranges of objects with threads. There is one for each process; see `fetcher`.
 
+    Args:
+        clock: monotonic time in seconds, by which a request takes longer than usual.
+
     Attributes:
         requests, bytes: number of answers, and their bytes.
         retries: requests that were sent again after an error.
@@ -128,7 +131,8 @@ class Fetcher:
         cached: bytes that did not have to be requested because the cache on disk had them.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         keep_freed_memory(_KEPT_MEMORY)
         self.requests = self.bytes = self.retries = self.throttled = self.hedges = self.cached = 0
         self._latency, self._rate = 0.0, 0.0
@@ -143,7 +147,9 @@ class Fetcher:
 
     def lane(self, store: RangeStore, size: int) -> Lane:
         """Return the lane of requests of `size` bytes to the server of a store."""
-        lanes = self._lanes.get(store.host) or self._lanes.setdefault(store.host, Lanes(store.max_in_flight))
+        lanes = self._lanes.get(store.host) or self._lanes.setdefault(
+            store.host, Lanes(store.max_in_flight, self._clock)
+        )
         return lanes.of(size)
 
     def fetch(self, store: RangeStore, requests: Sequence[Request]) -> list[Body]:
@@ -185,7 +191,7 @@ class Fetcher:
         return answer
 
     def _send(self, answer: Answer[T], size: int, task: Task[T], *, urgent: bool = False) -> None:
-        flight = Flight(urgent=urgent)
+        flight = Flight(urgent=urgent, clock=self._clock)
         answer.add(flight, self.run(size, task, flight))
 
     def run(self, size: int, task: Callable[..., T], *arguments: Any) -> Future[T]:
@@ -210,7 +216,7 @@ class Fetcher:
                     raise Interrupted
                 patience = lane.patience
                 since = answer.flights[-1].since  # None: it waits for a slot, so it is not slow itself
-                left = patience if since is None else since + patience - time.monotonic()
+                left = patience if since is None else since + patience - self._clock()
                 if left <= 0 and self._may_hedge(lane, answer):
                     self.hedges += 1
                     self._send(answer, size, again, urgent=True)
@@ -233,8 +239,8 @@ class Fetcher:
             DataError: the object was replaced since the store first read it.
             Exception: the last error of the store's client.
         """
-        lane, began = self.lane(store, end - begin), time.monotonic()
-        flight = Flight() if flight is None else flight
+        lane, began = self.lane(store, end - begin), self._clock()
+        flight = Flight(clock=self._clock) if flight is None else flight
         tries = wrong = 0
         renewed = False
         while True:
@@ -242,14 +248,14 @@ class Fetcher:
             connection, sent = store.connection, began
             try:
                 with lane.slot(flight) as slot:
-                    sent = time.monotonic()
+                    sent = self._clock()
                     flight.begin(slot)
                     try:
                         data = store.request_once(key, begin, end, brisk=brisk)
                     finally:
                         flight.end()
                 ignored = flight.dropped or end == WHOLE  # a whole object has any size, so its time is no measure
-                self._measure(lane, len(data), time.monotonic() - sent, ignored=ignored)
+                self._measure(lane, len(data), self._clock() - sent, ignored=ignored)
                 return data
             except FeedmillError:
                 raise
@@ -267,7 +273,7 @@ class Fetcher:
                     renewed = True  # a token may have expired
                     store.renew(connection)
                 elif reaction in (Reaction.THROTTLED, Reaction.AGAIN):
-                    self._pause(store, tries, time.monotonic() - began, error, flight)
+                    self._pause(store, tries, self._clock() - began, error, flight)
                 else:
                     raise
                 check_stop()

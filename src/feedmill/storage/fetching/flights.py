@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, InvalidStateError
 from typing import Protocol, TypeVar
 
@@ -23,6 +24,9 @@ class Releasable(Protocol):
 class Flight:
     """The state of one request.
 
+    Args:
+        clock: monotonic time in seconds.
+
     Attributes:
         since: monotonic time in seconds at which the last try was sent, or at which the request began to wait for the
             same bytes from another request; None while it does neither.
@@ -30,10 +34,11 @@ class Flight:
         urgent: whether a reader waits for the answer; an urgent request ignores the limit of its lane.
     """
 
-    __slots__ = ("_slot", "dropped", "since", "urgent")
+    __slots__ = ("_clock", "_slot", "dropped", "since", "urgent")
 
-    def __init__(self, *, urgent: bool = False) -> None:
+    def __init__(self, *, urgent: bool = False, clock: Callable[[], float] = time.monotonic) -> None:
         self.urgent = urgent
+        self._clock = clock
         self.since: float | None = None
         self.dropped = False
         self._slot: Releasable | None = None
@@ -44,7 +49,7 @@ class Flight:
         Args:
             slot: released when the request is dropped.
         """
-        self._slot, self.since = slot, time.monotonic()
+        self._slot, self.since = slot, self._clock()
         if self.dropped:
             slot.release()
 

@@ -10,7 +10,7 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from feedmill.storage.fetching.flights import Flight
 
@@ -42,7 +42,7 @@ class Slot:
 
     def __init__(self, lane: Lane) -> None:
         self._lane: Lane | None = lane
-        self.since = time.monotonic()
+        self.since = lane._clock()
 
     @property
     def released(self) -> bool:
@@ -69,18 +69,20 @@ class Lane:
     Args:
         at_once: limit at the beginning.
         grows: raise the limit by 8, up to 64, as long as that raises the rate by 5 %.
+        clock: monotonic time in seconds.
 
     Attributes:
         limit: maximum number of requests in flight.
     """
 
-    def __init__(self, at_once: int, *, grows: bool) -> None:
+    def __init__(self, at_once: int, *, grows: bool, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self.limit = self._usual = at_once
         self._grows = grows
         self._free = threading.Condition()
         self._running = self._waiting = 0
         self._halved = self._recovered = self._settled = 0.0
-        self._since, self._bytes, self._count, self._rate = time.monotonic(), 0, 0, 0.0
+        self._since, self._bytes, self._count, self._rate = clock(), 0, 0, 0.0
         self._slots: deque[Slot] = deque()
         self._times: deque[float] = deque(maxlen=_TIMES_KEPT)
 
@@ -93,7 +95,7 @@ class Lane:
         """
         with self._free:
             self._waiting += 1
-            while self._running >= self._recover(time.monotonic()) and not (flight and flight.urgent):
+            while self._running >= self._recover(self._clock()) and not (flight and flight.urgent):
                 self._free.wait(_RECHECK_SECONDS)
                 self._release_overdue()
             self._waiting -= 1
@@ -107,7 +109,7 @@ class Lane:
 
     def _release_overdue(self) -> None:
         """Release the slots of requests that hang: a few of them would delay all others."""
-        now = time.monotonic()
+        now = self._clock()
         while self._slots:
             slot = self._slots[0]
             if not slot.released and (now - slot.since < _OVERDUE or now - slot.since < self.patience):
@@ -138,7 +140,7 @@ class Lane:
         with self._free:
             if begun >= self._halved:
                 self.limit = max(_MIN_LIMIT, self.limit // 2)
-                self._halved = self._recovered = time.monotonic()
+                self._halved = self._recovered = self._clock()
 
     def answered(self, size: int, seconds: float) -> None:
         """Record a request of `size` bytes that took `seconds`."""
@@ -146,7 +148,7 @@ class Lane:
             self._times.append(seconds)
             if not self._grows:
                 return
-            now = time.monotonic()
+            now = self._clock()
             self._bytes, self._count = self._bytes + size, self._count + 1
             if self._count < self.limit or now - self._since < _STEP_SECONDS:
                 return
@@ -196,11 +198,12 @@ class Lanes:
 
     Args:
         most: maximum number of requests of each lane in flight.
+        clock: monotonic time in seconds.
     """
 
-    def __init__(self, most: int = MAX_AT_ONCE) -> None:
-        self.small = Lane(most, grows=False)
-        self.large = Lane(min(most, _LARGE_AT_ONCE), grows=most == MAX_AT_ONCE)
+    def __init__(self, most: int = MAX_AT_ONCE, clock: Callable[[], float] = time.monotonic) -> None:
+        self.small = Lane(most, grows=False, clock=clock)
+        self.large = Lane(min(most, _LARGE_AT_ONCE), grows=most == MAX_AT_ONCE, clock=clock)
 
     def of(self, size: int) -> Lane:
         """Return the lane of requests of `size` bytes."""

@@ -52,7 +52,7 @@ def tokenize_chats(
         run: runs the job for one output.
     """
     _refuse_options(options)
-    tokenizer = _for_templates(given)
+    tokenizer = _for_templates(given, options.template_source)
     form = _first_form(files) if form == AUTO else form
     name = None if template is None else os.fspath(template)
     eos = None if options.eos == AUTO else ends_of(tokenizer, None, options.eos).eos
@@ -79,7 +79,7 @@ def tokenize_chats(
     return report
 
 
-def _for_templates(given: str | os.PathLike[str] | Tokenizer) -> Tokenizer:
+def _for_templates(given: str | os.PathLike[str] | Tokenizer, source: TemplateSource) -> Tokenizer:
     """Return the tokenizer with the reference engine, which alone tells which characters a token has.
 
     Raises:
@@ -88,7 +88,7 @@ def _for_templates(given: str | os.PathLike[str] | Tokenizer) -> Tokenizer:
     if isinstance(given, Tokenizer) and given.reads_special:
         return given
     path = given.path if isinstance(given, Tokenizer) else find_tokenizer(os.fspath(given))
-    source: TemplateSource = "class" if is_pieces(path) else "file"
+    source = "class" if is_pieces(path) or source == "auto" else source
     found = load_tokenizer(path if isinstance(given, Tokenizer) else given, "hf", template_source=source)
     if not found.reads_special:
         raise ConfigError(

@@ -2,7 +2,7 @@
 
 Transformers 4 loads the file, and changes a few of its parts. Release 5 chooses a class, and most classes keep only the
 vocabulary, the merges and the template of the file: normalizer and pre-tokenizer are their own (`_BUILT`), and added
-tokens get their ids anew. ``add_bos_token``, ``add_eos_token`` and, outside these classes, ``add_prefix_space`` have no
+tokens get new ids. ``add_bos_token``, ``add_eos_token`` and, outside these classes, ``add_prefix_space`` have no
 effect. `test_releases` compares this module with the installed release.
 """
 
@@ -84,8 +84,13 @@ Parts = dict[str, Any]
 Settings = Mapping[str, Any]
 
 
-def as_five(document: Mapping[str, Any], folder: Path) -> tuple[dict[str, Any] | None, str]:
+def as_five(document: Mapping[str, Any], folder: Path, written: Mapping[str, int]) -> tuple[dict[str, Any] | None, str]:
     """Return the ``tokenizer.json`` that release 5 makes of one and the settings next to it, and its class.
+
+    Args:
+        document: the file's content; `folder`: where it is.
+        written: the ids of added tokens that are written there, where `tokenizers` gives other ones: they decide the
+            order in which a class adds them.
 
     Returns:
         None and the class, if the class is not known here.
@@ -100,7 +105,7 @@ def as_five(document: Mapping[str, Any], folder: Path) -> tuple[dict[str, Any] |
     if name and document["model"].get("type") != ("WordPiece" if name == "BertTokenizer" else "BPE"):
         return None, name
     built = dict(document) if not name else _BUILT[name](dict(document), settings)
-    listed, roles, several = _tokens(settings, folder, document, name)
+    listed, roles, several = _tokens(settings, folder, document, name, written)
     if name:
         built["added_tokens"] = []
     _add_all(built, listed, roles, several)
@@ -141,7 +146,7 @@ def _byte_level(document: Mapping[str, Any]) -> bool:
 
 
 def _tokens(
-    settings: Settings, folder: Path, document: Mapping[str, Any], name: str
+    settings: Settings, folder: Path, document: Mapping[str, Any], name: str, written: Mapping[str, int]
 ) -> tuple[list[tuple[int, Any]], dict[str, Any], list[Any]]:
     """Return the added tokens with their numbers, those by role, and the others, as release 5 collects them."""
     given = dict(settings)
@@ -169,7 +174,7 @@ def _tokens(
         for token, number in read_settings(folder / "added_tokens.json").items():
             plain = {"normalized": token not in special, "special": token in special}
             listed[number] = {"content": token} | dict.fromkeys(FLAGS[:3], False) | plain
-        listed |= {token["id"]: token for token in document.get("added_tokens") or ()}
+        listed |= {written.get(token["content"], token["id"]): token for token in document.get("added_tokens") or ()}
     by_name = {token["content"]: token for token in listed.values()}
     named = _DEFAULTS.get(name, {}) | given
     roles = {role: named[role] for role in ROLES if named.get(role) is not None}
@@ -190,6 +195,10 @@ def _add_all(
     new = [flags_of(token, False) for _, token in listed]
     new = [token for token in new if had.get(token["content"]) != {flag: token[flag] for flag in FLAGS}]
     known = had.keys() | {token["content"] for token in new}
+    changed = names & {text for text, flags in had.items() if not flags["special"]} - {
+        token["content"] for token in new
+    }
+    new += [{"content": text, **had[text]} for text in sorted(changed)]
     for token in (*roles.values(), *several):
         text = token_of(token)
         if text is None:

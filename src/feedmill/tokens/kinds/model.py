@@ -25,7 +25,7 @@ from feedmill.errors import ConfigError
 from feedmill.tokens.engines import HuggingFace, SentencePiece, TokenizerEngine, Vocabulary, read_vocabulary
 from feedmill.tokens.kinds import llama, pieces, ranks, slow, t5
 from feedmill.tokens.kinds.kept import kept
-from feedmill.tokens.kinds.releases import read_as
+from feedmill.tokens.kinds.releases import FIVE, read_as, unknown_class
 from feedmill.tokens.kinds.settings import applied
 from feedmill.tokens.kinds.slow import token_of
 from feedmill.tokens.template import CONFIG, TemplateSource, read_settings
@@ -70,8 +70,8 @@ def read_model(path: Path, template_source: TemplateSource, pattern: str | None 
 
     Args:
         path: its main file; see `feedmill.tokens.kinds.find`.
-        template_source: with ``file`` and ``class``, the settings next to a ``tokenizer.json`` are not applied. With
-            ``class``, a SentencePiece model is read with special tokens, as its class in transformers does.
+        template_source: with ``file``, the settings next to a ``tokenizer.json`` are not applied. With ``class``, a
+            SentencePiece model is read with special tokens, as its class in transformers does.
         pattern: of a tiktoken file: the name of an encoding, or a regular expression.
 
     Raises:
@@ -91,14 +91,14 @@ def read_model(path: Path, template_source: TemplateSource, pattern: str | None 
     if path.suffix == ".json" and all(mark in start for mark in _TEKKEN):
         return _of_ranks(path, ranks.read_tekken(path, data), "a tekken.json", _digest(data))
     if t5.is_t5(path):
-        return _of_files(path, t5.document(path, data), f"a folder with {t5.FILE}")
+        return _of_files(path, t5.document(path, data), f"a folder with {t5.FILE}", template_source)
     if is_pieces(path):
         if template_source == "class":
-            return _of_files(path, llama.as_class(path, data), "a SentencePiece model")
+            return _of_files(path, llama.as_class(path, data), "a SentencePiece model", template_source)
         return _of_pieces(path, data)
     if slow.is_slow(path):
         document = slow.document(path)
-        return _of_files(path, document, f"a folder with {' and '.join(slow.FILES[path.name])}")
+        return _of_files(path, document, f"a folder with {' and '.join(slow.FILES[path.name])}", template_source)
     return _of_json(path, data, template_source)
 
 
@@ -109,10 +109,11 @@ def is_pieces(path: Path) -> bool:
 
 def _of_json(path: Path, data: bytes, source: TemplateSource) -> Model:
     digest, vocabulary = _digest(data), read_vocabulary(path, data)
-    changes, five, text = [], False, data
-    if source not in ("file", "class") and vocabulary.document is not None:
+    changes: list[str] = []
+    five, text = False, data
+    if source != "file" and vocabulary.document is not None:
         given = vocabulary.document
-        changed, changes, five = read_as(path, given, vocabulary.ids, source)
+        changed, changes, five = read_as(path, vocabulary, source)
         if changed != given:
             text, renumbered = orjson.dumps(changed), vocabulary.renumbered
             vocabulary = read_vocabulary(path, text)
@@ -124,8 +125,10 @@ def _of_json(path: Path, data: bytes, source: TemplateSource) -> Model:
     return Model("a tokenizer.json", digest, vocabulary, "hf", make, text, None, own, changes, five=five)
 
 
-def _of_files(path: Path, document: dict[str, Any], what: str) -> Model:
-    """Return the model of a folder whose class in transformers is known."""
+def _of_files(path: Path, document: dict[str, Any], what: str, source: TemplateSource) -> Model:
+    """Return the model of a folder whose class in transformers 4 is known."""
+    if source == FIVE:
+        raise unknown_class(path.parent, document["class"])
     changed, changes = applied(document, path.parent)
     text = orjson.dumps(slow.finished(changed, document["class"], path))
     vocabulary = read_vocabulary(path, text)
@@ -134,7 +137,10 @@ def _of_files(path: Path, document: dict[str, Any], what: str) -> Model:
         if getattr(vocabulary, end) is None and token in vocabulary.ids:
             setattr(vocabulary, end, token)
     kind = f"{what} ({document['class']})"
-    settings = [f"class {document['class']}", *(change for change in changes if not change.startswith("token "))]
+    settings = [
+        f"class {document['class']} of transformers 4.57",
+        *(change for change in changes if not change.startswith("token ")),
+    ]
     return Model(kind, _digest(text), vocabulary, "hf", lambda: HuggingFace(path, text), text, settings=settings)
 
 

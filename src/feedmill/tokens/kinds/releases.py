@@ -1,7 +1,8 @@
 """Decide which release of transformers is followed for a ``tokenizer.json`` with settings next to it.
 
 Releases 4 and 5 of `AutoTokenizer` read one folder differently (`settings` and `template` follow 4.57, `five` 5.24). If
-both give the same ids, there is nothing to decide. Otherwise the user must: the model was trained with one of them.
+both give the same ids, there is nothing to decide. Otherwise the user must: the model was trained with one of them
+(``findings/transformers_4_and_5_tokenizers.sh``).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import orjson
 import xxhash
 
 from feedmill.errors import ConfigError
-from feedmill.tokens.engines import HuggingFace
+from feedmill.tokens.engines import HuggingFace, Vocabulary
 from feedmill.tokens.kinds.five import RELEASE, as_five
 from feedmill.tokens.kinds.kept import kept
 from feedmill.tokens.kinds.keys import check_keys
@@ -40,19 +41,20 @@ class Read(NamedTuple):
     five: bool
 
 
-def read_as(path: Path, document: dict[str, Any], ids: Mapping[str, int], source: TemplateSource) -> Read:
+def read_as(path: Path, vocabulary: Vocabulary, source: TemplateSource) -> Read:
     """Return a ``tokenizer.json`` as `AutoTokenizer` reads it.
 
     Args:
-        path, document: the file and its content.
-        ids: its vocabulary.
+        path, vocabulary: the file and its vocabulary, with its content.
         source: ``transformers4`` or ``transformers5`` for one release, ``flags`` for the settings of release 4,
-            ``auto`` if both are alike or only one of them can read the settings.
+            ``auto`` if both are alike or only one of them can read the settings; ``class`` is ``auto``, but what goes
+            around a text does not count.
 
     Raises:
         ConfigError: the releases differ; or the settings are corrupt, contradictory or of an unknown kind.
     """
-    folder = path.parent
+    folder, ids, document = path.parent, vocabulary.ids, vocabulary.document or {}
+    written = {token: number for token, (number, _) in vocabulary.renumbered.items()}
     if not any((folder / name).is_file() for name in _FILES):
         return Read(document, [], False)
     settings = read_settings(folder / CONFIG)
@@ -61,17 +63,19 @@ def read_as(path: Path, document: dict[str, Any], ids: Mapping[str, int], source
     if source in (FOUR, "flags"):
         assert four is not None
         return four._replace(changes=[*four.changes, *([] if source == "flags" else ["as transformers 4.57"]), *notes])
-    found, name = as_five(document, folder)
+    found, name = as_five(document, folder, written)
     readable = _four_can(settings, read_settings(folder / "config.json"))
     if found is None:
         if four is None or not readable:
-            raise _unknown_class(folder, name)
-        note = f"class {name} as transformers 4.57 ({RELEASE} builds it anew, and was not compared)"
+            raise unknown_class(folder, name)
+        note = f"class {name} as transformers 4.57 ({RELEASE} builds it again, and was not compared)"
         return four._replace(changes=[*four.changes, note, *notes])
     five = Read(found, [*_changes(document, found), f"as transformers {RELEASE}", *notes], True)
     if four is None or not readable:
         return five
-    what = _difference(path, four.document, resolve(path, four.document, _ids(four.document, ids), "auto"), found)
+    own = tokens_around(found)
+    around = own if source == "class" else resolve(path, four.document, _ids(four.document, ids), "auto")
+    what = _around(around, own) or _difference(path, four.document, found)
     if what is None:
         return four._replace(changes=[*four.changes, *notes])
     raise ConfigError(
@@ -94,13 +98,17 @@ def _four_can(settings: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
     return known and not isinstance(settings.get("extra_special_tokens"), list)
 
 
-def _difference(path: Path, four: dict[str, Any], around: Template | None, five: dict[str, Any]) -> str | None:
-    """Return how the ids of two documents differ, or what they add around a text; None if they are alike."""
-    own = tokens_around(five)
-    ends = [() if around is None else around.names[0] + around.names[1], own.names[0] + own.names[1]]
-    if (() if around is None else around[:2]) != own[:2] and any(ends):
-        one, two = (" ".join(end) or "nothing" for end in ends)
-        return f"around a text, the first adds {one}, the other {two}"
+def _around(four: Template | None, five: Template) -> str | None:
+    """Return how two templates differ; None if they are alike."""
+    if (((), ()) if four is None else four[:2]) == five[:2]:
+        return None
+    ends = [() if each is None else each.names[0] + each.names[1] for each in (four, five)]
+    one, two = (" ".join(end) or "nothing" for end in ends)
+    return f"around a text, the first adds {one}, the other {two}"
+
+
+def _difference(path: Path, four: dict[str, Any], five: dict[str, Any]) -> str | None:
+    """Return how the ids of two documents differ; None if they are alike."""
     if _parts(four) == _parts(five):
         return None
     texts = [orjson.dumps(document | {"post_processor": None}) for document in (four, five)]
@@ -142,7 +150,8 @@ def _changes(document: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]
     return [f"{'flags of' if token[1] in names else 'token'} {token[1]!r}" for token in new]
 
 
-def _unknown_class(folder: Path, name: str) -> ConfigError:
+def unknown_class(folder: Path, name: str) -> ConfigError:
+    """Return the error that release 5 cannot be followed for a class."""
     return ConfigError(
         f"how transformers {RELEASE} builds the class {name} is not known",
         file=str(folder),

@@ -34,8 +34,7 @@ def applied(document: dict[str, Any], folder: Path) -> tuple[dict[str, Any], lis
         ConfigError: the settings are corrupt.
     """
     settings = read_settings(folder / CONFIG)
-    family = family_of(settings, folder)  # by the type of the model too
-    name = str(settings.get("tokenizer_class")).removesuffix("Fast") if family is None else family[0]
+    name = _class(settings, folder)
     roles = document.get("tokens") or roles_of(settings, folder, _defaults(name))
     found = {key: value for key, value in document.items() if key not in ("tokens", "class")}
     changes: list[str] = []
@@ -53,6 +52,16 @@ def applied(document: dict[str, Any], folder: Path) -> tuple[dict[str, Any], lis
                 found["normalizer"] = found["normalizer"] | {key: value}
                 changes.append(f"{key} {str(value).lower()}")
     return found, changes
+
+
+def _class(settings: Mapping[str, Any], folder: Path) -> str:
+    """Return the class that the settings name, or that of the type of the model."""
+    family = family_of(settings, folder)
+    if family is not None:
+        return family[0]
+    kind = read_settings(folder / "config.json").get("model_type") if "tokenizer_class" not in settings else None
+    usual = next((name for name, known in CLASSES.items() if kind in known.model_types.split()), None)
+    return usual or str(settings.get("tokenizer_class")).removesuffix("Fast")
 
 
 def _defaults(name: str) -> Mapping[str, str]:

@@ -16,8 +16,11 @@ from typing import Any, NamedTuple
 import typer
 
 from feedmill.cli.app import new_app
+from feedmill.compat.dolma.cli.fields import MISSING, field, make_parser, namespace_to_nested_omegaconf
 from feedmill.compat.dolma.config import Schema, help_text
 from feedmill.errors import ConfigError
+
+__all__ = ["COMMANDS", "MISSING", "app", "field", "make_parser", "namespace_to_nested_omegaconf", "run"]
 
 
 class Command(NamedTuple):

@@ -16,7 +16,7 @@ from feedmill.cli import prepare as prepare_cli
 from feedmill.cli.app import new_app
 from feedmill.cli.check import show as show_findings
 from feedmill.cli.info import show as show_info
-from feedmill.cli.options import DatasetConfig, DatasetPath, MediaThreads, SplitConfig, Threads, Trust
+from feedmill.cli.options import DatasetConfig, DatasetPath, SplitConfig, Trust
 from feedmill.cli.output import counted, printable
 from feedmill.cli.prepare import (
     ByExtension,
@@ -41,6 +41,9 @@ from feedmill.compat.energon.checkpoint import app as checkpoint_app
 
 ENERGON = "7.4"
 """The release whose commands these are."""
+NumWorkers = Annotated[
+    int | None, typer.Option("--num-workers", "--workers", metavar="N", min=1, help="Threads; default: by cores.")
+]
 Overwrite = Annotated[bool, typer.Option("--force-overwrite", help="Prepare again without asking.")]
 TmpPath = Annotated[
     str | None,
@@ -208,7 +211,7 @@ def prepare(
     progress: Progress = True,
     split_parts: SplitParts = None,
     exclude: Exclude = None,
-    num_workers: Threads = None,
+    num_workers: NumWorkers = None,
     tar_index_only: TarIndexOnly = False,
     shuffle_tars: ShuffleTars = False,
     media_metadata: Media = False,
@@ -295,7 +298,7 @@ def prepare(
 def prepare_media_(
     path: MediaTarget,
     progress: Progress = True,
-    num_workers: MediaThreads = None,
+    num_workers: NumWorkers = None,
     media_metadata: Media = False,  # noqa: ARG001 - always on for this command
     media_metadata_by_glob: ByGlob = None,
     media_metadata_by_header: ByHeader = False,
