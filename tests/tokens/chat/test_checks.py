@@ -16,7 +16,7 @@ from feedmill.cli.app import app
 from feedmill.errors import DataError
 from feedmill.formats.tokens.manifest import read_manifest
 from feedmill.storage import open_store
-from feedmill.tokens.chat.checks import CONVERTED, NO_EFFECT, NO_STOP, NOTHING
+from feedmill.tokens.chat.checks import CONVERTED, HEADER, NO_EFFECT, NO_STOP, NOTHING
 
 CHATML = """{% for m in messages %}<|im_start|>{{ m.role }}
 {{ m.content or '' -}}
@@ -198,6 +198,12 @@ def test_a_header_like_the_answer_is_not_learned() -> None:
     turns = [user("a"), answer("a"), user("b"), answer("assistant"), user("c"), answer("assistant: x")]
     shown, _ = learned(made, [{"messages": turns}])
     assert in_loss(shown[0]) == [f"{text}<|im_end|>" for text in ("a", "assistant", "assistant: x")]
+
+
+def test_a_header_that_is_unknown_is_named() -> None:
+    made = folder("{% for m in messages %}<|im_start|>{{ m.role }} {{ m.name }}\n{{ m.content }}<|im_end|>{% endfor %}")
+    shown, report = learned(made, [{"messages": [user("a", name="x"), answer("b", name="y")]}])
+    assert in_loss(shown[0]) == ["<|im_start|>assistant y\nb<|im_end|>"] and list(report.checks) == [HEADER]
 
 
 def test_a_conversation_that_is_closed_at_its_end() -> None:

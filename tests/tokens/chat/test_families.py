@@ -16,7 +16,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 import feedmill as fm
 from feedmill.errors import DataError
-from feedmill.tokens.chat.checks import NO_STOP
+from feedmill.tokens.chat.checks import HEADER, NO_STOP
 from feedmill.tokens.tokenizer import load_tokenizer
 from helpers.chat_families import FAMILIES, Family
 
@@ -193,6 +193,7 @@ def test_the_loss_of_a_family_is_that_of_rendering_turn_by_turn(name: str, tmp_p
             assert text == wanted, (name, key)
             assert learned == joined(wanted, spans), (name, key)
             stops += not stopped
+        assert HEADER not in report.checks
         assert (report.checks[NO_STOP].count if NO_STOP in report.checks else 0) == stops
         if rule == "auto" and "generation" in family.template:
             fm.tokenize(source, tmp_path / "turns", chat_mask="turns", **how)

@@ -4,6 +4,9 @@ forms     rows of JSON or of tables to conversations: messages, ShareGPT, prompt
 settings  the template and special tokens in a tokenizer's files
 variables further variables of a template, of a job and of single rows
 render    a template as a function, sandboxed, with the blocks that ``{% generation %}`` marks
+values    messages as templates see them: the keys that are read, and arguments of tool calls as JSON
+weights   keys of messages that say whether they contribute to the loss
 learned   the characters that contribute to the loss, by the rule of the job
-reader    reads documents: the text of each row, with these characters
+checks    stop tokens, something to learn, and keys that have an effect
+reader    reads documents in a child process: the text of each row, with these characters
 """

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 NO_STOP = "answers whose loss does not end in a stop token"
 NOTHING = "nothing to learn"
+HEADER = "answers whose header may be in the loss"
 NO_EFFECT = "keys without effect: "
 _READ = ("role", *KEYS)
 """Keys that decide the loss, whether the template reads them or not."""
@@ -29,6 +30,8 @@ _MEANING = {
     NO_STOP: "the model does not learn to end such an answer. Pass --eos TOKEN to end conversations with a special"
     " token, or use a template (if it has generation blocks: --chat-mask turns) that has one after each answer",
     NOTHING: "no token contributes to the loss: check the roles and weights of the messages, and --chat-mask",
+    HEADER: "the template ignores add_generation_prompt, and writes another header before another answer. Use a"
+    " template that asks for an answer, or generation blocks",
     CONVERTED: "they were written as JSON, once",
 }
 
@@ -58,6 +61,8 @@ def check(
     for number in found.ignored:
         message = conversation.messages[number]
         names |= {NO_EFFECT + _named(key, message) for key in KEYS if message.get(key) is not None}
+    if found.unsure:
+        names.add(HEADER)
     if found.spans is not None and not any(begin < end for begin, end in found.spans):
         names.add(NOTHING)
     elif not all(

@@ -35,11 +35,13 @@ class Learned(NamedTuple):
         spans: the ranges of characters, in order; None for all.
         answers: the last range of each answer, which must end in a stop token.
         ignored: messages whose weight has no effect.
+        unsure: whether headers of answers are unknown, so that they may be in the loss.
     """
 
     spans: tuple[Span, ...] | None
     answers: tuple[Span, ...]
     ignored: tuple[int, ...]
+    unsure: bool = False
 
 
 def rule_for(rule: str, has_generation: bool) -> str:
@@ -87,7 +89,7 @@ def learned(conversation: Conversation, rendered: Rendered, rule: str, render: R
     turns = Turns(messages, rendered.text, render, stops)
     spans = tuple(turns.answer(number) for number in chosen)
     ignored = tuple(number for number, weight in enumerate(weights) if weight and number not in chosen)
-    return Learned(spans, spans, ignored)
+    return Learned(spans, spans, ignored, turns.unsure)
 
 
 def _marked(
@@ -130,6 +132,8 @@ class Turns:
 
     def __init__(self, messages: Messages, text: str, render: Render, stops: Stops) -> None:
         self._messages, self._text, self._render, self._stops = messages, text, render, stops
+        self.unsure = False
+        """Whether the header of an answer is unknown, so that it may be in the loss."""
         self._asked: set[str] = set()
         """Roles after which the template writes the header of an answer when it is asked to."""
 
@@ -165,8 +169,13 @@ class Turns:
             return ""
         probe = self._render([*before, {"role": ASSISTANT, "content": PROBE}]).text
         header, found, _ = probe.removeprefix(plain).partition(PROBE)
-        known = found and header.strip() and probe.startswith(plain) and self._text.startswith(header, begin)
-        return header if known else ""
+        known = found and probe.startswith(plain)
+        if known and not header.strip():
+            return ""
+        if known and self._text.startswith(header, begin):
+            return header
+        self.unsure = True
+        return ""
 
     def _end(self, number: int, begin: int) -> int:
         """Return where an answer ends: with its stop token, which may be the token that begins the next message."""
