@@ -142,7 +142,9 @@ def test_a_part_that_is_missing_is_named(inputs: Path, tmp_path: Path) -> None:
     folder = copied(inputs, tmp_path)
     for part in (1, 3):
         out = finish([*VERBS["tag"], "--json", "--engine", "part", "--part", f"{part}/3"], folder)
-    assert json.loads(out) == {"part": {"stage": "tagging", "part": 3, "parts": 3, "units": 2, "finished": 2}}
+    assert json.loads(out) == {
+        "part": {"stage": "tagging", "part": 3, "parts": 3, "units": 2, "finished": 2, "last": True}
+    }
     done = warm.run(
         command(*VERBS["tag"], "--engine", "part", "--part", "3/3", "--finish"),
         cwd=folder,

@@ -99,7 +99,8 @@ class Iteration(Iterator[Any]):
 
     def _report_empty(self) -> None:
         progress = self._progress
-        if self._began_at_end and progress.skip == 0:  # of several processes, the first reports it
+        # Of several processes, the first reports it; that a whole plan gives no batch was reported when it was made.
+        if self._began_at_end and progress.skip == 0 and progress.position:
             logger.warning(
                 "this pass of the loader gave no batch: position %s is the end of its plan. %s",
                 f"{progress.position:,}",
