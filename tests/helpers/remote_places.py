@@ -167,6 +167,9 @@ def without_versions(record: bytes, place: str) -> object:
         object_hook=lambda row: {
             name: value
             for name, value in row.items()
-            if name not in DECIDED and not name.endswith(SIZED) and not (name == "size" and "xxh3" in row)
+            if name not in DECIDED
+            and not name.endswith(SIZED)
+            and not (name == "size" and "xxh3" in row)
+            and not (name == "path" and "vocab_size" in row)  # of a tokenizer, like those of the inputs
         },
     )
