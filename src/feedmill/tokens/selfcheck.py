@@ -61,7 +61,7 @@ def differences(
 def cut_twice(added: Sequence[Added]) -> tuple[str, str] | None:
     """Return an added token that takes the blanks after it, and one that begins with a blank; None without such a pair.
 
-    `tokenizers` panics on a text in which the second follows the first, so a comparison would show nothing.
+    `tokenizers` raises for some texts with both, so a comparison would show nothing.
     """
     first = next((token["content"] for token in added if token.get("rstrip")), None)
     second = next((token["content"] for token in added if token["content"][:1].isspace()), None)
