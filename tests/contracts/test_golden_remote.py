@@ -23,7 +23,7 @@ LEAST = {
     "energon": {"webdataset": 44, "jsonl": 6},
     "modalities": {"pbin": 11, "jsonl": 7},
     "nanosets": {"ds": 31, "jsonl": 4, "megatron": 5},
-    "sources": {"huggingface": 6, "arrow": 8, "mds": 4, "litdata": 1, "levanter": 3, "lerobot": 1, "parquet": 7},
+    "sources": {"huggingface": 6, "arrow": 8, "mds": 4, "litdata": 1, "levanter": 3, "lerobot": 2, "parquet": 14},
     "vla": {"webdataset": 7, "vla": 16},
 }
 """The number of folders and files of each format, so that none is left out unseen."""

@@ -49,7 +49,7 @@ def test_arrays_of_numpy_are_columns(tmp_path: Path, save: Any) -> None:
 
 
 def test_values_of_any_length_and_shape_come_back(tmp_path: Path) -> None:
-    dataset = fm.open(written(tmp_path), decode=False)
+    dataset = fm.open(written(tmp_path), decode=None)
     assert [sample.key for sample in dataset] == ["k0", "k1", "k2", "k3", "k4"] and dataset.find("k3") == 3
     assert [sample.raw("caption").decode() for sample in dataset] == ["ü" * n for n in range(5)]
     decoded = fm.open(tmp_path)
@@ -66,7 +66,7 @@ def test_images_are_decoded(tmp_path: Path) -> None:
     Image.new("RGB", (3, 2), (9, 8, 7)).save(data, "PNG")
     WRITER.write(LocalStore(tmp_path), "0.npz", {"image": "png"}, [[data.getvalue()]])
     assert np.asarray(fm.open(tmp_path)[0]["image"]).shape[-2:] in ((2, 3), (3, 3))
-    assert fm.open(tmp_path, decode=False)[0].raw("image") == data.getvalue()
+    assert fm.open(tmp_path, decode=None)[0].raw("image") == data.getvalue()
 
 
 def test_check_reads_everything(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ MEMORY = 1 << 30
 _READS = ("/proc/", "/sys/", "/dev/null", "/usr/", "/etc/ld.so", "/etc/localtime", "/etc/mime.types", "/etc/nsswitch")
 _RUNS = ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "socket.connect", "socket.bind", "socket.getaddrinfo", "pty.spawn")  # fmt: skip
 _CHANGES = ("os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.link", "os.symlink", "os.truncate", "os.chmod")
-_KERNEL = re.compile(r"/kernels/.*\.(kernel|nbi|nbc)|/kernels/__pycache__")
+_KERNEL = re.compile(r"/kernels/.*\.(kernel|nbi|nbc)|/__pycache__(/|$)|/cache/tokenizers(/[^/]*\.json)?\b")
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 
 
