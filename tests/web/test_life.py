@@ -7,7 +7,7 @@ import json
 import re
 import zipfile
 from collections.abc import Iterator
-from html import unescape
+from html import escape, unescape
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -65,7 +65,8 @@ def test_from_a_spike_to_the_raw_line_in_four_clicks_and_back(root: Path, site: 
     if raw is not None:
         line = raw.splitlines()[data["raw"]["line"] - 1]
         assert json.loads(line)["text"] == text and json.loads(line)["id"] == data["id"]
-    assert text[1:] in chosen.text and f"documents/part-0.jsonl:{data['raw']['line']}" in chosen.text
+    assert all(escape(piece["text"]) in chosen.text for piece in data["raw"]["pieces"])
+    assert f"documents/{Path(data['raw']['file']).name}:{data['raw']['line']}" in chosen.text
     assert data["filters"][0]["kept"] and {rule["kind"] for rule in data["filters"][0]["rules"]} == {
         "include",
         "exclude",

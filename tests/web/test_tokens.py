@@ -150,7 +150,7 @@ def test_what_is_wrong_is_named(two: Site, root: Path, tmp_path: Path) -> None:
         assert two.get(f"/prose.pbin/tokens?{query}").status == status
     data = json.loads((root / "text/prose.pbin.feedmill.json").read_text())
     (tmp_path / "prose.pbin").write_bytes((root / "text/prose.pbin").read_bytes())
-    data["tokenizer"]["name"] = "gone/tokenizer"
+    data["tokenizer"] |= {"name": "gone/tokenizer", "path": "gone/tokenizer"}
     (tmp_path / "prose.pbin.feedmill.json").write_text(json.dumps(data))
     with serving(tmp_path / "prose.pbin", tokenizer=["nowhere"]) as site:
         page = site.get("/prose.pbin/tokens")
