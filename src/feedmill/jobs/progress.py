@@ -238,7 +238,7 @@ class Progress:
 
     @property
     def steps(self) -> int:
-        """Number of steps that were made, in whatever order."""
+        """Number of steps that were made, in any order."""
         return self._steps
 
     def finish(self, number: int) -> None:

@@ -62,7 +62,7 @@ def run(
     policy: Policy | None = None,
     where: Where | None = None,
 ) -> Generator[Result, None, None]:
-    """Yield ``function(item)`` for each item, in the order of the items, whatever the number of workers.
+    """Yield ``function(item)`` for each item, in the order of the items, for any number of workers.
 
     Work begins with the first `next` and runs a few items per worker ahead. Closing the iterator, or an error in it,
     ends all workers. An exception of `function` is raised unchanged, after the results before it; a function that
@@ -73,7 +73,7 @@ def run(
         items: arguments; taken as needed, so a generator may be of any length.
         workers: processes; None for one per core. With one, with one item, and inside a daemon process (which may
             have no children) the function runs in this process, unless the policy says otherwise.
-        progress: advanced by one, or by the next of its sizes, for each item that is finished, in whatever order.
+        progress: advanced by one, or by the next of its sizes, for each item that is finished, in any order.
         chunk: items sent to a worker at once, for items that take less than a millisecond or so.
         preload: modules that workers need, imported once for all of them.
         policy: the shared value, the number of chunks in flight, and the handling of workers that die or hang.
@@ -402,7 +402,7 @@ class _Processes:
                 self._name_late()
 
     def _collect(self) -> None:
-        """Take what has ended, in whatever order. What broke the pool is raised when it is the turn of its chunk."""
+        """Take what has ended, in any order. What broke the pool is raised when it is the turn of its chunk."""
         self._stragglers.tick()
         for future in [future for future in self._unfinished if future.done()]:
             piece = self._unfinished.pop(future)

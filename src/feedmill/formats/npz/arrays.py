@@ -146,7 +146,7 @@ def _header(header: bytes) -> tuple[np.dtype[Any], tuple[int, ...], bool, int] |
 
 @contextmanager
 def npy_errors() -> Iterator[None]:
-    """Raise `ValueError` for whatever NumPy raises in the block for ``.npy`` data that is not valid.
+    """Raise `ValueError` for any exception that NumPy raises in the block for ``.npy`` data that is not valid.
 
     It parses headers as Python's literals, after tokenizing them: a byte more or less is any of these.
     """
