@@ -60,6 +60,28 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     return report
 
 
+class FailuresAtOnce:
+    """Names each failure when it happens: a run that is cut off by its time prints no summary."""
+
+    def __init__(self, terminal: pytest.TerminalReporter) -> None:
+        self._terminal = terminal
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            where = getattr(report.longrepr, "reprcrash", None) or str(report.longrepr).strip().rpartition("\n")[2]
+            message = getattr(where, "message", where).partition("\n")[0]
+            self._terminal.write_line("")
+            took = f"{report.when}, {report.duration:.0f} s"
+            self._terminal.write_line(f"FAILED {report.nodeid} ({took}): {message[:300]}")
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    terminal = session.config.pluginmanager.get_plugin("terminalreporter")
+    if terminal is not None and "PYTEST_XDIST_WORKER" not in os.environ:
+        session.config.pluginmanager.register(FailuresAtOnce(terminal))
+
+
 @pytest.fixture
 def tmp_path(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
     """The folder of a test, emptied if the test passed: all of them together take gigabytes.
