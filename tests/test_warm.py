@@ -94,3 +94,15 @@ def test_what_has_to_act_at_the_start_starts_cold() -> None:
     assert len(seen) == 1
     done = warm.run([sys.executable, "-O", "-c", "assert False, 'no'"])
     assert done.returncode == 0
+
+
+def test_variables_of_the_test_that_asks_first_are_not_those_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(warm, "_server", None)  # a second one: `_close` ends both
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
+    assert warm.run(python("import orjson")).returncode == 0
+    monkeypatch.delenv("PYTHONPATH")
+    seen = [
+        run(python("import cmath, sys; print(sys.path)"), capture_output=True).stdout
+        for run in (warm.run, subprocess.run)
+    ]
+    assert seen[0] == seen[1]

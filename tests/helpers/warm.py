@@ -30,6 +30,8 @@ from helpers.zygote import warm
 
 _SERVE = "import sys; sys.path[:1] = [{!r}, '']; from helpers import zygote; sys.path[:2] = ['']; exec(zygote.serve())"
 _ALIKE = {"PYTHONPATH"}
+_FIRST = {key: value for key, value in os.environ.items() if key.startswith("PYTHON")}
+"""As pytest was started: what a test sets while the first process is asked for must not become what all have."""
 _lock = threading.Lock()
 _server: tuple[int, subprocess.Popen[bytes], socket.socket] | None = None
 
@@ -115,7 +117,7 @@ def _suits(named: dict[str, Any]) -> bool:
         return False
     special = [
         {key: value for key, value in each.items() if key.startswith("PYTHON") and key not in _ALIKE}
-        for each in (os.environ, os.environ if env is None else env)
+        for each in (_FIRST, os.environ if env is None else env)
     ]
     return special[0] == special[1] and hasattr(os, "pidfd_open")
 
@@ -127,7 +129,8 @@ def _ask(request: bytes, files: list[int]) -> int:
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             with theirs:
                 words = [sys.executable, "-c", _SERVE.format(str(Path(__file__).parents[1]))]
-                env = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}  # it starts threads when numpy is imported
+                env = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")} | _FIRST
+                env["OPENBLAS_NUM_THREADS"] = "1"  # it starts threads when numpy is imported
                 server = subprocess.Popen(words, stdin=theirs, stdout=subprocess.DEVNULL, env=env)
             _server = os.getpid(), server, ours
             atexit.register(_close, *_server)
