@@ -3,7 +3,8 @@
 A type is plain data: ``"null"``, ``"bool"``, ``"int"`` (within 2^53, so that it is exact as a float), ``"big"`` (within
 64 bits), ``"float"``, ``"number"`` (integers and floats, all stored as floats), ``"str"``, ``["list", type]``,
 ``{name: type}``, or ``"json"``. The last is for values that no typed column can store: mixed types, empty objects, and
-objects with more than 256 names. They are written as JSON text. The metadata of the schema lists these columns, so that reading restores the original values.
+objects with more than 256 names. They are written as JSON text. The metadata of the schema lists these columns, so that
+reading restores the original values.
 """
 
 from __future__ import annotations

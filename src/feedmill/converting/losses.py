@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from feedmill.converting.facts import Facts, described, keeps_companions, keeps_media
+from feedmill.converting.fates import KINDS, changes
 from feedmill.converting.preview import Loss, Options, named
-from feedmill.converting.survey import COUNTS, Columns, Survey, changes_in, columns_of, names
+from feedmill.converting.survey import COUNTS, Columns, Survey, changes_in, columns_of, names, store_of
 from feedmill.converting.targets.parquet import forms_of
 from feedmill.converting.targets.shards import writer_of
 from feedmill.errors import ConfigError, FeedmillError
@@ -53,6 +54,33 @@ def losses_of(to: str, facts: Facts, found: Survey, options: Options) -> tuple[C
     if facts.classes:
         losses.append(Loss(f"names of classes and shapes of arrays of {named(facts.classes)}"))
     return columns, [*losses, *_about(wanted, facts, options)]
+
+
+def value_table() -> str:
+    """Return the table of what becomes of each kind of value in each format, as Markdown, for `docs/convert.md`."""
+    details = {"array": "array:<f4:2", "media": "media:webp", "list": "list:jpeg"}
+    lines = ["| values | `jsonl` | `mds` | `npz` | `parquet` | `webdataset` |", "|---" * 6 + "|"]
+    for kind, row in KINDS.items():
+        if kind in ("null", "empty", "part", "text:part"):
+            continue
+        have, typed = {details.get(kind, kind)}, not kind.startswith("text:")
+        known = {to: writer_of(to).forms for to in ("mds", "npz")} | {"parquet": forms_of(typed=typed)}
+        stores = {"lines": "lines", **{to: store_of(forms, have) for to, forms in known.items()}, "parts": "parts"}
+        cells = [next(iter(changes(store, have).values()), "kept") if store else "kept" for store in stores.values()]
+        what = (
+            f"{row.noun} (parts of tars)"
+            if not typed
+            else f"{row.noun} ({kind})"
+            if kind in ("jpeg", "png")
+            else row.noun
+        )
+        lines.append(f"| {what} | {' | '.join(map(_cell, cells))} |")
+    return "\n".join(lines) + "\n"
+
+
+def _cell(becomes: str) -> str:
+    lost = becomes.removeprefix("!")
+    return becomes if lost == becomes else "**left out**" if lost == "nothing" else f"**{lost}**"
 
 
 def is_keyed(found: Survey) -> bool:

@@ -105,6 +105,12 @@ def form_of(known: Forms, have: set[str], *, missing: bool) -> str:
     return known.text if rows and rows <= TEXTUAL and not missing else JSON
 
 
+def store_of(known: Forms, have: set[str], *, missing: bool = False) -> str:
+    """Return how a column without a form of its own is stored, see `feedmill.converting.fates`; "" if it has one."""
+    form = form_of(known, have, missing=missing)
+    return "text" if form == known.text else known.json if form == JSON else ""
+
+
 def columns_of(known: Forms, found: Survey, *, to: str, typed: bool, skip: bool) -> tuple[Columns, list[Loss]]:
     """Return the columns, in the order of the fields, and the losses.
 
@@ -123,10 +129,8 @@ def columns_of(known: Forms, found: Survey, *, to: str, typed: bool, skip: bool)
         form = form_of(known, have, missing=missing)
         column = column_of(name, have, form, known, typed=typed)
         forms[column] = form
-        store = "text" if form == known.text else known.json if form == JSON else ""
-        if form == known.bytes and typed and not codec_of(column):
-            store = "bytes"
-        if store:
+        decoded = form != known.bytes or not typed or bool(codec_of(column))
+        if store := store_of(known, have, missing=missing) if decoded else "bytes":
             stores[column] = store, have
         if missing and not known.nulls and form in known.exact:
             empty[name] = column
