@@ -31,6 +31,12 @@ class Peer(NamedTuple):
 
 
 PEERS = {
+    "megatron": Peer(
+        "Megatron-LM",
+        "NVIDIA/Megatron-LM@d98e8a64ddf34856e74b24714e3bedb2f5a39553",
+        "migration/megatron.md",
+        ("feedmill.planning.dialects.megatron_settings",),
+    ),
     "datatrove": Peer(
         "datatrove", "datatrove==0.10.1", "migration/nanotron.md", ("feedmill.compat.datatrove.settings",)
     ),
