@@ -45,7 +45,7 @@ def names(source: Path, origin: Origin) -> list[str]:
         assert inside, f"{origin.file} has no {origin.name}"
         tree = inside[-1]  # of overloads, the last is the function itself
     made = {"fields": fields, "parameters": parameters, "options": options}[origin.kind](tree)
-    return list(dict.fromkeys(origin.prefix + name for name in made))
+    return list(dict.fromkeys(origin.prefix + name for name in made if name not in origin.skip))
 
 
 def fields(tree: ast.AST) -> Iterator[str]:

@@ -37,6 +37,12 @@ PEERS = {
         "migration/megatron.md",
         ("feedmill.planning.dialects.megatron_settings",),
     ),
+    "vla": Peer(
+        "VLA Foundry",
+        "TRI-ML/vla_foundry@515b04573583f9b49561bcac512f6c73977226b6",
+        "vla.md",
+        ("feedmill.planning.dialects.vla_settings",),
+    ),
     "datatrove": Peer(
         "datatrove", "datatrove==0.10.1", "migration/nanotron.md", ("feedmill.compat.datatrove.settings",)
     ),

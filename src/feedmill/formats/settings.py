@@ -8,7 +8,7 @@ every setting of the pinned release. From it come the code that reads the settin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -68,6 +68,7 @@ class Origin(NamedTuple):
         name: the class, the function, or ``Class.method``.
         prefix: what precedes the names in the table, e.g. ``data.``.
         whole: whether all of them must be in the table; False for definitions that are mostly about other things.
+        skip: names that stand for others, such as a section of which each setting is in the table.
     """
 
     kind: str
@@ -75,6 +76,7 @@ class Origin(NamedTuple):
     name: str = ""
     prefix: str = ""
     whole: bool = True
+    skip: tuple[str, ...] = ()
 
 
 class Taken(NamedTuple):
@@ -122,7 +124,7 @@ class Table:
             return at(name) if callable(at) else at
 
         used: dict[str, Any] = {}
-        idle: list[str] = []
+        idle: dict[str, list[str]] = {}
         other: list[str] = []
         for name, value in given.items():
             setting = self.settings.get(name)
@@ -135,7 +137,7 @@ class Table:
             elif setting.fate is Fate.MAPPED:
                 used[name] = value
             elif setting.fate is Fate.NO_EFFECT:
-                idle.append(f"{name!r} has no effect: {setting.words}")
+                idle.setdefault(setting.words, []).append(repr(name))
         if other and not self.open:
             raise ConfigError(
                 f"unknown setting {other[0]!r}{did_you_mean(other[0], self.settings)}",
@@ -148,10 +150,5 @@ class Table:
             raise ConfigError(
                 f"unknown setting {wrong[0]!r}", file=where(wrong[0]), kind="unknown-setting", fix=wrong[1]
             )
-        return Taken(used, [*idle, *not_used(other)])
-
-
-def not_used(names: Iterable[str]) -> list[str]:
-    """Return the note on words that no table has, or nothing without any."""
-    listed = ", ".join(names)
-    return [f"not used: {listed}"] if listed else []
+        notes = [f"{', '.join(names)} {'have' if names[1:] else 'has'} no effect: {why}" for why, names in idle.items()]
+        return Taken(used, [*notes, f"not used: {', '.join(other)}"] if other else notes)

@@ -131,8 +131,9 @@ def _translate(
         return megatron.translate(data, marks, where, mode=mode, split=split, base=base)
     if split is not None:
         raise ConfigError("this kind of recipe has no splits", file=file, kind="bad-mode", fix="Omit 'split'.")
-    reader = nanotron.translate if dialect == dialects.NANOTRON else vla.translate
-    return reader(data, marks, where, mode=mode)
+    if dialect == dialects.NANOTRON:
+        return nanotron.translate(data, marks, where, mode=mode)
+    return vla.translate(data, marks, where, mode=mode, base=base)
 
 
 def load_document(url: str) -> Any:
