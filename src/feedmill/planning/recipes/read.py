@@ -92,7 +92,7 @@ def parse(
     if dialect is not None:
         translation = _translate(dialect, source, base, file, split, mode)
         for note in translation.notes:
-            _warn_once(file or "recipe", note)
+            (_warn_once if file else _warn)(file or "recipe", note)
         return _validated(translation.data, base, file, translation, chain)
     marks = Marks(source, file or "recipe") if isinstance(source, str | bytes) else None
     if split is not None or mode != TRAIN:
@@ -105,9 +105,11 @@ def parse(
     return _validated(source if marks is None else marks.data, base, file, marks, chain)
 
 
-@cache
-def _warn_once(file: str, note: str) -> None:
+def _warn(file: str, note: str) -> None:
     _log.warning("%s: %s", file, note)
+
+
+_warn_once = cache(_warn)
 
 
 def _translate(
