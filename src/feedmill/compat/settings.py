@@ -43,6 +43,9 @@ PEERS = {
         "vla.md",
         ("feedmill.planning.dialects.vla_settings",),
     ),
+    "modalities": Peer(
+        "Modalities", "modalities==0.5.0", "migration/modalities.md", ("feedmill.compat.modalities.settings",)
+    ),
     "nanotron": Peer(
         "Nanotron",
         "huggingface/nanotron@2411b022a75fb7f7561a1bb4166706da5e1b76de",
