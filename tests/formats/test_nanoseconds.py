@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import feedmill as fm
-from feedmill.formats.nanoseconds import to_python, to_rows
+from feedmill.formats.arrowtypes.nanoseconds import to_python, to_rows
 
 TIMES = pa.timestamp("ns")
 FINE, WHOLE = "1970-01-01T00:00:00.000000001", datetime(1970, 1, 1, 0, 0, 0, 2)

@@ -11,8 +11,8 @@ from feedmill.documents.file import DocumentFile, Unit
 from feedmill.documents.rows import shown_bytes
 from feedmill.documents.textpath import TextReader, checked, parse_path, walk
 from feedmill.errors import ConfigError
+from feedmill.formats.arrowtypes.nanoseconds import to_python, to_rows
 from feedmill.formats.columns import damaged, load_pyarrow, opened
-from feedmill.formats.nanoseconds import to_python, to_rows
 
 ROWS = 512
 

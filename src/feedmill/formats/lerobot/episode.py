@@ -10,10 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import DataError
-from feedmill.formats.columns import damaged, is_media, load_pyarrow, values
+from feedmill.formats.arrowtypes.nanoseconds import to_python
+from feedmill.formats.arrowtypes.values import is_media, values
+from feedmill.formats.columns import damaged, load_pyarrow
 from feedmill.formats.lerobot.dataset import LeRobotDataset
 from feedmill.formats.lerobot.meta import AGAIN
-from feedmill.formats.nanoseconds import to_python
 from feedmill.formats.rows import Lazy
 from feedmill.formats.videocut import cut_video
 

@@ -20,17 +20,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from feedmill.errors import DataError, FeedmillError, NotFound
+from feedmill.formats.arrowtypes.values import filled, suffixes_of, values
 from feedmill.formats.base import Indices
-from feedmill.formats.columns import (
-    ArrowFile,
-    ColumnFile,
-    ParquetFile,
-    damaged,
-    filled,
-    load_pyarrow,
-    suffixes_of,
-    values,
-)
+from feedmill.formats.columns import ArrowFile, ColumnFile, ParquetFile, damaged, load_pyarrow
 from feedmill.formats.costs import field_costs
 from feedmill.formats.format import Wanted
 from feedmill.formats.offsets import Int64s

@@ -1,0 +1,1 @@
+"""What every type of Arrow is in a sample."""
