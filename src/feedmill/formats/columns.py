@@ -238,7 +238,7 @@ class ArrowFile(ColumnFile):
             reader = pyarrow.ipc.open_file(source) if form else pyarrow.ipc.open_stream(source)
             self._whole = [reader.get_batch(i) for i in range(reader.num_record_batches)] if form else list(reader)
             for batch in self._whole:
-                batch.validate(full=True)
+                validate(batch)
             counts = [batch.num_rows for batch in self._whole]
             extents = [(0, len(self._data))] * len(counts)
             heads = [str(sum(batch.nbytes for batch in self._whole)).encode()]

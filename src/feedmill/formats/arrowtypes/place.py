@@ -33,9 +33,10 @@ class Unreadable(ValueError):
     def __str__(self) -> str:
         return f"the column {self.path!r} holds {self.cause}"
 
-    def located(self, file: str | None = None, record: str | None = None) -> DataError:
-        """Return the error for users."""
-        return DataError(str(self), file=file, record=record, kind="unreadable-value", fix=self.fix)
+    def located(self, file: str | None = None, row: int | None = None) -> DataError:
+        """Return the error for users, in the row with this number."""
+        what = f"{self}{'' if row is None else f', in row {row}'}"
+        return DataError(what, file=file, kind="unreadable-value", fix=self.fix)
 
 
 @dataclass(slots=True)

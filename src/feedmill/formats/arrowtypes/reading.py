@@ -134,7 +134,7 @@ def _find(place: Place) -> Read:
 
 def _made(row: types.Row | None, place: Place, what: str) -> Read | None:
     if row is None or row.make is None:
-        fix = "Write the column with a type of Arrow, or leave it out; the types are listed in docs/formats/types.md."
+        fix = "Write the column with a type of Arrow, or leave it out; the types are listed in docs/formats/parquet.md."
         place.refuse(f"{what}, which is not supported", fix)
     return row.make(place)
 
