@@ -343,7 +343,7 @@ def test_metadata_that_is_none_of_datasets_is_refused(tmp_path: Path) -> None:
 
 
 def test_names_that_occur_twice_are_refused(tmp_path: Path) -> None:
-    refused(pa.table([[1], [2]], names=["a", "a"]), tmp_path, "2 columns have the name 'a'", "duplicate-column")
+    refused(pa.table([[1], [2]], names=["a", "a"]), tmp_path, "two columns have the same name, 'a'", "duplicate-column")
     twice = pa.StructArray.from_arrays([pa.array([1]), pa.array([2])], ["x", "x"])
     table = pa.table({"c": pa.ListArray.from_arrays([0, 1], twice)})
     refused(table, tmp_path, r"the column 'c\[\]' has two fields named 'x'", "duplicate-column")

@@ -186,7 +186,7 @@ def test_values_that_are_missing_or_of_other_shapes(tmp_path: Path) -> None:
     )
     pq.write_table(table.set_column(table.schema.names.index("text"), "text", text), path)
     left = reasons(run(root, tmp_path / "out"))
-    assert left["000000"].startswith("cannot be read: the file cannot be read ('utf-8' codec can't decode byte 0xf8")
+    assert left["000000"].startswith("cannot be read: the column 'text' holds text that is not UTF-8 (b'\\xf8d')")
     start = "cannot be read: column 'observation.state': "
     assert left["000001"] == start + "1 of its 3 values are missing"
     assert left["000002"] == start + "its values are not of the shape [2] of the feature"

@@ -157,7 +157,7 @@ def _check_names(names: list[str], file: str | None, plain: bool) -> None:
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         raise DataError(
-            f"{names.count(twice[0])} columns have the name {twice[0]!r}, and only one of them could be read",
+            f"two columns have the same name, {twice[0]!r}, and only one of them could be read",
             file=file,
             kind="duplicate-column",
             fix="Rename or drop all but one.",
