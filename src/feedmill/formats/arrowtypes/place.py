@@ -16,6 +16,19 @@ _NAME, _PARAMETERS = b"ARROW:extension:name", b"ARROW:extension:metadata"
 """Keys of a field's metadata: the name of an extension type that pyarrow does not know, and its parameters."""
 
 
+@dataclass(frozen=True, slots=True)
+class Direct:
+    """A `Read` whose values are those of pyarrow, which is fast; `read` names a value that pyarrow does not read."""
+
+    read: Read
+
+    def __call__(self, array: Any) -> list[Any]:
+        try:
+            return list(array.to_pylist())
+        except (ValueError, OverflowError, KeyError):  # KeyError: an unknown time zone
+            return self.read(array)
+
+
 class Unreadable(ValueError):
     """A stored value that has no value in Python.
 
