@@ -272,6 +272,8 @@ class ArrowFile(ColumnFile):
         for begin, length in self._extents.tolist():
             message = pyarrow.ipc.read_message(self._data.slice(begin, length))
             counts.append(pyarrow.ipc.read_record_batch(message, nothing).num_rows)
+            if counts[-1] < 0:
+                raise ValueError(f"the record batch at byte {begin} has {counts[-1]} rows")
             heads.append(message.metadata.to_pybytes())
         self.ends = np.cumsum(counts, dtype=np.int64)
         self.digest = _hash(self._extents.tobytes() + self.ends.tobytes() + b"".join(heads))
@@ -284,10 +286,9 @@ class ArrowFile(ColumnFile):
     def _scan(self, pyarrow: Any) -> tuple[Int64s, list[bytes]]:
         """Return where the record batches of a stream are, and the headers of the messages before them."""
         source = pyarrow.BufferReader(self._data)
-        schema = pyarrow.ipc.read_message(source)
-        self.schema = pyarrow.ipc.read_schema(schema)
-        extents, heads = [], [schema.metadata.to_pybytes()]
+        self.schema = pyarrow.ipc.read_schema(source)  # from a message, it would take one of another kind as a schema
         before = [self._data.slice(0, source.tell())]
+        extents, heads = [], [before[0].to_pybytes()]
         while True:
             begin = source.tell()
             try:

@@ -1,4 +1,4 @@
-"""Say why a file of columns cannot be read, by its content and by what pyarrow says: only damage is to be copied."""
+"""Say why a file of columns cannot be read, by its content and by what pyarrow says: only damage calls for a copy."""
 
 from __future__ import annotations
 
