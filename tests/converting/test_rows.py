@@ -20,6 +20,7 @@ from feedmill.formats.documents import read_rows
 from feedmill.formats.jsonl import dataset as jsonl
 from feedmill.storage import open_store
 from helpers.conversion_sources import files, lines, rows, tree
+from helpers.durations import slow_but
 
 PLAIN = {"use_dictionary": False, "write_page_checksum": True}
 LINES = ("jsonl", "jsonl.gz", "jsonl.zst", "parquet")
@@ -84,7 +85,7 @@ def test_lines_stay_as_they_are_written(tmp_path: Path) -> None:
     assert (tmp_path / "e.jsonl").read_bytes() == text + b"\n"
 
 
-@pytest.mark.parametrize("to", LINES)
+@pytest.mark.parametrize("to", slow_but(LINES, "parquet", "jsonl.gz"))
 def test_the_bytes_do_not_depend_on_the_processes(tmp_path: Path, to: str) -> None:
     source = tree(tmp_path / "source")
     convert(source, tmp_path / "one", to)

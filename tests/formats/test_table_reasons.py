@@ -145,11 +145,11 @@ def test_tables_without_columns(tmp_path: Path) -> None:
     nothing = pa.RecordBatch.from_struct_array(pa.array([{}, {}], pa.struct([])))
     with pa.ipc.new_file(tmp_path / "x.arrow", nothing.schema) as writer:
         writer.write_batch(nothing)
-    with pytest.raises(DataError, match="the table has 2 rows, but no columns"):
+    with pytest.raises(DataError, match="it has no columns"):
         fm.open(tmp_path / "x.arrow")
     twice = pa.table([pa.array([1]), pa.array([2])], names=["a", "a"])
     pq.write_table(twice, tmp_path / "x.parquet")
-    with pytest.raises(DataError, match="two columns have the same name"):
+    with pytest.raises(DataError, match="2 columns have the name 'a'"):
         fm.open(tmp_path / "x.parquet")
 
 

@@ -24,7 +24,7 @@ import numpy as np
 import orjson
 
 from feedmill.errors import DataError, NotFound
-from feedmill.formats.arrowtypes.values import values
+from feedmill.formats.arrowtypes.reading import values
 from feedmill.formats.base import Dataset, Indices
 from feedmill.formats.columns import ParquetFile, damaged
 from feedmill.formats.content import content_of_files

@@ -13,7 +13,7 @@ so that values would change, tables without columns, encrypted files, Feather of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from itertools import pairwise
@@ -22,7 +22,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from feedmill.errors import DataError, FeedmillError, NotFound
-from feedmill.formats.arrowtypes.values import filled, suffixes_of, values
+from feedmill.formats.arrowtypes.arrays import filled, is_list, list_lengths, take_rows
+from feedmill.formats.arrowtypes.reading import Columns, check_names, values
 from feedmill.formats.base import Indices
 from feedmill.formats.columns import ArrowFile, ColumnFile, ParquetFile, damaged, load_pyarrow
 from feedmill.formats.costs import field_costs
@@ -39,7 +40,7 @@ CACHE_BYTES = 512 << 20
 """Maximum bytes of decoded row groups cached by an open dataset."""
 
 
-class Columns(list[ColumnFile]):
+class OpenFiles(list[ColumnFile]):
     """The opened files of one table.
 
     Attributes:
@@ -56,6 +57,10 @@ class TableDataset(RowsDataset):
         files: paths in the store.
         columns: the opened files; by default, all are opened as Parquet.
         key_column: the column with the keys; None for row numbers.
+        features: column -> feature of `datasets`, if the files do not have them.
+
+    Raises:
+        DataError: a column has a type that is not supported, or the name of another.
     """
 
     format: ClassVar[str] = "parquet"
@@ -70,12 +75,15 @@ class TableDataset(RowsDataset):
         columns: Sequence[ColumnFile] | None = None,
         key_column: str | None = None,
         base: str | None = None,
+        features: Mapping[str, Any] | None = None,
     ) -> None:
         self._columns = open_columns(store, files, ParquetFile) if columns is None else columns
         super().__init__(store, name=name, files=files, counts=self._counted(), split=split, base=base)
         self.schema = self._first_schema()
         self.names: list[str] = list(self.schema.names) if self.schema is not None else []
-        self.suffixes = suffixes_of(self.schema) if self.schema is not None else {}
+        self._features = features
+        self._readers: dict[int, Columns] = {}
+        self.suffixes = {} if self.schema is None else self._reader(0, self.schema).suffixes
         self.key_column = key_column or (KEY if KEY in self.names else None)
         self._blocks = BlockCache(CACHE_BYTES)
         self._located: set[int] = set()  # files whose block extents were read
@@ -102,19 +110,24 @@ class TableDataset(RowsDataset):
             places = np.flatnonzero(block == number)
             table = self._blocks.get((file, number), partial(columns.read, number))
             first = int(columns.ends[number - 1]) if number else 0
-            try:
-                rows = _taken(table, stored[places] - first)
-                if len(rows) != len(places):
-                    raise ValueError(f"{len(rows)} rows of {len(places)} could be read")
-            except (ValueError, OverflowError) as error:  # text that is not UTF-8, a time before the year 1
+            rows = self._reader(file, table.schema).rows(table, stored[places] - first)
+            if len(rows) != len(places):
                 where, record = self.store.locate(self.files[file]), f"rows {stored[places[0]]} ..."
-                raise damaged(where, error, offset=int(columns.extents[number, 0]), record=record) from None
+                error = ValueError(f"{len(rows)} rows of {len(places)} could be read")
+                raise damaged(where, error, offset=int(columns.extents[number, 0]), record=record)
             for place, row in zip(places.tolist(), rows, strict=True):
                 out[place] = row
         if self.key_column is not None:
             for row in out:
                 row.pop(self.key_column, None)
         return out
+
+    def _reader(self, file: int, schema: Any) -> Columns:
+        """Return the readers of a file's columns. Raises `DataError`."""
+        if file not in self._readers:
+            where = self.store.locate(self.files[file])
+            self._readers[file] = Columns(schema, where, features=self._features)
+        return self._readers[file]
 
     def _load(self, files: Sequence[int]) -> None:
         missing = [file for file in files if file not in self._located]
@@ -152,9 +165,7 @@ class TableDataset(RowsDataset):
                 block = int(blocks[run[0]])
                 table = self._blocks.get((number, block), partial(columns.read, block))
                 first = int(columns.ends[block - 1]) if block else 0
-                if isinstance(table, pyarrow.RecordBatch):
-                    table = pyarrow.Table.from_batches([table])
-                pieces.append(table.take(pyarrow.array(stored[run] - first)))
+                pieces.append(take_rows(table, stored[run] - first))
         return pyarrow.concat_tables(pieces)
 
     def blocks(self, indices: range) -> list[range]:
@@ -238,18 +249,11 @@ class TableDataset(RowsDataset):
 
         Null has the length 0.
         """
-        pyarrow = load_pyarrow()
-        if self.schema is None or column not in self.names:
+        if self.schema is None or column not in self.names or not is_list(self.schema.field(column).type):
             return None
-        kind = self.schema.field(column).type
-        if not (pyarrow.types.is_list(kind) or pyarrow.types.is_large_list(kind)):
-            return None
-        from pyarrow import compute
-
         found = [np.zeros(0, np.int64)]
         for blocks, stored in self._column(column):
-            lengths = [np.asarray(compute.fill_null(compute.list_value_length(block), 0)) for block in blocks]
-            found.append(np.concatenate([np.zeros(0, np.int64), *lengths])[stored])
+            found.append(np.concatenate([np.zeros(0, np.int64), *map(list_lengths, blocks)])[stored])
         return np.concatenate(found).astype(np.int64)
 
     def costs_advice(self, by: str) -> str:
@@ -279,6 +283,10 @@ class TableDataset(RowsDataset):
             except FeedmillError as error:
                 found.append(error)
                 continue
+            try:
+                self._reader(number, columns.schema)
+            except FeedmillError as error:
+                found.append(error)
             for block in range(len(columns.ends)):
                 try:
                     columns.read(block)
@@ -292,21 +300,7 @@ class TableDataset(RowsDataset):
         return {**super().describe(), "columns": columns, **({"remarks": list(self.remarks)} if self.remarks else {})}
 
 
-def _taken(table: Any, rows: Int64s) -> list[dict[str, Any]]:
-    """Return rows of a block as dicts."""
-    pyarrow = load_pyarrow()
-    if len(rows) == 1:
-        part = table.slice(int(rows[0]), 1)
-    elif len(rows) > 1 and (np.diff(rows) == 1).all():
-        part = table.slice(int(rows[0]), len(rows))
-    else:
-        part = table.take(pyarrow.array(rows))
-    columns = [values(column) for column in part.columns]
-    names = table.schema.names
-    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
-
-
-def open_columns(store: Store, files: Sequence[str], opener: Callable[[Store, str], ColumnFile]) -> Columns:
+def open_columns(store: Store, files: Sequence[str], opener: Callable[[Store, str], ColumnFile]) -> OpenFiles:
     """Open the files of one table, several at a time, and unite their schemas (see `feedmill.formats.tables.schemas`).
 
     Raises:
@@ -315,18 +309,12 @@ def open_columns(store: Store, files: Sequence[str], opener: Callable[[Store, st
     load_pyarrow()  # raises on this thread if pyarrow is missing
     from feedmill.formats.tables.schemas import Unity
 
-    out, unity = Columns(), Unity()
+    out, unity = OpenFiles(), Unity()
     with closing(ordered_map(lambda p: opener(store, p), files, workers=8, in_flight=32)) as opened:
         for path, columns in zip(files, opened, strict=True):
+            check_names(columns.schema.names, store.locate(path))
             unity.add(columns.schema, path, store.locate(path))
             out.append(columns)
-    if unity.schema is not None and not unity.schema.names:
-        raise DataError(
-            f"the table has {sum(map(len, out)):,} rows, but no columns",
-            file=store.locate(files[0]),
-            kind="no-column",
-            fix="Write it with the columns that samples need.",
-        )
     for columns in out:
         columns.fit(unity.schema)
     out.remarks = [*unity.notes, *(remark for columns in out for remark in columns.remarks)]

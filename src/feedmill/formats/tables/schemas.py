@@ -143,29 +143,20 @@ class Unity:
             where: its location, for errors.
 
         Raises:
-            DataError: two columns have one name, or the file does not unite with those before it.
+            DataError: the file does not unite with those before it.
         """
         for number, (seen, first, count) in enumerate(self._seen):
             if schema.equals(seen):
                 self._seen[number] = seen, first, count + 1
                 return
-        twice = next((name for name in schema.names if schema.names.count(name) > 1), None)
-        if twice is not None:
-            raise DataError(
-                "two columns have the same name, and a sample has only one part of a name",
-                file=where,
-                record=twice,
-                kind="duplicate-column",
-                fix="Rename one of them.",
-            )
         self.schema = schema if self.schema is None else self._united(schema, where)
         self._of = {**dict.fromkeys(schema.names, path), **self._of}
         self._seen.append((schema, path, 1))
 
     def _united(self, schema: Any, where: str) -> Any:
         known = self.schema
-        if not set(known.names) & set(schema.names) and known.names:
-            here, there = (", ".join(map(repr, each.names)) or "none" for each in (schema, known))
+        if not set(known.names) & set(schema.names):
+            here, there = (", ".join(map(repr, each.names)) for each in (schema, known))
             what = f"its columns are {here}, and those of {self._seen[0][1]!r} are {there}"
             raise _differs(where, what, "Open the files one by one, or mix them with a recipe.")
         fields = {one.name: one.with_nullable(True) for one in known}
