@@ -30,13 +30,13 @@ _MAPPED = 4096
 """Size in bytes that a mapped block counts in a cache: its pages belong to the operating system."""
 
 
-def load_pyarrow() -> Any:
-    """Return the pyarrow package. Raises `MissingExtra`."""
+def load_pyarrow(what: str = "Parquet and Arrow files") -> Any:
+    """Return the pyarrow package. Raises `MissingExtra`, which says what requires it."""
     try:
         import pyarrow
         import pyarrow.ipc
     except ImportError:
-        raise MissingExtra("Parquet and Arrow files require pyarrow", "arrow") from None
+        raise MissingExtra(f"{what} require pyarrow", "arrow") from None
     return pyarrow
 
 
