@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.feather
 import pyarrow.ipc
@@ -112,6 +113,20 @@ def test_each_other_and_feather_1(tmp_path: Path) -> None:
             pyarrow.feather.write_feather(TABLE, tmp_path / name, version=1)
         error = reason(tmp_path / name)
         assert error.what.startswith("the file is Feather version 1") and "write_feather" in str(error.fix)
+
+
+def test_tensors_and_summaries_are_no_tables(tmp_path: Path) -> None:
+    with pa.OSFile(str(tmp_path / "x.arrow"), "wb") as file:
+        pa.ipc.write_tensor(pa.Tensor.from_numpy(np.arange(6.0)), file)
+    error = reason(tmp_path / "x.arrow")
+    assert error.kind == "unsupported" and "but got tensor" in error.what and ".npy" in str(error.fix)
+    parts: list[Any] = []
+    pq.write_to_dataset(TABLE, tmp_path / "parts", metadata_collector=parts, partition_cols=["id"])
+    parts[0].write_metadata_file(tmp_path / "x.parquet")
+    error = reason(tmp_path / "x.parquet")
+    assert error.what.startswith("it is a summary of other files (1), such as 'id=1/") and error.kind == "unsupported"
+    notes = ["values of 'id' are only in the names of folders, such as 'id=3': they are not read"]
+    assert list(fm.open(tmp_path / "parts").remarks) == notes
 
 
 def test_types_and_codecs_that_pyarrow_lacks(tmp_path: Path) -> None:

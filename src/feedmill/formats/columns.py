@@ -182,7 +182,7 @@ class ParquetFile(ColumnFile):
             if len(self) != of.num_rows:
                 raise ValueError(f"the footer has {of.num_rows} rows, the row groups have {len(self)}")
             # The last byte is the end of a struct, 0, unless the signature of a file with encrypted columns follows.
-            if footer[-1:] != b"\0" and parquet_footer.encrypted(footer):
+            if footer[-1:] != b"\0" and parquet_footer.unusual(footer)[0]:
                 raise ValueError("columns are encrypted")
         except _refused(pyarrow) as error:
             raise unreadable(store, path, "parquet", error) from None

@@ -13,11 +13,12 @@ so that values would change, tables without columns, encrypted files, Feather of
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -35,7 +36,11 @@ from feedmill.formats.tables import ARROW_SUFFIXES
 from feedmill.jobs.threads import ordered_map
 from feedmill.storage import Store
 
+if TYPE_CHECKING:
+    from feedmill.formats.tables.schemas import Unity
+
 KEY = "__key__"
+_HIVE = re.compile(r"(?:(?<=/)|^)(([^/=]+)=[^/]*)(?=/)")
 CACHE_BYTES = 512 << 20
 """Maximum bytes of decoded row groups cached by an open dataset."""
 
@@ -317,8 +322,16 @@ def open_columns(store: Store, files: Sequence[str], opener: Callable[[Store, st
             out.append(columns)
     for columns in out:
         columns.fit(unity.schema)
-    out.remarks = [*unity.notes, *(remark for columns in out for remark in columns.remarks)]
+    out.remarks = [*unity.notes, *_in_folders(files, unity), *(remark for columns in out for remark in columns.remarks)]
     return out
+
+
+def _in_folders(files: Sequence[str], unity: Unity) -> Iterator[str]:
+    """Yield notes on columns whose values are only in the names of folders, as Hive and Spark write them."""
+    names = {name: part for path in files for part, name in _HIVE.findall(path)}
+    for name, part in names.items():
+        if name not in unity.schema.names:
+            yield f"values of {name!r} are only in the names of folders, such as {part!r}: they are not read"
 
 
 def open_parquet(store: Store, name: str, url: str, names: Sequence[str] = ()) -> TableDataset:

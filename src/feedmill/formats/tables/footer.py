@@ -16,16 +16,21 @@ import numpy as np
 from feedmill.formats.offsets import Int64s
 
 _MOST_DEPTH = 16
-_ROW_GROUPS, _COLUMNS, _METADATA, _CRYPTO, _PATH = 4, 1, 3, 8, 3
+_ROW_GROUPS, _COLUMNS, _FILE, _METADATA, _CRYPTO, _PATH = 4, 1, 1, 3, 8, 3
 _COMPRESSED_SIZE, _DATA_PAGE, _DICTIONARY_PAGE = 7, 9, 11
 
 
-def encrypted(footer: bytes) -> list[str]:
-    """Return the names of the encrypted columns. Raises `ValueError` if the footer is corrupt."""
+def unusual(footer: bytes) -> tuple[list[str], list[str]]:
+    """Return the names of encrypted columns, and the other files that hold columns, as in ``_metadata`` of Spark.
+
+    Raises:
+        ValueError: the footer is corrupt.
+    """
     try:
-        groups = _Reader(footer).struct(0).get(_ROW_GROUPS, [])
-        found = [column for group in groups for column in group[_COLUMNS] if _CRYPTO in column]
-        return list(dict.fromkeys(column[_METADATA][_PATH][0].decode() for column in found))
+        columns = [each for group in _Reader(footer).struct(0).get(_ROW_GROUPS, []) for each in group[_COLUMNS]]
+        encrypted = [each[_METADATA][_PATH][0].decode() for each in columns if _CRYPTO in each]
+        files = [each[_FILE].decode() for each in columns if each.get(_FILE)]
+        return list(dict.fromkeys(encrypted)), list(dict.fromkeys(files))
     except _ERRORS as error:
         raise _damaged(error) from None
 

@@ -118,27 +118,34 @@ def _is_utf8(head: bytes) -> bool:
 
 def _by_message(store: Store, path: str, form: Kind, error: BaseException, said: str) -> _Reason | None:
     words = said.lower()
+    encrypted, files = _unusual(store, path) if form == "parquet" else ([], [])
     if "crypt" in words and form == "parquet":
-        return _encrypted(_encrypted_columns(store, path) or "the file is encrypted")
+        names = ", ".join(map(repr, encrypted))
+        return _encrypted(f"these columns are encrypted: {names}" if names else "the file is encrypted")
+    if files:
+        what = f"it is a summary of other files ({len(files):,}), such as {files[0]!r}, and has no rows itself"
+        return _Reason(what, "Open the other files, or their folder.", "unsupported")
     if isinstance(error, NotImplementedError):
         if "codec" in words:
             fix = "Write it again with another codec, such as zstd."
             return _Reason(f"this pyarrow cannot decompress it ({said})", fix, "unsupported")
         fix = "Cast the column to a type that pyarrow reads, such as 64-bit integers, and write the file again."
         return _Reason(f"pyarrow does not support a type in it ({said})", fix, "unsupported")
+    if words.endswith("tensor"):  # instead of a schema
+        fix = "Write it as a .npy file, or as a table."
+        return _Reason(f"expected a table, found another kind of Arrow data ({said})", fix, "unsupported")
     if "utf8" in words or "utf-8" in words:
         fix = "If its writer stored bytes as text, write them as a binary column; otherwise copy the file again."
         return _Reason(f"text in it is not UTF-8 ({said})", fix, "bad-data")
     return None
 
 
-def _encrypted_columns(store: Store, path: str) -> str:
-    """Return what is encrypted in a Parquet file with a plain footer; empty if that is unknown."""
+def _unusual(store: Store, path: str) -> tuple[list[str], list[str]]:
+    """Return the encrypted columns of a Parquet file, and the other files that hold its columns, as far as known."""
     try:
-        names = parquet_footer.encrypted(read_footer(store, path))
-    except ValueError:
-        return ""
-    return f"these columns are encrypted: {', '.join(map(repr, names))}" if names else ""
+        return parquet_footer.unusual(read_footer(store, path))
+    except (ValueError, DataError):
+        return [], []
 
 
 def _encrypted(what: str) -> _Reason:

@@ -76,7 +76,7 @@ def _decimal(one: Any, other: Any) -> Any:
 
 
 def _finer(one: Any, other: Any) -> str:
-    return max(one.unit, other.unit, key=_UNITS.index)
+    return str(max(one.unit, other.unit, key=_UNITS.index))
 
 
 def _time(one: Any, other: Any) -> Any:
