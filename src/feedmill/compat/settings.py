@@ -46,6 +46,7 @@ PEERS = {
     "modalities": Peer(
         "Modalities", "modalities==0.5.0", "migration/modalities.md", ("feedmill.compat.modalities.settings",)
     ),
+    "dolma": Peer("Dolma", "dolma==1.2.1", "migration/dolma.md", ("feedmill.compat.dolma.settings",)),
     "nanotron": Peer(
         "Nanotron",
         "huggingface/nanotron@2411b022a75fb7f7561a1bb4166706da5e1b76de",
