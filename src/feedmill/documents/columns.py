@@ -8,13 +8,15 @@ from typing import Any
 
 from feedmill.documents.batch import BadDocument, Batch, Record, RowReader
 from feedmill.documents.file import DocumentFile, Unit
+from feedmill.documents.kinds import PARQUET
 from feedmill.documents.rows import shown_bytes
 from feedmill.documents.textpath import TextReader, checked, parse_path, walk
 from feedmill.errors import ConfigError
 from feedmill.formats.arrowtypes.arrays import validate
 from feedmill.formats.arrowtypes.place import Unreadable
 from feedmill.formats.arrowtypes.reading import Columns
-from feedmill.formats.columns import damaged, load_pyarrow, opened
+from feedmill.formats.columns import load_pyarrow, opened
+from feedmill.formats.tables.reasons import Kind, unreadable
 
 ROWS = 512
 
@@ -155,8 +157,8 @@ def read_rows(
                     for row in rows if binary else ():
                         row.update({name: _without_bytes(row[name]) for name in binary})
                     yield [{name: value for name, value in row.items() if value is not None} for row in rows]
-        except (pyarrow.ArrowException, OSError) as error:
-            raise damaged(file.url, error) from None
+        except (pyarrow.ArrowException, OSError, MemoryError) as error:
+            raise unreadable(file.store(), file.path, _form(file), error) from None
 
 
 def _with_bytes(schema: Any) -> list[str]:
@@ -218,10 +220,14 @@ def _batches(unit: Unit, column: str, fields: tuple[str, ...], pyarrow: Any) -> 
                 columns = columns or Columns(part.schema, file.url, plain=True)
                 for at in range(0, part.num_rows, ROWS):
                     yield part.slice(at, ROWS), columns
-        except (pyarrow.ArrowException, OSError) as error:
-            raise damaged(file.url, error) from None
+        except (pyarrow.ArrowException, OSError, MemoryError) as error:
+            raise unreadable(file.store(), file.path, _form(file), error) from None
+
+
+def _form(file: DocumentFile) -> Kind:
+    return "parquet" if file.kind == PARQUET else "arrow"
 
 
 def _opened(file: DocumentFile) -> AbstractContextManager[tuple[list[str], Any]]:
     """Open a file, and return the names of its columns and a `ParquetFile` or the reader of an Arrow stream or file."""
-    return opened(file.store(), file.path, file.kind)
+    return opened(file.store(), file.path, _form(file))

@@ -45,7 +45,7 @@ class Columns:
         features: Mapping[str, Any] | None = None,
         plain: bool = False,
     ) -> None:
-        _check_names(schema.names, file, plain)
+        check_names(schema.names, file, plain=plain)
         known = _features_of(schema, file) or features or {}
         context = Context(_find, file, plain)
         self._reads = {field.name: _reader(field, field.name, known.get(field.name), context) for field in schema}
@@ -151,7 +151,8 @@ def _types() -> dict[int, types.Row]:
     return {getattr(lib, f"Type_{name}"): row for name, row in _by_name(types.TYPES).items()}
 
 
-def _check_names(names: list[str], file: str | None, plain: bool) -> None:
+def check_names(names: list[str], file: str | None, *, plain: bool = False) -> None:
+    """Raise `DataError` if a file has no columns, unless they are those of documents, or two of one name."""
     if not names and not plain:  # of documents, columns are selected
         raise DataError("it has no columns", file=file, kind="no-column", fix="Write it with at least one column.")
     twice = [name for name, count in Counter(names).items() if count > 1]
