@@ -147,7 +147,7 @@ def test_bad_episodes_are_left_out_with_the_reason(tmp_path: Path) -> None:
     assert left["000002"] == f"the video of {CAMERA}: it has fewer frames than the table"
     assert left["000003"] == f"the video of {CAMERA}: it has more frames than the table"
     assert left["000004"].startswith(f"the video of {CAMERA}: it cannot be read (")
-    assert left["000005"].startswith("cannot be read: the file cannot be read (")
+    assert left["000005"].startswith("cannot be read: the file is truncated: it begins like Parquet")
     assert left["000006"] == "cannot be read: the file has 5 frames, but its episodes have 6"
     assert left["000007"] == "cannot be read: column 'episode_index': there are rows of another episode"
     assert left["data/chunk-000/episode_000099.parquet"] == "a file of no episode that the LeRobot dataset lists"
