@@ -19,6 +19,7 @@ from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.grouping import by_field
 from feedmill.planning.recipes.member import (
     Place,
+    as_described,
     aux_is_there,
     aux_url,
     join_folder,
@@ -339,6 +340,8 @@ class Walk:
             node = self.compiler.recipe(nested, seed, f"{name}/")
         else:
             node = self.dataset(member, place, name)
+            if member.shuffle is None:
+                shuffle = as_described(shuffle, self.compiler.sources[-1])
         with recipe_line(self.file, (*place, "shuffle")):
             return shuffle_as(node, shuffle, self.seed, name, self.compiler.sources)
 

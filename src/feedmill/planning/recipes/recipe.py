@@ -252,7 +252,8 @@ def _shuffle_words(shuffle: Any) -> str:
     if shuffle.kind == "block":
         own = {"block", "window"} & shuffle.model_fields_set
         return f"block {shuffle.block or 'by size'} x {shuffle.window}" if own else "block"
-    return f"shards x {shuffle.parallel}" if shuffle.kind == "shards" else str(shuffle.kind)
+    cut = "" if shuffle.sequence is None else f" in sequences of {shuffle.sequence:,}"
+    return f"shards x {shuffle.parallel}{cut}" if shuffle.kind == "shards" else str(shuffle.kind)
 
 
 def _absolute(path: str) -> str:
