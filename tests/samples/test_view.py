@@ -68,6 +68,7 @@ def test_subflavors_and_loader_arguments() -> None:
         "shuffle_over_epochs: -1": Order(passes=-1),
         "shuffle_over_epochs: 3\nmax_samples_per_sequence: 9": Order(passes=3, sequence=9),
         "parallel_shard_iters: null": Order(),
+        "shuffle_over_epochs: 1": Order(passes=1),
     }
     assert {text: build(TEXT + f"field_map: {{text: txt}}\n{text}\n").order for text in orders} == orders
     assert only(view).__subflavors__ == {"level": 3}

@@ -34,5 +34,15 @@ PEERS = {
     "datatrove": Peer(
         "datatrove", "datatrove==0.10.1", "migration/nanotron.md", ("feedmill.compat.datatrove.settings",)
     ),
+    "energon": Peer(
+        "Energon",
+        "megatron-energon==7.4.1",
+        "migration/energon.md",
+        (
+            "feedmill.compat.energon.settings",
+            "feedmill.planning.dialects.energon_settings",
+            "feedmill.samples.description_settings",
+        ),
+    ),
 }
 """Name of the peer -> its tables."""

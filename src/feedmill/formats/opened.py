@@ -22,12 +22,12 @@ class Order:
 
     Attributes:
         shuffles: False for the stored order.
-        passes: passes over the data in one loop; -1 for draws with replacement.
+        passes: passes over the data in one loop, -1 for draws with replacement; None for what the caller says.
         parallel, sequence: as in a shuffle of shards; None for what the recipe says.
     """
 
     shuffles: bool = True
-    passes: int = 1
+    passes: int | None = None
     parallel: int | None = None
     sequence: int | None = None
 

@@ -38,8 +38,8 @@ DATASET_YAML = Table(
         "split_config": mapped("name of another split file"),
         "shuffle_over_epochs": mapped(
             "null keeps the stored order, unless a source of a recipe has its own `shuffle`. *n*: every epoch is a"
-            " permutation, and a loop with `repeat=False` is *n* of them. -1 is taken as 1, with a warning, and an"
-            " error with `repeat=False`"
+            " permutation, and a loop with `repeat=False` has *n* of them. -1 (draws with replacement): the same"
+            " without end, with a warning"
         ),
         "parallel_shard_iters": mapped("shards that are read side by side, if only shards are shuffled"),
         "max_samples_per_sequence": mapped("samples of the pieces that shards are cut into, if only shards are"),
@@ -51,6 +51,7 @@ DATASET_YAML = Table(
         "**kwargs": _never("any other key is an error"),
     },
 )
+TABLES = (DATASET_YAML,)
 LOADER_ARGUMENTS = frozenset(
     {"split_config", "split_part", "shuffle_over_epochs", "parallel_shard_iters", "max_samples_per_sequence"}
 )
@@ -72,7 +73,7 @@ def order_of(arguments: Mapping[str, Any], error: Callable[[str, str, str], Conf
             raise error(name, f"{name!r} must be a name, found {given!r}", "Write it in quotes.")
     return Order(
         shuffles=arguments.get("shuffle_over_epochs", 1) is not None,
-        passes=_count(arguments, "shuffle_over_epochs", error, or_endless=True) or 1,
+        passes=_count(arguments, "shuffle_over_epochs", error, or_endless=True),
         parallel=_count(arguments, "parallel_shard_iters", error),
         sequence=_count(arguments, "max_samples_per_sequence", error),
     )

@@ -42,12 +42,14 @@ class Translation:
         data: the equivalent of Feedmill's own YAML.
         origins: place in `data` -> ``file:line``.
         nested: the recipes of sources that are defined in the same file, by the place of the source.
+        passes: passes over a source that its own tool counts as one, by the place of the source; 1 if missing.
     """
 
     file: str
     data: dict[str, Any] = field(default_factory=dict)
     origins: dict[Place, str] = field(default_factory=dict)
     nested: dict[Place, Translation] = field(default_factory=dict)
+    passes: dict[Place, int] = field(default_factory=dict)
 
     def where(self, place: Any) -> str:
         """Return ``file:line`` of the origin of a value, or of its nearest ancestor with a known origin."""

@@ -66,7 +66,7 @@ def as_described(shuffle: ShuffleModel | None, dataset: Dataset) -> ShuffleModel
     said = dataset.opened.order
     if shuffle is None or shuffle.kind == "none" or said == Order():
         return shuffle
-    if said.passes < 0:
+    if (said.passes or 1) < 0:
         logger.warning(
             "%s: 'shuffle_over_epochs: -1' has no effect: each epoch is a permutation of the samples", dataset.url
         )

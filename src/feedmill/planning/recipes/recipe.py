@@ -167,6 +167,11 @@ class Recipe:
                 )
             return DataCache.of(settings.size, folder, settings.unit)
 
+    @property
+    def marks(self) -> Marks | Translation | None:
+        """Return the origins of its values, and what a dialect says beside them."""
+        return self._marks
+
     def where(self, place: Place = ()) -> str:
         """Return ``file:line`` of a value of the recipe, for error messages."""
         return place_of(self._marks, place)
