@@ -33,7 +33,6 @@ def closed(table: Table, *own: str) -> Callable[[Function], Function]:
     def decorate(function: Function) -> Function:
         taken = inspect.signature(function).parameters
         known = [*own, *table.names(Fate.MAPPED, Fate.NO_EFFECT)]
-        open_ended = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in taken.values())
 
         @wraps(function)
         def call(*arguments: Any, **named: Any) -> Any:
@@ -51,7 +50,7 @@ def closed(table: Table, *own: str) -> Callable[[Function], Function]:
                     )
                 if setting.warns and value is not None:
                     without_effect(name, _plain(setting.words), level=3)
-                if name not in taken and not open_ended:
+                if name not in taken:
                     del named[name]
             return function(*arguments, **named)
 

@@ -351,7 +351,7 @@ class CrudeWebdataset(DefaultDecoderWebdatasetFactory):
 
 
 class CrudeJsonlDatasetFactory(BaseCoreDatasetFactory):
-    """Factory of the rows of a JSONL file, as bytes in the part ``json``.
+    """Factory of the rows of a JSONL file, as bytes in the part ``json``, without the end of the line.
 
     Args:
         path: the file.

@@ -223,6 +223,7 @@ class SavableDataLoader(DataLoader[Any]):  # type: ignore[misc]
 BasicDataLoader = SavableDataLoader
 
 
+@closed(LOADERS, "processes")
 def get_savable_loader(dataset: SavableDataset, **options: Unpack[Options]) -> SavableDataLoader:
     """Return a loader whose state can be saved.
 
@@ -236,6 +237,7 @@ def get_savable_loader(dataset: SavableDataset, **options: Unpack[Options]) -> S
     return SavableDataLoader(dataset, **options)
 
 
+@closed(LOADERS, "processes")
 def get_loader(dataset: SavableDataset, **options: Unpack[Options]) -> SavableDataLoader:
     """Return the result of `get_savable_loader`: the state of every Feedmill loader can be saved.
 

@@ -113,6 +113,7 @@ class WorkerConfig:
     __hash__ = None  # type: ignore[assignment]
 
     @classmethod
+    @signed
     def default_worker_config(cls, num_workers: int = 4, data_parallel_group: Any = None) -> WorkerConfig:
         """Return the configuration of this process, from torch.distributed or the launcher's environment variables."""
         if data_parallel_group is not None:
