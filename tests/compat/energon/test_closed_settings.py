@@ -138,6 +138,25 @@ def test_a_subset_of_a_metadataset_is_that_of_each_dataset(coco: Path) -> None:
     assert numbers(listed.datasets[0].dataset.build()) == list(range(3, 8))
 
 
+def test_excluded_samples_count_in_subsets(coco: Path) -> None:
+    """The samples are those of Energon 7.4.1, whose subsets count what the split file excludes."""
+    text = (coco / ".nv-meta" / "split.yaml").read_text()
+    other = coco / ".nv-meta" / "without.yaml"
+    other.write_text(text.replace("exclude: []", "exclude: [shards/shard_000.tar/s00001]"))
+    for given, expected in (
+        ({"absolute_range": (0, 5)}, [0, 2, 3, 4]),
+        ({"range": (0, 0.5)}, [0, *range(2, 24)]),
+        ({"range": (0.5, 1)}, range(24, 48)),
+    ):
+        subset = DatasetSubset(**given)
+        assert factory(coco, training=False, subset=subset, split_config="without.yaml") == list(expected)
+        assert sorted(train(coco, subset=subset, split_config="without.yaml")) == list(expected)
+    node = f"path: {coco.name}, split_config: without.yaml, subset: {{range: [0, 5]}}"
+    assert sorted(train(metadataset(coco, f"{{{node}}}"))) == [0, 2, 3, 4]
+    with pytest.raises(ConfigError, match="has only excluded samples"):
+        factory(coco, subset=DatasetSubset(absolute_range=(1, 2)), split_config="without.yaml")
+
+
 @pytest.mark.parametrize(
     ("subset", "words"),
     [

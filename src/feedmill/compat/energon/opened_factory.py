@@ -94,7 +94,7 @@ class BaseCoreDatasetFactory:
     def _read(self, dataset: Dataset) -> Reading:
         if self.subset is None:
             return self.reading
-        return dataclasses.replace(self.reading, bounds=self.subset.compute_subset(len(dataset)))
+        return dataclasses.replace(self.reading, bounds=self.subset.bounds(dataset))
 
 
 class OpenedFactory(BaseCoreDatasetFactory):

@@ -95,7 +95,7 @@ class Opening:
         if subset is None and not look:
             return Asked((), subflavors, passes), None
         dataset = self(url, **{name: given for name, given in names.items() if given is not None})
-        ranges = () if subset is None else (subset.compute_subset(len(dataset)),)
+        ranges = () if subset is None else (subset.bounds(dataset),)
         return Asked(ranges, subflavors, passes), dataset
 
 

@@ -52,6 +52,19 @@ class DatasetSubset:
             )
         return first, end
 
+    def bounds(self, dataset: Dataset) -> tuple[int, int]:
+        """Return the numbers of the first sample and of the end in a dataset; excluded samples count, as in Energon.
+
+        Raises:
+            ConfigError: the range is empty, or lies outside the samples.
+        """
+        first, end = map(dataset.kept_before, self.compute_subset(dataset.stored_length))
+        if first == end:
+            raise ConfigError(
+                f"{self} has only excluded samples", file=dataset.url, kind="bad-subset", fix="Give a larger range."
+            )
+        return first, end
+
     def ranges(self) -> tuple[tuple[int | str, int | str], ...]:
         """Return the ranges as a recipe has them, in the order in which they apply."""
         found: list[tuple[int | str, int | str]] = []

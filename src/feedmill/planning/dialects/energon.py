@@ -149,7 +149,7 @@ class _Translator:
     def __init__(self, load: Load, mode: str, url: str) -> None:
         self.load, self.validation = load, mode == VALIDATION
         self.base = url.rpartition("/")[0] or ("/" if url.startswith("/") else ".")
-        self.result = Translation(url)
+        self.result = Translation(url, counts_excluded=True)
         self.files = 1
         self.kind: tuple[str, str] | None = None  # the first kind of blend met, and where
 

@@ -22,12 +22,12 @@ from feedmill.planning.recipes.member import (
     as_described,
     aux_is_there,
     aux_url,
+    bounds_of,
     join_folder,
     join_parts,
     names_of,
     recipe_line,
     shuffle_as,
-    within,
 )
 from feedmill.planning.recipes.skip import read_entries, with_skips
 from feedmill.planning.recipes.sources import Open, members
@@ -351,7 +351,7 @@ class Walk:
         if not member.ranges:
             return leaf
         with recipe_line(self.file, (*place, "subset")):
-            return Subset(leaf, *within(member.ranges, leaf.length))
+            return Subset(leaf, *bounds_of(self.file, member, self.compiler.sources[leaf.number]))
 
     def source(self, member: Member, place: Place) -> Dataset:
         """Return the opened dataset or join of a member. Raises `ConfigError` if it has no samples."""

@@ -124,6 +124,16 @@ def within(ranges: Sequence[tuple[int | str, int | str]], size: int) -> tuple[in
     return int(first), int(end)
 
 
+def bounds_of(recipe: Recipe, member: Member, dataset: Dataset) -> tuple[int, int]:
+    """Return first and end of the subset of a member among the samples of its dataset."""
+    if not (recipe.marks is not None and getattr(recipe.marks, "counts_excluded", False)):
+        return within(member.ranges, len(dataset))
+    first, end = within(member.ranges, dataset.stored_length)
+    if not 0 <= first <= end <= dataset.stored_length:
+        return first, end  # an error of the node
+    return dataset.kept_before(first), dataset.kept_before(end)
+
+
 def _bound(bound: int | str, first: Fraction, end: Fraction) -> Fraction:
     if isinstance(bound, int):
         return first + bound

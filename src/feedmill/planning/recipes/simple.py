@@ -10,7 +10,7 @@ from feedmill.errors import ConfigError
 from feedmill.planning.dialects import TRAIN, VALIDATION, Translation
 from feedmill.planning.dialects.energon import Asked
 from feedmill.planning.recipes import read
-from feedmill.planning.recipes.member import within
+from feedmill.planning.recipes.member import bounds_of
 from feedmill.planning.recipes.recipe import Recipe
 from feedmill.planning.recipes.sources import Open, members
 from feedmill.storage import split_url
@@ -89,7 +89,7 @@ def sources_of(
     said: list[tuple[int | None, tuple[int, int] | None]] = []
     for (place, member), dataset in zip(leaves, plan.sources, strict=True):
         stored = member.shuffle is not None and member.shuffle.kind == "none"
-        bounds = within(member.ranges, len(dataset)) if member.ranges else None
+        bounds = bounds_of(recipe, member, dataset) if member.ranges else None
         said.append((None if stored else passes.get(place, 1), bounds))
     return plan, said
 
