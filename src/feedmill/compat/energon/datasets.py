@@ -213,8 +213,9 @@ def get_train_dataset(
         seed=worker_config.seed_offset,
         shuffle=shuffle,
         epochs=None if repeat else passes,
+        dataset_config=words.get("dataset_config"),
+        split_config=words.get("split_config"),
         asked=asked,
-        **_configs(words),
     )
     return EnergonDataset(
         recipe.plan(opening, trust=opening.trust),
@@ -252,8 +253,15 @@ def get_val_dataset(
     """
     encoder, opening = _opening(task_encoder, words, trusts(trust))
     asked, _ = opening.asked(path, split_part, 1, words)
-    seed = worker_config.seed_offset
-    recipe = recipe_for(path, split=split_part, mode="validation", seed=seed, asked=asked, **_configs(words))
+    recipe = recipe_for(
+        path,
+        split=split_part,
+        mode="validation",
+        seed=worker_config.seed_offset,
+        dataset_config=words.get("dataset_config"),
+        split_config=words.get("split_config"),
+        asked=asked,
+    )
     plan = recipe.plan(opening, trust=opening.trust)
     return EnergonDataset(
         plan, encoder, worker_config, batch_size, batch_drop_last, packing_buffer_size, limit or None, True
@@ -265,12 +273,6 @@ def one_pass(node: Node) -> int:
     if node.length is not None:
         return node.length
     return sum(map(one_pass, node.children))
-
-
-def _configs(words: Words) -> dict[str, str]:
-    """Return the words that name configuration files."""
-    names = {"dataset_config": words.get("dataset_config"), "split_config": words.get("split_config")}
-    return {name: given for name, given in names.items() if given is not None}
 
 
 def _opening(encoder: TaskEncoder | None, words: Words, trust: bool) -> tuple[TaskEncoder, Opening]:

@@ -63,15 +63,25 @@ class GenericOptions(FactoryOptions, total=False):
     trust: bool | None
 
 
-class DecoderOptions(GenericOptions, total=False):
-    """Keywords of `DefaultDecoderWebdatasetFactory`."""
+class CrudeOptions(FactoryOptions, total=False):
+    """Keywords of `CrudeWebdataset`."""
 
+    subflavors: Mapping[str, Any] | None
+    trust: bool | None
     decoder: Any
     auto_decode: bool
     image_decode: str
     av_decode: str
     video_decode_audio: bool
     guess_content: bool
+
+
+class DecoderOptions(CrudeOptions, total=False):
+    """Keywords of `DefaultDecoderWebdatasetFactory`."""
+
+    field_map: Mapping[str, str] | None
+    sample_loader: Any
+    part_filter: Any
 
 
 class BaseWebdatasetFactory(BaseCoreDatasetFactory):
@@ -339,7 +349,7 @@ class CrudeWebdataset(DefaultDecoderWebdatasetFactory):
     __sample_type__ = CrudeSample
 
     def __init__(
-        self, path: str | os.PathLike[str], *, part_filter: Any = None, **options: Unpack[DecoderOptions]
+        self, path: str | os.PathLike[str], *, part_filter: Any = None, **options: Unpack[CrudeOptions]
     ) -> None:
         for name in ("sample_loader", "field_map"):
             if name in options:

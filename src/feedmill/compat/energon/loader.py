@@ -234,7 +234,7 @@ def get_savable_loader(dataset: SavableDataset, **options: Unpack[Options]) -> S
         dataset: the dataset to load.
         options: keywords of `SavableDataLoader`.
     """
-    return SavableDataLoader(dataset, **options)
+    return SavableDataLoader(dataset, **options)  # type: ignore[misc]  # the table has dropped some
 
 
 @closed(LOADERS, "processes")
@@ -245,4 +245,4 @@ def get_loader(dataset: SavableDataset, **options: Unpack[Options]) -> SavableDa
         dataset: the dataset to load.
         options: keywords of `SavableDataLoader`.
     """
-    return SavableDataLoader(dataset, **options)
+    return SavableDataLoader(dataset, **options)  # type: ignore[misc]  # the table has dropped some

@@ -180,7 +180,10 @@ class DatasetLoader:
             NotFound, ConfigError, TrustError: as `get_train_dataset`.
             TypeError: an argument is unknown.
         """
-        order = {"parallel_shard_iters": parallel_shard_iters, "max_samples_per_sequence": max_samples_per_sequence}
+        order: dict[str, Any] = {
+            "parallel_shard_iters": parallel_shard_iters,
+            "max_samples_per_sequence": max_samples_per_sequence,
+        }
         if self._single:
             factory = self.get_dataset(
                 training=training,

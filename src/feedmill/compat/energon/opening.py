@@ -87,7 +87,7 @@ class Opening:
         check_subset(subset)
         if isinstance(path, Mapping) or not is_dataset(url := absolute(path)):
             return Asked(() if subset is None else subset.ranges(), subflavors, passes), None
-        names = {name: words.get(name) for name in ("dataset_config", "split_config")}
+        names = {"dataset_config": words.get("dataset_config"), "split_config": words.get("split_config")}
         if url.endswith(".jsonl"):
             refuse_configs(url, names)
         else:

@@ -62,7 +62,9 @@ V2 = Table(
         "splits": mapped("the splits"),
         "shuffle_over_epochs_multiplier": mapped(_PASSES.words + ". Energon 7.4.1 ignores that of a join"),
         "aux": mapped("auxiliary data of a dataset; an error for a metadataset"),
-        "subset": mapped("a range of the samples, excluded ones included, as in Energon; an error at a dataset of a join"),
+        "subset": mapped(
+            "a range of the samples, excluded ones included, as in Energon; an error at a dataset of a join"
+        ),
         "range": mapped(
             "sample numbers of a dataset or join, or percentages. These are exact here, floats in Energon: 29% of 100"
             " samples are 29 here, and 28 there"
