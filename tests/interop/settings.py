@@ -46,7 +46,7 @@ def names(source: Path, origin: Origin) -> list[str]:
         tree = inside[-1]  # of overloads, the last is the function itself
     kinds = {"fields": fields, "methods": methods, "parameters": parameters, "popped": popped, "options": options}
     made = kinds[origin.kind](tree)
-    return list(dict.fromkeys(origin.prefix + name for name in made))
+    return list(dict.fromkeys(origin.prefix + name for name in made if name not in origin.skip))
 
 
 def fields(tree: ast.AST) -> Iterator[str]:

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from feedmill.converting.fields import is_typed
 from feedmill.converting.preview import Options
 from feedmill.errors import NotFound
 from feedmill.formats import yamls
 from feedmill.formats.base import Dataset
 from feedmill.formats.energon import database
 from feedmill.formats.jsonl.dataset import JsonlDataset
-from feedmill.formats.rows import RowsDataset
 from feedmill.formats.tar.dataset import TarDataset
 from feedmill.formats.vla import COMPANIONS
 from feedmill.formats.vla.dataset import ManifestDataset
@@ -73,7 +73,7 @@ def source_facts(dataset: Dataset, url: str, kind: str, split: str | None) -> Fa
         description, media = _description(store), _has_media(store)
     excluded = int(described(dataset).get("excluded") or 0)
     companions = tuple(n for n in COMPANIONS if isinstance(dataset, ManifestDataset) and dataset.store.exists(n))
-    typed = isinstance(dataset, RowsDataset)
+    typed = is_typed(dataset)
     return Facts(parts, list(splits), loose, excluded, description, media, typed, kind, companions, _in_schema(dataset))
 
 

@@ -1,0 +1,236 @@
+"""Each mapped setting of Nanotron and of datatrove's datasets has an effect; patterns give datatrove's files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import feedmill as fm
+from feedmill.compat.datatrove.settings import FILE, FOLDER
+from feedmill.compat.datatrove.utils.dataset import DatatroveFileDataset, DatatroveFolderDataset
+from feedmill.errors import ConfigError, DataError
+from feedmill.formats.settings import Fate
+from feedmill.formats.tokens.ds import write_ds
+from feedmill.planning.dialects import nanotron_settings as nanotron
+from feedmill.storage import LocalStore
+from helpers.nanoset_golden import NANOSETS
+
+PATTERNS: dict[str, Any] = json.loads((NANOSETS / "patterns.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files of the recording: each has one sample of its number."""
+    folder = tmp_path_factory.mktemp("tree")
+    for number, name in enumerate(PATTERNS["files"]):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(number.to_bytes(2, "little") * 2)
+    return folder
+
+
+@pytest.mark.parametrize(("pattern", "recursive", "expected"), PATTERNS["cases"])
+def test_a_pattern_gives_the_files_that_datatrove_reads(
+    tree: Path, pattern: str, recursive: bool, expected: list[int] | str
+) -> None:
+    if isinstance(expected, str):
+        with pytest.raises(ConfigError if expected == "ValueError" else FileNotFoundError):
+            DatatroveFolderDataset(tree, 1, filename_pattern=pattern, recursive=recursive)
+        return
+    data = DatatroveFolderDataset(tree, 1, filename_pattern=pattern, recursive=recursive)
+    assert [int(data[number]["input_ids"][0]) for number in range(len(data))] == expected
+
+
+def test_a_pattern_that_matches_other_files_is_an_error(tmp_path: Path) -> None:
+    with write_ds(LocalStore(tmp_path), "a.ds", 2, tokenizer_name="t") as writer:
+        writer.add(np.arange(300), np.array([100, 200]))
+    with pytest.raises(
+        ConfigError, match=r"the pattern '\*' matches a.ds.index, which is no .ds file. Let it end in .ds"
+    ):
+        DatatroveFolderDataset(tmp_path, 4, filename_pattern="*")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four files of documents of 3 and 5 tokens, and one below."""
+    folder = tmp_path_factory.mktemp("folder")
+    for number, name in enumerate(("a.ds", "b.ds", "c.ds", "d.ds", "sub/e.ds")):
+        with write_ds(LocalStore(folder), name, 2, tokenizer_name="t") as writer:
+            writer.add(np.arange(40) % 8 + 8 * number, np.array([3, 5] * 5))
+    return folder
+
+
+def values(data: Any) -> list[Any]:
+    return [{name: value.tolist() for name, value in data[i].items()} for i in range(len(data))]
+
+
+def changed(before: dict[str, Any], after: dict[str, Any], folder: Path, kind: Any) -> tuple[Any, Any]:
+    at = {"data_folder": folder} if kind is DatatroveFolderDataset else {"file_path": folder / "a.ds"}
+    both = []
+    for given in (before, after):
+        paths = {name: folder / given[name] for name in at if name in given}
+        both.append(values(kind(**{"seq_len": 4, **at, **given, **paths})))
+    return both[0], both[1]
+
+
+EFFECTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "seq_len": ({"seq_len": 4}, {"seq_len": 7}),
+    "return_positions": ({}, {"return_positions": True}),
+    "positions_from_eos_token_id": (
+        {"return_positions": True},
+        {"return_positions": True, "positions_from_eos_token_id": 6},
+    ),
+}
+OF_FILES = {**EFFECTS, "file_path": ({}, {"file_path": "b.ds"})}
+OF_FOLDERS = {
+    **EFFECTS,
+    "data_folder": ({}, {"data_folder": "sub"}),
+    "filename_pattern": ({}, {"filename_pattern": "b.ds"}),
+    "recursive": ({"filename_pattern": "**/*.ds"}, {"filename_pattern": "**/*.ds", "recursive": False}),
+    "shuffle": ({}, {"shuffle": True}),
+    "seed": ({"shuffle": True}, {"shuffle": True, "seed": 1}),
+}
+WRONG = {"token_size": 4, "fsize": 78}
+
+
+@pytest.mark.parametrize("name", OF_FILES)
+def test_a_setting_of_files_has_an_effect(name: str, folder: Path) -> None:
+    before, after = changed(*OF_FILES[name], folder, DatatroveFileDataset)
+    assert before != after
+
+
+@pytest.mark.parametrize("name", OF_FOLDERS)
+def test_a_setting_of_folders_has_an_effect(name: str, folder: Path) -> None:
+    before, after = changed(*OF_FOLDERS[name], folder, DatatroveFolderDataset)
+    assert before != after
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_size_is_an_error(name: str, folder: Path) -> None:
+    assert DatatroveFileDataset(folder / "a.ds", 4, token_size=2, fsize=80)
+    with pytest.raises(ConfigError, match=name):
+        DatatroveFileDataset(folder / "a.ds", 4, **{name: WRONG[name]})
+    if name == "token_size":
+        with pytest.raises((ConfigError, DataError), match=name):
+            DatatroveFolderDataset(folder, 4, token_size=4)
+
+
+def test_every_setting_has_its_test() -> None:
+    assert {*OF_FILES, *WRONG} == set(FILE.names(Fate.MAPPED))
+    assert {*OF_FOLDERS, "token_size"} == set(FOLDER.names(Fate.MAPPED))
+
+
+RUN: dict[str, Any] = {
+    "data_stages": [
+        {
+            "name": "one",
+            "start_training_step": 1,
+            "data": {"seed": 7, "dataset": {"dataset_folder": ["nt_eos", "nt_default"]}},
+        }
+    ],
+    "tokens": {"sequence_length": 16, "train_steps": 6, "micro_batch_size": 2, "batch_accumulation_per_replica": 1},
+    "parallelism": {"dp": 2, "pp": 1, "tp": 1},
+    "general": {"project": "x"},
+}
+CURRENT = {"shuffle_files": False, "dataset_weights": [0.5, 0.5]}
+SHUFFLED = {"dataset_folder": ["doc_shuffled_split"], "dataset_weights": None}
+LATER = {"name": "two", "start_training_step": 4, "data": {"dataset": {"dataset_folder": "nt_eos"}}}
+
+
+def changed_run(place: str, change: dict[str, Any]) -> dict[str, Any]:
+    """The run with other settings at a place; a setting that is None is removed."""
+    run: dict[str, Any] = json.loads(json.dumps(RUN))
+    stage = run["data_stages"][0]
+    at = {"stage": stage, "data": stage["data"], "dataset": stage["data"]["dataset"], "run": run}.get(place) or run[
+        place
+    ]
+    at.update(change)
+    for name in [name for name, value in at.items() if value is None]:
+        del at[name]
+    return run
+
+
+def told(run: dict[str, Any]) -> Any:
+    """The recipe as text and all its samples, or its error."""
+    try:
+        recipe = fm.Recipe.parse(run, base=NANOSETS)
+        plan = recipe.plan()
+        samples = plan.read(range(plan.length or 20))
+    except ConfigError as error:
+        return str(error)
+    return str(recipe), [{name: np.asarray(value).tolist() for name, value in sample.items()} for sample in samples]
+
+
+OF_RUNS: dict[tuple[str, str], tuple[dict[str, Any], dict[str, Any]]] = {
+    ("stage", "sequence_length"): ({}, {"sequence_length": 20}),
+    ("stage", "start_training_step"): ({}, {"start_training_step": 2}),
+    ("data", "seed"): ({}, {"seed": None}),
+    ("dataset", "dataset_folder"): ({}, {"dataset_folder": ["nt_eos"]}),
+    ("dataset", "dataset_weights"): ({}, {"dataset_weights": [0.9, 0.1]}),
+    ("dataset", "dataset_read_path"): (CURRENT, {**CURRENT, "dataset_read_path": ["nt_default", "nt_eos"]}),
+    ("dataset", "token_size_in_bytes"): ({}, {"token_size_in_bytes": 4}),
+    ("dataset", "return_positions"): ({}, {"return_positions": False}),
+    ("dataset", "shuffle_files"): ({**SHUFFLED, "shuffle_files": False}, {**SHUFFLED, "shuffle_files": True}),
+    ("tokens", "sequence_length"): ({}, {"sequence_length": 20}),
+    ("tokens", "train_steps"): ({}, {"train_steps": 5}),
+    ("tokens", "micro_batch_size"): ({}, {"micro_batch_size": 1}),
+    ("tokens", "batch_accumulation_per_replica"): ({}, {"batch_accumulation_per_replica": 3}),
+    ("parallelism", "dp"): ({}, {"dp": 3}),
+}
+
+
+@pytest.mark.parametrize(("place", "name"), OF_RUNS)
+def test_a_setting_of_a_run_has_an_effect(place: str, name: str) -> None:
+    before, after = OF_RUNS[place, name]
+    assert told(changed_run(place, before)) != told(changed_run(place, after))
+
+
+def test_stages_have_names() -> None:
+    run = {**RUN, "data_stages": [RUN["data_stages"][0], LATER]}
+    named = told(run)[0]
+    run["data_stages"] = [{**RUN["data_stages"][0], "name": "first"}, LATER]
+    assert "one" in named and "first" in told(run)[0]
+
+
+def test_positions_are_returned_unless_they_are_switched_off() -> None:
+    """As in Nanotron, where `return_positions` is true by default."""
+    for given, expected in (({}, True), ({"return_positions": True}, True), ({"return_positions": False}, False)):
+        (_, samples) = told(changed_run("dataset", given))
+        assert {"positions" in sample for sample in samples} == {expected}
+
+
+def test_every_mapped_setting_of_a_run_has_its_test() -> None:
+    places = {"stage": nanotron.STAGE, "data": nanotron.DATA, "dataset": nanotron.DATASET, "tokens": nanotron.TOKENS}
+    places["parallelism"] = nanotron.PARALLELISM
+    mapped = {(place, name) for place, table in places.items() for name in table.names(Fate.MAPPED)}
+    assert {*OF_RUNS, ("stage", "name")} == mapped
+    assert not nanotron.CONFIG.names(Fate.MAPPED)
+
+
+@pytest.mark.parametrize("name", nanotron.DATASET.names(Fate.REFUSED))
+def test_what_is_refused_is_named(name: str) -> None:
+    for place in (RUN["tokens"], {}):
+        run = changed_run("dataset", {name: [5, None] if name == "dataset_max_tokens" else "x"})
+        with pytest.raises(ConfigError, match=f"'{name}' is unsupported"):
+            fm.Recipe.parse({**run, "tokens": place})
+    fm.Recipe.parse(changed_run("dataset", {name: [0, 0]}))
+
+
+def test_what_is_not_used_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    run = changed_run("dataset", {"skip_in_stream": True, "return_positions": True, "vocab_size": 9})
+    fm.Recipe.parse({**run, "my_notes": 3, "tokens": {"train_steps": 3}})
+    assert [record.getMessage() for record in caplog.records] == [
+        "recipe: 'general' has no effect: about training",
+        "recipe: not used: my_notes",
+        "recipe: 'pp', 'tp' have no effect: the samples and their order are the same",
+        "recipe: 'skip_in_stream' has no effect: a loader starts at any sample at once",
+        "recipe: 'vocab_size' has no effect: token files are tokenized already",
+        "recipe: not used: return_positions, train_steps: without 'sequence_length', the recipe mixes documents without"
+        " end",
+    ]
+    for place in ("stage", "data", "dataset", "tokens", "parallelism"):
+        with pytest.raises(ConfigError, match="unknown setting 'odd'"):
+            fm.Recipe.parse(changed_run(place, {"odd": 1}))
