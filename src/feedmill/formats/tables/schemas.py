@@ -231,7 +231,7 @@ def _cast(column: Any, to: Any, where: str) -> Any:
     if column.type.equals(to.type):
         return column
     try:
-        if "list_view" in str(column.type):  # pyarrow 26 casts those with nulls to lists with wrong offsets
+        if "list_view" in str(column.type):  # see findings/pyarrow_cast_of_list_views.sh
             raise pa.ArrowNotImplementedError("list_view")
         return column.cast(to.type)
     except pa.ArrowNotImplementedError:  # rare types, which have no cast
