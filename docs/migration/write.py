@@ -44,7 +44,8 @@ def rows(table: Table) -> str:
 def words(setting: Setting) -> str:
     """Return what a page says of a setting."""
     accepted = [f"`{value}`" for value in setting.unless if value not in (None, False)]
-    return FATES[setting.fate] + setting.words + (f"; accepted: {', '.join(accepted)}" if accepted else "")
+    fate = "no effect, with a warning: " if setting.warns else FATES[setting.fate]
+    return fate + setting.words + (f"; accepted: {', '.join(accepted)}" if accepted else "")
 
 
 if __name__ == "__main__":

@@ -333,3 +333,21 @@ def test_what_parquet_lacks_is_refused_before_anything_is_written(tmp_path: Path
         fm.convert(tmp_path / "s.arrow", tmp_path / "o", "parquet", workers=1, progress=False)
     assert not (tmp_path / "o").exists()
     assert fm.convert(tmp_path / "s.arrow", tmp_path / "o", "parquet", fields=["n"], workers=1, progress=False).samples
+
+
+def test_depth_maps_become_images_only_with_a_word(tmp_path: Path) -> None:
+    source = Path(__file__).parents[1] / "golden/sources/lerobot/depth"
+    plan = fm.convert(source, tmp_path / "o", "webdataset", dry_run=True, workers=1, progress=False).plan
+    what = "types of 'observation.images.depth': depth in floats becomes images of whole millimeters"
+    assert what in [loss.what for loss in plan.losses]
+
+
+def test_lists_of_images_keep_the_encoding_of_mds(tmp_path: Path) -> None:
+    for name, (encoding, _) in MDS.items():
+        if not encoding.startswith(("list[j", "list[png", "str_decimal")):
+            continue
+        (tmp_path / name).mkdir()
+        report = fm.convert(mds(tmp_path / name, name, False), tmp_path / name / "o", "mds", workers=1, progress=False)
+        assert report.plan.names[name] == encoding and not report.plan.losses
+        shards = [shard.read_bytes() for shard in sorted((tmp_path / name).glob("*/*.mds"))]
+        assert len(shards) == 2 and all(block in shard for block in MDS[name][1] for shard in shards)

@@ -80,6 +80,14 @@ def test_batches_are_read_as_pyarrow_does(form: Any, name: str, tmp_path: Path) 
     assert message.type == "record batch"
 
 
+@pytest.mark.parametrize("form", [pa.ipc.new_file, pa.ipc.new_stream])
+def test_compressed_files_of_metadata_version_4_are_refused(form: Any, tmp_path: Path) -> None:
+    """pyarrow writes them, and reads other values: findings/pyarrow_metadata_v4_compression.sh."""
+    path = write(tmp_path / "x.arrow", form, {**OPTIONS["V4"], **OPTIONS["zstd"]}, [pa.record_batch({"n": range(5)})])
+    with pytest.raises(DataError, match=r"metadata version 4, .* Write it again with metadata version 5\."):
+        fm.open(path)
+
+
 def test_opening_reads_no_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = pa.record_batch({"x": np.arange(100_000), "t": ["some text"] * 100_000})
     for form, name in ((pa.ipc.new_file, "f"), (pa.ipc.new_stream, "s")):

@@ -128,9 +128,9 @@ def test_a_column_that_files_lack_is_null_and_noted(tmp_path: Path, caplog: pyte
     folder = write(tmp_path / "d", {"t": ["x"]}, whole, {"t": ["y"], "m": [{"lang": "de"}]}, {"t": ["z"]})
     dataset = fm.open(folder)
     notes = [
-        "'m' is missing from 2 of 4 files, such as '0.parquet': it is null there",
-        "'extra' is missing from 3 of 4 files, such as '0.parquet': it is null there",
-        "'m.page' is missing from 1 of 4 files, such as '2.parquet': it is null there",
+        "'m' is missing from 2 of 4 files, such as '0.parquet': null there",
+        "'extra' is missing from 3 of 4 files, such as '0.parquet': null there",
+        "'m.page' is missing from 1 of 4 files, such as '2.parquet': null there",
     ]
     assert (
         list(dataset.remarks)

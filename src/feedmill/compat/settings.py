@@ -31,6 +31,16 @@ class Peer(NamedTuple):
 
 
 PEERS = {
+    "energon": Peer(
+        "Energon",
+        "megatron-energon==7.4.1",
+        "migration/energon.md",
+        (
+            "feedmill.compat.energon.settings",
+            "feedmill.planning.dialects.energon_settings",
+            "feedmill.samples.description_settings",
+        ),
+    ),
     "megatron": Peer(
         "Megatron-LM",
         "NVIDIA/Megatron-LM@d98e8a64ddf34856e74b24714e3bedb2f5a39553",

@@ -103,6 +103,8 @@ def _about(wanted: TargetFormat, facts: Facts, options: Options) -> list[Loss]:
         out.append(
             Loss(f"{', '.join(facts.companions)}: VLA Foundry's robotics training needs them beside the manifest")
         )
+    if facts.depths:
+        out.append(Loss(f"types of {named(facts.depths)}: depth in floats becomes images of whole millimeters"))
     if facts.kind == "lerobot":
         out.append(
             Loss("the metadata in meta/: frames per second, the robot's type, names of joints, statistics, tasks")

@@ -276,6 +276,14 @@ class ArrowFile(ColumnFile):
             if counts[-1] < 0:
                 raise ValueError(f"the record batch at byte {begin} has {counts[-1]} rows")
             heads.append(message.metadata.to_pybytes())
+            if message.metadata_version < pyarrow.ipc.MetadataVersion.V5 and _is_compressed(heads[-1]):
+                raise DataError(  # see findings/pyarrow_metadata_v4_compression.sh
+                    "it is compressed and has metadata version 4, which pyarrow reads as other values",
+                    file=self.store.locate(self.path),
+                    offset=begin,
+                    kind="unsupported",
+                    fix="Write it again with metadata version 5.",
+                )
         self.ends = np.cumsum(counts, dtype=np.int64)
         self.digest = _hash(self._extents.tobytes() + self.ends.tobytes() + b"".join(heads))
 
@@ -362,29 +370,35 @@ class _Pieces:
 
 
 _BLOCK = np.dtype([("offset", "<i8"), ("head", "<i4"), ("padding", "<i4"), ("body", "<i8")])
-_BATCHES = 3
+_BATCHES, _HEADER, _COMPRESSION = 3, 2, 3
+"""Numbers of fields in https://github.com/apache/arrow/blob/main/format/: of a Footer, a Message and a RecordBatch."""
+
+
+def _number(data: bytes, at: int, kind: str) -> int:
+    return int(np.frombuffer(data, kind, 1, at)[0])
+
+
+def _field(data: bytes, table: int, number: int) -> int:
+    """Return where a table of a flatbuffer has a field; 0 if it has none. pyarrow has verified the flatbuffer."""
+    fields, at = table - _number(data, table, "<i4"), 4 + 2 * number
+    relative = _number(data, fields + at, "<u2") if at < _number(data, fields, "<u2") else 0
+    return relative and table + relative
 
 
 def _batches(footer: bytes) -> Int64s:
-    """Return offset and length of each record batch, int64[batches, 2], by the footer of an Arrow file.
-
-    pyarrow, which has verified the footer, does not tell. It is a flatbuffer, whose root refers to a table of its
-    fields: https://github.com/apache/arrow/blob/main/format/File.fbs.
-    """
-
-    def number(at: int, kind: str) -> int:
-        return int(np.frombuffer(footer, kind, 1, at)[0])
-
-    root = number(0, "<u4")
-    fields = root - number(root, "<i4")
-    at = 4 + 2 * _BATCHES
-    relative = number(fields + at, "<u2") if at < number(fields, "<u2") else 0
-    if not relative:
+    """Return offset and length of each record batch, int64[batches, 2], by the footer of an Arrow file."""
+    at = _field(footer, _number(footer, 0, "<u4"), _BATCHES)
+    if not at:
         return np.empty((0, 2), np.int64)
-    vector = root + relative
-    vector += number(vector, "<u4")
-    blocks = np.frombuffer(footer, _BLOCK, number(vector, "<u4"), vector + 4)
+    vector = at + _number(footer, at, "<u4")
+    blocks = np.frombuffer(footer, _BLOCK, _number(footer, vector, "<u4"), vector + 4)
     return np.stack([blocks["offset"], blocks["head"] + blocks["body"]], axis=1)
+
+
+def _is_compressed(head: bytes) -> bool:
+    """Return whether the metadata of a record batch says that its buffers are compressed."""
+    at = _field(head, _number(head, 0, "<u4"), _HEADER)
+    return bool(at and _field(head, at + _number(head, at, "<u4"), _COMPRESSION))
 
 
 def _hash(data: bytes) -> str:

@@ -173,16 +173,19 @@ class Unity:
 
     @property
     def notes(self) -> list[str]:
-        """Return a note for each column, and each field inside of columns, that some files lack."""
+        """Return notes on the columns, and fields inside of columns, that some files lack."""
         lacking: dict[str, list[tuple[str, int]]] = {}
         for schema, path, count in self._seen:
             for name in _lacking(schema, self.schema, ""):
                 lacking.setdefault(name, []).append((path, count))
+        together: dict[tuple[tuple[str, int], ...], list[str]] = {}
+        for name, found in lacking.items():
+            together.setdefault(tuple(found), []).append(name)
         total = sum(count for *_, count in self._seen)
         return [
-            f"{name!r} is missing from {sum(count for _, count in found):,} of {total:,} files, such as"
-            f" {found[0][0]!r}: it is null there"
-            for name, found in lacking.items()
+            f"{', '.join(map(repr, names))} {'is' if len(names) == 1 else 'are'} missing from"
+            f" {sum(count for _, count in found):,} of {total:,} files, such as {found[0][0]!r}: null there"
+            for found, names in together.items()
         ]
 
 
@@ -228,7 +231,7 @@ def _cast(column: Any, to: Any, where: str) -> Any:
     if column.type.equals(to.type):
         return column
     try:
-        if "list_view" in str(column.type):  # pyarrow 26 casts those with nulls to lists with wrong offsets
+        if "list_view" in str(column.type):  # see findings/pyarrow_cast_of_list_views.sh
             raise pa.ArrowNotImplementedError("list_view")
         return column.cast(to.type)
     except pa.ArrowNotImplementedError:  # rare types, which have no cast
