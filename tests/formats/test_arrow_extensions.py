@@ -16,8 +16,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
+from typer.testing import CliRunner
 
 import feedmill as fm
+from feedmill.cli.app import app
 from feedmill.documents.columns import read_columns
 from feedmill.documents.file import DocumentFile, Unit
 from feedmill.documents.textpath import TextReader
@@ -405,6 +407,12 @@ def test_a_value_that_python_does_not_have_is_named(name: str, nest: Callable[[A
             samples[1].raw("c")
     (found,) = fm.check(path, read_samples=True, progress=False).findings
     assert "1.c" in str(found)
+
+
+def test_info_shows_what_can_be_read(tmp_path: Path) -> None:
+    path = arrow(pa.table({"c": stored([2**62], pa.timestamp("us")), "n": [1]}), tmp_path)
+    assert fm.info(path).facts["first_sample"] == {"key": "0", "parts": {"c": None, "n": 1}}
+    assert "0 (c not readable, n 1 B)" in CliRunner().invoke(app, ["info", str(path)]).output
 
 
 def test_an_unknown_time_zone_is_named(tmp_path: Path) -> None:
