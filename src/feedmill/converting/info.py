@@ -21,8 +21,8 @@ class InfoReport(Showable):
 
     Attributes:
         facts: format, samples, shards, bytes, splits, sample type and further facts of the format;
-            ``first_sample``: key and bytes per part, None if it cannot be read; ``own_code``: why code of the dataset was
-            not run, if it has any; ``loss_mask`` and ``conversion``, if present.
+            ``first_sample``: key and bytes per part, None if it cannot be read; ``own_code``: why code of the dataset
+            was not run, if it has any; ``loss_mask`` and ``conversion``, if present.
     """
 
     facts: dict[str, Any]
