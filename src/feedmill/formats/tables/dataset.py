@@ -170,7 +170,12 @@ class TableDataset(RowsDataset):
                 block = int(blocks[run[0]])
                 table = self._blocks.get((number, block), partial(columns.read, block))
                 first = int(columns.ends[block - 1]) if block else 0
-                pieces.append(take_rows(table, stored[run] - first))
+                piece = take_rows(table, stored[run] - first)
+                if not piece.schema.equals(self.schema):  # of a format whose files are opened one by one, as LeRobot's
+                    from feedmill.formats.tables.schemas import fitted
+
+                    piece = fitted(piece, self.schema, self.store.locate(self.files[number]))
+                pieces.append(piece)
         return pyarrow.concat_tables(pieces)
 
     def blocks(self, indices: range) -> list[range]:
