@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import io
 import math
+import uuid
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -12,13 +13,17 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
 import feedmill as fm
-from feedmill.errors import ConfigError
+from feedmill.converting.fates import KINDS, changes, family, kind_of
+from feedmill.converting.values import Coded
+from feedmill.errors import ConfigError, DataError
 from feedmill.formats.mds.write import ENCODERS, encode_list, write_index, write_shard
 from feedmill.storage import open_store
+from feedmill.writing.write import write
 
 TARGETS = ("jsonl", "mds", "npz", "parquet", "webdataset")
 
@@ -222,3 +227,127 @@ def test_a_value_is_kept_or_declared_or_refused(item: tuple[Case, str], tmp_path
 @pytest.mark.parametrize("item", ALL, ids=named)
 def test_every_value_is_kept_or_declared_or_refused(item: tuple[Case, str], tmp_path: Path) -> None:
     trip(*item, tmp_path)
+
+
+def test_the_table_has_every_kind_that_values_have() -> None:
+    every = [value for values, _ in ARROW.values() for value in values]
+    every += [uuid.UUID(int=1), 10**40, np.zeros(2), [np.zeros(2)], Coded(JPEG, "jpg"), {"a": [Coded(JPEG, "jpg")]}]
+    kinds = {kind_of(value) for value in every}
+    assert {family(kind) for kind in kinds} <= set(KINDS) and "json:jpeg" in kinds and "uuid" in kinds
+    with pytest.raises(ConfigError, match=r"values are of the type 'complex', which no format can store"):
+        changes("json", [kind_of({"a": [1j]})])
+
+
+def test_what_parts_become_in_columns_is_said(tmp_path: Path) -> None:
+    parts = {"txt": "a", "json": {"a": 1}, "cls": 3, "html": b"<p>", "bin": b"\xff", "jpg": JPEG, "npy": np.arange(3)}
+    write(str(tmp_path / "s"), [{"__key__": f"k{n}", **parts} for n in range(3)], progress=False)
+    before = fm.open(tmp_path / "s")[1]
+    for to in ("mds", "npz", "parquet"):
+        report = fm.convert(tmp_path / "s", tmp_path / to, to, workers=1, progress=False)
+        said = {loss.what for loss in report.plan.losses}
+        assert said >= {
+            "types of 'json': JSON values become text",
+            "types of 'cls': numbers become text",
+            "types of 'html': bytes become text",
+        }
+        after = fm.open(tmp_path / to)[1]
+        assert all(same(before[name], after[name]) for name in ("txt", "bin", "jpg", "npy"))
+        assert (after["json"], after["cls"], after["html"]) == ('{"a":1}', "3", "<p>")
+        back = fm.convert(tmp_path / to, tmp_path / f"{to}-back", "webdataset", workers=1, progress=False)
+        assert any("text become values" in loss.what for loss in back.plan.losses)
+        again = fm.open(tmp_path / f"{to}-back")[1]
+        assert all(same(before[name], again[name]) for name in before)
+
+
+def lacking(folder: Path, name: str, value: Any, kind: Any) -> Path:
+    pq.write_table(pa.table({name: pa.array([value, None], kind), "n": [0, 1]}), folder / "s.parquet")
+    return folder / "s.parquet"
+
+
+@pytest.mark.parametrize(("value", "kind"), [([1.5, 2.0], pa.list_(pa.float32())), (file_of(JPEG), FILE), (b"", None)])
+def test_a_missing_value_is_never_written_as_what_nothing_can_read(tmp_path: Path, value: Any, kind: Any) -> None:
+    source = lacking(tmp_path, "c", value, kind)
+    options: dict[str, Any] = {"workers": 1, "progress": False, "allow_loss": True}
+    fm.convert(source, tmp_path / "npz", "npz", **options)
+    assert fm.open(tmp_path / "npz")[1]["c"] is None and fm.open(tmp_path / "npz")[0]["c"] is not None
+    if isinstance(value, dict):
+        with pytest.raises(ConfigError, match="mds cannot store samples without 'c': empty bytes cannot be decoded"):
+            fm.convert(source, tmp_path / "mds", "mds", **options)
+        report = fm.convert(source, tmp_path / "mds", "mds", on_error="skip", **options)
+        assert (report.samples, report.skipped) == (1, 1)
+    else:
+        fm.convert(source, tmp_path / "mds", "mds", **options)
+        assert fm.open(tmp_path / "mds")[1]["c"] == (None if isinstance(value, list) else b"")
+    assert next(sample["n"] for sample in fm.open(tmp_path / "mds")) == 0
+
+
+def test_npz_keeps_nulls_of_every_form(tmp_path: Path) -> None:
+    table = pa.table(
+        {
+            "i": [None, 5],
+            "f": [None, -0.0],
+            "b": [None, True],
+            "t": [None, "é"],
+            "v": pa.array([None, [1, 2]], pa.list_(pa.int8())),
+            "w": pa.array([None, file_of(WEBP)], FILE),
+        }
+    )
+    pq.write_table(table, tmp_path / "s.parquet")
+    report = fm.convert(tmp_path / "s.parquet", tmp_path / "o", "npz", workers=1, progress=False)
+    assert [loss.what for loss in report.plan.losses] == ["the difference between missing fields and null"]
+    first, second = fm.open(tmp_path / "o")
+    assert set(first.values()) == {None} and second["v"].dtype == np.int8 and second["w"].shape == (3, 4, 3)
+    assert (second["i"], second["b"], second["t"]) == (5, True, "é") and math.copysign(1, second["f"]) == -1
+    with np.load(tmp_path / "o/shard-000000.npz") as arrays:
+        assert arrays["i.present"].tolist() == [False, True]
+
+
+def test_a_value_that_does_not_come_back_is_not_blamed_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pq.write_table(pa.table({"f": [1.25, 2.5]}), tmp_path / "s.parquet")
+    monkeypatch.setitem(ENCODERS, "float64", lambda value: np.float64(np.float16(value) + 1).tobytes())  # type: ignore[arg-type]
+    with pytest.raises(DataError, match="so it does when it is converted again") as error:
+        fm.convert(tmp_path / "s.parquet", tmp_path / "o", "mds", workers=1, progress=False)
+    assert error.value.kind == "different" and "disk" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("array", "words"),
+    [
+        (pa.array([pa.MonthDayNano([1, 2, 3])]), r"the type month_day_nano_interval"),
+        (pa.array([{}], pa.struct([])), "structs without fields"),
+        (pa.array([[{}]], pa.list_(pa.struct([]))), "structs without fields"),
+        (pa.UnionArray.from_sparse(pa.array([0], pa.int8()), [pa.array([1])]), "the type sparse_union"),
+        (
+            pa.array([Decimal(100)], pa.decimal256(76, -2)),
+            r"the type .*, which has more than 76 digits",
+        ),
+    ],
+)
+def test_what_parquet_lacks_is_refused_before_anything_is_written(tmp_path: Path, array: Any, words: str) -> None:
+    table = pa.table({"c": array, "n": [1]})
+    with pa.ipc.new_file(tmp_path / "s.arrow", table.schema) as writer:
+        writer.write_table(table)
+    with pytest.raises(ConfigError, match=rf"s.arrow 'c': Parquet cannot store {words}"):
+        fm.convert(tmp_path / "s.arrow", tmp_path / "o", "parquet", workers=1, progress=False)
+    assert not (tmp_path / "o").exists()
+    assert fm.convert(tmp_path / "s.arrow", tmp_path / "o", "parquet", fields=["n"], workers=1, progress=False).samples
+
+
+def test_depth_maps_become_images_only_with_a_word(tmp_path: Path) -> None:
+    source = Path(__file__).parents[1] / "golden/sources/lerobot/depth"
+    plan = fm.convert(source, tmp_path / "o", "webdataset", dry_run=True, workers=1, progress=False).plan
+    what = "types of 'observation.images.depth': depth in floats becomes images of whole millimeters"
+    assert what in [loss.what for loss in plan.losses]
+
+
+def test_lists_of_images_keep_the_encoding_of_mds(tmp_path: Path) -> None:
+    for name, (encoding, _) in MDS.items():
+        if not encoding.startswith(("list[j", "list[png", "str_decimal")):
+            continue
+        (tmp_path / name).mkdir()
+        report = fm.convert(mds(tmp_path / name, name, False), tmp_path / name / "o", "mds", workers=1, progress=False)
+        assert report.plan.names[name] == encoding and not report.plan.losses
+        shards = [shard.read_bytes() for shard in sorted((tmp_path / name).glob("*/*.mds"))]
+        assert len(shards) == 2 and all(block in shard for block in MDS[name][1] for shard in shards)

@@ -58,23 +58,16 @@ def losses_of(to: str, facts: Facts, found: Survey, options: Options) -> tuple[C
 
 def value_table() -> str:
     """Return the table of what becomes of each kind of value in each format, as Markdown, for `docs/convert.md`."""
-    details = {"array": "array:<f4:2", "media": "media:webp", "list": "list:jpeg"}
+    details = {"array": "array:<f4:2", "media": "media:webp"}
+    apart = ("null", "empty", "part", "text:part", "list", "png")
+    rows = [(row.noun, kind) for kind, row in KINDS.items() if kind not in apart]
     lines = ["| values | `jsonl` | `mds` | `npz` | `parquet` | `webdataset` |", "|---" * 6 + "|"]
-    for kind, row in KINDS.items():
-        if kind in ("null", "empty", "part", "text:part"):
-            continue
+    for noun, kind in [*rows, ("lists of images", "list:jpeg"), ("lists of bytes", "list:bytes")]:
         have, typed = {details.get(kind, kind)}, not kind.startswith("text:")
         known = {to: writer_of(to).forms for to in ("mds", "npz")} | {"parquet": forms_of(typed=typed)}
-        stores = {"lines": "lines", **{to: store_of(forms, have) for to, forms in known.items()}, "parts": "parts"}
-        cells = [next(iter(changes(store, have).values()), "kept") if store else "kept" for store in stores.values()]
-        what = (
-            f"{row.noun} (parts of tars)"
-            if not typed
-            else f"{row.noun} ({kind})"
-            if kind in ("jpeg", "png")
-            else row.noun
-        )
-        lines.append(f"| {what} | {' | '.join(map(_cell, cells))} |")
+        stores = ["lines", *(store_of(forms, have) for forms in known.values()), "parts"]
+        cells = [next(iter(changes(store, have).values()), "kept") if store else "kept" for store in stores]
+        lines.append(f"| {noun}{' (parts of tars)' * (not typed)} | {' | '.join(map(_cell, cells))} |")
     return "\n".join(lines) + "\n"
 
 
@@ -110,6 +103,8 @@ def _about(wanted: TargetFormat, facts: Facts, options: Options) -> list[Loss]:
         out.append(
             Loss(f"{', '.join(facts.companions)}: VLA Foundry's robotics training needs them beside the manifest")
         )
+    if facts.depths:
+        out.append(Loss(f"types of {named(facts.depths)}: depth in floats becomes images of whole millimeters"))
     if facts.kind == "lerobot":
         out.append(
             Loss("the metadata in meta/: frames per second, the robot's type, names of joints, statistics, tasks")

@@ -241,6 +241,7 @@ _PARTS = Forms(
     bytes="binary",
     media="binary",
     exact=frozenset({"binary", "file"}),
+    lists="binaries",
     nulls=True,
     json="json text",
 )
@@ -267,7 +268,8 @@ def arrow_schema(columns: Mapping[str, str]) -> Any:
             return pa.list_(pa.from_numpy_dtype(np.dtype(form[5:])))
         plain = {"string": pa.string(), "json": pa.string(), "binary": pa.binary(), "int64": pa.int64()}
         file = pa.struct([("bytes", pa.binary()), ("path", pa.string())])  # as Hugging Face stores files
-        return {**plain, "double": pa.float64(), "bool": pa.bool_(), "file": file}[form]
+        more = {"double": pa.float64(), "bool": pa.bool_(), "file": file, "binaries": pa.list_(pa.binary())}
+        return {**plain, **more}[form]
 
     texts = {name: "json" for name, form in columns.items() if form == "json" or (form == "string" and is_json(name))}
     metadata = {METADATA: json.dumps(texts).encode()} if texts else None
@@ -302,7 +304,7 @@ def _join(store: Store, name: str, pieces: Sequence[Done]) -> None:
                     writer.write_table(file.read_row_group(group))
 
 
-def _storable(kind: Any, name: str) -> Any:
+def _storable(kind: Any, name: str, *, nested: bool = False) -> Any:
     """Return the type as which Parquet stores a column of an Arrow type, with equal values.
 
     Raises:
@@ -312,7 +314,7 @@ def _storable(kind: Any, name: str) -> Any:
     from pyarrow import types
 
     def item(field: Any) -> Any:
-        return field.with_type(_storable(field.type, name))
+        return field.with_type(_storable(field.type, name, nested=True))
 
     if isinstance(kind, pa.BaseExtensionType):
         if _storable(kind.storage_type, name) != kind.storage_type:
@@ -321,9 +323,11 @@ def _storable(kind: Any, name: str) -> Any:
     if types.is_string_view(kind) or types.is_binary_view(kind):
         return pa.string() if types.is_string_view(kind) else pa.binary()
     if types.is_run_end_encoded(kind):
-        return _storable(kind.value_type, name)
+        if nested and "[ns" in str(kind):  # they are decoded as values of Python, which have microseconds
+            raise _unstorable(name, f"nested run ends of nanoseconds ({kind})")
+        return _storable(kind.value_type, name, nested=True)
     if types.is_dictionary(kind):
-        plain = _storable(kind.value_type, name)
+        plain = _storable(kind.value_type, name, nested=True)
         return kind if plain == kind.value_type and not types.is_null(plain) and not types.is_nested(plain) else plain
     if types.is_decimal(kind) and kind.scale < 0:
         if kind.precision - kind.scale > 76:
@@ -332,7 +336,7 @@ def _storable(kind: Any, name: str) -> Any:
     if types.is_struct(kind) and kind.num_fields:
         return pa.struct([item(field) for field in kind])
     if types.is_map(kind):
-        return pa.map_(_storable(kind.key_type, name), item(kind.item_field), keys_sorted=kind.keys_sorted)
+        return pa.map_(_storable(kind.key_type, name, nested=True), item(kind.item_field), keys_sorted=kind.keys_sorted)
     if types.is_fixed_size_list(kind) and kind.list_size:
         return pa.list_(item(kind.value_field), kind.list_size)
     if types.is_large_list(kind) or types.is_large_list_view(kind):
@@ -356,9 +360,14 @@ def _unstorable(name: str, what: str) -> ConfigError:
 def _cast(table: Any, schema: Any) -> Any:
     """Return a table whose columns have the types of `_storable`."""
     import pyarrow as pa
+    from pyarrow import compute
 
     columns = []
     for column, field in zip(table.columns, schema, strict=True):
+        if pa.types.is_run_end_encoded(column.type):
+            column = pa.chunked_array(
+                [compute.run_end_decode(chunk) for chunk in column.chunks], column.type.value_type
+            )
         try:
             columns.append(column if column.type == field.type else column.cast(field.type))
         except (pa.ArrowNotImplementedError, pa.ArrowInvalid):  # nested run ends, dictionaries of nulls
