@@ -269,6 +269,7 @@ class ArrowFile(ColumnFile):
             heads = [footer]
         else:
             self._extents, heads = self._scan(pyarrow)
+        self._stored = self.schema
         _ = self.schema.names  # raises if they are not text
         nothing, counts = pyarrow.schema([]), []  # with this schema, pyarrow reads the number of rows alone
         for begin, length in self._extents.tolist():
@@ -329,7 +330,7 @@ class ArrowFile(ColumnFile):
                 with self._reading:
                     batch = self._reader.get_batch(block)
             elif self._is_native and len(self._before[block]) == 1:  # several times as fast
-                batch = pyarrow.ipc.read_record_batch(self._data.slice(begin, length), self.schema)
+                batch = pyarrow.ipc.read_record_batch(self._data.slice(begin, length), self._stored)
             else:
                 pieces = _Pieces([*self._before[block], self._data.slice(begin, length)])
                 batch = pyarrow.ipc.open_stream(pyarrow.PythonFile(pieces, "r")).read_next_batch()
