@@ -11,10 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.feather
 import pyarrow.ipc
+import pyarrow.parquet as pq
 import pytest
 
 import feedmill as fm
-from feedmill.errors import DataError, NotFound
+from feedmill.errors import DataError, FeedmillError, NotFound
 from feedmill.formats.columns import ArrowFile, _field
 from feedmill.storage import LocalStore
 
@@ -127,6 +128,17 @@ def test_folders_lists_and_patterns(tmp_path: Path) -> None:
     assert [len(fm.open(file)) for file in files] == [2, 3, 4]
     assert not fm.check(tmp_path, progress=False).findings
     assert fm.convert(tmp_path, tmp_path.parent / "out", to="jsonl", progress=False).samples == 9
+
+
+def test_arrow_files_beside_parquet_are_noted(tmp_path: Path) -> None:
+    table = pa.table({"text": ["a", "b"]})
+    pq.write_table(table, tmp_path / "0.parquet")
+    pyarrow.feather.write_feather(table, tmp_path / "1.feather")
+    dataset = fm.open(tmp_path)
+    assert len(dataset) == 2
+    assert list(dataset.remarks) == ["1 file of Arrow (1.feather) beside the Parquet files: not read"]
+    with pytest.raises(FeedmillError, match=r"1 file of Arrow \(1\.feather\)"):
+        fm.convert(tmp_path, tmp_path.parent / "out", to="jsonl", progress=False)
 
 
 def test_a_folder_of_saved_datasets_is_no_table(tmp_path: Path) -> None:
