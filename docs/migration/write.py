@@ -18,7 +18,7 @@ FATES = {Fate.MAPPED: "", Fate.REFUSED: "refused: ", Fate.NO_EFFECT: "no effect:
 
 def pages() -> dict[Path, str]:
     """Return each page with tables and what it must contain."""
-    paths = {DOCS / peer.page for peer in PEERS.values()}
+    paths = sorted({DOCS / peer.page for peer in PEERS.values()})
     return {
         path: MARKED.sub(lambda found: found[1] + section(PEERS[found[2]]) + found[3], path.read_text())
         for path in paths
@@ -44,7 +44,8 @@ def rows(table: Table) -> str:
 def words(setting: Setting) -> str:
     """Return what a page says of a setting."""
     accepted = [f"`{value}`" for value in setting.unless if value not in (None, False)]
-    return FATES[setting.fate] + setting.words + (f"; accepted: {', '.join(accepted)}" if accepted else "")
+    fate = "no effect, with a warning: " if setting.warns else FATES[setting.fate]
+    return fate + setting.words + (f"; accepted: {', '.join(accepted)}" if accepted else "")
 
 
 if __name__ == "__main__":

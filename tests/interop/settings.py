@@ -44,7 +44,8 @@ def names(source: Path, origin: Origin) -> list[str]:
         inside = [node for node in ast.walk(tree) if getattr(node, "name", None) == part]
         assert inside, f"{origin.file} has no {origin.name}"
         tree = inside[-1]  # of overloads, the last is the function itself
-    made = {"fields": fields, "parameters": parameters, "options": options}[origin.kind](tree)
+    kinds = {"fields": fields, "methods": methods, "parameters": parameters, "popped": popped, "options": options}
+    made = kinds[origin.kind](tree)
     return list(dict.fromkeys(origin.prefix + name for name in made if name not in origin.skip))
 
 
@@ -54,6 +55,23 @@ def fields(tree: ast.AST) -> Iterator[str]:
         if isinstance(node, ast.AnnAssign) and "ClassVar" not in ast.dump(node.annotation):
             assert isinstance(node.target, ast.Name)
             yield node.target.id
+
+
+def methods(tree: ast.AST) -> Iterator[str]:
+    """Methods and properties, without those of Python itself."""
+    assert isinstance(tree, ast.ClassDef)
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("__"):
+            yield node.name
+
+
+def popped(tree: ast.AST) -> Iterator[str]:
+    """The words of ``kwargs.pop("word")``."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "pop":
+            word = node.args[0]
+            assert isinstance(word, ast.Constant)
+            yield word.value
 
 
 def parameters(tree: ast.AST) -> Iterator[str]:

@@ -31,6 +31,16 @@ class Peer(NamedTuple):
 
 
 PEERS = {
+    "energon": Peer(
+        "Energon",
+        "megatron-energon==7.4.1",
+        "migration/energon.md",
+        (
+            "feedmill.compat.energon.settings",
+            "feedmill.planning.dialects.energon_settings",
+            "feedmill.samples.description_settings",
+        ),
+    ),
     "megatron": Peer(
         "Megatron-LM",
         "NVIDIA/Megatron-LM@d98e8a64ddf34856e74b24714e3bedb2f5a39553",
@@ -46,6 +56,7 @@ PEERS = {
     "modalities": Peer(
         "Modalities", "modalities==0.5.0", "migration/modalities.md", ("feedmill.compat.modalities.settings",)
     ),
+    "dolma": Peer("Dolma", "dolma==1.2.1", "migration/dolma.md", ("feedmill.compat.dolma.settings",)),
     "nanotron": Peer(
         "Nanotron",
         "huggingface/nanotron@2411b022a75fb7f7561a1bb4166706da5e1b76de",

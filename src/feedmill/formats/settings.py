@@ -8,7 +8,7 @@ every setting of the pinned release. From it come the code that reads the settin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -30,11 +30,13 @@ class Setting(NamedTuple):
     Attributes:
         words: what it becomes, why it is refused, or why it has no effect.
         unless: values of a refused setting that are accepted: those that are as good as leaving it out.
+        warns: whether a setting without effect is reported when it is given.
     """
 
     fate: Fate
     words: str
     unless: tuple[Any, ...] = ()
+    warns: bool = False
 
     def accepts(self, value: Any) -> bool:
         """Return whether a value may be given. True and 1 are different values."""
@@ -53,17 +55,18 @@ def refused(why: str, *unless: Any) -> Setting:
     return Setting(Fate.REFUSED, why, (None, False, *unless))
 
 
-def no_effect(why: str) -> Setting:
-    """Return a setting that is accepted and has no effect on the data."""
-    return Setting(Fate.NO_EFFECT, why)
+def no_effect(why: str, *, warns: bool = False) -> Setting:
+    """Return a setting that is accepted and has no effect on the data; with `warns`, a Python face warns of it."""
+    return Setting(Fate.NO_EFFECT, why, warns=warns)
 
 
 class Origin(NamedTuple):
     """Where a release defines settings, for ``tests/interop/settings.py``, which reads the names from the source.
 
     Attributes:
-        kind: ``fields`` of a class, ``parameters`` of a function or method, or ``options`` that a function (or a whole
-            file, without `name`) adds to a parser or declares by decorators.
+        kind: ``fields`` or ``methods`` of a class, ``parameters`` of a function or method, words that a function takes
+            out of its keywords (``popped``), or ``options`` that a function (or a whole file, without `name`) adds to
+            a parser or declares by decorators.
         file: path of the module in the release.
         name: the class, the function, or ``Class.method``.
         prefix: what precedes the names in the table, e.g. ``data.``.
@@ -151,4 +154,10 @@ class Table:
                 f"unknown setting {wrong[0]!r}", file=where(wrong[0]), kind="unknown-setting", fix=wrong[1]
             )
         notes = [f"{', '.join(names)} {'have' if names[1:] else 'has'} no effect: {why}" for why, names in idle.items()]
-        return Taken(used, [*notes, f"not used: {', '.join(other)}"] if other else notes)
+        return Taken(used, [*notes, *not_used(other)])
+
+
+def not_used(names: Iterable[str]) -> list[str]:
+    """Return the note on words that no table has, or nothing without any."""
+    listed = ", ".join(names)
+    return [f"not used: {listed}"] if listed else []

@@ -128,7 +128,7 @@ def test_the_surplus_is_that_of_a_recipe(surplus: float) -> None:
         fm.Recipe.parse({**RUN, "mid_level_dataset_surplus": "much"})
 
 
-def test_positions_begin_anew_in_each_document() -> None:
+def test_positions_begin_at_0_in_each_document() -> None:
     for sample in samples({"dataloader_inter_document_masking": True}, "train"):
         bounds = sample["boundaries"]
         expected = [np.arange(stop - start) for start, stop in pairwise(bounds)]

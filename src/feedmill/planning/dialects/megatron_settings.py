@@ -51,7 +51,7 @@ ARGUMENTS = Table(
         "add_extra_token_to_sequence": mapped("`order: extra_token`; only in `GPTDatasetConfig`"),
         "drop_last_partial_validation_sequence": mapped("`order: drop_last_partial`; only in `GPTDatasetConfig`"),
         "dataloader_inter_document_masking": mapped(
-            "`order: positions` and `boundaries`: samples have positions that begin anew in each document, and the"
+            "`order: positions` and `boundaries`: samples have positions that begin at 0 in each document, and the"
             " bounds of documents; make `cu_seqlens` of these"
         ),
         **_all(_BATCH, "reset_position_ids reset_attention_mask eod_mask_loss no_create_attention_mask_in_dataloader"),
