@@ -241,11 +241,11 @@ _PARTS = Forms(
     bytes="binary",
     media="binary",
     exact=frozenset({"binary", "file"}),
-    lists="binaries",
     nulls=True,
     json="json text",
 )
-_TYPED = replace(_PARTS, kinds={**_PARTS.kinds, **dict.fromkeys(("jpeg", "png", "media"), "file")}, media="file")
+_FILES = {**dict.fromkeys(("jpeg", "png", "media"), "file"), "list:bytes": "binaries"}
+_TYPED = replace(_PARTS, kinds={**_PARTS.kinds, **_FILES}, media="file", lists="files")
 
 
 def forms_of(*, typed: bool) -> Forms:
@@ -256,6 +256,8 @@ def forms_of(*, typed: bool) -> Forms:
 def _cell(form: str, value: Any) -> Any:
     if form.startswith("list:") and value is not None:
         return np.asarray(value, form[5:])  # Arrow has no bytes in the other order
+    if form == "files" and value is not None:
+        return [{"bytes": item, "path": None} for item in value]
     return {"bytes": value, "path": None} if form == "file" and value is not None else value
 
 
@@ -268,7 +270,8 @@ def arrow_schema(columns: Mapping[str, str]) -> Any:
             return pa.list_(pa.from_numpy_dtype(np.dtype(form[5:])))
         plain = {"string": pa.string(), "json": pa.string(), "binary": pa.binary(), "int64": pa.int64()}
         file = pa.struct([("bytes", pa.binary()), ("path", pa.string())])  # as Hugging Face stores files
-        more = {"double": pa.float64(), "bool": pa.bool_(), "file": file, "binaries": pa.list_(pa.binary())}
+        more = {"double": pa.float64(), "bool": pa.bool_(), "file": file, "files": pa.list_(file)}
+        more["binaries"] = pa.list_(pa.binary())
         return {**plain, **more}[form]
 
     texts = {name: "json" for name, form in columns.items() if form == "json" or (form == "string" and is_json(name))}
