@@ -164,7 +164,7 @@ def test_tables_without_columns(tmp_path: Path) -> None:
         fm.open(tmp_path / "x.arrow")
     twice = pa.table([pa.array([1]), pa.array([2])], names=["a", "a"])
     pq.write_table(twice, tmp_path / "x.parquet")
-    with pytest.raises(DataError, match="2 columns have the name 'a'"):
+    with pytest.raises(DataError, match="two columns have the same name, 'a'"):
         fm.open(tmp_path / "x.parquet")
 
 

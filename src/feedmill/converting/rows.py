@@ -19,7 +19,7 @@ from feedmill.converting.jsontypes import columns_of, has_json, has_number, merg
 from feedmill.converting.lines import line_files, parse, rows_in, stem
 from feedmill.converting.losses import all_bytes, dropped
 from feedmill.converting.preview import Loss, Options, Preview, named
-from feedmill.converting.reading import read_each, refuse_duplicate_columns
+from feedmill.converting.reading import read_each
 from feedmill.converting.survey import Columns, Survey, changes_in, known_kinds, merge, names, survey
 from feedmill.converting.table import is_one_file
 from feedmill.converting.targets.lines import LineRows
@@ -184,7 +184,6 @@ def plan_rows(source: str, destination: str, to: str, kind: str, options: Option
         identity["files"] = [[f.path, f.size, f.version] for f in files]
     else:
         dataset = opened(source, options.split)
-        refuse_duplicate_columns(dataset)
         plan.count = len(dataset)
         units = _ranges(dataset, options)
         identity["fingerprint"] = dataset.fingerprint()

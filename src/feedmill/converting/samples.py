@@ -24,7 +24,7 @@ from feedmill.converting.fields import Taken, Taker, part_name
 from feedmill.converting.job import Bad, ConvertWork, Done, bad_sample
 from feedmill.converting.losses import dropped, is_keyed, losses_of
 from feedmill.converting.preview import SAMPLES_EACH, Options, Preview
-from feedmill.converting.reading import read_each, refuse_duplicate_columns
+from feedmill.converting.reading import read_each
 from feedmill.converting.survey import Survey, known_kinds, merge, survey
 from feedmill.converting.table import is_one_file
 from feedmill.converting.targets.lines import Lines
@@ -125,7 +125,6 @@ def plan_samples(source: str, destination: str, to: str, kind: str, options: Opt
     opened.cache_clear()
     wanted = targets()[to]
     whole = opened(source, options.split, options.regroup)
-    refuse_duplicate_columns(whole)
     facts = source_facts(whole, source, kind, options.split)
     parts = [Part(split, count) for split, count in facts.parts] if "splits" in wanted.keeps else []
     parts = parts or [Part(options.split, len(whole))]

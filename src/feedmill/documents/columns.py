@@ -152,7 +152,7 @@ def read_rows(
                     for row in rows:
                         error = _unreadable(row.values())
                         if error is not None:
-                            raise error.located(file.url, f"row {number}")
+                            raise error.located(file.url, number)
                         number += 1
                     for row in rows if binary else ():
                         row.update({name: _without_bytes(row[name]) for name in binary})

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from feedmill.errors import DataError
 from feedmill.formats.arrowtypes.arrays import Bools, bounds, chunks_of, filled, present_in, take, within
-from feedmill.formats.arrowtypes.place import Place, Read, type_of
+from feedmill.formats.arrowtypes.place import Direct, Place, Read, type_of
 from feedmill.formats.columns import load_pyarrow
 from feedmill.formats.offsets import Int64s
 from feedmill.formats.rows import ANY, INSIDE, File, Lazy
@@ -41,7 +41,7 @@ def lists(place: Place) -> Read:
         rows = zip(at[:-1].tolist(), at[1:].tolist(), present_in(array).tolist(), strict=True)
         return [values[begin:end] if there else None for begin, end, there in rows]
 
-    return read
+    return Direct(read) if isinstance(inner, Direct) else read
 
 
 def is_number(kind: Any) -> bool:
@@ -107,7 +107,7 @@ def structure(place: Place) -> Read:
         found = [dict(zip(names, row, strict=True)) for row in zip(*values, strict=True)] if names else []
         return scattered(found or [{} for _ in rows], present)
 
-    return read
+    return Direct(read) if all(isinstance(one, Direct) for _, one in reads) else read
 
 
 def scattered(values: list[Any], present: Bools) -> list[Any]:
@@ -188,7 +188,7 @@ def mapping(place: Place) -> Read:
         rows = zip(at[:-1].tolist(), at[1:].tolist(), present_in(array).tolist(), strict=True)
         return [pairs[begin:end] if there else None for begin, end, there in rows]
 
-    return read
+    return Direct(read) if isinstance(keys, Direct) and isinstance(items, Direct) else read
 
 
 def union(place: Place) -> Read:

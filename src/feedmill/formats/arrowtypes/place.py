@@ -16,6 +16,19 @@ _NAME, _PARAMETERS = b"ARROW:extension:name", b"ARROW:extension:metadata"
 """Keys of a field's metadata: the name of an extension type that pyarrow does not know, and its parameters."""
 
 
+@dataclass(frozen=True, slots=True)
+class Direct:
+    """A `Read` whose values are those of pyarrow, which is fast; `read` names a value that pyarrow does not read."""
+
+    read: Read
+
+    def __call__(self, array: Any) -> list[Any]:
+        try:
+            return list(array.to_pylist())
+        except (ValueError, OverflowError, KeyError):  # KeyError: an unknown time zone
+            return self.read(array)
+
+
 class Unreadable(ValueError):
     """A stored value that has no value in Python.
 
@@ -33,9 +46,10 @@ class Unreadable(ValueError):
     def __str__(self) -> str:
         return f"the column {self.path!r} holds {self.cause}"
 
-    def located(self, file: str | None = None, record: str | None = None) -> DataError:
-        """Return the error for users."""
-        return DataError(str(self), file=file, record=record, kind="unreadable-value", fix=self.fix)
+    def located(self, file: str | None = None, row: int | None = None) -> DataError:
+        """Return the error for users, in the row with this number."""
+        what = f"{self}{'' if row is None else f', in row {row}'}"
+        return DataError(what, file=file, kind="unreadable-value", fix=self.fix)
 
 
 @dataclass(slots=True)

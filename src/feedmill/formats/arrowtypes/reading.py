@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache, partial
 from typing import Any
 
@@ -58,7 +58,7 @@ class Columns:
         can be read.
         """
         columns = [
-            [_refusing(value) for value in self._each(name, take(column, numbers))]
+            self._each(name, take(column, numbers), _refusing)
             for name, column in zip(table.schema.names, table.columns, strict=True)
         ]
         return [dict(zip(table.schema.names, row, strict=True)) for row in zip(*columns, strict=True)]
@@ -74,12 +74,12 @@ class Columns:
         rows = zip(*columns.values(), strict=True) if columns else [()] * table.num_rows
         return [dict(zip(columns, row, strict=True)) for row in rows]
 
-    def _each(self, name: str, column: Any) -> list[Any]:
+    def _each(self, name: str, column: Any, marked: Callable[[Unreadable], Any] = lambda error: error) -> list[Any]:
         read = self._reads[name]
         try:
             return read_all(read, column)
         except Unreadable:
-            return [_one(read, column.slice(row, 1)) for row in range(len(column))]
+            return [_one(read, column.slice(row, 1), marked) for row in range(len(column))]
 
 
 def values(column: Any, name: str = "") -> list[Any]:
@@ -93,15 +93,15 @@ def values(column: Any, name: str = "") -> list[Any]:
     return read_all(_reader(field, name, None, Context(_find)), column)
 
 
-def _one(read: Read, column: Any) -> Any:
+def _one(read: Read, column: Any, marked: Callable[[Unreadable], Any]) -> Any:
     try:
         return read_all(read, column)[0]
     except Unreadable as error:
-        return error
+        return marked(error)
 
 
-def _refusing(value: Any) -> Any:
-    return Lazy(partial(_refuse, value), partial(_refuse, value)) if isinstance(value, Unreadable) else value
+def _refusing(error: Unreadable) -> Lazy:
+    return Lazy(partial(_refuse, error), partial(_refuse, error))
 
 
 def _refuse(error: Unreadable) -> Any:
@@ -134,7 +134,7 @@ def _find(place: Place) -> Read:
 
 def _made(row: types.Row | None, place: Place, what: str) -> Read | None:
     if row is None or row.make is None:
-        fix = "Write the column with a type of Arrow, or leave it out; the types are listed in docs/formats/types.md."
+        fix = "Write the column with a type of Arrow, or leave it out; the types are listed in docs/formats/parquet.md."
         place.refuse(f"{what}, which is not supported", fix)
     return row.make(place)
 
@@ -158,7 +158,7 @@ def check_names(names: list[str], file: str | None, *, plain: bool = False) -> N
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         raise DataError(
-            f"{names.count(twice[0])} columns have the name {twice[0]!r}, and only one of them could be read",
+            f"two columns have the same name, {twice[0]!r}, and only one of them could be read",
             file=file,
             kind="duplicate-column",
             fix="Rename or drop all but one.",

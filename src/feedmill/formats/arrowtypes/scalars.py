@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from feedmill.formats.arrowtypes.arrays import present_in
-from feedmill.formats.arrowtypes.place import Place, Read, Unreadable
+from feedmill.formats.arrowtypes.place import Direct, Place, Read, Unreadable
 from feedmill.formats.columns import load_pyarrow
 
 _DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
@@ -23,7 +23,7 @@ _BYTES = 40
 
 def plain(place: Place) -> Read:  # noqa: ARG001 - a maker of readers
     """Values as pyarrow returns them."""
-    return _listed
+    return Direct(_listed)
 
 
 def _listed(array: Any) -> list[Any]:
@@ -38,7 +38,7 @@ def text(place: Place) -> Read:
         bad = next((data for data in map(bytes, stored) if data.decode(errors="replace").encode() != data), b"")
         return f"text that is not UTF-8 ({bad[:_BYTES]!r})"
 
-    return _checked(place, _listed, cause)
+    return Direct(_checked(place, _listed, cause))
 
 
 def timestamp(place: Place) -> Read:
@@ -52,7 +52,8 @@ def timestamp(place: Place) -> Read:
             return f"times of the time zone {zone!r}, which is not known here"
         return f"a time before the year 1 or after 9999 ({_first_bad(array)} since 1970)"
 
-    return _checked(place, _fine(place.kind, _of_datetime), cause)
+    read = _checked(place, _fine(place.kind, _of_datetime), cause)
+    return read if place.kind.unit == "ns" else Direct(read)
 
 
 def date(place: Place) -> Read:
@@ -95,9 +96,12 @@ def time_of_day(place: Place) -> Read:
 
 def duration(place: Place) -> Read:
     """Spans of time."""
-    return _checked(
-        place, _fine(place.kind, _of_duration), lambda array: f"a duration beyond 999999999 days ({_first_bad(array)})"
-    )
+
+    def cause(array: Any) -> str:
+        return f"a duration beyond 999999999 days ({_first_bad(array)})"
+
+    read = _checked(place, _fine(place.kind, _of_duration), cause)
+    return read if place.kind.unit == "ns" else Direct(read)
 
 
 def _checked(place: Place, read: Read, cause: Callable[[Any], str]) -> Read:

@@ -1,7 +1,7 @@
 """The table of all types: what each type of Arrow, each extension type and each feature of `datasets` becomes.
 
 It is closed: a type that is not in it is refused by its name, and none is read as another. The readers, the page
-``docs/formats/types.md`` and the tests are made from it.
+``docs/formats/parquet.md`` and the tests are made from it.
 """
 
 from __future__ import annotations
