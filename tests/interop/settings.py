@@ -44,7 +44,7 @@ def names(source: Path, origin: Origin) -> list[str]:
         inside = [node for node in ast.walk(tree) if getattr(node, "name", None) == part]
         assert inside, f"{origin.file} has no {origin.name}"
         tree = inside[-1]  # of overloads, the last is the function itself
-    made = {"fields": fields, "parameters": parameters, "options": options}[origin.kind](tree)
+    made = {"fields": fields, "arguments": arguments, "parameters": parameters, "options": options}[origin.kind](tree)
     return list(dict.fromkeys(origin.prefix + name for name in made if name not in origin.skip))
 
 
@@ -54,6 +54,22 @@ def fields(tree: ast.AST) -> Iterator[str]:
         if isinstance(node, ast.AnnAssign) and "ClassVar" not in ast.dump(node.annotation):
             assert isinstance(node.target, ast.Name)
             yield node.target.id
+
+
+def arguments(tree: ast.AST) -> Iterator[str]:
+    """Names on the command line that Megatron-LM makes of fields: those it is given, ``no_`` for a true one."""
+    assert isinstance(tree, ast.ClassDef)
+    for node in tree.body:
+        if not isinstance(node, ast.AnnAssign):
+            continue
+        inside = [each.value for each in ast.walk(node) if isinstance(each, ast.Constant)]
+        given = [str(word) for word in inside if str(word).startswith("--")]
+        default = node.value
+        if isinstance(default, ast.Call):
+            default = next((each.value for each in default.keywords if each.arg == "default"), None)
+        true = isinstance(default, ast.Constant) and default.value is True
+        assert isinstance(node.target, ast.Name)
+        yield given[-1][2:].replace("-", "_") if given else "no_" * true + node.target.id
 
 
 def parameters(tree: ast.AST) -> Iterator[str]:

@@ -35,7 +35,7 @@ PEERS = {
         "Megatron-LM",
         "NVIDIA/Megatron-LM@d98e8a64ddf34856e74b24714e3bedb2f5a39553",
         "migration/megatron.md",
-        ("feedmill.planning.dialects.megatron_settings",),
+        ("feedmill.planning.dialects.megatron_settings", "feedmill.compat.megatron.settings"),
     ),
     "vla": Peer(
         "VLA Foundry",
