@@ -51,7 +51,7 @@ PEERS = {
         "Nanotron",
         "huggingface/nanotron@2411b022a75fb7f7561a1bb4166706da5e1b76de",
         "migration/nanotron.md",
-        ("feedmill.planning.dialects.nanotron_settings",),
+        ("feedmill.planning.dialects.nanotron_settings", "feedmill.compat.nanotron.settings"),
     ),
     "datatrove": Peer(
         "datatrove", "datatrove==0.10.1", "migration/nanotron.md", ("feedmill.compat.datatrove.settings",)
