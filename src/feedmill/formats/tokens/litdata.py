@@ -26,6 +26,7 @@ from feedmill.formats.format import Wanted
 from feedmill.formats.tokens.base import Int64s, TokenDataset, TokenShard
 from feedmill.formats.tokens.flat import load_numbers
 from feedmill.storage import Store
+from feedmill.storage.reasons import copy_again
 
 FORMAT = "litdata"
 INDEX = "index.json"
@@ -57,20 +58,20 @@ def open_found(wanted: Wanted) -> TokenDataset:
             raise ValueError("it is too large")
         index = json.loads(store.read(INDEX))
         config, chunks = index["config"], list(index["chunks"])
+        dtype = _type_of(config, where, chunks)
         rows = [(str(chunk["filename"]), int(chunk["chunk_size"]), int(chunk["dim"])) for chunk in chunks]
     except (ValueError, KeyError, TypeError) as error:
         raise DataError(
             f"this is no index of token chunks ({type(error).__name__}: {error})",
             file=where,
             kind="bad-index",
-            fix="Copy the folder again, or write it again with LitData's TokensLoader.",
+            fix=copy_again("the folder", "write it again with LitData's TokensLoader"),
         ) from None
-    dtype = _type_of(config, where)
     shards = [_shard(store, *row, dtype) for row in rows]
     return TokenDataset(store, shards, name=wanted.url, format=FORMAT)
 
 
-def _type_of(config: dict[str, Any], where: str) -> np.dtype[Any]:
+def _type_of(config: dict[str, Any], where: str, chunks: list[dict[str, Any]]) -> np.dtype[Any]:
     """Return the type of a token. Raises `ConfigError` for chunks that are not supported."""
     data_format = config.get("data_format") or []
     what = None
@@ -80,6 +81,8 @@ def _type_of(config: dict[str, Any], where: str) -> np.dtype[Any]:
     kind, _, code = str(data_format[0] if data_format else "").partition(":")
     if what is None and (len(data_format) != 1 or kind != "no_header_tensor"):
         what = f"its items are {', '.join(map(str, data_format)) or 'unknown'}, expected one tensor of tokens"
+    if what is None and any(chunk["dim"] is None for chunk in chunks):
+        what = "its chunks have no number of tokens ('dim'), so another item loader than TokensLoader wrote them"
     if what is None and (not code.isdigit() or _TYPES.get(int(code), "?") == "?"):
         what = f"its tokens have the type {code} of LitData's list, which is no integer"
     if what is not None:
@@ -102,7 +105,7 @@ def _shard(store: Store, path: str, documents: int, tokens: int, dtype: np.dtype
             f"expected {expected:,} bytes and {documents:,} documents by the index, found {entry.size:,} and {head}",
             file=store.locate(path),
             kind="truncated",
-            fix="Copy the chunk again: it does not belong to this index, or is incomplete.",
+            fix="It does not belong to this index, or is incomplete. " + copy_again("the folder"),
         )
     load = partial(_bounds, store, path, documents, tokens, dtype.itemsize)
     return TokenShard(
