@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.feather
 import pyarrow.ipc
+import pyarrow.parquet as pq
 import pytest
 
 import feedmill as fm
-from feedmill.errors import DataError, NotFound
-from feedmill.formats.columns import ArrowFile
+from feedmill.errors import DataError, FeedmillError, NotFound
+from feedmill.formats.columns import ArrowFile, _field
 from feedmill.storage import LocalStore
 
 KIND = pa.dictionary(pa.int32(), pa.string())
@@ -128,6 +130,17 @@ def test_folders_lists_and_patterns(tmp_path: Path) -> None:
     assert fm.convert(tmp_path, tmp_path.parent / "out", to="jsonl", progress=False).samples == 9
 
 
+def test_arrow_files_beside_parquet_are_noted(tmp_path: Path) -> None:
+    table = pa.table({"text": ["a", "b"]})
+    pq.write_table(table, tmp_path / "0.parquet")
+    pyarrow.feather.write_feather(table, tmp_path / "1.feather")
+    dataset = fm.open(tmp_path)
+    assert len(dataset) == 2
+    assert list(dataset.remarks) == ["1 file of Arrow (1.feather) beside the Parquet files: not read"]
+    with pytest.raises(FeedmillError, match=r"1 file of Arrow \(1\.feather\)"):
+        fm.convert(tmp_path, tmp_path.parent / "out", to="jsonl", progress=False)
+
+
 def test_a_folder_of_saved_datasets_is_no_table(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     write(tmp_path / "a/data-00000-of-00001.arrow", pa.ipc.new_stream, {}, batches())
@@ -169,3 +182,28 @@ def test_damage_is_found_in_dictionaries_too(form: Any, tmp_path: Path) -> None:
     path.write_bytes(data.replace(offsets, np.array([0, 5, 9_999_999], "<i4").tobytes()))
     with pytest.raises(DataError, match="the file cannot be read"):
         fm.open(path)[1]
+
+
+def big_endian(stream: bytes) -> bytes:
+    """A stream of the int32 column n, [1, 2, 3], as a machine of the other byte order writes it."""
+    source = pa.BufferReader(stream)
+    old = pa.ipc.read_message(source).metadata.to_pybytes()
+    header = _field(old, struct.unpack_from("<I", old)[0], 2)
+    fields = _field(old, header + struct.unpack_from("<I", old, header)[0], 1)
+    vector = 48 + fields + struct.unpack_from("<I", old, fields)[0]
+    message = struct.pack("<I HHHHHH iHBxI", 16, 12, 12, 4, 6, 8, 0, 12, 4, 1, 12)
+    schema = struct.pack("<HHHH iHxxI", 8, 12, 4, 8, 8, 1, vector - 44)
+    head = message + schema + old
+    rest = stream[source.tell() :]
+    little, big = (np.array([1, 2, 3], order).tobytes() for order in ("<i4", ">i4"))
+    assert len(message + schema) == 48 and rest.count(little) == 1
+    return struct.pack("<Ii", 0xFFFFFFFF, len(head)) + head + rest.replace(little, big)
+
+
+def test_streams_of_the_other_byte_order(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "x.arrows", pa.ipc.new_stream, {}, [pa.record_batch({"n": pa.array([1, 2, 3], pa.int32())})]
+    )
+    path.write_bytes(big_endian(path.read_bytes()))
+    assert pa.ipc.open_stream(path.read_bytes()).read_all().to_pydict() == {"n": [1, 2, 3]}
+    assert [sample["n"] for sample in fm.open(path)] == [1, 2, 3]

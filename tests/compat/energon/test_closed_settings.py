@@ -467,6 +467,16 @@ def test_hooks_of_the_pipeline_are_refused(coco: Path) -> None:
         task = type("Task", (energon.DefaultTaskEncoder,), {name: lambda *_, **__: None})()
         with pytest.raises(ConfigError, match=f"Task.{name} is unsupported"):
             energon.get_train_dataset(coco, **TRAIN, task_encoder=task)
+    cooking = type(
+        "Task", (energon.DefaultTaskEncoder,), {"cook_crude_sample": lambda self, sample, cooker, aux: sample}
+    )
+    with pytest.raises(ConfigError, match="cook_crude_sample is unsupported: it takes a sample"):
+        energon.get_train_dataset(coco, **TRAIN, task_encoder=cooking())
+    dataset = energon.get_train_dataset(coco, **TRAIN)
+    for name in ("__iter__", "save_state", "restore_sample"):
+        wrapper = type("Wrapper", (energon.GcDataset,), {name: lambda self: iter(())})
+        with pytest.raises(ConfigError, match=f"Wrapper.{name} is unsupported"):
+            wrapper(dataset, worker_config=WHERE)
     for name in tables.METHODS.names(Fate.REFUSED):
         own = type("Own", (energon.CrudeWebdataset,), {name: lambda *_: None})
         with pytest.raises(ConfigError, match=f"Own.{name} is unsupported"):

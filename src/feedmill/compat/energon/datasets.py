@@ -5,6 +5,7 @@ Each returns an `EnergonDataset`: a plan and the arguments of a loader, for `get
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -294,6 +295,13 @@ def _opening(encoder: TaskEncoder | None, words: Words, trust: bool) -> tuple[Ta
 def check_hooks(encoder: TaskEncoder) -> None:
     """Raise `ConfigError` for hooks of Energon's pipeline: Feedmill never calls them, so data would differ."""
     own = [name for name in HOOKS.names(Fate.REFUSED) if hasattr(encoder, name)]
+    taken = inspect.signature(encoder.cook_crude_sample).parameters
+    if "cooker" in taken or "aux" in taken:
+        raise ConfigError(
+            f"{type(encoder).__name__}.cook_crude_sample is unsupported: it takes a sample, and a generator 'rng'",
+            kind="not-supported",
+            fix="Write a Cooker, which gets auxiliary data by its parameters.",
+        )
     hooks = sorted({*own, *(name for name in dir(encoder) if name.startswith("build_"))})
     if hooks:
         raise ConfigError(

@@ -312,7 +312,9 @@ HOOKS = Table(
         for name in ("TaskEncoder", "DefaultTaskEncoder", "AugmentTaskEncoder")
     ),
     settings={
-        "cook_crude_sample": mapped("called with a crude sample"),
+        "cook_crude_sample": mapped(
+            "called with a crude sample, and a generator if it takes one; an error with parameters `cooker` and `aux`"
+        ),
         "encode_sample": mapped("called with each sample"),
         "preencode_sample": mapped("called with each sample before packing"),
         "postencode_sample": mapped("called with each selected sample"),

@@ -17,7 +17,7 @@ PARQUET = Format(
     files=(".parquet",),
     folders=(".parquet",),
     listed=(".parquet",),
-    data=("tables",),
+    data=("Parquet",),
     scanned=True,
     targets=(
         TargetFormat(
@@ -41,7 +41,7 @@ ARROW = Format(
     folders=ARROW_SUFFIXES,
     is_folder="feedmill.formats.tables.dataset:arrow_folder",
     listed=ARROW_SUFFIXES,
-    data=("tables",),
+    data=("Arrow",),
     scanned=True,
 )
 HUGGINGFACE = Format(
@@ -52,7 +52,7 @@ HUGGINGFACE = Format(
     later_marks=("dataset_dict.json", "state.json", "dataset_info.json"),
     is_folder="feedmill.formats.tables.huggingface:mark",
     splits=True,
-    data=("tables",),
+    data=("Arrow",),
     beside=(".json",),
 )
 FORMATS = (PARQUET, ARROW, HUGGINGFACE)

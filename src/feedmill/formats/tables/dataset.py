@@ -29,6 +29,7 @@ from feedmill.formats.base import Indices
 from feedmill.formats.columns import ArrowFile, ColumnFile, ParquetFile, damaged, load_pyarrow
 from feedmill.formats.costs import field_costs
 from feedmill.formats.format import Wanted
+from feedmill.formats.leftovers import listed
 from feedmill.formats.offsets import Int64s
 from feedmill.formats.rows import BlockCache, RowsDataset
 from feedmill.formats.sample import no_such_key
@@ -172,7 +173,12 @@ class TableDataset(RowsDataset):
                 block = int(blocks[run[0]])
                 table = self._blocks.get((number, block), partial(columns.read, block))
                 first = int(columns.ends[block - 1]) if block else 0
-                pieces.append(take_rows(table, stored[run] - first))
+                piece = take_rows(table, stored[run] - first)
+                if not piece.schema.equals(self.schema):  # of a format whose files are opened one by one, as LeRobot's
+                    from feedmill.formats.tables.schemas import fitted
+
+                    piece = fitted(piece, self.schema, self.store.locate(self.files[number]))
+                pieces.append(piece)
         return pyarrow.concat_tables(pieces)
 
     def blocks(self, indices: range) -> list[range]:
@@ -339,7 +345,11 @@ def _in_folders(files: Sequence[str], unity: Unity) -> Iterator[str]:
 def open_parquet(store: Store, name: str, url: str, names: Sequence[str] = ()) -> TableDataset:
     """Open a Parquet file, several files, or a folder. Raises `NotFound`, `DataError`, `MissingExtra`."""
     files = _files(store, name, names, (".parquet",))
-    return TableDataset(store, files, name=url, base=store.url if names else None)
+    columns = open_columns(store, files, ParquetFile)
+    others = [] if name or names else [entry.path for entry in store.files(suffixes=ARROW_SUFFIXES)]
+    if others:
+        columns.remarks = [*columns.remarks, f"{listed(others, 'Arrow')} beside the Parquet files: not read"]
+    return TableDataset(store, files, name=url, columns=columns, base=store.url if names else None)
 
 
 def open_arrow(store: Store, name: str, url: str, names: Sequence[str] = ()) -> TableDataset:
