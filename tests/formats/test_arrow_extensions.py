@@ -256,6 +256,29 @@ def test_a_feature_that_does_not_fit_the_type_is_not_used(tmp_path: Path) -> Non
     assert sample["a"] == 1 and sample["b"].tolist() == [1]
 
 
+def test_features_of_files_that_differ_are_united(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    numbers = [pa.array([1], kind) for kind in (pa.int32(), pa.int64())]  # unlike, so that they are united
+    json_text, plain_text = {"_type": "Json"}, {"_type": "Value", "dtype": "string"}
+    tables = [
+        with_features(pa.table({"n": numbers[0], "a": ['"x"']}), a=json_text),
+        with_features(pa.table({"n": numbers[1], "a": ['"y"'], "b": ["[1]"]}), a=json_text, b=json_text),
+    ]
+    for number, table in enumerate(tables):
+        pq.write_table(table, tmp_path / f"in/{number}.parquet")
+    assert [(s["a"], s["b"]) for s in fm.open(tmp_path / "in")] == [("x", None), ("y", [1])]
+    pq.write_table(with_features(tables[1], a=plain_text, b=json_text), tmp_path / "in/1.parquet")
+    with pytest.raises(DataError, match=r"1.parquet: .*'a' is the feature .* here and .*'Json'.* in '0.parquet'"):
+        fm.open(tmp_path / "in")
+
+
+@pytest.mark.parametrize("write", [arrow, parquet])
+def test_tables_without_rows(write: Write, tmp_path: Path) -> None:
+    dataset = fm.open(write(pa.table({"a": pa.array([], pa.list_(pa.string_view()))}), tmp_path))
+    assert len(dataset) == 0 and list(dataset) == []
+    assert dataset.to_arrow().num_rows == 0 and dataset.to_arrow().column_names == ["a"]
+
+
 # Arrow's extension types that pyarrow has no values for
 
 

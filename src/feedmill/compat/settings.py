@@ -45,7 +45,7 @@ PEERS = {
         "Megatron-LM",
         "NVIDIA/Megatron-LM@d98e8a64ddf34856e74b24714e3bedb2f5a39553",
         "migration/megatron.md",
-        ("feedmill.planning.dialects.megatron_settings",),
+        ("feedmill.planning.dialects.megatron_settings", "feedmill.compat.megatron.settings"),
     ),
     "vla": Peer(
         "VLA Foundry",
@@ -61,7 +61,7 @@ PEERS = {
         "Nanotron",
         "huggingface/nanotron@2411b022a75fb7f7561a1bb4166706da5e1b76de",
         "migration/nanotron.md",
-        ("feedmill.planning.dialects.nanotron_settings",),
+        ("feedmill.planning.dialects.nanotron_settings", "feedmill.compat.nanotron.settings"),
     ),
     "datatrove": Peer(
         "datatrove", "datatrove==0.10.1", "migration/nanotron.md", ("feedmill.compat.datatrove.settings",)

@@ -64,9 +64,9 @@ class Origin(NamedTuple):
     """Where a release defines settings, for ``tests/interop/settings.py``, which reads the names from the source.
 
     Attributes:
-        kind: ``fields`` or ``methods`` of a class, ``parameters`` of a function or method, words that a function takes
-            out of its keywords (``popped``), or ``options`` that a function (or a whole file, without `name`) adds to
-            a parser or declares by decorators.
+        kind: ``fields`` or ``methods`` of a class; ``arguments`` that Megatron-LM makes of fields; ``parameters`` of a
+            function or method; words that a function takes out of its keywords (``popped``); or ``options`` that a
+            function (or a whole file, without `name`) adds to a parser or declares by decorators.
         file: path of the module in the release.
         name: the class, the function, or ``Class.method``.
         prefix: what precedes the names in the table, e.g. ``data.``.

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import inspect
 import json
+import os
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,11 @@ from typing import Any
 import pytest
 
 from feedmill.compat.dolma.cli import COMMANDS
-from feedmill.compat.dolma.settings import TABLES
+from feedmill.compat.dolma.core.runtime import create_and_run_tagger
+from feedmill.compat.dolma.settings import FUNCTIONS, TABLES
+from feedmill.compat.dolma.tokenizer import tokenize_in_parallel
+from feedmill.compat.dolma.warc import create_and_run_warc_pipeline
+from feedmill.curation import modules, registry
 from feedmill.errors import FeedmillError
 from feedmill.formats.settings import Fate
 from helpers.tokenizer_data import tokenizer_file
@@ -104,8 +110,23 @@ def write_inputs() -> None:
     Path("mine.py").write_text(MODULE)
 
 
+CALLS: dict[str, Any] = {
+    "create_and_run_tagger": create_and_run_tagger,
+    "create_and_run_warc_pipeline": create_and_run_warc_pipeline,
+    "tokenize_in_parallel": tokenize_in_parallel,
+}
+
+
 def run(command: str, change: dict[str, Any]) -> None:
-    """Run a command with a configuration in which options of the base are other; None removes one."""
+    """Run a command with a configuration in which options of the base are other; None removes one.
+
+    The name of a function instead of a command calls it with the same options.
+    """
+    if command in CALLS:
+        _, command_of_it, options = FUNCTIONS[command]
+        values = {**BASE[command_of_it], **change}
+        CALLS[command](**{name: values[option] for name, option in options.items() if option in values})
+        return
     flat = {name: value for name, value in {**BASE[command], **change}.items() if value is not None}
     tree: dict[str, Any] = {}
     for name, value in flat.items():
@@ -120,10 +141,6 @@ def run(command: str, change: dict[str, Any]) -> None:
 
 def written(command: str, change: dict[str, Any], folder: str, again: bool = False) -> Any:
     """All files that a command wrote, by path and without compression; or the error."""
-    import os
-
-    from feedmill.curation import modules, registry
-
     Path(folder).mkdir()
     home = Path.cwd()
     os.chdir(folder)
@@ -132,13 +149,13 @@ def written(command: str, change: dict[str, Any], folder: str, again: bool = Fal
         if command == "reshard":
             for name, pattern in (("one", "c/documents/*"), ("two", "other/documents/*")):
                 run("tokens", {"documents": [pattern], "destination": f"tokens/{name}", "max_size": 150})
-        if command == "warc":
+        if command in ("warc", "create_and_run_warc_pipeline"):
             for name in "ab":
                 archive(Path(f"w/{name}.warc.gz"), pages(3, name))
         before = set(Path().rglob("*"))
         for _ in range(1 + again):
             run(command, change)
-    except FeedmillError as error:
+    except (FeedmillError, TypeError) as error:
         return str(error).replace(str(Path.cwd()), "")
     finally:
         os.chdir(home)
@@ -147,10 +164,15 @@ def written(command: str, change: dict[str, Any], folder: str, again: bool = Fal
     found = {}
     for path in set(Path(folder).rglob("*")) - {Path(folder, path) for path in before}:
         name = str(path.relative_to(folder))
-        if path.is_file() and "feedmill" not in name and not path.name.startswith((".", "_")):
+        if (
+            path.is_file()
+            and "feedmill" not in name
+            and "__pycache__" not in name
+            and not path.name.startswith((".", "_"))
+        ):
             data = path.read_bytes()
             data = gzip.decompress(data) if name.endswith(".gz") else data
-            found[name] = data if command != "warc" else without_times(data)
+            found[name] = data if "warc" not in command else without_times(data)
     return found
 
 
@@ -358,15 +380,46 @@ def test_what_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert "sum, total" in capsys.readouterr().out
 
 
+PARAMETERS = [(function, name) for function in FUNCTIONS for name in FUNCTIONS[function][2]]
+
+
+@pytest.mark.parametrize(("function", "name"), PARAMETERS)
+def test_a_parameter_is_the_option_of_the_command(function: str, name: str) -> None:
+    """The function writes what the command writes, with the option as the tests above change it."""
+    _, command, options = FUNCTIONS[function]
+    needs(command)
+    option = options[name]
+    _, after = CHANGED[command].get(option, ({}, {option: SAME[command].get(option)}))
+    if name in ("dtype", "tokenizer_name_or_path"):  # the function takes no other type than that of the ids
+        assert " is not that of the tokenizer's ids" in written(function, after, "one")
+        return
+    one, two = written(function, after, "one"), written(command, after, "two")
+    assert one == two
+    assert one
+
+
+def test_a_tagger_that_fails_is_skipped_on_demand() -> None:
+    given = {"documents": ["c/documents/*"], "taggers": ["my_words"], "taggers_modules": ["bad.py"]}
+    write_inputs()
+    Path("bad.py").write_text(MODULE.replace("len(doc.text)", "1 // (len(doc.text) - 5)"))
+    try:
+        assert len(create_and_run_tagger(**given, experiment="e", skip_on_failure=True).failed) == 3
+        with pytest.raises(FeedmillError):
+            create_and_run_tagger(**given, experiment="f")
+    finally:
+        registry.remove("my_words")
+        modules._loaded.clear()
+
+
 def test_every_mapped_option_has_its_test() -> None:
-    for table in TABLES:
+    for table in TABLES[: len(COMMANDS)]:
         command = table.face.strip("`")
         tested = {*CHANGED.get(command, ()), *SAME.get(command, ()), *SHOWN.get(command, ())}
         assert tested == set(table.names(Fate.MAPPED)), command
         assert not table.names(Fate.REFUSED)
 
 
-@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.face)
+@pytest.mark.parametrize("table", TABLES[: len(COMMANDS)], ids=lambda table: table.face)
 def test_an_option_without_effect_is_named(table: Any, capsys: pytest.CaptureFixture[str]) -> None:
     command = table.face.strip("`")
     needs(command)
@@ -378,3 +431,9 @@ def test_an_option_without_effect_is_named(table: Any, capsys: pytest.CaptureFix
     assert plain == noted
     said = capsys.readouterr().err
     assert [name for name in idle if f"note: '{name}' has no effect: " not in said] == []
+
+
+def test_the_functions_have_the_parameters_of_dolma() -> None:
+    for function, table in zip(FUNCTIONS, TABLES[len(COMMANDS) :], strict=True):
+        assert set(inspect.signature(CALLS[function]).parameters) == set(table.settings)
+        assert set(table.names(Fate.MAPPED)) - {"skip_on_failure"} == set(FUNCTIONS[function][2])

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 import feedmill as fm
 from feedmill.cli.app import app
 from feedmill.compat.megatron.fields import gpt_fields, gpt_settings
+from feedmill.compat.megatron.settings import FLAGS, MERGE, PREPROCESS
 from feedmill.errors import ConfigError
 from feedmill.formats.settings import Fate
 from feedmill.planning.dialects.megatron_settings import ARGUMENTS, CONFIG, batch_settings
@@ -234,3 +235,107 @@ def test_fields_of_the_configuration_are_arguments_by_other_names() -> None:
     """So the tests of arguments are those of the fields."""
     for name in CONFIG.names(Fate.MAPPED):
         assert ARGUMENTS.settings[OF_CONFIG.get(name, name)].fate is Fate.MAPPED, name
+
+
+TOKENS = Path(__file__).parents[2] / "golden" / "nanosets"
+GIVEN = Path(__file__).parents[2] / "golden" / "megatron"
+TOOL: dict[str, Any] = {
+    "input": "in.jsonl",
+    "output_prefix": "out",
+    "tokenizer_type": "HuggingFaceTokenizer",
+    "tokenizer_model": str(TOKENS / "tok1k"),
+}
+SPLIT = {"split_sentences": True, "punkt": str(GIVEN / "sentences")}
+BOS = {"tokenizer_model": str(TOKENS / "tok1k_bos")}
+BPE = {"tokenizer_model": None, "tokenizer_type": "GPT2BPETokenizer", "vocab_file": "bpe/vocab.json"}
+OF_TOOL: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "input": ({}, {"input": "other.jsonl"}),
+    "json_keys": ({}, {"json_keys": ["text", "more"]}),
+    "output_prefix": ({}, {"output_prefix": "there"}),
+    "split_sentences": ({}, SPLIT),
+    "keep_newlines": (SPLIT, {**SPLIT, "keep_newlines": True}),
+    "lang": (SPLIT, {**SPLIT, "lang": "german"}),
+    "append_eod": ({}, {"append_eod": True}),
+    "partitions": ({}, {"partitions": 3}),
+    "keep_sequential_samples": ({"partitions": 3}, {"partitions": 3, "keep_sequential_samples": True}),
+    "tokenizer_type": ({}, {"tokenizer_type": "SentencePieceTokenizer"}),
+    "tokenizer_model": ({}, {"tokenizer_model": "bpe/nothing"}),
+    "tokenizer_hf_no_include_special_tokens": (BOS, {**BOS, "tokenizer_hf_no_include_special_tokens": True}),
+    "vocab_file": (BPE, {**BPE, "vocab_file": "small/vocab.json"}),
+    "merge_file": ({**BPE, "merge_file": "bpe/merges.txt"}, {**BPE, "merge_file": "small/merges.txt"}),
+}
+IDLE_FLAGS = dict.fromkeys(FLAGS, True)
+
+
+def used_tool(verb: str, given: dict[str, Any]) -> Any:
+    """The files that a tool writes, or its error."""
+    words = []
+    for name, value in given.items():
+        if value is not None:
+            listed = value if isinstance(value, list) else [] if value is True else [value]
+            words += [f"--{name.replace('_', '-')}", *map(str, listed)]
+    before = set(Path().iterdir())
+    done = CliRunner().invoke(app, ["megatron", verb, *words])
+    new = {path: path.read_bytes() for path in set(Path().iterdir()) - before}
+    for path in new:
+        path.unlink()
+    return done.output if done.exit_code else {str(p): data for p, data in new.items() if p.suffix in (".bin", ".idx")}
+
+
+@pytest.fixture
+def tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, end in (("in", ""), ("other", " End.")):
+        texts = [f"One line of {n}. Another line.\n  And a third{end}" for n in range(9)]
+        rows = [json.dumps({"text": text, "more": text[:9]}) for text in texts]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(rows))
+    model = json.loads((TOKENS / "tok1k/tokenizer.json").read_text())["model"]
+    merges = [pair if isinstance(pair, str) else " ".join(pair) for pair in model["merges"]]
+    for name, kept in (("bpe", len(merges)), ("small", 0)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "vocab.json").write_text(json.dumps(model["vocab"]))
+        (tmp_path / name / "merges.txt").write_text("\n".join(["#version: 0.2", *merges[:kept]]))
+
+
+@pytest.mark.parametrize("name", OF_TOOL)
+def test_an_argument_of_preprocess_data_has_an_effect(name: str, tool: None) -> None:
+    before, after = OF_TOOL[name]
+    found = used_tool("preprocess_data", {**TOOL, **before})
+    assert isinstance(found, dict), found
+    assert found != used_tool("preprocess_data", {**TOOL, **after})
+
+
+def test_the_number_of_workers_does_not_change_the_files(tool: None) -> None:
+    assert used_tool("preprocess_data", TOOL) == used_tool("preprocess_data", {**TOOL, "workers": 2})
+
+
+def test_every_argument_of_the_tools_has_its_test() -> None:
+    assert {*OF_TOOL, "workers"} == set(PREPROCESS.names(Fate.MAPPED))
+    assert {*OF_MERGE} == set(MERGE.names(Fate.MAPPED))
+
+
+@pytest.mark.parametrize("name", PREPROCESS.names(Fate.REFUSED, Fate.NO_EFFECT))
+def test_an_argument_that_is_not_used_is_refused_or_named(name: str, tool: None) -> None:
+    given = {**TOOL, name: IDLE_FLAGS.get(name, "1")}
+    setting = PREPROCESS.settings[name]
+    words = [part for key, value in given.items() for part in (f"--{key.replace('_', '-')}", value) if part is not True]
+    done = CliRunner().invoke(app, ["megatron", "preprocess_data", *words])
+    if setting.fate is Fate.REFUSED:
+        assert done.exit_code == 1
+        assert f"'{name}' is unsupported: {setting.words}" in done.output
+    else:
+        assert f"note: '{name}' has no effect: {setting.words}" in done.stderr
+
+
+OF_MERGE: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "input": ({}, {"input": str(GIVEN / "multimodal")}),
+    "output_prefix": ({}, {"output_prefix": "there"}),
+    "multimodal": ({"input": str(GIVEN / "multimodal")}, {"input": str(GIVEN / "multimodal"), "multimodal": True}),
+}
+
+
+@pytest.mark.parametrize("name", OF_MERGE)
+def test_an_argument_of_merge_datasets_has_an_effect(name: str, tool: None) -> None:
+    base = {"input": str(GIVEN / "sequences"), "output_prefix": "out"}
+    before, after = OF_MERGE[name]
+    assert used_tool("merge_datasets", {**base, **before}) != used_tool("merge_datasets", {**base, **after})

@@ -1,4 +1,4 @@
-"""Each mapped setting of Nanotron and of datatrove's datasets has an effect; patterns give datatrove's files."""
+"""Each mapped setting of Nanotron has an effect; what is refused or not used is named."""
 
 from __future__ import annotations
 
@@ -8,119 +8,23 @@ from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import feedmill as fm
-from feedmill.compat.datatrove.settings import FILE, FOLDER
-from feedmill.compat.datatrove.utils.dataset import DatatroveFileDataset, DatatroveFolderDataset
-from feedmill.errors import ConfigError, DataError
+from feedmill.cli.app import app
+from feedmill.compat.datatrove.utils.dataset import DatatroveFolderDataset
+from feedmill.compat.nanotron.data.dataloader_builder import build_nanoset_dataloader
+from feedmill.compat.nanotron.data.nanoset import Nanoset
+from feedmill.compat.nanotron.data.nemo_dataset import BlendableDataset
+from feedmill.compat.nanotron.settings import CLASSES, PREPROCESS
+from feedmill.errors import ConfigError
 from feedmill.formats.settings import Fate
-from feedmill.formats.tokens.ds import write_ds
 from feedmill.planning.dialects import nanotron_settings as nanotron
-from feedmill.storage import LocalStore
 from helpers.nanoset_golden import NANOSETS
-
-PATTERNS: dict[str, Any] = json.loads((NANOSETS / "patterns.json").read_text())
-
-
-@pytest.fixture(scope="module")
-def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The files of the recording: each has one sample of its number."""
-    folder = tmp_path_factory.mktemp("tree")
-    for number, name in enumerate(PATTERNS["files"]):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(number.to_bytes(2, "little") * 2)
-    return folder
-
-
-@pytest.mark.parametrize(("pattern", "recursive", "expected"), PATTERNS["cases"])
-def test_a_pattern_gives_the_files_that_datatrove_reads(
-    tree: Path, pattern: str, recursive: bool, expected: list[int] | str
-) -> None:
-    if isinstance(expected, str):
-        with pytest.raises(ConfigError if expected == "ValueError" else FileNotFoundError):
-            DatatroveFolderDataset(tree, 1, filename_pattern=pattern, recursive=recursive)
-        return
-    data = DatatroveFolderDataset(tree, 1, filename_pattern=pattern, recursive=recursive)
-    assert [int(data[number]["input_ids"][0]) for number in range(len(data))] == expected
-
-
-def test_a_pattern_that_matches_other_files_is_an_error(tmp_path: Path) -> None:
-    with write_ds(LocalStore(tmp_path), "a.ds", 2, tokenizer_name="t") as writer:
-        writer.add(np.arange(300), np.array([100, 200]))
-    with pytest.raises(
-        ConfigError, match=r"the pattern '\*' matches a.ds.index, which is no .ds file. Let it end in .ds"
-    ):
-        DatatroveFolderDataset(tmp_path, 4, filename_pattern="*")
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Four files of documents of 3 and 5 tokens, and one below."""
-    folder = tmp_path_factory.mktemp("folder")
-    for number, name in enumerate(("a.ds", "b.ds", "c.ds", "d.ds", "sub/e.ds")):
-        with write_ds(LocalStore(folder), name, 2, tokenizer_name="t") as writer:
-            writer.add(np.arange(40) % 8 + 8 * number, np.array([3, 5] * 5))
-    return folder
 
 
 def values(data: Any) -> list[Any]:
     return [{name: value.tolist() for name, value in data[i].items()} for i in range(len(data))]
-
-
-def changed(before: dict[str, Any], after: dict[str, Any], folder: Path, kind: Any) -> tuple[Any, Any]:
-    at = {"data_folder": folder} if kind is DatatroveFolderDataset else {"file_path": folder / "a.ds"}
-    both = []
-    for given in (before, after):
-        paths = {name: folder / given[name] for name in at if name in given}
-        both.append(values(kind(**{"seq_len": 4, **at, **given, **paths})))
-    return both[0], both[1]
-
-
-EFFECTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "seq_len": ({"seq_len": 4}, {"seq_len": 7}),
-    "return_positions": ({}, {"return_positions": True}),
-    "positions_from_eos_token_id": (
-        {"return_positions": True},
-        {"return_positions": True, "positions_from_eos_token_id": 6},
-    ),
-}
-OF_FILES = {**EFFECTS, "file_path": ({}, {"file_path": "b.ds"})}
-OF_FOLDERS = {
-    **EFFECTS,
-    "data_folder": ({}, {"data_folder": "sub"}),
-    "filename_pattern": ({}, {"filename_pattern": "b.ds"}),
-    "recursive": ({"filename_pattern": "**/*.ds"}, {"filename_pattern": "**/*.ds", "recursive": False}),
-    "shuffle": ({}, {"shuffle": True}),
-    "seed": ({"shuffle": True}, {"shuffle": True, "seed": 1}),
-}
-WRONG = {"token_size": 4, "fsize": 78}
-
-
-@pytest.mark.parametrize("name", OF_FILES)
-def test_a_setting_of_files_has_an_effect(name: str, folder: Path) -> None:
-    before, after = changed(*OF_FILES[name], folder, DatatroveFileDataset)
-    assert before != after
-
-
-@pytest.mark.parametrize("name", OF_FOLDERS)
-def test_a_setting_of_folders_has_an_effect(name: str, folder: Path) -> None:
-    before, after = changed(*OF_FOLDERS[name], folder, DatatroveFolderDataset)
-    assert before != after
-
-
-@pytest.mark.parametrize("name", WRONG)
-def test_a_wrong_size_is_an_error(name: str, folder: Path) -> None:
-    assert DatatroveFileDataset(folder / "a.ds", 4, token_size=2, fsize=80)
-    with pytest.raises(ConfigError, match=name):
-        DatatroveFileDataset(folder / "a.ds", 4, **{name: WRONG[name]})
-    if name == "token_size":
-        with pytest.raises((ConfigError, DataError), match=name):
-            DatatroveFolderDataset(folder, 4, token_size=4)
-
-
-def test_every_setting_has_its_test() -> None:
-    assert {*OF_FILES, *WRONG} == set(FILE.names(Fate.MAPPED))
-    assert {*OF_FOLDERS, "token_size"} == set(FOLDER.names(Fate.MAPPED))
 
 
 RUN: dict[str, Any] = {
@@ -234,3 +138,169 @@ def test_what_is_not_used_is_named(caplog: pytest.LogCaptureFixture) -> None:
     for place in ("stage", "data", "dataset", "tokens", "parallelism"):
         with pytest.raises(ConfigError, match="unknown setting 'odd'"):
             fm.Recipe.parse(changed_run(place, {"odd": 1}))
+
+
+FOLDERS = [str(NANOSETS / name) for name in ("nt_eos", "nt_default")]
+NANOSET: dict[str, Any] = {
+    "dataset_folders": FOLDERS,
+    "sequence_length": 16,
+    "token_size": 2,
+    "train_split_num_samples": 40,
+    "dataset_weights": [0.5, 0.5],
+}
+OF_NANOSETS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "dataset_folders": ({}, {"dataset_folders": FOLDERS[::-1]}),
+    "sequence_length": ({}, {"sequence_length": 20}),
+    "token_size": ({}, {"token_size": 4}),
+    "train_split_num_samples": ({}, {"train_split_num_samples": 30}),
+    "dataset_weights": ({}, {"dataset_weights": [0.9, 0.1]}),
+    "random_seed": ({}, {"random_seed": 5}),
+    "eos_token_id": ({}, {"eos_token_id": 5}),
+    "return_positions": ({}, {"return_positions": False}),
+}
+
+
+@pytest.mark.parametrize("name", OF_NANOSETS)
+def test_a_parameter_of_a_nanoset_has_an_effect(name: str) -> None:
+    found: list[Any] = []
+    for change in OF_NANOSETS[name]:
+        try:
+            found.append(values(Nanoset(**{**NANOSET, **change})))
+        except ConfigError as error:
+            found.append(str(error))
+    assert found[0] != found[1]
+
+
+def parts(*folders: str) -> list[Any]:
+    return [DatatroveFolderDataset(folder, 16, recursive=False) for folder in folders or FOLDERS]
+
+
+OF_BLENDS: dict[str, dict[str, Any]] = {
+    "datasets": {"datasets": parts(str(NANOSETS / "doc_shuffled"), FOLDERS[1])},
+    "weights": {"weights": [1, 9]},
+    "size": {"size": 30},
+    "offsets_in_samples": {"offsets_in_samples": {FOLDERS[0]: 3}},
+    "consumed_tokens_per_dataset_folder": {"consumed_tokens_per_dataset_folder": {FOLDERS[0]: 17}},
+}
+
+
+@pytest.mark.parametrize("name", OF_BLENDS)
+def test_a_parameter_of_a_blend_has_an_effect(name: str) -> None:
+    given: dict[str, Any] = {"datasets": parts(), "weights": [1, 1], "size": 20}
+    one, two = BlendableDataset(**given), BlendableDataset(**{**given, **OF_BLENDS[name]})
+    assert (values(one), one.consumed_tokens) != (values(two), two.consumed_tokens)
+
+
+def parallel(rank: int) -> Any:
+    from types import SimpleNamespace
+
+    def group(rank: int, size: int) -> Any:
+        return SimpleNamespace(rank=lambda: rank, size=lambda: size)
+
+    return SimpleNamespace(dp_pg=group(rank, 2), pp_pg=group(0, 2), cp_pg=group(0, 1), context_parallel_size=1)
+
+
+SAMPLES = Nanoset(**{**NANOSET, "train_split_num_samples": 45, "eos_token_id": 0})
+OF_LOADERS: dict[str, dict[str, Any]] = {
+    "dataset": {"dataset": Nanoset(**{**NANOSET, "random_seed": 9})},
+    "sequence_length": {"sequence_length": 15},
+    "parallel_context": {"parallel_context": parallel(1)},
+    "input_pp_rank": {"input_pp_rank": 1},
+    "output_pp_rank": {"output_pp_rank": 1},
+    "micro_batch_size": {"micro_batch_size": 3},
+    "dataloader_num_workers": {"dataloader_num_workers": 1},
+    "consumed_train_samples": {"consumed_train_samples": 8},
+    "dataloader_drop_last": {"dataloader_drop_last": False},
+    "dataloader_pin_memory": {"dataloader_pin_memory": True},
+    "use_position_ids": {"use_position_ids": False},
+    "use_doc_masking": {"use_doc_masking": False},
+}
+
+
+@pytest.mark.parametrize("name", OF_LOADERS)
+def test_a_parameter_of_the_loader_has_an_effect(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from types import SimpleNamespace
+
+    module = SimpleNamespace(TensorPointer=lambda group_rank: np.array(group_rank))
+    monkeypatch.setattr("feedmill.compat.nanotron.data.dataloader_builder.import_module", lambda name: module)
+    given: dict[str, Any] = {
+        "dataset": SAMPLES,
+        "sequence_length": 16,
+        "parallel_context": parallel(0),
+        "input_pp_rank": 0,
+        "output_pp_rank": 0,
+        "micro_batch_size": 4,
+        "dataloader_num_workers": 0,
+        "dataloader_pin_memory": False,
+    }
+    found: list[Any] = []
+    for change in ({}, OF_LOADERS[name]):
+        loader = build_nanoset_dataloader(**{**given, **change})
+        if "workers" in name or "pin" in name:
+            found.append((loader.num_workers, loader.pin_memory))
+            continue
+        try:
+            found.append([{key: np.asarray(value).tolist() for key, value in batch.items()} for batch in loader])
+        except AssertionError as error:
+            found.append(str(error))
+    assert found[0] != found[1]
+
+
+WORDS: dict[str, Any] = {"tokenizer_name_or_path": str(NANOSETS / "tok1k"), "output_folder": "out", "n_tasks": 2}
+READ: dict[str, Any] = {"dataset": "data"}
+OF_TOOL: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "tokenizer_name_or_path": ({"tokenizer_name_or_path": "nowhere"}, {}),
+    "eos_token": ({"eos_token": "<|endoftext|>"}, {}),
+    "output_folder": ({"output_folder": "there"}, {}),
+    "logging_dir": ({"logging_dir": "logs"}, {}),
+    "n_tasks": ({"n_tasks": 1}, {}),
+    "dataset": ({}, {"dataset": "data/a.jsonl"}),
+    "column": ({}, {"column": "more"}),
+    "glob_pattern": ({}, {"glob_pattern": "a*"}),
+}
+
+
+def preprocessed(before: dict[str, Any], after: dict[str, Any], form: str = "jsonl") -> Any:
+    """The files that the tool writes, or its error."""
+    words = [part for name, value in before.items() for part in (f"--{name.replace('_', '-')}", str(value))]
+    more = [part for name, value in after.items() for part in (f"--{name.replace('_', '-')}", str(value))]
+    old = set(Path().rglob("*"))
+    done = CliRunner().invoke(app, ["nanotron", "preprocess_data", *words, form, *more])
+    new = {path for path in set(Path().rglob("*")) - old if path.is_file()}
+    found = {
+        str(path): b"" if path.suffix == ".json" else path.read_bytes() for path in new if path.suffix != ".lineage"
+    }
+    for path in new:
+        path.unlink()
+    return done.output if done.exit_code else found
+
+
+@pytest.mark.parametrize("name", [*OF_TOOL, "split"])
+def test_an_option_of_preprocess_data_has_an_effect(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    for number, part in enumerate(("a", "b")):
+        lines = [json.dumps({"text": f"Text {n}{part}.", "more": f"More {n}."}) for n in range(9 + number)]
+        (tmp_path / "data" / f"{part}.jsonl").write_text("\n".join(lines))
+    if name == "split":
+        pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+        (tmp_path / "table").mkdir()
+        for part in ("train", "test"):
+            pq.write_table(
+                pa.table({"text": [f"A text of {part}."]}), tmp_path / "table" / f"{part}-00000-of-00001.parquet"
+            )
+        given = {"dataset": "table"}
+        found = [preprocessed(WORDS, {**given, **more}, "hf") for more in ({}, {"split": "test"})]
+        assert isinstance(found[0], dict)
+        assert found[0] != found[1]
+        return
+    before, after = OF_TOOL[name]
+    plain = preprocessed(WORDS, READ)
+    assert isinstance(plain, dict), plain
+    assert plain != preprocessed({**WORDS, **before}, {**READ, **after})
+
+
+def test_every_setting_of_tool_and_classes_has_its_test() -> None:
+    assert {*OF_TOOL, "split"} == set(PREPROCESS.names(Fate.MAPPED))
+    faces = {"Nanoset": OF_NANOSETS, "BlendableDataset": OF_BLENDS, "build_nanoset_dataloader": OF_LOADERS}
+    assert {f"{face}.{name}" for face in faces for name in faces[face]} == set(CLASSES.names(Fate.MAPPED))

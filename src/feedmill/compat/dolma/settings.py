@@ -100,4 +100,100 @@ def _table(name: str) -> Table:
     return Table(f"`{name}`", _ORIGINS[name], settings | _ENTRIES.get(name, {}))
 
 
-TABLES = tuple(map(_table, COMMANDS))
+FUNCTIONS: dict[str, tuple[str, str, dict[str, str]]] = {
+    "create_and_run_tagger": (
+        "dolma/core/runtime.py",
+        "tag",
+        {
+            "documents": "documents",
+            "taggers": "taggers",
+            "taggers_modules": "tagger_modules",
+            "experiment": "experiment",
+            "destination": "destination",
+            "debug": "debug",
+            "ignore_existing": "ignore_existing",
+            "num_processes": "processes",
+        },
+    ),
+    "create_and_run_warc_pipeline": (
+        "dolma/warc/processor.py",
+        "warc",
+        {
+            "documents": "documents",
+            "destination": "destination",
+            "source_name": "source_name",
+            "debug": "debug",
+            "ignore_existing": "ignore_existing",
+            "num_processes": "processes",
+            "pre_taggers": "pre.taggers",
+            "linearizer_name": "linearizer",
+            "post_taggers": "post.taggers",
+            "store_html_in_metadata": "store_html_in_metadata",
+            "skip_no_pre_taggers": "pre.skip",
+            "skip_no_post_taggers": "post.skip",
+        },
+    ),
+    "tokenize_in_parallel": (
+        "dolma/tokenizer/executor.py",
+        "tokens",
+        {
+            "sources": "documents",
+            "destination": "destination",
+            "num_writers": "processes",
+            "num_readers": "files_per_process",
+            "local_shuffle": "batch_size",
+            "ring_size": "ring_size",
+            "tokenizer_name_or_path": "tokenizer.name_or_path",
+            "bos_token_id": "tokenizer.bos_token_id",
+            "eos_token_id": "tokenizer.eos_token_id",
+            "segment_before_tokenization": "tokenizer.segment_before_tokenization",
+            "encode_special_tokens": "tokenizer.encode_special_tokens",
+            "seed": "seed",
+            "max_size": "max_size",
+            "dtype": "dtype",
+            "sample_ring_prop": "sample_ring_prop",
+            "use_fast_tokenizer": "tokenizer.fast",
+            "text_field_name": "fields.text_field_name",
+            "text_field_type": "fields.text_field_type",
+            "id_field_name": "fields.id_field_name",
+            "id_field_type": "fields.id_field_type",
+        },
+    ),
+}
+"""Function of Python -> its module in Dolma, its command, and its parameters with the options that they are."""
+
+_RETRIED = no_effect("reads are retried by the stores")
+_BESIDE = no_effect("the records of a run are beside its output")
+_OTHERS = {
+    "create_and_run_tagger": {
+        "skip_on_failure": mapped("true: a file on which a tagger fails is skipped, and in the report's `failed`"),
+        "metadata": _BESIDE,
+        "seed": no_effect("nothing is random"),
+        "retries_on_error": _RETRIED,
+        **dict.fromkeys(
+            ("profile_enable", "profile_output", "profile_steps", "profile_sort_key", "profile_lines"),
+            no_effect("use an external profiler"),
+        ),
+    },
+    "create_and_run_warc_pipeline": {
+        "metadata": _BESIDE,
+        "seed": no_effect("nothing is random"),
+        "skip_on_failure": no_effect("records that cannot be read are left out and reported"),
+        "retries_on_error": _RETRIED,
+    },
+    "tokenize_in_parallel": {
+        "metadata_dir": no_effect("a killed run is resumed without it"),
+        "pad_token_id": no_effect("padding is never written"),
+        "refresh_tokenizer": no_effect("memory does not leak"),
+        "debug": no_effect("a failed unit is named without it"),
+    },
+}
+
+
+def _function(name: str) -> Table:
+    file, command, options = FUNCTIONS[name]
+    settings = {parameter: mapped(f"`{option}` of `{command}`") for parameter, option in options.items()}
+    return Table(f"`{name}(...)`", (Origin("parameters", file, name),), settings | _OTHERS[name])
+
+
+TABLES = (*map(_table, COMMANDS), *map(_function, FUNCTIONS))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import cache, partial
@@ -11,14 +10,12 @@ from typing import Any
 from feedmill.errors import DataError
 from feedmill.formats.arrowtypes import table as types
 from feedmill.formats.arrowtypes.arrays import take
+from feedmill.formats.arrowtypes.features import features_of
 from feedmill.formats.arrowtypes.nested import read_all
 from feedmill.formats.arrowtypes.place import Context, Place, Read, Unreadable, placed, type_of
 from feedmill.formats.columns import load_pyarrow
 from feedmill.formats.offsets import Int64s
 from feedmill.formats.rows import Lazy
-
-_HUGGINGFACE = b"huggingface"
-"""Key of a schema's metadata that has the features of `datasets` as JSON."""
 
 
 class Columns:
@@ -46,7 +43,7 @@ class Columns:
         plain: bool = False,
     ) -> None:
         check_names(schema.names, file, plain=plain)
-        known = _features_of(schema, file) or features or {}
+        known = features_of(schema, file) or features or {}
         context = Context(_find, file, plain)
         self._reads = {field.name: _reader(field, field.name, known.get(field.name), context) for field in schema}
         self.suffixes = context.suffixes
@@ -163,24 +160,3 @@ def check_names(names: list[str], file: str | None, *, plain: bool = False) -> N
             kind="duplicate-column",
             fix="Rename or drop all but one.",
         )
-
-
-def _features_of(schema: Any, file: str | None) -> Mapping[str, Any]:
-    """Return column -> feature, as `datasets` wrote them into the schema's metadata; empty if it did not."""
-    stored = (schema.metadata or {}).get(_HUGGINGFACE)
-    if stored is None:
-        return {}
-    try:
-        found = json.loads(stored)
-        info = found.get("info") or {}
-        features = info.get("features") or {}
-        if isinstance(features, dict):
-            return features
-    except (ValueError, AttributeError):
-        pass
-    raise DataError(
-        "its metadata 'huggingface' is not what 'datasets' writes, so the types of its columns are not known",
-        file=file,
-        kind="bad-info",
-        fix="Write it again with 'datasets', or without this metadata.",
-    )

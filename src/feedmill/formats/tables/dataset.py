@@ -160,6 +160,8 @@ class TableDataset(RowsDataset):
         """Return rows as an Arrow table with all columns, in the requested order. `indices`: int64 in ``[0, len)``."""
         pyarrow = load_pyarrow()
         wanted = np.asarray(indices, np.int64)
+        if not len(wanted):
+            return (self.schema or pyarrow.schema([])).empty_table()
         files = np.searchsorted(self._ends, wanted, side="right")
         pieces = []
         for places in np.split(np.arange(len(wanted)), np.flatnonzero(np.diff(files)) + 1):

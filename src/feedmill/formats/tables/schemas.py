@@ -20,6 +20,7 @@ requires pyarrow.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,6 +29,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from feedmill.errors import DataError
+from feedmill.formats.arrowtypes.features import HUGGINGFACE, features_of
 
 _UNITS = ("s", "ms", "us", "ns")
 _LISTS = (types.is_list, types.is_large_list, types.is_fixed_size_list, types.is_list_view, types.is_large_list_view)
@@ -169,7 +171,19 @@ class Unity:
                 raise _differs(where, what, "Write the column with one type in all files, or mix them with a recipe.")
             changed = before is not None and not kind.equals(before.type)  # what its writer noted is of the other type
             fields[one.name] = pa.field(one.name, kind) if changed else (before or one).with_nullable(True)
-        return pa.schema(list(fields.values()), metadata={**(schema.metadata or {}), **(known.metadata or {})} or None)
+        return pa.schema(list(fields.values()), metadata=self._metadata(schema, where))
+
+    def _metadata(self, schema: Any, where: str) -> dict[bytes, bytes] | None:
+        """Return the metadata of both schemas, with the features of `datasets` for all columns of both."""
+        before, features = features_of(self.schema, where), features_of(schema, where)
+        for name in before.keys() & features.keys():
+            if before[name] != features[name]:  # text in one may be JSON in the other
+                what = f"{name!r} is the feature {features[name]} here and {before[name]} in {self._of[name]!r}"
+                raise _differs(where, what, "Save the column with one feature in all files.")
+        found = {**(schema.metadata or {}), **(self.schema.metadata or {})}
+        if before and features:
+            found[HUGGINGFACE] = json.dumps({"info": {"features": {**features, **before}}}).encode()
+        return found or None
 
     @property
     def notes(self) -> list[str]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import operator
 import os
-import re
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from feedmill.compat.datatrove.settings import FOLDER
+from feedmill.documents.wildcards import listed_by_datatrove
 from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.tokens.base import TokenDataset
 from feedmill.formats.tokens.ds import FILE_SEED, open_ds
@@ -182,24 +182,13 @@ class DatatroveFolderDataset(_Windows):
 
 
 def _matching(folder: str, pattern: str, recursive: bool, paths: list[str]) -> list[str]:
-    """Return the files of a folder that datatrove lists for a pattern: those of fsspec's ``glob``.
-
-    Without `recursive`, it gives that function ``maxdepth=1``: ``**`` stands for the folder before it.
+    """Return the files of a folder that datatrove reads for a pattern.
 
     Raises:
         ConfigError: the pattern is invalid, or matches other files than ``.ds`` files.
         FileNotFoundError: it matches none.
     """
-    from fsspec.utils import glob_translate
-
-    whole = (pattern if set("*?[") & set(pattern) else f"*{pattern}").removeprefix("./").rstrip("/")
-    try:
-        fits = re.compile(glob_translate(whole))
-    except (ValueError, re.error) as error:
-        raise ConfigError(f"invalid pattern {pattern!r}: {error}", kind="bad-pattern", fix="Change it.") from None
-    before, stars, _ = whole.partition("**")
-    deepest = before.count("/") if stars and not recursive else None
-    found = [path for path in paths if fits.match(path) and (deepest is None or path.count("/") <= deepest)]
+    found = listed_by_datatrove(paths, pattern, recursive)
     if not found:
         raise FileNotFoundError(f'No files matching "{pattern}" found in {folder}')
     other = next((path for path in found if not path.endswith(".ds")), None)
