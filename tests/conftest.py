@@ -18,6 +18,7 @@ from helpers.durations import (
     pytest_ignore_collect,
 )
 from helpers.stores import azure_container, azurite, gcs_bucket, s3_bucket, s3_server
+from helpers.zygote import unsynced
 
 __all__ = ["azure_container", "azurite", "gcs_bucket", "s3_bucket", "s3_server"]
 __all__ += ["pytest_addoption", "pytest_collection_modifyitems", "pytest_configure", "pytest_ignore_collect"]
@@ -43,6 +44,10 @@ os.environ["FEEDMILL_HEDGE"] = "off"
 # What is not told how many processes to use does not start a pool, as on a machine with one core: pytest itself runs on
 # all of them, and tests of pools say how many. Processes that tests start use what there is.
 cores.available_cores = functools.wraps(cores.available_cores)(lambda: 1)
+
+# What tests write need not survive a loss of power, but for the faults of `faults`, whose processes are their own.
+# Waiting for the disk thousands of times takes minutes where it is busy.
+os.fsync = unsynced
 
 settings.register_profile("feedmill", deadline=None)  # a busy machine is no failure
 # For `make test` and `make test-quick`: the same on every machine, and half and a fifth of the examples of the others.

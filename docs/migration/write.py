@@ -18,7 +18,7 @@ FATES = {Fate.MAPPED: "", Fate.REFUSED: "refused: ", Fate.NO_EFFECT: "no effect:
 
 def pages() -> dict[Path, str]:
     """Return each page with tables and what it must contain."""
-    paths = {DOCS / peer.page for peer in PEERS.values()}
+    paths = sorted({DOCS / peer.page for peer in PEERS.values()})
     return {
         path: MARKED.sub(lambda found: found[1] + section(PEERS[found[2]]) + found[3], path.read_text())
         for path in paths

@@ -14,12 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import feedmill as fm
-from feedmill.converting.jsontypes import canonical, columns_of, fit, schema_of, types_in, unfit
+from feedmill.converting.jsontypes import columns_of, fit, schema_of, types_in, unfit
 from feedmill.errors import ConfigError, DataError, FeedmillError
 from feedmill.formats.documents import read_rows
 from feedmill.formats.jsonl import dataset as jsonl
 from feedmill.storage import open_store
 from helpers.conversion_sources import files, lines, rows, tree
+from helpers.durations import slow_but
 
 PLAIN = {"use_dictionary": False, "write_page_checksum": True}
 LINES = ("jsonl", "jsonl.gz", "jsonl.zst", "parquet")
@@ -38,7 +39,16 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 
 def same(found: list[Any], wanted: list[Any]) -> bool:
-    return [canonical(row) for row in found] == [canonical(row) for row in wanted]
+    return [plain(row) for row in found] == [plain(row) for row in wanted]
+
+
+def plain(value: Any) -> Any:
+    """Columns do not tell null from a missing name, nor whole numbers from floats."""
+    if type(value) is dict:
+        return {name: plain(value[name]) for name in sorted(value) if value[name] is not None}
+    if type(value) is list:
+        return [plain(item) for item in value]
+    return int(value) if type(value) is float and value.is_integer() else value
 
 
 @pytest.mark.parametrize("first", LINES)
@@ -84,7 +94,7 @@ def test_lines_stay_as_they_are_written(tmp_path: Path) -> None:
     assert (tmp_path / "e.jsonl").read_bytes() == text + b"\n"
 
 
-@pytest.mark.parametrize("to", LINES)
+@pytest.mark.parametrize("to", slow_but(LINES, "parquet", "jsonl.gz"))
 def test_the_bytes_do_not_depend_on_the_processes(tmp_path: Path, to: str) -> None:
     source = tree(tmp_path / "source")
     convert(source, tmp_path / "one", to)
@@ -128,7 +138,10 @@ def test_tables_lose_bytes_and_moments_only_where_it_is_said(tmp_path: Path) -> 
     with pytest.raises(ConfigError, match="bytes of 'raw'"):
         convert(tmp_path / "s.parquet", tmp_path / "d.jsonl", "jsonl")
     report = convert(tmp_path / "s.parquet", tmp_path / "d.jsonl", "jsonl", fields=["t", "at", "v"])
-    assert [loss.what for loss in report.plan.losses] == ["dates, times and decimals become text"]
+    assert [loss.what for loss in report.plan.losses] == [
+        "types of 'at': timestamps become text",
+        "types of 'v': arrays become lists",
+    ]
     found = read(tmp_path / "d.jsonl")
     assert found[1]["at"] == "1970-01-02T00:00:00" and np.isnan(found[1]["v"][1])
     convert(tmp_path / "s.parquet", tmp_path / "again", "parquet", max_shard_samples=1)

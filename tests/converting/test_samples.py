@@ -21,6 +21,7 @@ from feedmill.errors import ConfigError, DataError, FeedmillError, StorageError
 from feedmill.indexing.check import check
 from feedmill.writing.write import write
 from helpers.conversion_sources import files, parts, rot, sample_set, samples
+from helpers.durations import slow_but
 from helpers.tars import write_tar
 
 BINARY = ("webdataset", "wds", "vla", "mds", "npz", "parquet")
@@ -57,7 +58,7 @@ def objects(sample: tuple[str, dict[str, bytes]]) -> tuple[str, Any]:
     return key, {name: json.loads(v) if name.endswith("json") else v for name, v in values.items()}
 
 
-@pytest.mark.parametrize("to", (*BINARY, "jsonl"))
+@pytest.mark.parametrize("to", slow_but((*BINARY, "jsonl"), "mds", "parquet", "wds"))
 def test_the_bytes_do_not_depend_on_the_processes(tmp_path: Path, to: str) -> None:
     source = sample_set(tmp_path / "source", binary=to != "jsonl")
     one = convert(source, place(tmp_path / "one", to), to, workers=1, max_shard_samples=20)

@@ -58,11 +58,11 @@ def test_costs_and_packing_plans_in_use_stay_and_make_older_ones_go(folder, tmp_
     def make(number: int, first: int) -> Segment:
         return Segment(number, 5, first, 5, 5, 0, np.arange(5_000), np.arange(5, dtype=np.int32))
 
-    plan = Segments(folder / FOLDER / "key", make, 2)
+    plan = Segments(folder / FOLDER / "key", make, 2, lambda: True)
     assert plan.total == 10
     assert files.clear() == 0 and len(files.list()) == 2  # more than the limit, and all in use
     files.close()
     files.trim()
     assert files.total <= 50_000
     assert np.array_equal(plan.get(1).wide, np.arange(5_000))
-    assert np.array_equal(Segments(folder / FOLDER / "key", make, 2).get(0).wide, np.arange(5_000))
+    assert np.array_equal(Segments(folder / FOLDER / "key", make, 2, lambda: True).get(0).wide, np.arange(5_000))

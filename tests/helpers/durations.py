@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter, defaultdict
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -129,6 +130,11 @@ class Recorder:
         lines = [f" {json.dumps(file)}: {json.dumps(known)}" for file, known in sorted(merged.items())]
         RECORD.write_text("{\n" + ",\n".join(lines) + "\n}\n")
         terminalreporter.line(f"tests/durations.json is written; functions below {quick_below(merged):g} s are quick")
+
+
+def slow_but(values: Iterable[Any], *kept: Any) -> list[Any]:
+    """Arguments of a test of which the default run has those that are kept, and slow runs all."""
+    return [value if value in kept else pytest.param(value, marks=pytest.mark.slow) for value in values]
 
 
 def summed(seconds: dict[str, float]) -> dict[str, dict[str, Any]]:

@@ -117,7 +117,7 @@ def _suits(named: dict[str, Any]) -> bool:
         return False
     special = [
         {key: value for key, value in each.items() if key.startswith("PYTHON") and key not in _ALIKE}
-        for each in (_FIRST, os.environ if env is None else env)
+        for each in (os.environ, os.environ if env is None else env)
     ]
     return special[0] == special[1] and hasattr(os, "pidfd_open")
 

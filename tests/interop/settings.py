@@ -44,9 +44,9 @@ def names(source: Path, origin: Origin) -> list[str]:
         inside = [node for node in ast.walk(tree) if getattr(node, "name", None) == part]
         assert inside, f"{origin.file} has no {origin.name}"
         tree = inside[-1]  # of overloads, the last is the function itself
-    kinds = {"fields": fields, "methods": methods, "parameters": parameters, "popped": popped, "options": options}
-    made = kinds[origin.kind](tree)
-    return list(dict.fromkeys(origin.prefix + name for name in made))
+    kinds = (fields, methods, arguments, parameters, popped, options)
+    made = {kind.__name__: kind for kind in kinds}[origin.kind](tree)
+    return list(dict.fromkeys(origin.prefix + name for name in made if name not in origin.skip))
 
 
 def fields(tree: ast.AST) -> Iterator[str]:
@@ -72,6 +72,22 @@ def popped(tree: ast.AST) -> Iterator[str]:
             word = node.args[0]
             assert isinstance(word, ast.Constant)
             yield word.value
+
+
+def arguments(tree: ast.AST) -> Iterator[str]:
+    """Names on the command line that Megatron-LM makes of fields: those it is given, ``no_`` for a true one."""
+    assert isinstance(tree, ast.ClassDef)
+    for node in tree.body:
+        if not isinstance(node, ast.AnnAssign):
+            continue
+        inside = [each.value for each in ast.walk(node) if isinstance(each, ast.Constant)]
+        given = [str(word) for word in inside if str(word).startswith("--")]
+        default = node.value
+        if isinstance(default, ast.Call):
+            default = next((each.value for each in default.keywords if each.arg == "default"), None)
+        true = isinstance(default, ast.Constant) and default.value is True
+        assert isinstance(node.target, ast.Name)
+        yield given[-1][2:].replace("-", "_") if given else "no_" * true + node.target.id
 
 
 def parameters(tree: ast.AST) -> Iterator[str]:

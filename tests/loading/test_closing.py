@@ -74,8 +74,16 @@ def server(tmp_path_factory: pytest.TempPathFactory):
         yield running
 
 
-@pytest.mark.parametrize("fault", ["503", "stall"])
-@pytest.mark.parametrize("mode", ["0", "threads", "processes"])
+CASES = [
+    pytest.param(
+        mode, fault, marks=[] if (mode, fault) in {("threads", "stall"), ("processes", "503")} else pytest.mark.slow
+    )
+    for mode in ("0", "threads", "processes")
+    for fault in ("503", "stall")
+]
+
+
+@pytest.mark.parametrize(("mode", "fault"), CASES)
 def test_it_ends_at_once(server: RangeServer, mode: str, fault: str, tmp_path: Path) -> None:
     script = tmp_path / "program.py"
     script.write_text(PROGRAM)

@@ -221,8 +221,9 @@ def test_a_plan_without_names() -> None:
     ("method", "options"),
     [("best_fit", {}), ("concat", {}), ("concat", {"overlap": True}), ("best_fit", {"long": "drop"})],
 )
-@pytest.mark.parametrize("workers", [0, fm.Workers(1, processes=True)])
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize(
+    ("workers", "ranks"), [(0, 1), (0, 2), pytest.param(fm.Workers(1, processes=True), 2, marks=pytest.mark.slow)]
+)
 def test_packed_rows(tmp_path: Path, method: str, options: dict[str, Any], workers: Any, ranks: int) -> None:
     plan = packed(tmp_path, method, **options)
     loader = Loader(plan, 3, rank=ranks - 1, world_size=ranks, workers=workers, labels=True)

@@ -164,7 +164,7 @@ def server(tmp_path, monkeypatch):
     datacache._caches.clear()
 
 
-@pytest.mark.parametrize("share", [2.0, 0.5])
+@pytest.mark.parametrize("share", [pytest.param(2.0, marks=pytest.mark.slow), 0.5])
 def test_ranks_fetch_each_byte_about_once_even_if_the_cache_is_smaller_than_the_data(
     server, tmp_path, monkeypatch, share
 ):
@@ -197,7 +197,7 @@ def test_ranks_fetch_each_byte_about_once_even_if_the_cache_is_smaller_than_the_
         reader.close()
 
 
-@pytest.mark.parametrize(("ranks", "budget"), [(4, 600_000), (1, 200_000)])
+@pytest.mark.parametrize(("ranks", "budget"), [pytest.param(4, 600_000, marks=pytest.mark.slow), (1, 200_000)])
 def test_steps_above_half_of_the_budget_are_read_through_the_cache(
     server, tmp_path, monkeypatch, ranks, budget, caplog
 ):

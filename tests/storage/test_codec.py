@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats.documents import attribute_path, read_rows, rows_of, whole_lines, write_rows
 from feedmill.storage import LocalStore
-from feedmill.storage.codec import KINDS, compression, packed, unpacked
+from feedmill.storage.codec import KINDS, compression, packed, unpacked, unzstd, zstd
 
 
 def pack(data: bytes, kind: str, level: int | None = None) -> bytes:
@@ -42,7 +42,9 @@ def test_gzip_is_anyones_gzip() -> None:
 
 
 @pytest.mark.parametrize("kind", ["gz", "zst", "bz2", "xz"])
-@pytest.mark.parametrize("harm", [lambda d: d[:-5], lambda d: d[: len(d) // 2], lambda d: b"x" + d, lambda d: b"{}"])
+@pytest.mark.parametrize(
+    "harm", [lambda d: d[:-5], lambda d: d[: len(d) // 2], lambda d: b"\x80" + d, lambda d: b"\x80"]
+)
 def test_damage_is_named(kind: str, harm: object) -> None:
     data = harm(pack(bytes(range(256)) * 400, kind))  # type: ignore[operator]
     with pytest.raises(DataError, match="corrupt or truncated") as error:
@@ -56,6 +58,34 @@ def test_damage_behind_the_first_member_is_named(kind: str) -> None:
     for second in (b"garbage", b"\n", bytes([one[0] ^ 1]) + one[1:], one[:-1], one[:3]):
         with pytest.raises(DataError, match="corrupt or truncated"):
             unpack(one + second, kind)
+
+
+@pytest.mark.parametrize("kind", ["gz", "zst", "bz2", "xz"])
+def test_another_content_than_the_name_says_is_no_damage(kind: str) -> None:
+    others = {other: pack(b"text" * 99, other) for other in ("gz", "zst", "bz2", "xz") if other != kind}
+    for found, data in {**others, "text": b'{"text": "a"}\n', "zip": b"PK\x03\x04" + bytes(40)}.items():
+        with pytest.raises(DataError, match=f"the suffix says {kind}, but the file holds {found}. Rename it") as error:
+            unpack(data, kind)
+        assert error.value.kind == "other-compression"
+
+
+def test_zstd_of_any_window_is_read() -> None:
+    data = (bytes(range(256)) * 4096 + b"end") * 3
+    options = {zstd.CompressionParameter.window_log: 31, zstd.CompressionParameter.enable_long_distance_matching: 1}
+    stream = io.BytesIO()
+    with zstd.open(stream, "wb", options=options) as out:  # in pieces: its size is not in the header
+        for start in range(0, len(data), 1000):
+            out.write(data[start : start + 1000])
+    with pytest.raises(zstd.ZstdError, match="too much memory"):
+        zstd.ZstdDecompressor().decompress(stream.getvalue())
+    assert unpack(stream.getvalue(), "zst") == data and unzstd(stream.getvalue(), len(data)) == data
+
+
+def test_zstd_with_a_dictionary_is_named() -> None:
+    trained = zstd.ZstdDict(zstd.train_dict([b"some text %d" % n for n in range(2000)], 4000).dict_content)
+    with pytest.raises(DataError, match="compressed with a dictionary") as error:
+        unpack(zstd.compress(b"some text 7", zstd_dict=trained), "zst")
+    assert error.value.kind == "other-compression"
 
 
 def test_padding_between_streams_of_xz() -> None:

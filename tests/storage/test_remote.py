@@ -102,7 +102,10 @@ def test_a_prefix_is_taken_literally(s3_bucket):
 
 def test_a_key_that_cannot_be_a_path_is_an_error(s3_bucket):
     boto3.client("s3").put_object(Bucket=s3_bucket.removeprefix("s3://"), Key="a//b", Body=b"1")
-    assert refused(lambda: list(RemoteStore(s3_bucket).files())).kind == "bad-name"
+    RemoteStore(s3_bucket).write_bytes("ok/c", b"1")
+    error = refused(lambda: list(RemoteStore(s3_bucket).files()))
+    assert error.kind == "bad-name" and "'a//b' has an empty part" in str(error)
+    assert [entry.path for entry in RemoteStore(s3_bucket + "/ok").files()] == ["c"]
 
 
 def test_a_full_temporary_folder_is_an_error_and_nothing_is_sent(s3_bucket, monkeypatch):

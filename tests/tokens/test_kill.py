@@ -83,7 +83,7 @@ def killed_and_finished(job: str, inputs: Path, tmp_path: Path, times: int) -> N
 
 @pytest.mark.parametrize("job", JOBS)
 def test_killed_a_few_times(job: str, inputs: Path, tmp_path: Path) -> None:
-    killed_and_finished(job, inputs, tmp_path, 3)
+    killed_and_finished(job, inputs, tmp_path, 2)
 
 
 @pytest.mark.slow

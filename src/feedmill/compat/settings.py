@@ -31,9 +31,6 @@ class Peer(NamedTuple):
 
 
 PEERS = {
-    "datatrove": Peer(
-        "datatrove", "datatrove==0.10.1", "migration/nanotron.md", ("feedmill.compat.datatrove.settings",)
-    ),
     "energon": Peer(
         "Energon",
         "megatron-energon==7.4.1",
@@ -43,6 +40,31 @@ PEERS = {
             "feedmill.planning.dialects.energon_settings",
             "feedmill.samples.description_settings",
         ),
+    ),
+    "megatron": Peer(
+        "Megatron-LM",
+        "NVIDIA/Megatron-LM@d98e8a64ddf34856e74b24714e3bedb2f5a39553",
+        "migration/megatron.md",
+        ("feedmill.planning.dialects.megatron_settings", "feedmill.compat.megatron.settings"),
+    ),
+    "vla": Peer(
+        "VLA Foundry",
+        "TRI-ML/vla_foundry@515b04573583f9b49561bcac512f6c73977226b6",
+        "vla.md",
+        ("feedmill.planning.dialects.vla_settings",),
+    ),
+    "modalities": Peer(
+        "Modalities", "modalities==0.5.0", "migration/modalities.md", ("feedmill.compat.modalities.settings",)
+    ),
+    "dolma": Peer("Dolma", "dolma==1.2.1", "migration/dolma.md", ("feedmill.compat.dolma.settings",)),
+    "nanotron": Peer(
+        "Nanotron",
+        "huggingface/nanotron@2411b022a75fb7f7561a1bb4166706da5e1b76de",
+        "migration/nanotron.md",
+        ("feedmill.planning.dialects.nanotron_settings", "feedmill.compat.nanotron.settings"),
+    ),
+    "datatrove": Peer(
+        "datatrove", "datatrove==0.10.1", "migration/nanotron.md", ("feedmill.compat.datatrove.settings",)
     ),
 }
 """Name of the peer -> its tables."""

@@ -64,13 +64,14 @@ class Origin(NamedTuple):
     """Where a release defines settings, for ``tests/interop/settings.py``, which reads the names from the source.
 
     Attributes:
-        kind: ``fields`` or ``methods`` of a class, ``parameters`` of a function or method, words that a function takes
-            out of its keywords (``popped``), or ``options`` that a function (or a whole file, without `name`) adds to
-            a parser or declares by decorators.
+        kind: ``fields`` or ``methods`` of a class; ``arguments`` that Megatron-LM makes of fields; ``parameters`` of a
+            function or method; words that a function takes out of its keywords (``popped``); or ``options`` that a
+            function (or a whole file, without `name`) adds to a parser or declares by decorators.
         file: path of the module in the release.
         name: the class, the function, or ``Class.method``.
         prefix: what precedes the names in the table, e.g. ``data.``.
         whole: whether all of them must be in the table; False for definitions that are mostly about other things.
+        skip: names that stand for others, such as a section of which each setting is in the table.
     """
 
     kind: str
@@ -78,6 +79,7 @@ class Origin(NamedTuple):
     name: str = ""
     prefix: str = ""
     whole: bool = True
+    skip: tuple[str, ...] = ()
 
 
 class Taken(NamedTuple):
@@ -125,7 +127,7 @@ class Table:
             return at(name) if callable(at) else at
 
         used: dict[str, Any] = {}
-        idle: list[str] = []
+        idle: dict[str, list[str]] = {}
         other: list[str] = []
         for name, value in given.items():
             setting = self.settings.get(name)
@@ -138,7 +140,7 @@ class Table:
             elif setting.fate is Fate.MAPPED:
                 used[name] = value
             elif setting.fate is Fate.NO_EFFECT:
-                idle.append(f"{name!r} has no effect: {setting.words}")
+                idle.setdefault(setting.words, []).append(repr(name))
         if other and not self.open:
             raise ConfigError(
                 f"unknown setting {other[0]!r}{did_you_mean(other[0], self.settings)}",
@@ -151,7 +153,8 @@ class Table:
             raise ConfigError(
                 f"unknown setting {wrong[0]!r}", file=where(wrong[0]), kind="unknown-setting", fix=wrong[1]
             )
-        return Taken(used, [*idle, *not_used(other)])
+        notes = [f"{', '.join(names)} {'have' if names[1:] else 'has'} no effect: {why}" for why, names in idle.items()]
+        return Taken(used, [*notes, *not_used(other)])
 
 
 def not_used(names: Iterable[str]) -> list[str]:

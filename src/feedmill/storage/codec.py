@@ -21,7 +21,7 @@ from typing import Any, BinaryIO, cast
 
 from isal import igzip, isal_zlib
 
-from feedmill.errors import ConfigError, DataError
+from feedmill.errors import ConfigError, DataError, FeedmillError
 from feedmill.storage.limits import max_unpacked, too_large
 
 if sys.version_info >= (3, 14):
@@ -44,6 +44,26 @@ KINDS = (PLAIN, GZIP, ZSTD, BZIP2, XZ)
 _SUFFIXES = {".gz": GZIP, ".gzip": GZIP, ".zst": ZSTD, ".zstd": ZSTD, ".bz2": BZIP2, ".xz": XZ}
 _LEVELS: dict[str, Sequence[int]] = {GZIP: (0, 3), ZSTD: range(-7, 23), BZIP2: range(1, 10), XZ: range(10)}
 _DEFAULT_LEVEL = {GZIP: 0, ZSTD: 3, BZIP2: 9, XZ: 1}
+_MAGIC = {  # what files begin with
+    b"\x1f\x8b": GZIP,
+    b"\x28\xb5\x2f\xfd": ZSTD,
+    b"BZh": BZIP2,
+    b"\xfd7zXZ\0": XZ,
+    b"\x04\x22\x4d\x18": "lz4",
+    b"\xff\x06\0\0sNaPpY": "snappy",
+    b"PK\x03\x04": "zip",
+    b"PAR1": "Parquet",
+    b"ARROW1": "Arrow",
+}
+_UNSUPPORTED = {  # in messages of the libraries
+    "Dictionary mismatch": "a dictionary, without which it cannot be read",
+    "Unsupported integrity check": "a kind of checksum that this xz library does not know",
+    "Unsupported options": "filters that this xz library does not know",
+}
+_WINDOW: dict[int, int] = {
+    zstd.DecompressionParameter.window_log_max: zstd.DecompressionParameter.window_log_max.bounds()[1]
+}
+"""Frames of any window are read: ``zstd --long=31`` has one of 2 GiB, of which only what the frame holds is used."""
 _GZIP_HEADER = 31  # wbits of zlib
 _PADDING = 4  # between xz streams, in bytes
 _BLOCK = 1 << 20
@@ -64,7 +84,8 @@ def unpacked(raw: BinaryIO, kind: str, *, file: str) -> Iterator[BinaryIO]:
         file: path or URL, for errors.
 
     Raises:
-        DataError: of kind ``bad-compression``, also from reads inside the block.
+        DataError: of kind ``bad-compression`` if the file is corrupt, ``other-compression`` if it has another content
+            than its name says, or needs what is not there; also from reads inside the block.
     """
     _check(kind)
     try:
@@ -72,7 +93,7 @@ def unpacked(raw: BinaryIO, kind: str, *, file: str) -> Iterator[BinaryIO]:
             with igzip.open(raw, "rb") as stream:
                 yield cast(BinaryIO, stream)
         elif kind == ZSTD:
-            with zstd.open(raw, "rb") as stream:
+            with zstd.open(raw, "rb", options=_WINDOW) as stream:
                 yield cast(BinaryIO, stream)
         elif kind in (BZIP2, XZ):
             with io.BufferedReader(_Members(raw, kind), _BLOCK) as stream:
@@ -80,11 +101,11 @@ def unpacked(raw: BinaryIO, kind: str, *, file: str) -> Iterator[BinaryIO]:
         else:
             yield raw
     except _CORRUPT as error:
-        raise _corrupt(file, error) from None
+        raise _unreadable(raw, kind, file, error) from None
     except OSError as error:
         if kind != BZIP2 or error.errno is not None:  # for corrupt data, bz2 raises it without errno
             raise
-        raise _corrupt(file, error) from None
+        raise _unreadable(raw, kind, file, error) from None
 
 
 class _Members(io.RawIOBase):
@@ -132,13 +153,41 @@ class _Members(io.RawIOBase):
         return bool(rest)
 
 
-def _corrupt(file: str, error: BaseException) -> DataError:
+def _unreadable(raw: BinaryIO, kind: str, file: str, error: BaseException) -> DataError:
+    """Return the error for a stream that cannot be unpacked, by its cause."""
+    for words, what in _UNSUPPORTED.items():
+        if words in str(error):
+            return DataError(
+                f"the file is compressed with {what}",
+                file=file,
+                kind="other-compression",
+                fix="Decompress it with the tool that made it, and compress it again with default settings.",
+            )
+    found = _content(raw)
+    if found not in ("", kind):
+        return DataError(
+            f"the suffix says {kind}, but the file holds {found}",
+            file=file,
+            kind="other-compression",
+            fix="Rename it.",
+        )
     return DataError(
         f"the compressed file is corrupt or truncated ({error})",
         file=file,
         kind="bad-compression",
         fix="Copy it again, or compress it again.",
     )
+
+
+def _content(raw: BinaryIO) -> str:
+    """Return what the first bytes of a file say that it is; empty if they say nothing, or cannot be read again."""
+    try:
+        raw.seek(0)
+        begin = raw.read(16)
+    except (OSError, ValueError, FeedmillError):
+        return ""
+    text = "text" if begin.isascii() and "".join(begin.decode().split()).isprintable() and begin.strip() else ""
+    return next((name for magic, name in _MAGIC.items() if begin.startswith(magic)), text)
 
 
 def gunzip(data: bytes, *, file: str | None = None, record: str | None = None) -> bytes:
@@ -172,7 +221,7 @@ def inflate(data: bytes | memoryview, size: int, *, gzip: bool = False) -> bytes
 
 def unzstd(data: bytes | memoryview, size: int) -> bytes:
     """Return one zstd frame that unpacks to `size` bytes. Raises `ValueError` for any other."""
-    return _whole(zstd.ZstdDecompressor(), data, size)
+    return _whole(zstd.ZstdDecompressor(options=_WINDOW), data, size)
 
 
 def _whole(unpacker: Any, data: bytes | memoryview, size: int) -> bytes:

@@ -15,7 +15,7 @@ import yaml
 from feedmill.errors import ConfigError, FeedmillError
 from feedmill.loading.encoder import TaskEncoder
 from feedmill.loading.loader import Loader
-from feedmill.planning.packing import best_fit
+from feedmill.planning.packing import best_fit, windows
 from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.recipe import Recipe
 from feedmill.planning.resuming import prefix
@@ -357,6 +357,8 @@ def test_rows_are_proven_by_their_documents(pack: str, tmp_path: Path, monkeypat
     """Allowed only where all rows before are the same; with whole buffers of documents for best_fit."""
     monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(best_fit, "BUFFER", 400)  # documents of the first segment, whose end is an end of a buffer
+    monkeypatch.setattr(windows, "PER_SEGMENT", 1)  # a few hundred documents are asked for
+    monkeypatch.setattr(windows, "CHUNK", 1 << 10)
     rng = random.Random(pack)
     outcomes = []
     for _ in range(25):

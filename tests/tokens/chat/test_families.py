@@ -16,6 +16,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 import feedmill as fm
 from feedmill.errors import DataError
+from feedmill.jobs.sandbox import Sandbox
 from feedmill.tokens.chat.checks import HEADER, NO_STOP
 from feedmill.tokens.tokenizer import load_tokenizer
 from helpers.chat_families import FAMILIES, Family
@@ -169,6 +170,17 @@ def joined(text: str, spans: list[Span]) -> list[str]:
     return [text[begin:end] for begin, end in out if begin < end]
 
 
+@pytest.fixture
+def no_child(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Render in this process: starting a child for each of hundreds of jobs would take most of the time."""
+
+    def here(sandbox: Any, items: Any) -> Any:
+        return map(sandbox._function, items)
+
+    monkeypatch.setattr(Sandbox, "map", here)
+
+
+@pytest.mark.usefixtures("no_child")
 @pytest.mark.parametrize("name", FAMILIES)
 def test_the_loss_of_a_family_is_that_of_rendering_turn_by_turn(name: str, tmp_path: Path) -> None:
     family = FAMILIES[name]

@@ -44,6 +44,7 @@ class Translation:
         nested: the recipes of sources that are defined in the same file, by the place of the source.
         counts_excluded: whether subsets count the samples that a split excludes, as Energon does.
         passes: passes over a source that its own tool counts as one, by the place of the source; 1 if missing.
+        notes: what is in the file and has no effect.
     """
 
     file: str
@@ -52,6 +53,7 @@ class Translation:
     nested: dict[Place, Translation] = field(default_factory=dict)
     counts_excluded: bool = False
     passes: dict[Place, int] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
 
     def where(self, place: Any) -> str:
         """Return ``file:line`` of the origin of a value, or of its nearest ancestor with a known origin."""

@@ -101,7 +101,8 @@ class BestFit:
         self.documents, self.seq_len, self.width = documents, seq_len, seq_len
         self.long, self.buffer, self.key = long, buffer, key
         self.size = buffer or (BUFFER_ON_READ if documents.counted_on_read else BUFFER)
-        self.segments = Segments(folder, self._plan, documents.segments(self.size))
+        most = seq_len if long == "drop" else None
+        self.segments = Segments(folder, self._plan, documents.segments(self.size), lambda: documents.have(most))
         self._inverses: OrderedDict[int, _Inverse] = OrderedDict()
         self._latest: tuple[int, IntArray] | None = None  # of `_bounds`; threads may compute the same twice
         self._lock = threading.Lock()
@@ -229,8 +230,8 @@ class BestFit:
         """Return where buffers end inside a segment of an endless stream, counted in the documents of the segment."""
         if self.buffer is not None:
             return np.zeros(0, np.int64)
-        begin = number * self.size
-        return cuts(node.seams(begin, begin + self.size)) - begin
+        begin, length = number * self.size, self.documents.length
+        return cuts(node.seams(begin, begin + self.size if length is None else min(begin + self.size, length))) - begin
 
     def _inverse(self, number: int) -> _Inverse:
         with self._lock:

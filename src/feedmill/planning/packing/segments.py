@@ -100,11 +100,14 @@ class Segments:
         folder: the plan's own folder; created on the first write.
         make: ``make(number, first)`` plans one segment.
         end: number of segments; None for an endless stream.
+        can_fill: whether any document of the stream gives a unit; asked when a segment has none.
     """
 
-    def __init__(self, folder: Path, make: Callable[[int, int], Segment], end: int | None) -> None:
+    def __init__(
+        self, folder: Path, make: Callable[[int, int], Segment], end: int | None, can_fill: Callable[[], bool]
+    ) -> None:
         self.folder, self.end = folder, end
-        self._make = make
+        self._make, self._can_fill = make, can_fill
         self._lock = threading.RLock()
         self._open: OrderedDict[int, Segment] = OrderedDict()
         self._base = 0  # number of the first segment in `_heads`
@@ -146,7 +149,7 @@ class Segments:
             while self._starts[-1] <= unit and self._base + len(self._heads) != self.end:
                 self._advance()
                 empty = 0 if self._heads[-1].units else empty + 1
-                if self.end is None and empty == _MOST_EMPTY:
+                if self.end is None and (empty == _MOST_EMPTY or (empty == 1 and not self._can_fill())):
                     count = sum(head.documents for head in self._heads[-empty:])
                     raise ConfigError(
                         f"{count:,} consecutive documents have no token to pack",

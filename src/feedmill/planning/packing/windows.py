@@ -50,7 +50,7 @@ class Windows:
         self._overlap = int(overlap)
         self._chunk, self._per_segment = (ON_READ, 1) if documents.counted_on_read else (CHUNK, PER_SEGMENT)
         self._span = self._chunk * self._per_segment
-        self.segments = Segments(folder, self._plan, documents.segments(self._span))
+        self.segments = Segments(folder, self._plan, documents.segments(self._span), documents.have)
         self._chunks: OrderedDict[int, IntArray] = OrderedDict()
         self._lock = threading.Lock()
 

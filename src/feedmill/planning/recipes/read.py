@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from feedmill.errors import ConfigError
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from feedmill.planning.recipes.marks import Marks
     from feedmill.planning.recipes.schema import RecipeModel
 
+_log = logging.getLogger("feedmill")
 _LARGEST = 1 << 26
 _RECIPES = (".yaml", ".yml", ".json")
 
@@ -104,6 +107,8 @@ def parse(
         )
     if dialect is not None:
         translation = _translate(dialect, source, base, file, split, mode, asked)
+        for note in translation.notes:
+            (_warn_once if file else _warn)(file or "recipe", note)
         return _validated(translation.data, base, file, translation, chain)
     marks = Marks(source, file or "recipe") if isinstance(source, str | bytes) else None
     if split is not None or mode != TRAIN:
@@ -114,6 +119,13 @@ def parse(
             fix="Omit 'split' and 'mode', or write a separate recipe for validation.",
         )
     return _validated(source if marks is None else marks.data, base, file, marks, chain)
+
+
+def _warn(file: str, note: str) -> None:
+    _log.warning("%s: %s", file, note)
+
+
+_warn_once = cache(_warn)
 
 
 def _translate(
@@ -144,8 +156,9 @@ def _translate(
         return megatron.translate(data, marks, where, mode=mode, split=split, base=base)
     if split is not None:
         raise ConfigError("this kind of recipe has no splits", file=file, kind="bad-mode", fix="Omit 'split'.")
-    reader = nanotron.translate if dialect == dialects.NANOTRON else vla.translate
-    return reader(data, marks, where, mode=mode)
+    if dialect == dialects.NANOTRON:
+        return nanotron.translate(data, marks, where, mode=mode)
+    return vla.translate(data, marks, where, mode=mode, base=base)
 
 
 def load_document(url: str) -> Any:

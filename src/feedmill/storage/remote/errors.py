@@ -79,8 +79,14 @@ _REASONS = (
         "this server cannot list or change its files",
         "A plain web server only serves reads of prepared data; use an object store or a local folder here.",
     ),
-    (r"contained empty path segment|illegal character", "bad-name", "the name of a file is invalid", "Rename it."),
+    (
+        r"Path \"(?P<key>[^\"]*)\" contained",
+        "bad-name",
+        "the key {key!r} has an empty part or a character that cannot be addressed, so this folder cannot be listed",
+        "Rename it, or give the URL of a folder that holds no such key.",
+    ),
 )
+"""Patterns of messages, with the kind of the error, its text (``{key}`` is a group of the pattern) and its fix."""
 
 
 _VARIABLES = {
@@ -171,9 +177,9 @@ def translate(error: BaseException, url: str) -> FeedmillError | None:
     if not isinstance(error, (BaseError, OSError, ValueError)):
         return None
     for pattern, kind, what, fix in _REASONS:
-        if re.search(pattern, text):
+        if found := re.search(pattern, text):
             variables = _VARIABLES.get(cloud_of(url), _VARIABLES["s3"])
-            return StorageError(what, file=url, kind=kind, fix=fix.format(**variables))
+            return StorageError(what.format(**found.groupdict("")), file=url, kind=kind, fix=fix.format(**variables))
     if isinstance(error, FileNotFoundError):
         return NotFound("there is no such file", file=url, fix=CHECK)
     first = text.splitlines()[0] if text else type(error).__name__
