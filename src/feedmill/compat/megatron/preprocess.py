@@ -73,7 +73,7 @@ def _parser(fail: Callable[[str], NoReturn]) -> Arguments:
     for name, setting in PREPROCESS.settings.items():
         if setting.fate is not Fate.MAPPED:
             form = {"action": "store_true"} if name in FLAGS else {"nargs": "*", "default": None}
-            add(f"--{name.replace('_', '-')}", help=f"{setting.fate}: {setting.words}", **form)  # type: ignore[arg-type]
+            add(f"--{name.replace('_', '-')}", help=f"{setting.fate}: {setting.words}", **form)
     return parser
 
 
