@@ -24,6 +24,7 @@ from feedmill.errors import ConfigError, DataError
 from feedmill.formats.mds.write import ENCODERS, encode_list, write_index, write_shard
 from feedmill.storage import open_store
 from feedmill.writing.write import write
+from helpers.arrow_matrix import columns
 
 TARGETS = ("jsonl", "mds", "npz", "parquet", "webdataset")
 
@@ -226,6 +227,30 @@ def test_a_value_is_kept_or_declared_or_refused(item: tuple[Case, str], tmp_path
 @pytest.mark.slow
 @pytest.mark.parametrize("item", ALL, ids=named)
 def test_every_value_is_kept_or_declared_or_refused(item: tuple[Case, str], tmp_path: Path) -> None:
+    trip(*item, tmp_path)
+
+
+def of_matrix(folder: Path, name: str, _: bool) -> Path:
+    """A column of the matrix of all types of Arrow, with nulls."""
+    array = next(each.array for each in TYPES if each.name == name)
+    table = pa.table({name: array, "n": list(range(len(array)))})
+    with pa.ipc.new_file(folder / "s.arrow", table.schema) as writer:
+        writer.write_table(table)
+    return folder / "s.arrow"
+
+
+TYPES = [*columns(0), *columns(1, 60)]
+TYPED: list[tuple[Case, str]] = [(("types", each.name, False, of_matrix), to) for each in TYPES for to in TARGETS]
+
+
+@pytest.mark.parametrize("item", TYPED[::31], ids=named)
+def test_a_type_of_arrow_is_kept_or_declared_or_refused(item: tuple[Case, str], tmp_path: Path) -> None:
+    trip(*item, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("item", TYPED, ids=named)
+def test_every_type_of_arrow_is_kept_or_declared_or_refused(item: tuple[Case, str], tmp_path: Path) -> None:
     trip(*item, tmp_path)
 
 

@@ -16,7 +16,8 @@ import pytest
 
 import feedmill as fm
 from feedmill.errors import DataError, FeedmillError, NotFound
-from feedmill.formats.columns import ArrowFile, _field
+from feedmill.formats.columns import ArrowFile
+from feedmill.formats.tables.arrow_metadata import field
 from feedmill.storage import LocalStore
 
 KIND = pa.dictionary(pa.int32(), pa.string())
@@ -188,8 +189,8 @@ def big_endian(stream: bytes) -> bytes:
     """A stream of the int32 column n, [1, 2, 3], as a machine of the other byte order writes it."""
     source = pa.BufferReader(stream)
     old = pa.ipc.read_message(source).metadata.to_pybytes()
-    header = _field(old, struct.unpack_from("<I", old)[0], 2)
-    fields = _field(old, header + struct.unpack_from("<I", old, header)[0], 1)
+    header = field(old, struct.unpack_from("<I", old)[0], 2)
+    fields = field(old, header + struct.unpack_from("<I", old, header)[0], 1)
     vector = 48 + fields + struct.unpack_from("<I", old, fields)[0]
     message = struct.pack("<I HHHHHH iHBxI", 16, 12, 12, 4, 6, 8, 0, 12, 4, 1, 12)
     schema = struct.pack("<HHHH iHxxI", 8, 12, 4, 8, 8, 1, vector - 44)

@@ -188,7 +188,7 @@ BAD: dict[Any, tuple[type[FeedmillError], str]] = {
     widths: (DataError, r"'a' is float64\[4\] here and float64\[2\] there"),
     twofold: (DataError, "two arrays have one name"),
     endless: (DataError, "needs [0-9]{20,} bytes"),
-    empty: (DataError, "its 0 bytes are not a zip archive"),
+    empty: (DataError, "the file is empty"),
     scalars: (DataError, "no array has an axis of samples"),
     moments: (DataError, "are not supported"),
     text: (DataError, "not an .npy file"),

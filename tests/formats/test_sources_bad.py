@@ -81,7 +81,7 @@ def test_mds_that_leads_outside(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("change", "kind", "word"),
     [
-        (lambda c: c.update(version=3), "bad-index", "version 2"),
+        (lambda c: c.update(version=3), "other-version", "version 2"),
         (lambda c: c.update(shards={"0": c["shards"][0]}), "bad-index", "shards"),
         (lambda c: c["shards"][0].pop("samples"), "bad-index", "samples"),
         (lambda c: c["shards"][0].update(samples=-1), "bad-index", "-1 samples"),

@@ -124,9 +124,9 @@ def test_tensors_and_summaries_are_no_tables(tmp_path: Path) -> None:
     pq.write_to_dataset(TABLE, tmp_path / "parts", metadata_collector=parts, partition_cols=["id"])
     parts[0].write_metadata_file(tmp_path / "x.parquet")
     error = reason(tmp_path / "x.parquet")
-    assert error.what.startswith("it is a summary of other files (1), such as 'id=1/") and error.kind == "unsupported"
-    notes = ["values of 'id' are only in the names of folders, such as 'id=3': they are not read"]
-    assert list(fm.open(tmp_path / "parts").remarks) == notes
+    assert error.what.startswith("it is a summary of other files (1), such as 'id=") and error.kind == "unsupported"
+    (note,) = fm.open(tmp_path / "parts").remarks
+    assert note.startswith("values of 'id' are only in the names of folders, such as 'id=")
 
 
 def test_types_and_codecs_that_pyarrow_lacks(tmp_path: Path) -> None:

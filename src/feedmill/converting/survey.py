@@ -110,8 +110,6 @@ def form_of(known: Forms, have: set[str], *, missing: bool) -> str:
 def store_of(known: Forms, have: set[str], *, missing: bool = False) -> str:
     """Return how a column without a form of its own is stored, see `feedmill.converting.fates`; "" if it has one."""
     form = form_of(known, have, missing=missing)
-    if form == known.lists and form:
-        return "bytes" if have - {"empty", "list:bytes"} else ""
     return "text" if form == known.text else known.json if form == JSON else ""
 
 
@@ -225,8 +223,6 @@ def _stored(known: Forms, columns: Columns, name: str, value: Any) -> Any:
             return value.decode()
         value = simple(value) if changed else value
         return json.dumps(value, ensure_ascii=False) if form == JSON and known.json == "json text" else value
-    if form == known.lists:
-        return [bytes(item) for item in value] if changed else value
     if form not in known.exact:
         return value
     data = plain_bytes(value)

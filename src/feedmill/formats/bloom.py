@@ -27,6 +27,7 @@ import numpy.typing as npt
 from feedmill.errors import ConfigError, DataError
 from feedmill.kernels.hashing.ahash import CONSTANTS
 from feedmill.storage import Store
+from feedmill.storage.reasons import copy_again
 
 MAGIC, VERSION = 0x81F0F117, 1
 MOST_HASHES = 24
@@ -166,5 +167,5 @@ def _wrong_size(file: str, expected: int, found: int) -> DataError:
         f"the Bloom filter is corrupt: expected {expected} bytes, found {found}",
         file=file,
         kind="bad-bloom-filter",
-        fix="Copy it again, or delete it and run the command again.",
+        fix=copy_again(instead="delete it and run the command again"),
     )

@@ -32,7 +32,7 @@ class Forms:
         media: the form of encoded bytes of several kinds, such as images. If it is that of bytes, the name of a column
             must end in their suffix.
         exact: forms whose values are bytes and are stored unchanged.
-        lists: the form of lists of bytes, in which encoded bytes are not decoded; "" if there is none.
+        lists: the form of lists of encoded bytes of several kinds; "" if there is none.
         nulls: whether every form can have missing values.
         json: ``json`` if a column of JSON is read back as values, ``json text`` if as text.
     """

@@ -20,6 +20,7 @@ from feedmill.errors import DataError, MissingExtra
 from feedmill.formats.arrowtypes.arrays import validate
 from feedmill.formats.offsets import Int64s
 from feedmill.formats.tables import footer as parquet_footer
+from feedmill.formats.tables.arrow_metadata import batches, is_big_endian, is_compressed
 from feedmill.formats.tables.reasons import MAGIC, Kind, read_footer, unreadable
 from feedmill.storage import Store
 from feedmill.storage.cache.copies import held_copy
@@ -265,7 +266,7 @@ class ArrowFile(ColumnFile):
             self._reader = pyarrow.ipc.open_file(self._data)
             self.schema = self._reader.schema
             footer = self._footer()
-            self._extents = _batches(footer)
+            self._extents = batches(footer)
             heads = [footer]
         else:
             self._extents, heads = self._scan(pyarrow)
@@ -278,7 +279,7 @@ class ArrowFile(ColumnFile):
             if counts[-1] < 0:
                 raise ValueError(f"the record batch at byte {begin} has {counts[-1]} rows")
             heads.append(message.metadata.to_pybytes())
-            if message.metadata_version < pyarrow.ipc.MetadataVersion.V5 and _is_compressed(heads[-1]):
+            if message.metadata_version < pyarrow.ipc.MetadataVersion.V5 and is_compressed(heads[-1]):
                 raise DataError(  # see findings/pyarrow_metadata_v4_compression.sh
                     "it is compressed and has metadata version 4, which pyarrow reads as other values",
                     file=self.store.locate(self.path),
@@ -300,7 +301,7 @@ class ArrowFile(ColumnFile):
         self.schema = pyarrow.ipc.read_schema(source)  # from a message, it would take one of another kind as a schema
         before = [self._data.slice(0, source.tell())]
         extents, heads = [], [pyarrow.ipc.read_message(before[0]).metadata.to_pybytes()]
-        self._is_native = not _is_big_endian(heads[0])
+        self._is_native = not is_big_endian(heads[0])
         while True:
             begin = source.tell()
             try:
@@ -372,45 +373,6 @@ class _Pieces:
 
     def close(self) -> None:
         """Do nothing: the buffers belong to the file."""
-
-
-_BLOCK = np.dtype([("offset", "<i8"), ("head", "<i4"), ("padding", "<i4"), ("body", "<i8")])
-_BATCHES, _HEADER, _COMPRESSION, _ENDIANNESS = 3, 2, 3, 0
-"""Fields of a Footer, a Message, a RecordBatch and a Schema in https://github.com/apache/arrow/blob/main/format/."""
-
-
-def _number(data: bytes, at: int, kind: str) -> int:
-    return int(np.frombuffer(data, kind, 1, at)[0])
-
-
-def _field(data: bytes, table: int, number: int) -> int:
-    """Return where a table of a flatbuffer has a field; 0 if it has none. pyarrow has verified the flatbuffer."""
-    fields, at = table - _number(data, table, "<i4"), 4 + 2 * number
-    relative = _number(data, fields + at, "<u2") if at < _number(data, fields, "<u2") else 0
-    return relative and table + relative
-
-
-def _batches(footer: bytes) -> Int64s:
-    """Return offset and length of each record batch, int64[batches, 2], by the footer of an Arrow file."""
-    at = _field(footer, _number(footer, 0, "<u4"), _BATCHES)
-    if not at:
-        return np.empty((0, 2), np.int64)
-    vector = at + _number(footer, at, "<u4")
-    blocks = np.frombuffer(footer, _BLOCK, _number(footer, vector, "<u4"), vector + 4)
-    return np.stack([blocks["offset"], blocks["head"] + blocks["body"]], axis=1)
-
-
-def _is_big_endian(head: bytes) -> bool:
-    """Return whether the metadata of a schema says so; little-endian is the default."""
-    at = _field(head, _number(head, 0, "<u4"), _HEADER)
-    at = at and _field(head, at + _number(head, at, "<u4"), _ENDIANNESS)
-    return bool(at and _number(head, at, "<i2"))
-
-
-def _is_compressed(head: bytes) -> bool:
-    """Return whether the metadata of a record batch says that its buffers are compressed."""
-    at = _field(head, _number(head, 0, "<u4"), _HEADER)
-    return bool(at and _field(head, at + _number(head, at, "<u4"), _COMPRESSION))
 
 
 def _hash(data: bytes) -> str:

@@ -6,6 +6,7 @@ own clock.
 
 from __future__ import annotations
 
+import errno
 import io
 import threading
 from collections import OrderedDict
@@ -15,16 +16,19 @@ from functools import partial
 import numpy as np
 
 from feedmill.errors import DataError, FeedmillError, MissingExtra
-from feedmill.formats.avfile import ffmpeg_error, open_av
+from feedmill.formats.avfile import ffmpeg_error, open_av, reason
 from feedmill.formats.avvideo import Converter, Pixels, VideoReader
 from feedmill.storage import Store
 from feedmill.storage.cache.copies import held_copy
 from feedmill.storage.cache.files import HeldFile
+from feedmill.storage.os_errors import storage_error
+from feedmill.storage.reasons import copy_again, damaged
 
 OPEN_VIDEOS = 8
 """Number of decoders that a thread keeps open."""
 CONTAINERS = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,mpegts"
 """Allowed containers. Excludes playlists, for which FFmpeg would open other files."""
+_OF_THE_SYSTEM = (errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 class Frames:
@@ -55,12 +59,7 @@ class Frames:
             raise
         except (ffmpeg_error(), OSError, ValueError) as error:
             self._forget(path)
-            raise DataError(
-                f"the video cannot be decoded at {time:.4f} s ({str(error)[:120]})",
-                file=self.store.locate(path),
-                kind="bad-video",
-                fix="Copy it again.",
-            ) from None
+            raise unplayable(error, self.store.locate(path), f"at {time:.4f} s") from None
 
     def _video(self, path: str) -> _Video:
         known: OrderedDict[str, _Video] = self._here.__dict__.setdefault("videos", OrderedDict())
@@ -101,9 +100,25 @@ class _Video:
                 f"the video has no frame within {tolerance:g} s of {time:.4f} s",
                 file=self._where,
                 kind="missing-frame",
-                fix="The video is shorter than its episode, or was truncated: copy it again.",
+                fix="It is shorter than its episode, or was truncated. " + copy_again("the video"),
             )
         return self._converter.one(frame if form is None else frame.reformat(format=form))
+
+
+def unplayable(error: Exception, where: str, at: str) -> FeedmillError:
+    """Return the error for a video that FFmpeg does not read: by what it lacks, by the system, or as damaged."""
+    name = type(error).__name__
+    if name in ("DecoderNotFoundError", "DemuxerNotFoundError", "PatchWelcomeError"):
+        return DataError(
+            f"the video cannot be decoded {at}: this FFmpeg does not support it ({reason(error)})",
+            file=where,
+            kind="unsupported",
+            fix="Encode it again, for example as H.264 in MP4.",
+        )
+    if isinstance(error, OSError) and error.errno in _OF_THE_SYSTEM:
+        return storage_error(error, where)
+    what = f"the video cannot be decoded {at} ({str(error)[:120]})"
+    return damaged(what, file=where, kind="bad-video")
 
 
 def as_png(pixels: Pixels) -> bytes:

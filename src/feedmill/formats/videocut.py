@@ -15,11 +15,12 @@ from feedmill.formats.avfile import pyav
 from feedmill.formats.frames import CONTAINERS
 from feedmill.storage import Store
 from feedmill.storage.cache.copies import held_copy
+from feedmill.storage.reasons import copy_again
 
 _FORMATS = {"mp4": "mp4", "m4v": "mp4", "mov": "mov", "mkv": "matroska", "webm": "webm"}
 _LOOK_AHEAD = 64
 """Packets after the episode that are searched for frames of it."""
-_COPY = "Copy the video again, or leave the episode out."
+_COPY = copy_again("the video", "leave the episode out")
 
 
 def cut_video(store: Store, path: str, begin: float, frames: int, fps: float, *, last: bool) -> bytes:

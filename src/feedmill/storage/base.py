@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound
+from feedmill.storage.reasons import copy_again
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,8 +321,9 @@ def too_short(file: str, offset: int, expected: int, available: int) -> Feedmill
         file=file,
         offset=offset,
         kind="truncated",
-        fix="The file changed after it was indexed, or was copied incompletely: copy it again, then run"
-        " 'feedmill check' and 'feedmill prepare'.",
+        fix="The file changed after it was indexed, or is incomplete. "
+        + copy_again()
+        + " Then run 'feedmill check' and 'feedmill prepare'.",
     )
 
 

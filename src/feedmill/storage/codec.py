@@ -23,6 +23,7 @@ from isal import igzip, isal_zlib
 
 from feedmill.errors import ConfigError, DataError, FeedmillError
 from feedmill.storage.limits import max_unpacked, too_large
+from feedmill.storage.reasons import HEAD, Content, content_of, damaged
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -44,23 +45,14 @@ KINDS = (PLAIN, GZIP, ZSTD, BZIP2, XZ)
 _SUFFIXES = {".gz": GZIP, ".gzip": GZIP, ".zst": ZSTD, ".zstd": ZSTD, ".bz2": BZIP2, ".xz": XZ}
 _LEVELS: dict[str, Sequence[int]] = {GZIP: (0, 3), ZSTD: range(-7, 23), BZIP2: range(1, 10), XZ: range(10)}
 _DEFAULT_LEVEL = {GZIP: 0, ZSTD: 3, BZIP2: 9, XZ: 1}
-_MAGIC = {  # what files begin with
-    b"\x1f\x8b": GZIP,
-    b"\x28\xb5\x2f\xfd": ZSTD,
-    b"BZh": BZIP2,
-    b"\xfd7zXZ\0": XZ,
-    b"\x04\x22\x4d\x18": "lz4",
-    b"\xff\x06\0\0sNaPpY": "snappy",
-    b"PK\x03\x04": "zip",
-    b"PAR1": "Parquet",
-    b"ARROW1": "Arrow",
-}
 _UNSUPPORTED = {  # in messages of the libraries
     "Dictionary mismatch": "a dictionary, without which it cannot be read",
     "Unsupported integrity check": "a kind of checksum that this xz library does not know",
     "Unsupported options": "filters that this xz library does not know",
 }
-_WINDOW = {zstd.DecompressionParameter.window_log_max: zstd.DecompressionParameter.window_log_max.bounds()[1]}
+_WINDOW: dict[int, int] = {
+    zstd.DecompressionParameter.window_log_max: zstd.DecompressionParameter.window_log_max.bounds()[1]
+}
 """Frames of any window are read: ``zstd --long=31`` has one of 2 GiB, of which only what the frame holds is used."""
 _GZIP_HEADER = 31  # wbits of zlib
 _PADDING = 4  # between xz streams, in bytes
@@ -162,30 +154,24 @@ def _unreadable(raw: BinaryIO, kind: str, file: str, error: BaseException) -> Da
                 fix="Decompress it with the tool that made it, and compress it again with default settings.",
             )
     found = _content(raw)
-    if found not in ("", kind):
+    if found is not None and found.name != kind:
         return DataError(
-            f"the suffix says {kind}, but the file holds {found}",
+            f"the suffix says {kind}, but the file holds {found.name}",
             file=file,
             kind="other-compression",
-            fix="Rename it.",
+            fix=found.fix,
         )
-    return DataError(
-        f"the compressed file is corrupt or truncated ({error})",
-        file=file,
-        kind="bad-compression",
-        fix="Copy it again, or compress it again.",
-    )
+    what = f"the compressed file is corrupt or truncated ({error})"
+    return damaged(what, file=file, kind="bad-compression", instead="compress it again")
 
 
-def _content(raw: BinaryIO) -> str:
-    """Return what the first bytes of a file say that it is; empty if they say nothing, or cannot be read again."""
+def _content(raw: BinaryIO) -> Content | None:
+    """Return what the first bytes of a file say that it is; None if they say nothing, or cannot be read again."""
     try:
         raw.seek(0)
-        begin = raw.read(16)
+        return content_of(raw.read(HEAD))
     except (OSError, ValueError, FeedmillError):
-        return ""
-    text = "text" if begin.isascii() and "".join(begin.decode().split()).isprintable() and begin.strip() else ""
-    return next((name for magic, name in _MAGIC.items() if begin.startswith(magic)), text)
+        return None
 
 
 def gunzip(data: bytes, *, file: str | None = None, record: str | None = None) -> bytes:

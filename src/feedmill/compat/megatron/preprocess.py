@@ -72,8 +72,8 @@ def _parser(fail: Callable[[str], NoReturn]) -> Arguments:
     add("--json", action="store_true", help="print a JSON report (new)")
     for name, setting in PREPROCESS.settings.items():
         if setting.fate is not Fate.MAPPED:
-            form = {"action": "store_true"} if name in FLAGS else {"nargs": "*", "default": None}
-            add(f"--{name.replace('_', '-')}", help=f"{setting.fate}: {setting.words}", **form)  # type: ignore[arg-type]
+            form: dict[str, Any] = {"action": "store_true"} if name in FLAGS else {"nargs": "*", "default": None}
+            add(f"--{name.replace('_', '-')}", help=f"{setting.fate}: {setting.words}", **form)
     return parser
 
 

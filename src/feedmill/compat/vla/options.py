@@ -76,8 +76,8 @@ def understood(config: Mapping[str, Any], file: str | None = None) -> list[Meani
     """
     given = dict(named(config))
     SETTINGS.take(given, file)
-    fates = {name: SETTINGS.settings[name] for name in given}
-    return [Meaning(name, given[name], fate is Fate.MAPPED, words) for name, (fate, words, _) in fates.items()]
+    known = [(name, value, SETTINGS.settings[name]) for name, value in given.items()]
+    return [Meaning(name, value, setting.fate is Fate.MAPPED, setting.words) for name, value, setting in known]
 
 
 def read_pose_groups(url: str) -> tuple[PoseGroup, ...]:

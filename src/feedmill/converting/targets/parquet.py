@@ -169,7 +169,7 @@ class ParquetRows(Parquet):
                 table = alone.empty_table() if first is None else _cast(first.select([field.name]), alone)
                 pq.write_table(table, written)
                 pq.read_table(written)
-            except pa.ArrowException as error:
+            except (pa.ArrowException, DataError) as error:
                 raise _unstorable(field.name, f"the type {field.type} ({' '.join(str(error).split())[:200]})") from None
 
     def table(self) -> TableDataset:
@@ -241,11 +241,11 @@ _PARTS = Forms(
     bytes="binary",
     media="binary",
     exact=frozenset({"binary", "file"}),
-    lists="binaries",
     nulls=True,
     json="json text",
 )
-_TYPED = replace(_PARTS, kinds={**_PARTS.kinds, **dict.fromkeys(("jpeg", "png", "media"), "file")}, media="file")
+_FILES = {**dict.fromkeys(("jpeg", "png", "media"), "file"), "list:bytes": "binaries"}
+_TYPED = replace(_PARTS, kinds={**_PARTS.kinds, **_FILES}, media="file", lists="files")
 
 
 def forms_of(*, typed: bool) -> Forms:
@@ -256,6 +256,8 @@ def forms_of(*, typed: bool) -> Forms:
 def _cell(form: str, value: Any) -> Any:
     if form.startswith("list:") and value is not None:
         return np.asarray(value, form[5:])  # Arrow has no bytes in the other order
+    if form == "files" and value is not None:
+        return [{"bytes": item, "path": None} for item in value]
     return {"bytes": value, "path": None} if form == "file" and value is not None else value
 
 
@@ -268,7 +270,8 @@ def arrow_schema(columns: Mapping[str, str]) -> Any:
             return pa.list_(pa.from_numpy_dtype(np.dtype(form[5:])))
         plain = {"string": pa.string(), "json": pa.string(), "binary": pa.binary(), "int64": pa.int64()}
         file = pa.struct([("bytes", pa.binary()), ("path", pa.string())])  # as Hugging Face stores files
-        more = {"double": pa.float64(), "bool": pa.bool_(), "file": file, "binaries": pa.list_(pa.binary())}
+        more = {"double": pa.float64(), "bool": pa.bool_(), "file": file, "files": pa.list_(file)}
+        more["binaries"] = pa.list_(pa.binary())
         return {**plain, **more}[form]
 
     texts = {name: "json" for name, form in columns.items() if form == "json" or (form == "string" and is_json(name))}
@@ -358,18 +361,34 @@ def _unstorable(name: str, what: str) -> ConfigError:
 
 
 def _cast(table: Any, schema: Any) -> Any:
-    """Return a table whose columns have the types of `_storable`."""
+    """Return a table whose columns have the types of `_storable`. Raises `DataError` if a value cannot be converted."""
     import pyarrow as pa
-    from pyarrow import compute
 
     columns = []
     for column, field in zip(table.columns, schema, strict=True):
-        if pa.types.is_run_end_encoded(column.type):
-            column = pa.chunked_array(
-                [compute.run_end_decode(chunk) for chunk in column.chunks], column.type.value_type
-            )
+        column = _plain(column) if column.type != field.type else column
         try:
             columns.append(column if column.type == field.type else column.cast(field.type))
         except (pa.ArrowNotImplementedError, pa.ArrowInvalid):  # nested run ends, dictionaries of nulls
-            columns.append(pa.chunked_array([pa.array(column.to_pylist(), field.type)]))
+            try:
+                columns.append(pa.chunked_array([pa.array(column.to_pylist(), field.type)]))
+            except (pa.ArrowException, ValueError) as error:
+                raise DataError(
+                    f"values of the type {column.type} cannot be converted to {field.type} ({error})",
+                    record=field.name,
+                    kind="unsupported",
+                    fix="Select other columns with --fields, or convert to another format.",
+                ) from None
     return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _plain(column: Any) -> Any:
+    """Return a chunked array without run ends and dictionaries of nested values of its own."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_run_end_encoded(column.type):
+        return pa.chunked_array([pc.run_end_decode(chunk) for chunk in column.chunks], column.type.value_type)
+    if pa.types.is_dictionary(column.type) and pa.types.is_nested(column.type.value_type):
+        return pa.chunked_array([each.dictionary.take(each.indices) for each in column.chunks], column.type.value_type)
+    return column

@@ -42,9 +42,10 @@ from feedmill.formats.tar.tables import ShardTable
 from feedmill.kernels.bounds import ranges
 from feedmill.kernels.files.tar import sample_name
 from feedmill.storage import Entry, Store
+from feedmill.storage.reasons import copy_again
 
 IMAGES = ("jpg", "png", "webp")
-_AGAIN = "Run img2dataset again in incremental mode after removing this shard, or copy it again."
+_AGAIN = copy_again(instead="remove this shard and run img2dataset again in incremental mode")
 
 
 def finished_shards(store: Store) -> dict[str, int]:

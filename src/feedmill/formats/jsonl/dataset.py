@@ -32,6 +32,7 @@ from feedmill.formats.sample import Sample, Source, no_such_key, number_of
 from feedmill.kernels.jsonl.lines import LineIndex, index_lines, joined, line_starts
 from feedmill.storage import Store
 from feedmill.storage.cache.mapped import mapped
+from feedmill.storage.reasons import HEAD, other_format
 
 MARK = codecs.BOM_UTF8
 """The byte order mark of UTF-8, which JSON does not allow. Some editors write it at the beginning of a file: there, it
@@ -70,7 +71,8 @@ def index_file(store: Store, path: str, folder: Store | None = None) -> Int64s:
     if bad[:1] == [0] and begins_with_mark(store, path):
         bad = bad[1:]
     if bad:
-        raise bad_line(store, path, bad[0])
+        begin = b"" if bad[0] else store.read(path, 0, min(HEAD, store.stat(path).size))
+        raise other_format(begin, "text", "safetensors", file=where) or bad_line(store, path, bad[0])
     if len(found.starts) < 2:
         raise DataError(
             "the file has only blank lines", file=where, kind="empty-file", fix="Write one JSON object per line."

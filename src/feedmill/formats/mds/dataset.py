@@ -38,6 +38,7 @@ from feedmill.jobs.threads import ordered_map
 from feedmill.storage import Store
 from feedmill.storage.codec import GZIP, ZSTD, read_within, unpacked
 from feedmill.storage.limits import max_unpacked, too_large
+from feedmill.storage.reasons import copy_again
 
 INDEX = "index.json"
 CACHE_BYTES = 512 << 20
@@ -47,7 +48,7 @@ _MOST = 1 << 32
 """Maximum number of samples and bytes of a shard, because offsets are u32."""
 _ARROW = ("snappy", "brotli")
 """Compressions that pyarrow decompresses."""
-_AGAIN = "Copy the dataset again, or rewrite it with MDSWriter."
+_AGAIN = copy_again("the dataset", "rewrite it with MDSWriter")
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,8 +300,15 @@ def open_mds(store: Store, url: str) -> MdsDataset:
     """Open a folder of streaming shards. Raises `NotFound`, `DataError`, `ConfigError`."""
     content = read_object(store, INDEX, kind="bad-index", fix=_AGAIN)
     listed = content.get("shards")
-    if not isinstance(listed, list) or content.get("version") != 2:
-        raise _bad(store.locate(INDEX), "expected 'shards' and version 2")
+    if not isinstance(listed, list):
+        raise _bad(store.locate(INDEX), "expected 'shards'")
+    if content.get("version") != 2:
+        raise DataError(
+            f"the index has the version {content.get('version')!r}, expected version 2",
+            file=store.locate(INDEX),
+            kind="other-version",
+            fix="Write the dataset with another release of MDSWriter.",
+        )
     sizes = _sizes(store, listed)
     shards = [_shard(store, item, number, sizes) for number, item in enumerate(listed)]
     return MdsDataset(store, [shard for shard in shards if shard.samples], name=url)

@@ -24,6 +24,7 @@ from feedmill.formats.offsets import Int64s, read_records
 from feedmill.formats.rows import BlockCache
 from feedmill.storage import Store
 from feedmill.storage.limits import max_unpacked, too_large
+from feedmill.storage.reasons import HEAD, damaged, unreadable
 from feedmill.storage.window import Window
 
 KINDS = "biufSU"
@@ -32,7 +33,12 @@ _HEAD = 10_000
 """Maximum bytes of an ``.npy`` header, as in NumPy."""
 _LEAST = 22
 """Bytes of an empty zip archive."""
-_FIX = "Copy the file again, or rewrite it with numpy.savez."
+_REWRITE = "rewrite it with numpy.savez"
+_FIX = "Rewrite it with numpy.savez."
+_ENCRYPTED = 1  # a flag of zip
+_END, _NPY = b"PK\5\6", b"\x93NUMPY"
+_BAD = (zipfile.BadZipFile, zlib.error, EOFError, struct.error, ValueError)
+"""What `zipfile` raises for an archive that it cannot read, but for what it does not support."""
 
 
 class Member(NamedTuple):
@@ -93,7 +99,7 @@ class Archive:
                 behind = offsets[bisect_right(offsets, info.header_offset) :]
                 member = self._member(archive, info, behind[0] if behind else size)
                 if member.name in self.members:
-                    raise self.damaged("two arrays have one name", member.name)
+                    raise self.refused("two arrays have one name", "other-layout", member.name)
                 self.members[member.name] = member
 
     @property
@@ -141,12 +147,12 @@ class Archive:
             return error
         if bad is None:
             return None
-        return DataError(
+        return damaged(
             "checksum mismatch: its bytes do not match the checksum in the archive's directory",
             file=self.store.locate(self.path),
             record=bad,
             kind="hash-mismatch",
-            fix=_FIX,
+            instead=_REWRITE,
         )
 
     @contextmanager
@@ -154,6 +160,8 @@ class Archive:
         with self._reading():
             if self.size < _LEAST:
                 raise zipfile.BadZipFile(f"its {self.size} bytes are not a zip archive")
+            if self.size == _LEAST and self.store.read(self.path, 0, 4) == _END:
+                raise self.refused("the archive is empty", "no-samples")
             with (
                 io.BufferedReader(Window(self.store, self.path, 0, self.size), 1 << 16) as stream,
                 zipfile.ZipFile(stream) as archive,
@@ -164,13 +172,16 @@ class Archive:
     def _reading(self) -> Iterator[None]:
         try:
             yield
-        except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, struct.error, ValueError) as error:
-            raise self.damaged(str(error)) from None
+        except NotImplementedError as error:
+            raise self.refused(f"the archive has what is not supported ({error})", "unsupported") from None
+        except _BAD as error:
+            begin = self.store.read(self.path, 0, min(self.size, HEAD))
+            raise unreadable(begin, "zip", **self._facts(str(error))) from None
 
     def _member(self, archive: zipfile.ZipFile, info: zipfile.ZipInfo, end: int) -> Member:
         name = info.filename.removesuffix(".npy")
-        if info.flag_bits & 1:
-            raise self.damaged("it is encrypted", name)
+        if info.flag_bits & _ENCRYPTED:
+            raise self.refused("the archive is encrypted", "encrypted", name)
         start = None
         if info.compress_type == zipfile.ZIP_STORED:
             local = self.store.read(self.path, info.header_offset, 30)
@@ -188,13 +199,9 @@ class Archive:
                 fix="Rewrite it as arrays of numbers or text.",
             )
         if dtype.kind not in KINDS:
-            raise DataError(
-                f"arrays of the dtype {dtype} are not supported",
-                file=self.store.locate(self.path),
-                record=name,
-                kind="unsupported",
-                fix="Rewrite it as an array of numbers, booleans, bytes or text.",
-            )
+            error = self.refused(f"arrays of the dtype {dtype} are not supported", "unsupported", name)
+            error.fix = "Rewrite it as an array of numbers, booleans, bytes or text."
+            raise error
         values = math.prod(shape) * dtype.itemsize  # in Python: NumPy's product would overflow
         if min(shape, default=0) < 0 or head + values != info.file_size:
             raise self.damaged(f"its shape {shape} needs {head + values} bytes, there are {info.file_size}", name)
@@ -204,6 +211,10 @@ class Archive:
     def _header(self, stream: IO[bytes], name: str) -> tuple[np.dtype[Any], tuple[int, ...], bool, int]:
         """Return dtype, shape, whether in Fortran order, and length of the header of an ``.npy`` file."""
         data = io.BytesIO(stream.read(_HEAD + 12))
+        length = int.from_bytes(data.getvalue()[8 : 10 if data.getvalue()[6:7] == b"\1" else 12], "little")
+        if length > _HEAD and data.getvalue().startswith(_NPY):
+            what = f"its header has {length:,} bytes, more than the {_HEAD:,} that are read"
+            raise self.refused(what, "unsupported", name)
         try:
             shape, fortran, dtype = npy_header(data, _HEAD)
         except ValueError as error:
@@ -232,11 +243,13 @@ class Archive:
             raise self.damaged(str(error), member.name) from None
 
     def damaged(self, why: str, record: str | None = None) -> DataError:
-        """Return the error for an invalid archive."""
-        return DataError(
-            f"the archive cannot be read: {why}",
-            file=self.store.locate(self.path),
-            record=record,
-            kind="bad-archive",
-            fix=_FIX,
-        )
+        """Return the error for an archive that is not as it was written."""
+        return damaged(**self._facts(why, record))
+
+    def _facts(self, why: str, record: str | None = None) -> dict[str, Any]:
+        what, file = f"the archive cannot be read: {why}", self.store.locate(self.path)
+        return {"what": what, "file": file, "record": record, "kind": "bad-archive", "instead": _REWRITE}
+
+    def refused(self, what: str, kind: str, record: str | None = None) -> DataError:
+        """Return the error for a whole archive that is no dataset, or has what is not supported."""
+        return DataError(what, file=self.store.locate(self.path), record=record, kind=kind, fix=_FIX)

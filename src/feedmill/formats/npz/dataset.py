@@ -60,10 +60,10 @@ class Shard:
         self.columns = self._columns()
         counts = {column.name: self._count(column) for column in self.columns}
         if not counts:
-            raise archive.damaged("no array has an axis of samples")
+            raise archive.refused("no array has an axis of samples", "no-samples")
         if len(set(counts.values())) > 1:
             shown = ", ".join(f"{name}: {count}" for name, count in list(counts.items())[:4])
-            raise archive.damaged(f"its columns have different numbers of rows ({shown})")
+            raise archive.refused(f"its arrays have different numbers of rows ({shown})", "other-lengths")
         self.count = next(iter(counts.values()))
 
     def schema(self) -> dict[str, str]:

@@ -12,6 +12,7 @@ from feedmill.formats.pth import names
 from feedmill.formats.pth.archive import Entry, bad, checksums, entries
 from feedmill.formats.pth.pickled import Machine, check_size
 from feedmill.formats.pth.tensors import LARGEST, NUMPY, OVERLAP, TORCH, Spec, Storage, element_size, maker, memory
+from feedmill.storage.reasons import HEAD, other_format
 
 _MAGIC = 0x1950A86A20F9469CFC6C
 _LEGACY_VERSION = 1001
@@ -55,6 +56,11 @@ def load(data: bytes, *, to: str = NUMPY) -> Any:
         if isinstance(error, FeedmillError):
             raise
         raise bad(f"its content is malformed ({type(error).__name__})") from error
+    except DataError as error:
+        begin = data[:HEAD]
+        if error.kind != "bad-pth" or begin[:4] == _ZIP or begin[:2] == b"\x80\x02":  # as torch.save begins
+            raise
+        raise other_format(begin) or error from None
 
 
 def _zipped(data: bytes, to: str) -> Any:

@@ -13,6 +13,7 @@ from feedmill.formats.tar.strays import Halves, Strays, halves_of, regroup
 from feedmill.kernels.files import tar
 from feedmill.storage import Store
 from feedmill.storage.cache.mapped import mapped
+from feedmill.storage.reasons import HEAD, other_format
 
 CONCATENATED = "Two tars may have been concatenated: split the file again, or rewrite all samples into one tar."
 """Fix for data after the end-of-archive marker."""
@@ -76,7 +77,10 @@ def scan_bytes(data: npt.NDArray[np.uint8], *, compiled: bool | None = None) -> 
             "compressed-shard",
             "Decompress it (gunzip, bunzip2, unxz or zstd -d), or copy the dataset with 'feedmill convert'.",
         )
-    return tar.scan(data, compiled=compiled)
+    found = tar.scan(data, compiled=compiled)
+    if found.problem is not None and found.problem.offset == 0:
+        found.problem = other_format(data[:HEAD].tobytes(), "tar", "text") or found.problem
+    return found
 
 
 def _unreadable(what: str, kind: str, fix: str) -> tar.ShardScan:

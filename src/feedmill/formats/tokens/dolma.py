@@ -49,6 +49,7 @@ from feedmill.formats.tokens.masks import MaskWriter, stored_mask, write_mask
 from feedmill.formats.tokens.together import open_files
 from feedmill.storage import Store
 from feedmill.storage.limits import max_unpacked, too_large
+from feedmill.storage.reasons import copy_again
 
 FORMAT = "dolma"
 NPY, CSV = ".npy", ".csv.gz"
@@ -210,7 +211,8 @@ def _shard(store: Store, path: str, dtype: np.dtype[Any] | None) -> TokenShard:
             f"its {entry.size} bytes do not match the {tokens} tokens of its '.csv.gz'",
             file=store.locate(path),
             kind="truncated",
-            fix="Copy both files again. If the '.csv.gz' is empty, both are leftovers of Dolma and can be deleted.",
+            fix=copy_again("both files")
+            + " If the '.csv.gz' is empty, both are leftovers of Dolma and can be deleted.",
         )
     mask = stored_mask(store, path, tokens)
     return TokenShard(
@@ -320,7 +322,7 @@ def _damaged(store: Store, path: str, what: str, row: int | None = None) -> Data
         file=store.locate(path),
         record=None if row is None else f"row {row + 1}",
         kind="bad-index",
-        fix="Copy it again, or tokenize again.",
+        fix=copy_again(instead="tokenize again"),
     )
 
 

@@ -49,6 +49,7 @@ from feedmill.formats.tokens.flat import FlatFile, FlatWriter, load_numbers
 from feedmill.formats.tokens.masks import MaskWriter, write_mask
 from feedmill.formats.tokens.together import open_files
 from feedmill.storage import Entry, Store
+from feedmill.storage.reasons import copy_again
 
 FORMAT = "ds"
 SUFFIX, INDEX, LOSS = ".ds", ".index", ".loss"
@@ -305,7 +306,7 @@ def _inconsistent(store: Store, path: str, what: str) -> FeedmillError:
         what,
         file=store.locate(path),
         kind="truncated",
-        fix="It was copied incompletely, or its index files belong to another file. Copy all of them again.",
+        fix="It is incomplete, or its index files belong to another file. " + copy_again("all of them"),
     )
 
 

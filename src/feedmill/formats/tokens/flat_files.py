@@ -42,6 +42,7 @@ from feedmill.formats.tokens.bounds import (
 from feedmill.formats.tokens.flat import load_numbers
 from feedmill.formats.tokens.together import open_files
 from feedmill.storage import Store
+from feedmill.storage.reasons import copy_again
 
 FORMAT = "flat"
 BIN, NPY = ".bin", ".npy"
@@ -302,5 +303,5 @@ def _truncated(store: Store, path: str, what: str) -> DataError:
         f"the file is truncated: {what}",
         file=store.locate(path),
         kind="truncated",
-        fix="Copy it again, or check the size of a token.",
+        fix=copy_again(instead="check the size of a token"),
     )

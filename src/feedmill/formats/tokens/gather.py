@@ -21,6 +21,7 @@ from feedmill.jobs.buffers import empty
 from feedmill.kernels.rows import copy_spans, count_up
 from feedmill.storage import Store
 from feedmill.storage.descriptors import raise_file_limit
+from feedmill.storage.reasons import copy_again
 
 _MANY = 1 << 14
 """Tokens from which compiled code is worth its loading."""
@@ -109,7 +110,7 @@ class Gather:
                 f"the file is truncated (its tokens end at byte {end}, the file has {found} bytes)",
                 file=self._store.locate(table.path),
                 kind="truncated",
-                fix="The file changed after it was opened: copy it or write it again.",
+                fix="The file changed after it was opened. " + copy_again(instead="write it again"),
             )
         if kept is None:
             raise_file_limit()

@@ -9,9 +9,10 @@ import orjson
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats.objects import read_object
 from feedmill.storage import Store
+from feedmill.storage.reasons import copy_again
 
 LEDGER = "shard_ledger.json"
-_AGAIN = "Copy the cache again, or build it again with Levanter."
+_AGAIN = copy_again("the cache", "build it again with Levanter")
 _LARGEST = 1 << 26
 
 

@@ -11,8 +11,9 @@ from feedmill.formats.offsets import Int64s
 from feedmill.formats.tokens.zarr.array import ZarrArray
 from feedmill.formats.tokens.zarr.meta import NAME
 from feedmill.storage import Store
+from feedmill.storage.reasons import copy_again
 
-AGAIN = "Copy the cache again, or build it again with Levanter."
+AGAIN = copy_again("the cache", "build it again with Levanter")
 
 
 class JaggedField:

@@ -29,6 +29,7 @@ from feedmill.formats.format import Wanted
 from feedmill.formats.tokens.base import Int64s, TokenDataset, TokenShard
 from feedmill.formats.tokens.flat import load_numbers
 from feedmill.storage import Store
+from feedmill.storage.reasons import copy_again
 
 FORMAT = "litdata"
 INDEX = "index.json"
@@ -72,7 +73,7 @@ def open_found(wanted: Wanted) -> TokenDataset:
             f"this is no index of token chunks ({type(error).__name__}: {error})",
             file=where,
             kind="bad-index",
-            fix="Copy the folder again, or write it again with LitData's TokensLoader.",
+            fix=copy_again("the folder", "write it again with LitData's TokensLoader"),
         ) from None
     shards = [_shard(store, *row, dtype) for row in rows]
     return TokenDataset(store, shards, name=wanted.url, format=FORMAT)
@@ -112,7 +113,7 @@ def _shard(store: Store, path: str, documents: int, tokens: int, dtype: np.dtype
             f"expected {expected:,} bytes and {documents:,} documents by the index, found {entry.size:,} and {head}",
             file=store.locate(path),
             kind="truncated",
-            fix="Copy the chunk again: it does not belong to this index, or is incomplete.",
+            fix="It does not belong to this index, or is incomplete. " + copy_again("the folder"),
         )
     load = partial(_bounds, store, path, documents, tokens, dtype.itemsize)
     return TokenShard(

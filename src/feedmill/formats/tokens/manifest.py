@@ -17,6 +17,7 @@ from feedmill.errors import DataError, NotFound
 from feedmill.formats.tokens.bounds import SUFFIX as BOUNDS
 from feedmill.storage import Store
 from feedmill.storage.hashed import hash_of
+from feedmill.storage.reasons import copy_again
 
 SUFFIX = ".feedmill.json"
 LINEAGE = ".feedmill.lineage"
@@ -164,7 +165,7 @@ def _wrong(store: Store, path: str, kind: str, what: str) -> DataError:
         what,
         file=store.locate(path),
         kind=kind,
-        fix="Copy it again, or write it again from its source.",
+        fix=copy_again(instead="write it again from its source"),
     )
 
 

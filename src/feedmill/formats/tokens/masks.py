@@ -24,6 +24,7 @@ from feedmill.formats.tokens.flat import load_numbers
 from feedmill.formats.tokens.gather import Gather
 from feedmill.formats.tokens.shard import TokenShard
 from feedmill.storage import Store
+from feedmill.storage.reasons import copy_again
 
 SUFFIX = ".feedmill.loss"
 Bools = npt.NDArray[np.bool_]
@@ -53,7 +54,8 @@ def stored_mask(store: Store, path: str, tokens: int) -> StoredMask:
             f"the loss mask has {size:,} bytes for {tokens:,} tokens: it belongs to another file",
             file=store.locate(name),
             kind="bad-mask",
-            fix="Copy both files again, or write them again. Without this file, every token contributes to the loss.",
+            fix=copy_again("both files", "write them again")
+            + " Without this file, every token contributes to the loss.",
         )
     return StoredMask(name, partial(load_numbers, store, name, "u1"), (partial(content_hash, store, name, size),))
 

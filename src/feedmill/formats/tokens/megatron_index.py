@@ -9,6 +9,7 @@ import numpy as np
 
 from feedmill.errors import DataError
 from feedmill.storage import Store
+from feedmill.storage.reasons import content_of, copy_again
 
 MAGIC = b"MMIDIDX\x00\x00"
 BIN, IDX = ".bin", ".idx"
@@ -76,21 +77,32 @@ def read_header(store: Store, path: str) -> MegatronIndex:
     size = store.stat(path).size
     head = store.read(path, 0, min(size, HEADER.size))
     if not head.startswith(MAGIC):
-        raise damaged(store, path, f"it begins with {head[:9]!r}, not with {MAGIC!r}: it is another kind of index")
+        what = f"it begins with {head[:9]!r}, not with {MAGIC!r}: it is another kind of index"
+        other = content_of(head)
+        if other is not None:
+            what += f" ({other.name})"
+            raise DataError(what, file=store.locate(path), kind="other-format", fix=other.fix)
+        raise damaged(store, path, what)
     if len(head) < HEADER.size:
         raise damaged(store, path, f"it has {size} bytes, fewer than its header ({HEADER.size})", kind="truncated")
     _, version, code, sequences, bounds = HEADER.unpack(head)
     if version != VERSION:
-        raise damaged(store, path, f"unsupported version {version}: expected {VERSION}")
+        raise _unsupported(store, path, f"unsupported version {version}: expected {VERSION}")
     if code not in _INTEGERS:
-        raise damaged(store, path, f"its type of a token is {_CODES.get(code, code)}, which is not an integer")
+        raise _unsupported(store, path, f"its type of a token is {_CODES.get(code, code)}, which is not an integer")
     if not bounds:
-        raise damaged(store, path, "it has no document bounds: expected one more than the number of documents")
+        what = "it has no document bounds: expected one more than the number of documents"
+        raise _unsupported(store, path, what)
     plain = HEADER.size + 12 * sequences + 8 * bounds
     if size not in (plain, plain + sequences):
         what = f"expected {plain} bytes for {sequences} sequences and {bounds - 1} documents, found {size}"
         raise damaged(store, path, what, kind="truncated")
     return MegatronIndex(_INTEGERS[code], sequences, bounds - 1, bool(sequences) and size == plain + sequences)
+
+
+def _unsupported(store: Store, path: str, what: str) -> DataError:
+    fix = "Tokenize again, or write it again as Megatron-LM does, with tokens that are integers."
+    return DataError(what, file=store.locate(path), kind="unsupported", fix=fix)
 
 
 def code_of(dtype: np.dtype[Any]) -> int:
@@ -105,5 +117,5 @@ def damaged(store: Store, path: str, what: str, *, kind: str = "bad-index", reco
         file=store.locate(path),
         record=record,
         kind=kind,
-        fix="Copy both files again ('.bin' and '.idx' belong together), or tokenize again.",
+        fix="'.bin' and '.idx' belong together. " + copy_again("both files", "tokenize again"),
     )

@@ -12,10 +12,11 @@ from feedmill.errors import DataError
 from feedmill.formats.offsets import Int64s
 from feedmill.formats.tokens.pickled import read_pairs
 from feedmill.storage import Store
+from feedmill.storage.reasons import copy_again
 
 PICKLE = 0x80
 MERGE_SHIFT = 12
-_MAKE_AGAIN = "Write the file again from its source, or copy it again if it was copied."
+_MAKE_AGAIN = copy_again(instead="write it again from its source")
 _FORMAT = "Modalities .pbin"
 
 

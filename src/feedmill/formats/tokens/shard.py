@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from feedmill.errors import DataError, FeedmillError
 from feedmill.storage import Store
+from feedmill.storage.reasons import copy_again
 
 Int64s = npt.NDArray[np.int64]
 Tokens = npt.NDArray[np.integer[Any]]
@@ -124,7 +125,7 @@ class TokenShard:
             file=store.locate(self.path),
             record=f"document {int(falls[0])}",
             kind="bad-index",
-            fix="Write the file again, or copy it again with its index files.",
+            fix=copy_again("it and its index files", "write them again"),
         )
 
     @property

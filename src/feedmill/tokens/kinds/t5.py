@@ -105,4 +105,6 @@ def _extra_ids(settings: Mapping[str, Any], path: Path) -> int:
 
 
 def _wrong(path: Path, what: str) -> ConfigError:
-    return ConfigError(what, file=str(path), kind="bad-tokenizer", fix="Copy the model's files again.")
+    return ConfigError(
+        what, file=str(path), kind="bad-tokenizer", fix="Use the files as the model's authors published them."
+    )

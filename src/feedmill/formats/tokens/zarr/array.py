@@ -15,13 +15,14 @@ from feedmill.formats.rows import BlockCache
 from feedmill.formats.tokens.zarr.meta import read_meta
 from feedmill.kernels.rows import copy_spans
 from feedmill.storage import Store
+from feedmill.storage.reasons import copy_again
 
 ABSENT = -1
 """Begin of a chunk that was never written."""
 _CACHE, _INDICES = 64 << 20, 16 << 20
 _TOGETHER = 16
 """Chunks whose stored bytes are in memory at once."""
-_AGAIN = "Copy the folder again, or write it again."
+_AGAIN = copy_again("the folder", "write it again")
 
 
 class ZarrArray:

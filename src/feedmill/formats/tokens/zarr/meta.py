@@ -10,6 +10,7 @@ from feedmill.errors import DataError
 from feedmill.formats.objects import read_object
 from feedmill.formats.tokens.zarr.codecs import Pipeline, configuration_of, name_of, pipeline_of
 from feedmill.storage import Store
+from feedmill.storage.reasons import copy_again
 
 NAME = "zarr.json"
 SHARDED = "sharding_indexed"
@@ -60,7 +61,7 @@ def read_meta(store: Store, folder: str) -> ZarrMeta:
         DataError: it is no metadata of an array of integers of one dimension, or has something unsupported.
     """
     path = f"{folder}/{NAME}"
-    found = read_object(store, path, kind="bad-zarr", fix="Copy the folder again.")
+    found = read_object(store, path, kind="bad-zarr", fix=copy_again("the folder"))
     try:
         return _parsed(found)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -69,7 +70,7 @@ def read_meta(store: Store, folder: str) -> ZarrMeta:
             f"this array cannot be read: {what}",
             file=store.locate(path),
             kind="bad-zarr",
-            fix="Copy the folder again, or write it again with the codecs of Levanter's own writer.",
+            fix="Write it again with the codecs of Levanter's own writer.",
         ) from None
 
 
