@@ -20,6 +20,7 @@ from feedmill.errors import FeedmillError
 from feedmill.indexing.check import check
 from feedmill.samples.decode import Decoder
 from helpers.rare import Whole, archives, parts, rows, tokens
+from helpers.rare.damage import Damaged, damaged
 
 SOURCE = Path(fm.__file__).parent
 BLAME = re.compile(r"(?i)cop(y|ied) .*\b(again|incomplete)|corrupt|damaged|truncat|broken|malicious|at fault|a defect")
@@ -138,6 +139,60 @@ def test_there_are_enough_whole_files() -> None:
     names = [case.name for maker in MAKERS for case in made(maker)]
     assert len(names) == len(set(names)) >= 200
     assert {name.split("/")[0] for name in names} == {"npz", "tar", "jsonl", "documents", "mds", "part", *TOKENS}
+
+
+OF_WHOLE = (
+    "encrypted",
+    "no-samples",
+    "other-compression",
+    "other-format",
+    "other-layout",
+    "other-lengths",
+    "other-version",
+    "unsupported",
+    "untrusted-code",
+)
+"""Kinds that are said of whole files."""
+HARMLESS = 5
+"""Damaged files that read as if they were whole: a decompressor does not look at every bit, such as the last one's."""
+
+
+def missed(case: Damaged, folder: Path) -> Iterator[str]:
+    """What is wrong with how a damaged file is refused or reported."""
+    path = case.write(folder)
+    refused = None
+    try:
+        found = values(case.whole, path)
+        if case.whole.read == "part" and hasattr(found, "get_audio"):
+            _ = found.get_video() if path.suffix in (".mp4", ".mov") else found.get_audio()
+    except FeedmillError as error:
+        refused = error
+    said = findings(path) if case.whole.read == "open" else []
+    if refused is None and not said:
+        yield "harmless" if case.whole.rows is not None and same(found, case.whole.rows) else "not noticed"
+        return
+    if refused is not None and case.whole.read == "open" and not said:
+        yield f"check does not report what is refused: {refused}"
+    first = refused or said[0]
+    if case.plain and first.kind in OF_WHOLE:
+        yield f"another reason, {first.kind}: {first}"
+
+
+@pytest.mark.parametrize("sampled", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_every_damaged_file_is_refused_or_reported(sampled: bool, tmp_path: Path) -> None:
+    count, harmless, wrong = 0, list[str](), list[str]()
+    for number, case in enumerate(damaged()):
+        if sampled and zlib.crc32(case.name.encode()) % SAMPLED:
+            continue
+        count += 1
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        said = list(missed(case, folder))
+        harmless += [case.name] * (said == ["harmless"])
+        wrong += [f"{case.name}: {fault}" for fault in said if fault != "harmless"]
+    assert not wrong, "\n".join(wrong)
+    assert len(harmless) <= HARMLESS, harmless
+    assert all("/flip-" in name for name in harmless) and count >= (60 if sampled else 200)
 
 
 def test_one_place_says_that_a_file_must_be_copied_again() -> None:

@@ -121,10 +121,13 @@ def head_of(source: AvSource, length: int) -> bytes:
 
 
 def announced_size(head: bytes) -> int | None:
-    """Return the file size declared by a RIFF (WAV, AVI) or Matroska header; None if it declares none."""
+    """Return the file size declared by a RIFF (WAV, AVI), RF64 or Matroska header; None if it declares none."""
     if head[:4] == b"RIFF" and len(head) >= 12:
         size = int.from_bytes(head[4:8], "little")
         return None if size in _UNKNOWN_SIZES else size + 8
+    if head[:4] == b"RF64" and head[12:16] == b"ds64" and len(head) >= 28:  # a RIFF of more than 4 GiB, or ready for it
+        size = int.from_bytes(head[20:28], "little")
+        return None if not size else size + 8
     if head[:4] == b"\x1a\x45\xdf\xa3":
         at = _skip(head, 4)
         if at is not None and head[at : at + 4] == b"\x18\x53\x80\x67":

@@ -82,6 +82,8 @@ def unpacked(raw: BinaryIO, kind: str, *, file: str) -> Iterator[BinaryIO]:
         if kind == GZIP:
             with igzip.open(raw, "rb") as stream:
                 yield cast(BinaryIO, stream)
+                if stream.tell() == 0 and raw.tell() == 0 and not raw.read(1):  # which gzip takes for no members
+                    raise EOFError("it is empty")
         elif kind == ZSTD:
             with zstd.open(raw, "rb", options=_WINDOW) as stream:
                 yield cast(BinaryIO, stream)

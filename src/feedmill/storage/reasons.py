@@ -48,6 +48,7 @@ _MAGIC = (
 )
 _LAX = ((b"<!doctype html", "HTML", _SERVER), (b"<html", "HTML", _SERVER), (b"<?xml", "XML", _SERVER))
 _OLD_ZSTD = range(0x22, 0x28)
+_TEXT = bytes(range(32, 127)) + b"\t\r\n"
 _ZLIB = (b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda")
 
 
@@ -80,8 +81,7 @@ def content_of(begin: bytes) -> Content | None:
         return Content("a stream of zlib", _UNPACK)
     if begin[:1] == b"\x80" and begin[1:2] in b"\x02\x03\x04\x05" and len(begin) > 1:
         return Content("a pickle of Python", _RENAME)
-    line = begin[:16]
-    if line.strip() and line.isascii() and "".join(line.decode().split()).isprintable():
+    if begin[:16].strip() and not begin[:16].translate(None, _TEXT):
         return Content("text", _RENAME)
     return None
 

@@ -7,6 +7,7 @@ a whole, up to the limit of `feedmill.storage.limits`.
 from __future__ import annotations
 
 import io
+import lzma
 import math
 import struct
 import zipfile
@@ -37,7 +38,7 @@ _REWRITE = "rewrite it with numpy.savez"
 _FIX = "Rewrite it with numpy.savez."
 _ENCRYPTED = 1  # a flag of zip
 _END, _NPY = b"PK\5\6", b"\x93NUMPY"
-_BAD = (zipfile.BadZipFile, zlib.error, EOFError, struct.error, ValueError)
+_BAD = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, struct.error, ValueError)
 """What `zipfile` raises for an archive that it cannot read, but for what it does not support."""
 
 
@@ -177,6 +178,10 @@ class Archive:
         except _BAD as error:
             begin = self.store.read(self.path, 0, min(self.size, HEAD))
             raise unreadable(begin, "zip", **self._facts(str(error))) from None
+        except OSError as error:  # of bz2, for corrupt data
+            if error.errno is not None:
+                raise
+            raise self.damaged(str(error)) from None
 
     def _member(self, archive: zipfile.ZipFile, info: zipfile.ZipInfo, end: int) -> Member:
         name = info.filename.removesuffix(".npy")
