@@ -26,6 +26,7 @@ from feedmill.compat.energon.flavors.jsonl import (  # noqa: E402
 from feedmill.compat.energon.flavors.webdataset.structs import DatasetSubset  # noqa: E402
 from feedmill.compat.energon.metadataset import load_dataset  # noqa: E402
 
+from compat.energon import scripted  # noqa: E402
 from feedmill.compat import energon  # noqa: E402
 from feedmill.compat.energon import settings as tables  # noqa: E402
 from feedmill.compat.energon.failing import tolerance_of  # noqa: E402
@@ -493,3 +494,12 @@ def test_the_hook_that_makes_batches(coco: Path) -> None:
     batch = next(iter(energon.get_loader(energon.get_train_dataset(
         coco, **{**TRAIN, "batch_size": 3}, task_encoder=Task()))))  # fmt: skip
     assert batch["own"] and batch["txt"] == 3 and isinstance(batch["json"], dict)
+
+
+def test_a_filter_that_cannot_be_sent_to_processes_runs_in_threads(coco: Path) -> None:
+    where = energon.WorkerConfig(rank=0, world_size=1, num_workers=2)
+    options: dict[str, Any] = {**TRAIN, "worker_config": where, "task_encoder": scripted.CaptioningTask()}
+    for keep, processes in ((["txt"], True), (lambda name: name == "txt", False)):
+        loader = energon.get_loader(energon.get_train_dataset(coco, **options, part_filter=keep))
+        assert loader.loader.workers.processes == processes
+        loader.close()

@@ -80,7 +80,7 @@ class EnergonDataset(SavableDataset):
             self.task_encoder.cache = options.cache_pool
         processes = options.processes
         if processes is None:
-            processes = encoder.has_user_code and portable(encoder)
+            processes = config.num_workers > 0 and encoder.has_user_code and portable(encoder, self.plan)
         loader = Loader(
             self.plan,
             self.batch_size or 1,
