@@ -93,7 +93,7 @@ def test_the_index_may_be_there_if_it_is_whole(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"tokenizer": {"config": {"truncation": True}}}, "'truncation' of the tokenizer is unsupported"),
+        ({"tokenizer": {"config": {"truncation": True}}}, "'truncation' is unsupported"),
         ({"tokenizer": {"config": {"special_tokens": {"pad_token": "nothing"}}}}, "not a special token"),
         ({"tokenizer": {"variant_key": "other"}}, "unknown tokenizer variant"),
         ({"settings": {"eod_token": "<|nothing|>"}}, "<|nothing|>"),
@@ -244,7 +244,7 @@ def test_misspelt_settings_and_policies(tmp_path: Path) -> None:
     lines.write_text('{"text": "a"}\n')
     config = packing(tmp_path / "c.yaml", lines, tokenizer, jq_pattern=".text", dst_pth="y.pbin", mine="z")
     said = run("pack_encoded_data", config, status=1)
-    assert "c.yaml: unknown key 'dst_pth' in 'settings'. Did you mean 'dst_path'?" in said
+    assert "c.yaml: unknown setting 'dst_pth'. Did you mean 'dst_path'?" in said
     config = packing(tmp_path / "c.yaml", lines, tokenizer, jq_pattern=".text", mine="z")
     assert "unknown error policy 'skp'" in run("pack_encoded_data", config, "--on-error", "skp", status=1)
     assert "1 documents" in run("pack_encoded_data", config)

@@ -23,6 +23,7 @@ LEAST = {
     "energon": {"webdataset": 44, "jsonl": 6},
     "modalities": {"pbin": 11, "jsonl": 7},
     "nanosets": {"ds": 31, "jsonl": 4, "megatron": 5},
+    "tables": {"huggingface": 1, "arrow": 8, "parquet": 9},
     "sources": {"huggingface": 6, "arrow": 8, "mds": 4, "litdata": 1, "levanter": 3, "lerobot": 2, "parquet": 14},
     "vla": {"webdataset": 7, "vla": 16},
 }

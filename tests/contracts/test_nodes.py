@@ -84,6 +84,7 @@ CASES: dict[str, Callable[[], Node]] = {
     "block shuffle, defaults": lambda: BlockShuffle(Leaf(0, 9001), 3),
     "shuffle of shards": lambda: ShardShuffle(Leaf(0, 34), 3, [10, 0, 7, 7, 1, 9], 3),
     "shuffle of shards, one shard": lambda: Repeat(ShardShuffle(Leaf(0, 7), 3, [7])),
+    "shuffle of shards in sequences": lambda: Repeat(ShardShuffle(Leaf(0, 34), 3, [10, 0, 7, 7, 1, 9], 2, 3), 2.5),
     "shuffle of shards, one at a time": lambda: Repeat(ShardShuffle(Leaf(0, 30), 3, [10, 5, 15], 1), 2.5),
     "repeat twice": lambda: Repeat(Shuffle(Leaf(0, 30), 3), 2),
     "repeat for ever": lambda: Repeat(Shuffle(Leaf(0, 30), 3)),

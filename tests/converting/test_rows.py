@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import feedmill as fm
-from feedmill.converting.jsontypes import canonical, columns_of, fit, schema_of, types_in, unfit
+from feedmill.converting.jsontypes import columns_of, fit, schema_of, types_in, unfit
 from feedmill.errors import ConfigError, DataError, FeedmillError
 from feedmill.formats.documents import read_rows
 from feedmill.formats.jsonl import dataset as jsonl
@@ -39,7 +39,16 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 
 def same(found: list[Any], wanted: list[Any]) -> bool:
-    return [canonical(row) for row in found] == [canonical(row) for row in wanted]
+    return [plain(row) for row in found] == [plain(row) for row in wanted]
+
+
+def plain(value: Any) -> Any:
+    """Columns do not tell null from a missing name, nor whole numbers from floats."""
+    if type(value) is dict:
+        return {name: plain(value[name]) for name in sorted(value) if value[name] is not None}
+    if type(value) is list:
+        return [plain(item) for item in value]
+    return int(value) if type(value) is float and value.is_integer() else value
 
 
 @pytest.mark.parametrize("first", LINES)
@@ -129,7 +138,10 @@ def test_tables_lose_bytes_and_moments_only_where_it_is_said(tmp_path: Path) -> 
     with pytest.raises(ConfigError, match="bytes of 'raw'"):
         convert(tmp_path / "s.parquet", tmp_path / "d.jsonl", "jsonl")
     report = convert(tmp_path / "s.parquet", tmp_path / "d.jsonl", "jsonl", fields=["t", "at", "v"])
-    assert [loss.what for loss in report.plan.losses] == ["dates, times and decimals become text"]
+    assert [loss.what for loss in report.plan.losses] == [
+        "types of 'at': timestamps become text",
+        "types of 'v': arrays become lists",
+    ]
     found = read(tmp_path / "d.jsonl")
     assert found[1]["at"] == "1970-01-02T00:00:00" and np.isnan(found[1]["v"][1])
     convert(tmp_path / "s.parquet", tmp_path / "again", "parquet", max_shard_samples=1)

@@ -9,6 +9,7 @@ import pytest
 
 from feedmill.converting import table
 from feedmill.converting.convert import convert
+from feedmill.converting.losses import value_table
 from feedmill.converting.table import conversion_table, family, sources, target_table, token_targets
 from feedmill.errors import ConfigError
 from feedmill.formats.registry import targets
@@ -19,6 +20,7 @@ PAGE = Path(__file__).parents[2] / "docs/convert.md"
 def test_the_documentation_has_the_table() -> None:
     assert conversion_table() in PAGE.read_text()
     assert target_table() in PAGE.read_text()
+    assert value_table() in PAGE.read_text()
 
 
 def test_every_conversion_has_a_family() -> None:

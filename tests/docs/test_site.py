@@ -22,7 +22,8 @@ SECTIONS = yaml.safe_load((DOCS / "navigation.yaml").read_text())
 def pages() -> list[str]:
     listed = [page for section in SECTIONS.values() if isinstance(section, list) for page in section]
     patterns = [section for section in SECTIONS.values() if isinstance(section, str)]
-    return listed + [str(path.relative_to(DOCS).with_suffix("")) for pattern in patterns for path in DOCS.glob(pattern)]
+    found = [path for pattern in patterns for path in DOCS.glob(pattern) if path.suffix != ".py"]
+    return listed + [str(path.relative_to(DOCS).with_suffix("")) for path in found]
 
 
 def test_every_page_is_in_the_navigation_once() -> None:

@@ -118,6 +118,18 @@ def test_a_file_that_lacks_a_feature_is_told_when_it_is_read(tmp_path: Path) -> 
     assert len(dataset.verify()) == 1
 
 
+def test_files_of_other_types_are_one_table(tmp_path: Path) -> None:
+    sourcedata.lerobot_v2(tmp_path, [3, 2])
+    path = sorted(tmp_path.glob("data/**/*.parquet"))[1]
+    table = pq.read_table(path)
+    number, text = table.schema.names.index("n"), table.schema.names.index("text")
+    table = table.set_column(number, "n", table["n"].cast("int32"))
+    table = table.set_column(text, "text", table["text"].cast("large_string"))
+    pq.write_table(table, path)
+    dataset = open_dataset(tmp_path)
+    assert dataset.to_arrow(["n", "text"]).to_pylist() == [{"n": s["n"], "text": s["text"]} for s in dataset]
+
+
 def test_other_words_of_a_task_are_another_data_set(tmp_path: Path) -> None:
     root = sourcedata.lerobot_v2(tmp_path / "r", COUNTS)
     before = open_dataset(root).fingerprint()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from feedmill.errors import DataError
 from feedmill.formats.mds import write as mds_write
 from feedmill.formats.mds.write import ENCODERS, write_index, write_shard
 from feedmill.storage import open_store
+from helpers import foreign_datasets as sourcedata
 
 VALUES: dict[str, list[Any]] = {
     "bytes": [b"", b"\xff\0", bytes(300)],
@@ -60,3 +63,38 @@ def test_a_shard_beyond_4_gib_is_refused(tmp_path: Path, monkeypatch: pytest.Mon
     with pytest.raises(DataError, match="--max-shard-size"):
         write_shard(open_store(str(tmp_path)), "s.mds", {"a": "bytes"}, [[bytes(2000)]])
     assert not list(tmp_path.iterdir())
+
+
+ARROW = {"snappy": "snappy", "br": "brotli"}
+"""MDSWriter's names of compressions, with pyarrow's."""
+
+
+@pytest.mark.parametrize("name", ARROW)
+def test_shards_that_pyarrow_decompresses(tmp_path: Path, name: str) -> None:
+    import pyarrow as pa
+
+    sourcedata.mds(tmp_path, [5, 3], partial(pa.compress, codec=ARROW[name], asbytes=True), name)
+    dataset = fm.open(tmp_path)
+    assert [sample["text"] for sample in dataset] == [f"text {n} ü" for n in range(8)]
+    assert dataset.verify() == []  # type: ignore[attr-defined]
+    path = tmp_path / f"shard.00001.mds.{name}"
+    data = path.read_bytes()
+    for number, changed in enumerate((data[:-9], bytes([data[0] ^ 1]) + data[1:], b"\xff" * len(data), b"")):
+        path.write_bytes(changed)
+        index = json.loads((tmp_path / "index.json").read_text())
+        index["shards"][1]["zip_data"]["bytes"] = len(changed)
+        (tmp_path / "index.json").write_text(json.dumps(index))
+        with pytest.raises(DataError) as error:
+            fm.open(tmp_path)[6]
+        assert error.value.kind in ("bad-compression", "wrong-size", "too-large"), number
+
+
+def test_a_shard_that_unpacks_to_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import pyarrow as pa
+
+    monkeypatch.setenv("FEEDMILL_MAX_UNPACKED", "1kB")
+    for name in ARROW:
+        (tmp_path / name).mkdir()
+        sourcedata.mds(tmp_path / name, [500], partial(pa.compress, codec=ARROW[name], asbytes=True), name)
+        with pytest.raises(DataError, match="limit"):
+            fm.open(tmp_path / name)[0]

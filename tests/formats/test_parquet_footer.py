@@ -9,6 +9,7 @@ import pytest
 
 from feedmill.formats.columns import ParquetFile
 from feedmill.formats.tables import footer as parquet_footer
+from feedmill.formats.tables.reasons import read_footer
 from feedmill.storage import LocalStore
 
 pyarrow = pytest.importorskip("pyarrow")
@@ -41,7 +42,7 @@ def test_as_pyarrow_says(columns: int, options: dict[str, object], tmp_path: Pat
 
 def test_a_damaged_footer_is_refused(tmp_path: Path) -> None:
     pq.write_table(pyarrow.table({"a": list(range(99)), "b": ["x"] * 99}), tmp_path / "x.parquet", row_group_size=20)
-    footer = ParquetFile(LocalStore(tmp_path), "x.parquet")._footer()
+    footer = read_footer(LocalStore(tmp_path), "x.parquet")
     whole, dice = parquet_footer.extents(footer), random.Random(5)
     assert whole.shape == (5, 2)
     refused = 0

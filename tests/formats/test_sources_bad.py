@@ -178,17 +178,17 @@ def test_parquet_with_keys_that_are_not_utf8(tmp_path: Path) -> None:
 def test_parquet_that_was_cut(tmp_path: Path) -> None:
     sourcedata.parquet(tmp_path, COUNTS)
     cut(tmp_path / "1.parquet", 300)
-    refused(tmp_path, "bad-data", "1.parquet", "cannot be read")
+    refused(tmp_path, "bad-data", "1.parquet", "is truncated")
     (tmp_path / "1.parquet").write_bytes(b"")
-    refused(tmp_path, "bad-data", "1.parquet")
+    refused(tmp_path, "empty-file", "1.parquet")
 
 
 def test_parquet_with_other_columns(tmp_path: Path) -> None:
     sourcedata.parquet(tmp_path, COUNTS)
-    pq.write_table(pa.table({"n": [1]}), tmp_path / "1.parquet")
-    refused(tmp_path, "other-columns", "1.parquet", "lacks 'text'")
+    pq.write_table(pa.table({"m": [1]}), tmp_path / "1.parquet")
+    refused(tmp_path, "other-columns", "1.parquet", "its columns are 'm', and those of '0.parquet' are 'n', 'text'")
     pq.write_table(pa.table({"n": ["1"], "text": ["a"]}), tmp_path / "1.parquet")
-    refused(tmp_path, "other-columns", "'n' is string here and int64 there")
+    refused(tmp_path, "other-columns", "'n' is string here and int64 in '0.parquet'")
 
 
 def test_arrow_that_was_cut(tmp_path: Path) -> None:
@@ -221,7 +221,7 @@ def test_parquet_with_damaged_names(tmp_path: Path) -> None:
 
 def test_arrow_with_damaged_names(tmp_path: Path) -> None:
     path = sourcedata.write_arrow(tmp_path / "x.arrow", sourcedata.table(0, 7))
-    path.write_bytes(path.read_bytes().replace(b"text", b"te\xfft", 1))
+    path.write_bytes(path.read_bytes().replace(b"text", b"te\xfft"))
     refused(path, "bad-data", "x.arrow")
 
 
@@ -230,8 +230,10 @@ def test_arrow_with_damaged_names(tmp_path: Path) -> None:
 )
 def test_values_that_python_does_not_have(tmp_path: Path, column: pa.Array) -> None:
     pq.write_table(pa.table({"x": column}), tmp_path / "x.parquet")
-    with pytest.raises(DataError, match=r"x.parquet 'rows 1 ...'"):
-        open_dataset(tmp_path / "x.parquet")[1]
+    dataset = open_dataset(tmp_path / "x.parquet")
+    with pytest.raises(DataError, match=r"x.parquet '1.x' at byte \d+: the column 'x' holds (text that is not|a time)"):
+        dataset[1]["x"]
+    assert next(iter(dataset))["x"] is not None
 
 
 def test_hugging_face_states_that_make_no_sense(tmp_path: Path) -> None:

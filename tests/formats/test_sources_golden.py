@@ -1,13 +1,15 @@
-"""Datasets that Hugging Face `datasets` and MosaicML `streaming` wrote, read as those read them."""
+"""Datasets that Hugging Face `datasets`, MosaicML `streaming` and writers of tables wrote, read as those read them."""
 
 from __future__ import annotations
 
+import datetime
 import json
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.dataset
 import pytest
 
 from feedmill.errors import NotFound, TrustError
@@ -49,6 +51,45 @@ def test_hugging_face_splits() -> None:
 def test_a_shuffled_data_set_is_read_in_its_order() -> None:
     expected = json.loads((HF / "expected.json").read_text())["shuffled"]
     assert [sample["n"] for sample in open_dataset(HF / "shuffled")] == expected
+
+
+TABLES = Path(__file__).parents[1] / "golden" / "tables"
+WRITERS = json.loads((TABLES / "versions.json").read_text())
+
+
+def written(writer: str) -> list[dict[str, Any]]:
+    """The rows that tests/golden/tables/record.py gave to a writer."""
+    first = list(WRITERS).index(writer) * 3
+    return [
+        {
+            "id": n,
+            "text": f"text {n} by {writer} ü",
+            "score": n / 4,
+            "source": ("web", "book")[n % 2],
+            "tags": [["a", "b"], [], ["c"]][n % 3],
+            "vector": [n + 0.5, -1.25],
+            "made": datetime.datetime(2026, 11, n + 1, 12, 30, 0, 250000),
+            "meta": {"lang": "en" if n % 2 else None, "words": n},
+        }
+        for n in range(first, first + 3)
+    ]
+
+
+@pytest.mark.parametrize("form", ["parquet", "arrow"])
+def test_files_of_five_writers_are_one_table(form: str) -> None:
+    files = sorted(path.name for path in (TABLES / form).iterdir())
+    expected = [row for name in files for row in written(name.partition(".")[0])]
+    assert {name.partition(".")[0] for name in files} == set(WRITERS)
+    dataset = open_dataset(TABLES / form)
+    assert not dataset.remarks and all(sample["vector"].dtype == np.float64 for sample in dataset)
+    rows = [{**dict(sample.items()), "vector": sample["vector"].tolist()} for sample in dataset]
+    assert rows == expected == dataset.to_arrow().to_pylist()
+    for name in files:
+        alone = open_dataset(TABLES / form / name)
+        assert [sample["id"] for sample in alone] == [row["id"] for row in written(name.partition(".")[0])]
+    if form == "parquet":  # pyarrow's datasets have no streams
+        theirs = pyarrow.dataset.dataset(TABLES / form, schema=dataset.schema).to_table()
+        assert theirs.equals(dataset.to_arrow())
 
 
 def mds_value(value: Any) -> Any:

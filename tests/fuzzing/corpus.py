@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import yaml
 from backports import zstd
 
@@ -53,6 +54,17 @@ def arrow(folder: Path) -> None:
 def arrow_stream(folder: Path) -> None:
     extra = {"many": [[1, 2], [], [3]], "word": ["a", "b", None]}
     sourcedata.write_arrow(folder / "one.arrow", sourcedata.table(0, 3, **extra))
+
+
+def arrow_dictionaries(folder: Path) -> None:
+    words = pa.array(["a", "b", None]).dictionary_encode()
+    extra = {"word": words, "tags": pa.ListArray.from_arrays([0, 2, 2, 3], words)}
+    sourcedata.write_arrow(folder / "one.arrow", sourcedata.table(0, 3, **extra), form="file")
+
+
+def arrow_stream_dictionaries(folder: Path) -> None:
+    extra = {"word": pa.chunked_array([pa.array([word]).dictionary_encode() for word in "abc"])}
+    sourcedata.write_arrow(folder / "one.arrow", sourcedata.table(0, 3, **extra), rows=1)
 
 
 def parquet(folder: Path) -> None:

@@ -109,7 +109,7 @@ class Reader:
 
 PREPARE = ("prepare", "{url}", "--split-ratio", "1,0,0", "--workers", "1", "--rescan")
 READERS: list[Reader] = [
-    Reader("arrow", (corpus.arrow, corpus.arrow_stream), dataset("one.arrow"), weight=1.5),
+    Reader("arrow", (corpus.arrow, corpus.arrow_stream, corpus.arrow_dictionaries, corpus.arrow_stream_dictionaries), dataset("one.arrow"), weight=1.5),
     Reader("parquet", (corpus.parquet,), dataset(), weight=1.5),
     Reader("huggingface", (corpus.huggingface,), dataset()),
     Reader("mds", (corpus.mds, corpus.mds_zstd, corpus.mds_gz), dataset()),

@@ -147,7 +147,7 @@ def test_bad_episodes_are_left_out_with_the_reason(tmp_path: Path) -> None:
     assert left["000002"] == f"the video of {CAMERA}: it has fewer frames than the table"
     assert left["000003"] == f"the video of {CAMERA}: it has more frames than the table"
     assert left["000004"].startswith(f"the video of {CAMERA}: it cannot be read (")
-    assert left["000005"].startswith("cannot be read: the file cannot be read (")
+    assert left["000005"].startswith("cannot be read: the file is truncated: it begins like Parquet")
     assert left["000006"] == "cannot be read: the file has 5 frames, but its episodes have 6"
     assert left["000007"] == "cannot be read: column 'episode_index': there are rows of another episode"
     assert left["data/chunk-000/episode_000099.parquet"] == "a file of no episode that the LeRobot dataset lists"
@@ -186,7 +186,7 @@ def test_values_that_are_missing_or_of_other_shapes(tmp_path: Path) -> None:
     )
     pq.write_table(table.set_column(table.schema.names.index("text"), "text", text), path)
     left = reasons(run(root, tmp_path / "out"))
-    assert left["000000"].startswith("cannot be read: the file cannot be read ('utf-8' codec can't decode byte 0xf8")
+    assert left["000000"].startswith("cannot be read: the column 'text' holds text that is not UTF-8 (b'\\xf8d')")
     start = "cannot be read: column 'observation.state': "
     assert left["000001"] == start + "1 of its 3 values are missing"
     assert left["000002"] == start + "its values are not of the shape [2] of the feature"

@@ -15,9 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from feedmill.errors import ConfigError, DataError, MissingExtra
+from feedmill.formats.objects import decode_json
 from feedmill.formats.pth import dump
 from feedmill.samples import cbor
-from feedmill.samples.decode import Decoder, SampleDecoder, decode_json
+from feedmill.samples.decode import Decoder, SampleDecoder
 from helpers.raw_samples import sample_of
 
 decode = Decoder()

@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from feedmill.errors import ConfigError, DataError, NotFound, TrustError
+from feedmill.formats.opened import Order
 from feedmill.formats.yamls import read_yaml
 from feedmill.samples.decode import Decoder
 from feedmill.samples.types import CaptioningSample, TextSample
@@ -61,6 +62,15 @@ def test_subflavors_and_loader_arguments() -> None:
     view = build(TEXT + "field_map: {text: txt}\nsubflavors: {level: 3}\nsplit_part: val\nparallel_shard_iters: 4\n")
     assert view.subflavors == {"level": 3}
     assert view.arguments == {"split_part": "val", "parallel_shard_iters": 4}
+    assert view.order == Order(parallel=4)
+    orders = {
+        "shuffle_over_epochs: null": Order(shuffles=False),
+        "shuffle_over_epochs: -1": Order(passes=-1),
+        "shuffle_over_epochs: 3\nmax_samples_per_sequence: 9": Order(passes=3, sequence=9),
+        "parallel_shard_iters: null": Order(),
+        "shuffle_over_epochs: 1": Order(passes=1),
+    }
+    assert {text: build(TEXT + f"field_map: {{text: txt}}\n{text}\n").order for text in orders} == orders
     assert only(view).__subflavors__ == {"level": 3}
     # A metadataset may have put its own on top.
     assert only(view, subflavors={"level": 9}).__subflavors__ == {"level": 9}
@@ -106,6 +116,13 @@ def test_crude_samples_stay_samples() -> None:
         ("__module__: megatron.energon\n__class__: CrudeWebdatasett\n", "dataset.yaml:2: unknown sample type"),
         ("__class__: CrudeWebdataset\nfield_map: {text: txt}\n", "unknown key 'field_map'.*crude data"),
         ("__class__: CrudeWebdataset\npart_filter: [1]\n", "dataset.yaml:2: expected part names"),
+        (TEXT + "field_map: {text: txt}\nshuffle_over_epochs: 0\n", "dataset.yaml:3: 'shuffle_over_epochs' must"),
+        (TEXT + "field_map: {text: txt}\nparallel_shard_iters: yes\n", "dataset.yaml:3: 'parallel_shard_iters' must"),
+        (TEXT + "field_map: {text: txt}\nmax_samples_per_sequence: -1\n", "must be a number from 1, or null, found -1"),
+        (TEXT + "field_map: {text: txt}\nsplit_part: [val]\n", "dataset.yaml:3: 'split_part' must be a name"),
+        (TEXT + "field_map: {text: txt}\nsubset: null\n", "dataset.yaml:3: 'subset' is unsupported here: Energon"),
+        (TEXT + "field_map: {text: txt}\ntraining: false\n", "dataset.yaml:3: 'training' is unsupported here"),
+        (TEXT + "field_map: {text: txt}\ndecoder: null\n", "dataset.yaml:3: 'decoder' is unsupported here: a program"),
     ],
 )
 def test_bad_descriptions_name_line_and_fix(text: str, message: str) -> None:

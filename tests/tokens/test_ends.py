@@ -92,7 +92,7 @@ def test_values_that_are_no_tokens(tokenizer: Path) -> None:
     with pytest.raises(ConfigError, match="eos is 3: expected a token as text"):
         by_python(eos=3)
     (tokenizer / "tokenizer_config.json").unlink()
-    with pytest.raises(ConfigError, match=r"do not define a BOS token.*--bos none"):
+    with pytest.raises(ConfigError, match=r"do not define a BOS token.*'--bos TOKEN' .*'none' stands for no token"):
         by_python(eos="</s>", bos="auto")
 
 

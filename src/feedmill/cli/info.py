@@ -91,4 +91,5 @@ def _pairs(mapping: Any) -> str | None:
 def _first(sample: dict[str, Any] | None) -> str | None:
     if sample is None:
         return None
-    return f"{sample['key']} ({', '.join(f'{name} {human_size(size)}' for name, size in sample['parts'].items())})"
+    sizes = {name: "not readable" if size is None else human_size(size) for name, size in sample["parts"].items()}
+    return f"{sample['key']} ({', '.join(f'{name} {size}' for name, size in sizes.items())})"

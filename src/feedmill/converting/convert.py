@@ -150,7 +150,11 @@ def _described(dry: DryRun, plan: Preview, *, is_file: bool) -> ConvertReport:
 
 def _planned(source: str, destination: str, to: str, kind: str, options: Options, work: ConvertWork) -> Conversion:
     """Return the conversion. Its plan lists losses and files that are not read."""
-    conversion = _family(source, destination, to, kind, options, work)
+    try:
+        conversion = _family(source, destination, to, kind, options, work)
+    except ConfigError as error:
+        error.file = error.file or source
+        raise
     if options.split is None:  # with a split, most files are skipped on purpose
         conversion.plan.losses += unread(source, kind, conversion.dataset)
     return conversion

@@ -7,11 +7,13 @@ chunks) are written last.
 
 from __future__ import annotations
 
+import os
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -22,8 +24,8 @@ from feedmill.converting.job import Bad, ConvertWork, Done, place_of
 from feedmill.converting.lineages import write_lineages
 from feedmill.converting.preview import Options, Preview
 from feedmill.converting.proof import Proof, read_proof, write_proof
-from feedmill.converting.units import Shared, Target, Unit, Written, check_unit, convert_unit
-from feedmill.errors import DataError
+from feedmill.converting.units import Different, Shared, Target, Unit, Written, check_unit, convert_unit
+from feedmill.errors import DataError, FeedmillError
 from feedmill.formats.base import Dataset
 from feedmill.formats.converted import proof_place
 from feedmill.formats.offsets import hash_words
@@ -33,6 +35,7 @@ from feedmill.jobs.policy import over_budget
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run
 from feedmill.jobs.threads import ordered_map
+from feedmill.storage import open_store, split_url
 
 MOST_LISTED = 100
 _AT_ONCE = 8
@@ -295,12 +298,36 @@ def _verify(work: ConvertWork, conversion: Conversion, options: Options, done: S
             for each, found in zip(filled, results, strict=True):
                 if found is not None:
                     work.forget(each.number)
-                    raise DataError(
-                        f"the output differs from the source (sample {found.number} of {each.path or 'it'})",
-                        file=conversion.plan.destination,
-                        record=found.key,
-                        kind="different",
-                        fix="No proof was written; the disk or memory may be at fault. Run the command again,"
-                        " and report"
-                        " a bug if it happens again.",
-                    )
+                    raise _different(conversion, each, found)
+
+
+def _different(conversion: Conversion, done: Done, found: Different) -> DataError:
+    """Return the error for a sample that was not read back as it is in the source: why is tried out."""
+    again = _differs_again(conversion, conversion.units[done.number])
+    what = f"the output differs from the source (sample {found.number} of {done.path or 'it'})"
+    fix = "No proof was written. The disk or memory may be at fault: in a temporary folder, the samples are equal."
+    if again:
+        what += ", and so it does when it is converted again: the format does not give a value back"
+        fix = "No proof was written. Report it as a bug, with the sample; other fields can be selected with --fields."
+    return DataError(
+        what,
+        file=conversion.plan.destination,
+        record=found.key,
+        kind="different",
+        fix=f"{fix} Run the command again." if not again else fix,
+    )
+
+
+def _differs_again(conversion: Conversion, unit: Unit) -> bool:
+    """Return whether an output differs from the source, too, if it is written to a temporary folder."""
+    with tempfile.TemporaryDirectory(prefix="feedmill-") as folder:
+        name = split_url(conversion.target.destination)[1]
+        place = os.path.join(folder, "out", name) if conversion.is_file else os.path.join(folder, "out")
+        target = replace(conversion.target, destination=place)
+        shared = replace(conversion.shared, target=target, folder=folder, notes=folder)
+        try:
+            done = convert_unit(shared, unit)
+            target.finish(open_store(os.path.join(folder, "out")), conversion.units, [done])
+            return check_unit(shared, Written(done, 0, 0)) is not None
+        except (FeedmillError, OSError):  # the source has changed, or the disk is full
+            return False

@@ -9,13 +9,15 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from feedmill.converting.fields import is_typed
 from feedmill.converting.preview import Options
 from feedmill.errors import NotFound
 from feedmill.formats import yamls
 from feedmill.formats.base import Dataset
 from feedmill.formats.energon import database
 from feedmill.formats.jsonl.dataset import JsonlDataset
-from feedmill.formats.rows import RowsDataset
+from feedmill.formats.lerobot.dataset import LeRobotDataset
+from feedmill.formats.lerobot.depth import is_depth
 from feedmill.formats.tar.dataset import TarDataset
 from feedmill.formats.vla import COMPANIONS
 from feedmill.formats.vla.dataset import ManifestDataset
@@ -48,6 +50,7 @@ class Facts(NamedTuple):
         kind: format of the source.
         companions: files of VLA Foundry's robotics pipeline next to the manifest.
         classes: columns whose class names or array shapes are stored only in the table's schema.
+        depths: depth maps of robots, which are written as images.
     """
 
     parts: list[tuple[str, int]]
@@ -60,6 +63,7 @@ class Facts(NamedTuple):
     kind: str = ""
     companions: tuple[str, ...] = ()
     classes: tuple[str, ...] = ()
+    depths: tuple[str, ...] = ()
 
 
 def source_facts(dataset: Dataset, url: str, kind: str, split: str | None) -> Facts:
@@ -73,8 +77,10 @@ def source_facts(dataset: Dataset, url: str, kind: str, split: str | None) -> Fa
         description, media = _description(store), _has_media(store)
     excluded = int(described(dataset).get("excluded") or 0)
     companions = tuple(n for n in COMPANIONS if isinstance(dataset, ManifestDataset) and dataset.store.exists(n))
-    typed = isinstance(dataset, RowsDataset)
-    return Facts(parts, list(splits), loose, excluded, description, media, typed, kind, companions, _in_schema(dataset))
+    typed = is_typed(dataset)
+    features = dataset.info["features"] if isinstance(dataset, LeRobotDataset) else {}
+    columns = _in_schema(dataset), tuple(name for name, feature in features.items() if is_depth(feature))
+    return Facts(parts, list(splits), loose, excluded, description, media, typed, kind, companions, *columns)
 
 
 def _in_schema(dataset: Dataset) -> tuple[str, ...]:

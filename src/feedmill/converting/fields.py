@@ -7,30 +7,25 @@ with a ``__key__`` column was written from parts: its text and bytes columns are
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 import numpy as np
-import xxhash
 
-from feedmill.converting.jsontypes import canonical, loads, types_in, unfit
+from feedmill.converting.fates import TEXT_PARTS
+from feedmill.converting.jsontypes import types_in, unfit
 from feedmill.converting.lines import parse
+from feedmill.converting.values import Coded, plain_bytes, simple, tagged, values_of
 from feedmill.errors import DataError
 from feedmill.formats.base import Dataset
-from feedmill.formats.rows import ANY, Lazy, RowSample, magic_suffix, to_bytes
+from feedmill.formats.mds.dataset import MdsDataset
+from feedmill.formats.objects import decode_json
+from feedmill.formats.rows import RowSample, RowsDataset, to_bytes
 from feedmill.formats.sample import Sample
 from feedmill.samples.encode import encode_json
 
 KEY = "__key__"
-_TEXT = frozenset(
-    (
-        *("txt", "text", "transcript", "caption", "json", "jsn", "jsonl", "cls", "cls2", "index", "inx", "id"),
-        *("html", "xml", "csv", "tsv", "md", "srt", "vtt", "py", "yaml", "yml"),
-    )
-)
-"""Suffixes of text parts. Such a part is written as text if it is valid UTF-8."""
 _JSON = frozenset(("json", "jsn"))
 
 
@@ -53,9 +48,8 @@ class Taker:
 
     def __init__(self, dataset: Dataset, fields: Sequence[str] = (), drop: Container[str] = ()) -> None:
         self.fields, self.drop = tuple(fields), drop
-        self.suffixes: Mapping[str, str] = getattr(dataset, "suffixes", {})
         self.lines = dataset.format == "jsonl"
-        self.keyed = getattr(dataset, "key_column", None) == KEY
+        self.typed = is_typed(dataset)
         self.types = types_in(getattr(dataset, "schema", None))
 
     def __call__(self, sample: Sample) -> Taken:
@@ -64,19 +58,13 @@ class Taker:
         Raises:
             DataError: none of the sample's fields is selected, or a value cannot be read.
         """
-        key, typed = sample.key, False
-        values: dict[str, Any]
-        if isinstance(sample, RowSample):
-            values, typed = {name: self._value(name, value) for name, value in sample.row.items()}, not self.keyed
-            if type(values.get(KEY)) is str:
-                key = values.pop(KEY)
-                typed = False
-            if typed and self.types:
-                values = {name: unfit(v, self.types.get(name, "null")) for name, v in values.items()}
-        else:
-            values = {name: sample.raw(name) for name in sample}
-            if self.lines:
-                key, values = unfolded(key, values["json"])
+        key, values = sample.key, values_of(sample)
+        if self.lines:
+            key, values = unfolded(key, values["json"])
+        elif not self.typed:
+            key = values.pop(KEY, key)
+        elif self.types:
+            values = {name: unfit(v, self.types.get(name, "null")) for name, v in values.items()}
         if self.fields:
             values = {name: v for name, v in values.items() if any(fnmatchcase(name, f) for f in self.fields)}
         if self.drop:
@@ -85,45 +73,14 @@ class Taker:
             raise DataError(
                 "the sample has no selected fields", record=key, kind="no-parts", fix="Select others with --fields."
             )
-        return Taken(key, values, typed)
-
-    def _value(self, name: str, value: Any) -> Any:
-        if type(value) is Lazy:
-            data = value.packed()
-            return Coded(data, magic_suffix(data) or "png")
-        if type(value) is bytes:
-            suffix = self.suffixes.get(name, "")
-            suffix = magic_suffix(value) if suffix == ANY else suffix
-            return Coded(value, suffix) if suffix else value
-        return value if isinstance(value, np.ndarray) else simple(value)
+        return Taken(key, values, self.typed)
 
 
-def simple(value: Any) -> Any:
-    """Return a value as JSON data: dates and times in ISO 8601, decimals as text, bytes in base64."""
-    if value is None or isinstance(value, str | int | float):
-        return value
-    if isinstance(value, dict):
-        return {str(name): simple(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [simple(item) for item in value]
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    if isinstance(value, Lazy):
-        return simple(value.packed())
-    if isinstance(value, np.ndarray | np.generic):
-        return simple(value.tolist())
-    return value.isoformat() if hasattr(value, "isoformat") else str(value)
-
-
-class Coded(bytes):
-    """Bytes of a known encoding, such as an image, with the suffix of that encoding."""
-
-    suffix: str
-
-    def __new__(cls, data: bytes, suffix: str) -> Coded:
-        self = super().__new__(cls, data)
-        self.suffix = suffix
-        return self
+def is_typed(dataset: Dataset) -> bool:
+    """Return whether samples have typed columns; not if a column of keys tells that they were written from parts."""
+    if isinstance(dataset, MdsDataset):
+        return all(c.encoding != "str" for shard in dataset.shards[:1] for c in shard.columns if c.name == KEY)
+    return isinstance(dataset, RowsDataset) and getattr(dataset, "key_column", None) != KEY
 
 
 def unfolded(key: str, line: bytes) -> tuple[str, dict[str, Any]]:
@@ -134,7 +91,7 @@ def unfolded(key: str, line: bytes) -> tuple[str, dict[str, Any]]:
     if b'"__key__"' not in line:
         return key, {"json": line}
     try:
-        row = loads(line)
+        row = decode_json(line)
     except (ValueError, RecursionError):
         return key, {"json": line}
     if type(row.get(KEY)) is not str:
@@ -173,11 +130,14 @@ def refuse_unnamed(taken: Taken) -> None:
         )
 
 
-def folded(taken: Taken, *, keyed: bool) -> dict[str, Any]:
+def folded(taken: Taken, changed: Container[str], *, keyed: bool) -> dict[str, Any]:
     """Return a sample as the object of a JSON line: its key and fields.
 
     If the source is not `keyed` and the only part is ``json``, that object is returned without a key. A ``json`` part
     that is not an object, or has a ``__key__`` of its own, is stored under its name beside the key.
+
+    Args:
+        changed: typed columns whose values are declared to change.
 
     Raises:
         DataError: a part is not text, or has no name.
@@ -189,23 +149,21 @@ def folded(taken: Taken, *, keyed: bool) -> dict[str, Any]:
             return row
     out: dict[str, Any] = {KEY: taken.key}
     for name, value in taken.values.items():
-        if isinstance(value, str) and not taken.typed:
-            value = value.encode()
-        if isinstance(value, bytes):
-            out[name] = parse_json(taken.key, name, value) if is_json(name) else _text(taken.key, name, value)
+        if taken.typed:
+            out[name] = simple(value) if name in changed else value
+            continue
+        data = value.encode() if isinstance(value, str) else value
+        if isinstance(data, bytes):
+            out[name] = parse_json(taken.key, name, data) if is_json(name) else _text(taken.key, name, data)
         elif value is not None:
-            out[name] = loads(to_bytes(value)) if not isinstance(value, str | np.ndarray) else _plain(value)
-    return out
-
-
-def _plain(value: Any) -> Any:
-    return value.tolist() if isinstance(value, np.ndarray) else value
+            out[name] = simple(value)
+    return {name: value for name, value in out.items() if value is not None}
 
 
 def parse_json(key: str, name: str, data: bytes) -> Any:
     """Return the value of a JSON part. Raises `DataError` if it is not valid."""
     try:
-        return loads(data)
+        return decode_json(data)
     except (ValueError, RecursionError) as error:
         raise DataError(
             f"the part {name!r} is not valid JSON ({error})",
@@ -227,21 +185,34 @@ def _text(key: str, name: str, data: bytes) -> str:
         ) from None
 
 
-def parts_of(taken: Taken) -> dict[str, bytes]:
-    """Return the parts of a sample in a tar: part -> bytes. Values that are None are skipped.
+def parts_of(taken: Taken, changed: Container[str]) -> dict[str, Any]:
+    """Return the parts of a sample in a tar: part -> its value as it will be read back. None has no part.
+
+    Args:
+        changed: typed columns whose values are declared to change.
 
     Raises:
         DataError: two columns would become the same part.
     """
-    out: dict[str, bytes] = {}
+    out: dict[str, Any] = {}
     for name, value in taken.values.items():
         if value is None:
             continue
         part = part_name(name, value, keyed=not taken.typed)
         if part in out:
             raise DataError(f"two columns would become the part {part!r}", record=taken.key, kind="name-clash")
-        out[part] = plain_bytes(value)
+        if taken.typed:
+            value = simple(value) if name in changed and not isinstance(value, bytes | np.ndarray) else value
+            out[part] = part_bytes(part, value) if part.startswith("__") else value
+        else:
+            out[part] = tagged(part, plain_bytes(value))
     return out
+
+
+def part_bytes(name: str, value: Any) -> bytes:
+    """Return the bytes of a part of this value."""
+    text = isinstance(value, str) and is_json(name)
+    return to_bytes([value])[1:-1] if text else plain_bytes(value)
 
 
 def part_name(name: str, value: Any, *, keyed: bool = False) -> str:
@@ -257,7 +228,7 @@ def part_name(name: str, value: Any, *, keyed: bool = False) -> str:
     """
     suffix = last(name)
     if isinstance(value, str):
-        return name if suffix in (_TEXT if keyed else ("txt", "text", "transcript")) else f"{name}.txt"
+        return name if suffix in (TEXT_PARTS if keyed else ("txt", "text", "transcript")) else f"{name}.txt"
     if isinstance(value, Coded):
         return name if suffix == value.suffix or {suffix, value.suffix} <= {"jpg", "jpeg"} else f"{name}.{value.suffix}"
     if isinstance(value, bytes):
@@ -265,11 +236,6 @@ def part_name(name: str, value: Any, *, keyed: bool = False) -> str:
     if isinstance(value, np.ndarray):
         return name if suffix == "npy" else f"{name}.npy"
     return name if suffix in _JSON else f"{name}.json"
-
-
-def plain_bytes(value: Any) -> bytes:
-    """Return a value as bytes, by the rules of `feedmill.formats.rows`."""
-    return bytes(value) if type(value) is Coded else to_bytes(value)
 
 
 def is_json(name: str) -> bool:
@@ -282,41 +248,15 @@ def last(name: str) -> str:
     return name.rpartition(".")[2].lower()
 
 
-def is_text(name: str, value: bytes) -> bool:
-    """Return whether a part has a text suffix and is valid UTF-8."""
-    if last(name) not in _TEXT:
-        return False
-    try:
-        value.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
-def digest(key: str, parts: Mapping[str, bytes]) -> bytes:
-    """Return the xxh3-128 digest of a key and its parts, independent of their order. 16 bytes."""
-    hasher = xxhash.xxh3_128(key.encode("utf-8", "surrogatepass"))
-    for name in sorted(parts):
-        data = parts[name]
-        hasher.update(f"\0{len(name)}\0{name}\0{len(data)}\0".encode("utf-8", "surrogatepass"))
-        hasher.update(data)
-    return hasher.digest()
-
-
 def wanted(name: str, fields: Sequence[str]) -> bool:
     """Return whether a column is selected: it matches a name or pattern of `fields`, or `fields` is empty."""
     return not fields or any(fnmatchcase(name, pattern) for pattern in fields)
 
 
 def row_of(dataset: Dataset, sample: Sample) -> dict[str, Any]:
-    """Return the values of a sample as JSON data."""
+    """Return the values of a sample as one row. What `feedmill.converting.jsontypes` made JSON text is restored."""
     if not isinstance(sample, RowSample):
         return parse(sample.raw("json"))
     types = types_in(getattr(dataset, "schema", None))
-    row = {n: unfit(v, types[n]) if n in types else simple(v) for n, v in sample.row.items()}
+    row = {n: unfit(v, types[n]) if n in types else v for n, v in values_of(sample).items()}
     return {KEY: sample.key, **row} if getattr(dataset, "key_column", None) == KEY else row
-
-
-def row_digest(row: Mapping[str, Any]) -> bytes:
-    """Return the digest of a row's values, independent of their order. 16 bytes."""
-    return digest("", {"row": encode_json(canonical(simple(dict(row))))})

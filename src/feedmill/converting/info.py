@@ -8,7 +8,8 @@ from functools import partial
 from typing import Any
 
 from feedmill.converting.proof import find_proof
-from feedmill.errors import TrustError
+from feedmill.errors import DataError, TrustError
+from feedmill.formats.sample import Sample
 from feedmill.notebooks import Showable
 
 _OF_PROOF = ("source", "source_format", "format", "samples", "verified", "digest", "skipped", "losses")
@@ -20,8 +21,8 @@ class InfoReport(Showable):
 
     Attributes:
         facts: format, samples, shards, bytes, splits, sample type and further facts of the format;
-            ``first_sample``: key and bytes per part; ``own_code``: why code of the dataset was not run, if it has
-            any; ``loss_mask`` and ``conversion``, if present.
+            ``first_sample``: key and bytes per part, None if it cannot be read; ``own_code``: why code of the dataset
+            was not run, if it has any; ``loss_mask`` and ``conversion``, if present.
     """
 
     facts: dict[str, Any]
@@ -67,8 +68,16 @@ def info(
 
 
 def _first_sample(dataset: Any) -> dict[str, Any] | None:
-    """Return key and parts (name -> bytes) of the first sample, or None if the dataset is empty."""
+    """Return key and parts (name -> bytes, None if unreadable) of the first sample; None if the dataset is empty."""
     if not len(dataset):
         return None
     sample = dataset.read_raw([0])[0]
-    return {"key": sample.key, "parts": {name: len(sample.raw(name)) for name in sample}}
+    return {"key": sample.key, "parts": {name: _size(sample, name) for name in sample}}
+
+
+def _size(sample: Sample, name: str) -> int | None:
+    """Return the bytes of a part, or None if it has a value that cannot be read; the others are still facts."""
+    try:
+        return len(sample.raw(name))
+    except DataError:
+        return None

@@ -1,20 +1,20 @@
 """Types of JSON values, merged over all rows, and the Parquet columns that store them.
 
 A type is plain data: ``"null"``, ``"bool"``, ``"int"`` (within 2^53, so that it is exact as a float), ``"big"`` (within
-64 bits), ``"float"``, ``"str"``, ``["list", type]``, ``{name: type}``, or ``"json"``. The last is for values that no
-typed column can store: mixed types, empty objects, and objects with more than 256 names. They are written as JSON
-text. The metadata of the schema lists these columns, so that reading restores the original values.
+64 bits), ``"float"``, ``"number"`` (integers and floats, all stored as floats), ``"str"``, ``["list", type]``,
+``{name: type}``, or ``"json"``. The last is for values that no typed column can store: mixed types, empty objects, and
+objects with more than 256 names. They are written as JSON text. The metadata of the schema lists these columns, so that
+reading restores the original values.
 """
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import orjson
 
+from feedmill.formats.objects import decode_json
 from feedmill.samples.encode import encode_json
 
 Type = Any
@@ -23,7 +23,6 @@ Type = Any
 METADATA = b"feedmill.types"
 _DEEP, _MANY = 12, 256
 _EXACT = 2**53
-_LONG = re.compile(rb"\d{19}")
 
 
 def type_of(value: Any, depth: int = 0) -> Type:
@@ -60,7 +59,7 @@ def merge(a: Type, b: Type) -> Type:
     """Return the type that can store values of both types.
 
     >>> merge("int", "float"), merge(["list", "null"], ["list", "str"]), merge("int", "str")
-    ('float', ['list', 'str'], 'json')
+    ('number', ['list', 'str'], 'json')
     """
     if a == b or b == "null":
         return a
@@ -72,8 +71,8 @@ def merge(a: Type, b: Type) -> Type:
         names = {**a, **b}
         return {n: merge(a.get(n, "null"), b.get(n, "null")) for n in names} if len(names) <= _MANY else "json"
     numbers = {str(a), str(b)}
-    if numbers == {"int", "float"}:
-        return "float"
+    if numbers <= {"int", "float", "number"}:
+        return "number"
     return "big" if numbers == {"int", "big"} else "json"
 
 
@@ -98,6 +97,13 @@ def has_json(kind: Type) -> bool:
     return any(map(has_json, kind.values())) if isinstance(kind, dict) else kind == "json"
 
 
+def has_number(kind: Type) -> bool:
+    """Return whether integers of this type become floats."""
+    if isinstance(kind, list):
+        return has_number(kind[1])
+    return any(map(has_number, kind.values())) if isinstance(kind, dict) else kind == "number"
+
+
 def fit(value: Any, kind: Type) -> Any:
     """Return a value as a column of this type stores it."""
     if value is None:
@@ -105,10 +111,11 @@ def fit(value: Any, kind: Type) -> Any:
     if kind == "json":
         return encode_json(value).decode("utf-8", "surrogatepass")
     if isinstance(kind, list):
-        return [fit(item, kind[1]) for item in value] if has_json(kind) else value
+        return [fit(item, kind[1]) for item in value] if has_json(kind) or has_number(kind) else value
     if isinstance(kind, dict):
-        return {name: fit(item, kind[name]) for name, item in value.items()} if has_json(kind) else value
-    return float(value) if kind == "float" else value
+        fits = has_json(kind) or has_number(kind)
+        return {name: fit(item, kind[name]) for name, item in value.items()} if fits else value
+    return float(value) if kind == "number" else value
 
 
 def unfit(value: Any, kind: Type) -> Any:
@@ -124,27 +131,9 @@ def unfit(value: Any, kind: Type) -> Any:
 
 def _loads(text: str) -> Any:
     try:
-        return loads(text.encode("utf-8", "surrogatepass"))
+        return decode_json(text.encode("utf-8", "surrogatepass"))
     except (ValueError, RecursionError):  # the column's type is "json", but another tool wrote plain text
         return text
-
-
-def loads(data: bytes) -> Any:
-    """Parse JSON exactly as Python's `json` does.
-
-    orjson is used where it gives the same value. It turns integers beyond 64 bits into floats, and rejects the NaN,
-    Infinity and lone surrogates that Python writes.
-
-    Raises:
-        ValueError: `data` is not valid JSON.
-        RecursionError: `data` is nested too deeply.
-    """
-    if _LONG.search(data) is None:
-        try:
-            return orjson.loads(data)
-        except orjson.JSONDecodeError:
-            pass
-    return json.loads(data)
 
 
 def schema_of(columns: Mapping[str, Type]) -> Any:
@@ -162,7 +151,13 @@ def _arrow(kind: Type) -> Any:
         return pa.list_(_arrow(kind[1]))
     if isinstance(kind, dict):
         return pa.struct([pa.field(name, _arrow(item)) for name, item in kind.items()])
-    return {"bool": pa.bool_(), "int": pa.int64(), "big": pa.int64(), "float": pa.float64()}.get(kind, pa.string())
+    return {
+        "bool": pa.bool_(),
+        "int": pa.int64(),
+        "big": pa.int64(),
+        "float": pa.float64(),
+        "number": pa.float64(),
+    }.get(kind, pa.string())
 
 
 def types_in(schema: Any) -> dict[str, Type]:
@@ -180,20 +175,6 @@ def _is_type(kind: Any) -> bool:
     if isinstance(kind, list):
         return len(kind) == 2 and kind[0] == "list" and _is_type(kind[1])
     return all(map(_is_type, kind.values())) if isinstance(kind, dict) else isinstance(kind, str)
-
-
-def canonical(value: Any) -> Any:
-    """Return a value in the form that is compared after a round trip through columns.
-
-    Columns do not distinguish null from a missing name, nor whole numbers from floats.
-    """
-    if type(value) is dict:
-        return {name: canonical(value[name]) for name in sorted(value) if value[name] is not None}
-    if type(value) is list:
-        return [canonical(item) for item in value]
-    if type(value) is float:
-        return int(value) if value.is_integer() else "NaN" if value != value else value
-    return value
 
 
 def weight(value: Any) -> int:

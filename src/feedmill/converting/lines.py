@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from feedmill.converting.jsontypes import loads
 from feedmill.documents.kinds import is_hidden
 from feedmill.errors import DataError, NotFound
 from feedmill.formats.documents import LINE_SUFFIXES, read_rows
+from feedmill.formats.objects import decode_json
 from feedmill.storage import Entry, is_local_folder, open_store, split_url
 
 
@@ -66,7 +66,7 @@ class Line(dict[str, Any]):
 def parse(line: bytes) -> Line:
     """Return the object of a line. Raises `DataError` if the line is not a JSON object."""
     try:
-        row = loads(line)
+        row = decode_json(line)
     except (ValueError, RecursionError) as error:
         raise DataError(f"the line is not valid JSON ({error})", kind="bad-line", fix="Fix the line.") from None
     if type(row) is not dict:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from feedmill.converting.facts import Facts, described, keeps_companions, keeps_media
+from feedmill.converting.fates import KINDS, changes
 from feedmill.converting.preview import Loss, Options, named
-from feedmill.converting.survey import COUNTS, Survey, kinds, names
-from feedmill.converting.targets.parquet import parquet_columns
-from feedmill.converting.targets.shards import shard_columns
+from feedmill.converting.survey import COUNTS, Columns, Survey, changes_in, columns_of, names, store_of
+from feedmill.converting.targets.parquet import forms_of
+from feedmill.converting.targets.shards import writer_of
 from feedmill.errors import ConfigError, FeedmillError
 from feedmill.formats.base import Dataset
 from feedmill.formats.documents import LINE_SUFFIXES
@@ -24,25 +25,55 @@ from feedmill.formats.tar.scan import CONCATENATED
 from feedmill.formats.tar.unpacking import CompressedTars
 from feedmill.formats.vla import COMPANIONS
 from feedmill.formats.vla.dataset import ManifestDataset
+from feedmill.jobs.policy import skips
 from feedmill.storage import is_local_folder, open_store
 
 
-def losses_of(to: str, facts: Facts, found: Survey, options: Options) -> tuple[dict[str, str], list[Loss]]:
-    """Return the columns (for formats with columns), and the losses."""
-    columns: dict[str, str] = {}
-    losses: list[Loss] = []
+def losses_of(to: str, facts: Facts, found: Survey, options: Options) -> tuple[Columns, list[Loss]]:
+    """Return the columns (without forms, for formats that have none), and the losses.
+
+    Raises:
+        ConfigError: the format cannot store the values of a column.
+    """
     wanted = targets()[to]
-    if wanted.form == "shards":
-        columns, losses = shard_columns(to, found)
-    elif wanted.form == "table":
-        columns, losses = parquet_columns(found)
-    elif wanted.form == "lines":
-        losses = _binary(found)
-    elif facts.typed:
-        losses = [Loss("types of columns: the suffix of a part selects its decoder")]
+    columns = Columns({}, {}, facts.typed)
+    losses: list[Loss] = []
+    if wanted.form in ("shards", "table"):
+        known = writer_of(to).forms if wanted.form == "shards" else forms_of(typed=facts.typed)
+        columns, losses = columns_of(known, found, to=to, typed=facts.typed, skip=skips(options.on_error))
+        if wanted.form == "shards":
+            columns = columns._replace(forms=dict(sorted(columns.forms.items())))
+    elif found:
+        store = "lines" if wanted.form == "lines" else "parts"
+        changed, losses = changes_in(store, found)
+        columns = columns._replace(changed=changed)
+        if wanted.form == "lines":
+            losses += _lines(found, columns)
+        elif facts.kind != "jsonl":
+            losses.append(Loss("the difference between missing fields and null"))
     if facts.classes:
         losses.append(Loss(f"names of classes and shapes of arrays of {named(facts.classes)}"))
     return columns, [*losses, *_about(wanted, facts, options)]
+
+
+def value_table() -> str:
+    """Return the table of what becomes of each kind of value in each format, as Markdown, for `docs/convert.md`."""
+    details = {"array": "array:<f4:2", "media": "media:webp"}
+    apart = ("null", "empty", "part", "text:part", "list", "png")
+    rows = [(row.noun, kind) for kind, row in KINDS.items() if kind not in apart]
+    lines = ["| values | `jsonl` | `mds` | `npz` | `parquet` | `webdataset` |", "|---" * 6 + "|"]
+    for noun, kind in [*rows, ("lists of images", "list:jpeg"), ("lists of bytes", "list:bytes")]:
+        have, typed = {details.get(kind, kind)}, not kind.startswith("text:")
+        known = {to: writer_of(to).forms for to in ("mds", "npz")} | {"parquet": forms_of(typed=typed)}
+        stores = ["lines", *(store_of(forms, have) for forms in known.values()), "parts"]
+        cells = [next(iter(changes(store, have).values()), "kept") if store else "kept" for store in stores]
+        lines.append(f"| {noun}{' (parts of tars)' * (not typed)} | {' | '.join(map(_cell, cells))} |")
+    return "\n".join(lines) + "\n"
+
+
+def _cell(becomes: str) -> str:
+    lost = becomes.removeprefix("!")
+    return becomes if lost == becomes else "**left out**" if lost == "nothing" else f"**{lost}**"
 
 
 def is_keyed(found: Survey) -> bool:
@@ -72,6 +103,8 @@ def _about(wanted: TargetFormat, facts: Facts, options: Options) -> list[Loss]:
         out.append(
             Loss(f"{', '.join(facts.companions)}: VLA Foundry's robotics training needs them beside the manifest")
         )
+    if facts.depths:
+        out.append(Loss(f"types of {named(facts.depths)}: depth in floats becomes images of whole millimeters"))
     if facts.kind == "lerobot":
         out.append(
             Loss("the metadata in meta/: frames per second, the robot's type, names of joints, statistics, tasks")
@@ -83,24 +116,27 @@ def _about(wanted: TargetFormat, facts: Facts, options: Options) -> list[Loss]:
     return out
 
 
-def _binary(found: Survey) -> list[Loss]:
-    binary = binary_parts(found)
-    if not binary:
+def _lines(found: Survey, columns: Columns) -> list[Loss]:
+    if not dropped(columns):
         single = not is_keyed(found) and found[COUNTS]["keyed"]
         return [Loss("keys: samples with only a json part become plain lines, which are numbered")] if single else []
-    if set(binary) == set(names(found)):
-        raise ConfigError(
-            f"all parts are bytes ({named(binary)}), which JSON cannot store: nothing would be left",
-            kind="no-parts",
-            fix="Convert to another format, or choose other --fields.",
-        )
-    fix = "Select the text parts with --fields, or convert to another format: JSON cannot store bytes."
-    return [Loss(f"the bytes of {named(binary)}", content=True, fix=fix)]
+    if dropped(columns) == set(names(found)):
+        raise all_bytes(names(found))
+    return []
 
 
-def binary_parts(found: Survey) -> list[str]:
-    """Return the parts that hold bytes rather than text."""
-    return [n for n in names(found) if kinds(found, n)[0] & {"bytes", "jpeg", "png"}]
+def all_bytes(names: Iterable[str]) -> ConfigError:
+    """Return the error for samples of which lines could store nothing."""
+    return ConfigError(
+        f"all parts are bytes ({named(names)}), which JSON cannot store: nothing would be left",
+        kind="no-parts",
+        fix="Convert to another format, or choose other --fields.",
+    )
+
+
+def dropped(columns: Columns) -> frozenset[str]:
+    """Return the columns that are left out of lines: those with bytes."""
+    return frozenset(name for name, found in columns.changed.items() if "!nothing" in found.values())
 
 
 def unread(source: str, kind: str, dataset: Dataset | None = None) -> list[Loss]:

@@ -25,20 +25,6 @@ def read_each(dataset: Dataset, numbers: range) -> Iterator[tuple[int, Sample | 
             yield from _one_by_one(dataset, piece)
 
 
-def refuse_duplicate_columns(dataset: Dataset) -> None:
-    """Raise `DataError` if two columns have the same name: only one of them could be read."""
-    names = dataset.names if isinstance(dataset, TableDataset) else []
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise DataError(
-            "two columns have the same name, and only one of them could be kept",
-            file=dataset.url,
-            record=twice,
-            kind="duplicate-column",
-            fix="Rename one of them.",
-        )
-
-
 def _pieces(dataset: Dataset, numbers: range) -> Sequence[range]:
     """Return the ranges of samples that are stored together, so that damage affects each as a whole."""
     return dataset.blocks(numbers) if isinstance(dataset, TableDataset) else [numbers]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,12 +12,15 @@ import orjson
 
 from feedmill.converting.engine import Conversion
 from feedmill.converting.facts import described
-from feedmill.converting.fields import row_of, wanted
+from feedmill.converting.fates import Changed
+from feedmill.converting.fields import Taken, row_of, wanted
 from feedmill.converting.job import Bad, ConvertWork, Done, bad_sample
-from feedmill.converting.jsontypes import columns_of, has_json, merge_columns, weight
+from feedmill.converting.jsontypes import columns_of, has_json, has_number, merge_columns, types_in, weight
 from feedmill.converting.lines import line_files, parse, rows_in, stem
+from feedmill.converting.losses import all_bytes, dropped
 from feedmill.converting.preview import Loss, Options, Preview, named
-from feedmill.converting.reading import read_each, refuse_duplicate_columns
+from feedmill.converting.reading import read_each
+from feedmill.converting.survey import Columns, Survey, changes_in, known_kinds, merge, names, survey
 from feedmill.converting.table import is_one_file
 from feedmill.converting.targets.lines import LineRows
 from feedmill.converting.targets.parquet import ParquetRows, Rows
@@ -39,6 +42,8 @@ from feedmill.storage import open_store
 
 ROWS_EACH = 100_000
 _BATCH = 1024
+_NUMBERS = ("int", "big", "float", "number", "bool")
+"""Types of JSON of which a list is read back from a table as an array."""
 _GROUP_BYTES = 32 << 20
 
 
@@ -120,14 +125,13 @@ class RowSource(Source):
         """Return the rows of a batch that the columns can store; the others are added to `bad`."""
         if self.target is None:
             return batch
-        schema = self.target.schema()
         try:
-            self.target.fitted(schema, batch)
+            self.target.refuse(batch)
         except DataError:
             kept = []
             for number, row in batch:
                 try:
-                    self.target.fitted(schema, [(number, row)])
+                    self.target.refuse([(number, row)])
                 except DataError as error:
                     self._refuse(self.url, f"row {number}", number, error, bad)
                 else:
@@ -180,31 +184,57 @@ def plan_rows(source: str, destination: str, to: str, kind: str, options: Option
         identity["files"] = [[f.path, f.size, f.version] for f in files]
     else:
         dataset = opened(source, options.split)
-        refuse_duplicate_columns(dataset)
         plan.count = len(dataset)
         units = _ranges(dataset, options)
         identity["fingerprint"] = dataset.fingerprint()
         if "splits" in keeps and is_file and isinstance(dataset, JsonlDataset) and options.split is None:
             splits = dataset.line_splits
             identity["splits"] = None if splits is None else {n: p.ranges for n, p in splits.parts.items()}
-        plan.losses, drop = _losses(dataset, options, table=table, kept=splits is not None)
-        reads = replace(reads, drop=drop)
+        plan.losses = _splits_lost(dataset, options, kept=splits is not None)
     identity |= options.identity()
     plan.outputs = 1 if is_file else len(units)
-    columns: dict[str, Any] = {}
-    if table and kind in ("jsonl", "documents"):
-        columns = _surveyed(reads, units, options, work, identity)
-        identity["columns"] = columns
-        mixed = [name for name, each in columns.items() if has_json(each)]
-        plan.losses.append(Loss("the difference between missing names and null; whole numbers may become floats"))
-        if mixed:
-            plan.losses.append(Loss(f"types of {named(mixed)}: values without a common type become JSON text"))
-    target: Target = LineRows(destination, is_file, to, splits, stems)
+    lines = kind in ("jsonl", "documents")
+    target: Target
     if table:
-        target = ParquetRows(destination, is_file, _BATCH, columns, source, options.split, options.fields, stems)
-        reads = replace(reads, target=target if reads.skip and columns else None)
+        types = _surveyed(reads, units, options, work, identity, "columns") if lines else {}
+        plan.losses += _losses_of_types(types) if types else []
+        columns = Columns({}, {}, typed=True)
+        target = ParquetRows(destination, is_file, _BATCH, columns, types, source, options.split, options.fields, stems)
+        if not lines:
+            target.check()
+        reads = replace(reads, target=target if reads.skip and types else None)
+    else:
+        changed: Changed = {}
+        if not lines:
+            dataset = opened(source, options.split)
+            found = known_kinds(dataset.schema, options.fields) if isinstance(dataset, TableDataset) else None
+            found = found or _surveyed(reads, units, options, work, identity, "survey")
+            changed, losses = changes_in("lines", found)
+            texts = [name for name in types_in(getattr(dataset, "schema", None)) if wanted(name, options.fields)]
+            losses += [Loss(f"types of {named(texts)}: JSON text becomes values")] if texts else []
+            plan.losses += losses
+            drop = dropped(Columns({}, changed, typed=True))
+            if drop and drop >= set(names(found)):
+                raise all_bytes(names(found))
+            reads = replace(reads, drop=drop)
+        target = LineRows(destination, is_file, to, splits, stems, frozenset(changed))
     shared = Shared(reads, target, work.folder, work.place.url)
     return Conversion(plan, units, shared, identity, noun="rows")
+
+
+def _losses_of_types(types: dict[str, Any]) -> list[Loss]:
+    """Return what columns of JSON rows change."""
+    out = [Loss("the difference between missing names and null")]
+    whole = [name for name, each in types.items() if has_number(each)]
+    if whole:
+        out.append(Loss(f"types of {named(whole)}: integers among floats become floats"))
+    mixed = [name for name, each in types.items() if has_json(each)]
+    if mixed:
+        out.append(Loss(f"types of {named(mixed)}: values without a common type become JSON text"))
+    lists = [n for n, each in types.items() if isinstance(each, list) and each[1] in _NUMBERS]
+    if lists:
+        out.append(Loss(f"types of {named(lists)}: lists of numbers become arrays"))
+    return out
 
 
 def _unique(files: Sequence[Any], source: str) -> None:
@@ -238,42 +268,49 @@ def _ranges(dataset: Dataset, options: Options) -> list[Unit]:
     return units
 
 
-def _losses(dataset: Dataset, options: Options, *, table: bool, kept: bool) -> tuple[list[Loss], frozenset[str]]:
-    """Return the losses of a table or of lines, and the columns to drop; `kept` is whether its splits are kept."""
-    losses = []
+def _splits_lost(dataset: Dataset, options: Options, *, kept: bool) -> list[Loss]:
+    """Return the loss of the splits, unless they are kept."""
     if options.split is None and not kept and list(dataset.splits.values()) not in ([], [len(dataset)]):
-        losses.append(Loss(f"the splits {named(dataset.splits)}: all rows are combined; select one with --split"))
-    if not isinstance(dataset, TableDataset) or table or dataset.schema is None:
-        return losses, frozenset()
-    taken = [f for f in dataset.schema if wanted(f.name, options.fields)]
-    binary = [f.name for f in taken if "binary" in str(f.type)]
-    if binary:
-        fix = "Select other columns with --fields, or convert to another format: JSON cannot store bytes."
-        losses.append(Loss(f"the bytes of {named(binary)}", content=True, fix=fix))
-    if any(word in str(f.type) for f in taken for word in ("timestamp", "date", "time", "decimal", "duration")):
-        losses.append(Loss("dates, times and decimals become text"))
-    return losses, frozenset(binary)
+        return [Loss(f"the splits {named(dataset.splits)}: all rows are combined; select one with --split")]
+    return []
 
 
 def _surveyed(
-    source: RowSource, units: Sequence[Unit], options: Options, work: ConvertWork, identity: dict[str, Any]
+    source: RowSource, units: Sequence[Unit], options: Options, work: ConvertWork, identity: dict[str, Any], what: str
 ) -> dict[str, Any]:
-    """Return the types of all columns, from the journal if the conversion is restarted: the survey reads all rows."""
+    """Return what a survey of all rows finds and add it to the identity; from the journal if it is restarted.
+
+    Args:
+        what: ``columns`` for the types of JSON rows, ``survey`` for the kinds of values of a table.
+    """
     begun = work.identity()
-    known = begun.pop("columns", None)
-    if known is not None and begun == orjson.loads(orjson.dumps(identity)):
-        return dict(known)
-    out: dict[str, Any] = {}
-    with Progress("looking at", len(units), "files", enabled=options.progress) as bar:
-        found = run(
-            survey_unit, units, workers=options.workers, preload=(__name__,), policy=Policy(shared=source), progress=bar
-        )
-        with closing(found):
-            for each in found:
-                out = merge_columns(out, each)
+    out: dict[str, Any] | None = begun.pop(what, None)
+    if out is None or begun != orjson.loads(orjson.dumps(identity)):
+        look, joined = (survey_types, join_types) if what == "columns" else (survey_kinds, merge)
+        with Progress("looking at", len(units), "files", enabled=options.progress) as bar:
+            found = run(
+                look, units, workers=options.workers, preload=(__name__,), policy=Policy(shared=source), progress=bar
+            )
+            with closing(found):
+                out = joined(found)
+    identity[what] = out
     return out
 
 
-def survey_unit(source: RowSource, unit: Unit) -> dict[str, Any]:
+def join_types(found: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """Return the merged types of several units."""
+    out: dict[str, Any] = {}
+    for each in found:
+        out = merge_columns(out, each)
+    return out
+
+
+def survey_types(source: RowSource, unit: Unit) -> dict[str, Any]:
     """Return the column types of a unit's rows. Invalid rows are skipped here; the conversion handles them."""
     return columns_of(row for _, row in replace(source, skip=True).rows(unit, []))
+
+
+def survey_kinds(source: RowSource, unit: Unit) -> Survey:
+    """Return the kinds of the values of a unit's rows. Invalid rows are skipped here; the conversion handles them."""
+    rows = replace(source, skip=True).rows(unit, [])
+    return survey((number, Taken(str(number), row, typed=True)) for number, row in rows)

@@ -20,12 +20,12 @@ from feedmill.converting.facts import (
     keeps_media,
     source_facts,
 )
-from feedmill.converting.fields import Taken, Taker, part_name, parts_of
+from feedmill.converting.fields import Taken, Taker, part_name
 from feedmill.converting.job import Bad, ConvertWork, Done, bad_sample
-from feedmill.converting.losses import binary_parts, is_keyed, losses_of
+from feedmill.converting.losses import dropped, is_keyed, losses_of
 from feedmill.converting.preview import SAMPLES_EACH, Options, Preview
-from feedmill.converting.reading import read_each, refuse_duplicate_columns
-from feedmill.converting.survey import Survey, merge, survey
+from feedmill.converting.reading import read_each
+from feedmill.converting.survey import Survey, known_kinds, merge, survey
 from feedmill.converting.table import is_one_file
 from feedmill.converting.targets.lines import Lines
 from feedmill.converting.targets.parquet import Parquet
@@ -125,7 +125,6 @@ def plan_samples(source: str, destination: str, to: str, kind: str, options: Opt
     opened.cache_clear()
     wanted = targets()[to]
     whole = opened(source, options.split, options.regroup)
-    refuse_duplicate_columns(whole)
     facts = source_facts(whole, source, kind, options.split)
     parts = [Part(split, count) for split, count in facts.parts] if "splits" in wanted.keeps else []
     parts = parts or [Part(options.split, len(whole))]
@@ -152,14 +151,20 @@ def plan_samples(source: str, destination: str, to: str, kind: str, options: Opt
     size = _mean_size(whole)
     batch = int(max(1, min(256, READ_BYTES // max(1, size))))
     reads = SampleSource(source, options.fields, skips(options.on_error), batch, regroup=options.regroup)
-    found = _surveyed(reads, units, options, work, identity) if wanted.surveyed else {}
+    tars = not wanted.surveyed and isinstance(whole, RowsDataset)
+    found = (
+        known_kinds(whole.schema, options.fields) if tars and isinstance(whole, TableDataset) and facts.typed else None
+    )
+    if found is None:
+        found = _surveyed(reads, units, options, work, identity) if wanted.surveyed or tars else {}
     columns, plan.losses = losses_of(to, facts, found, options)
-    plan.names = {} if wanted.form == "lines" else _names(whole, options, columns)
-    if kind == "jsonl" and wanted.form == "shards" and list(columns) == ["json"]:
+    plan.names = {} if wanted.form == "lines" else _names(whole, options, columns.forms)
+    if kind == "jsonl" and wanted.form == "shards" and list(columns.forms) == ["json"]:
         plan.names["json"] += ", each line as it is (convert to parquet first for a column per name)"
     identity["survey"] = found
     prefix = sum(part.samples > 0 for part in parts) > 1 and isinstance(whole, RowsDataset)
-    drop = frozenset(binary_parts(found)) if wanted.form == "lines" else frozenset()
+    drop = dropped(columns) if wanted.form == "lines" else frozenset()
+    changed = frozenset(columns.changed)
     reads = replace(reads, prefix=prefix, drop=drop)
     target: Target
     if wanted.form == "shards":
@@ -167,11 +172,12 @@ def plan_samples(source: str, destination: str, to: str, kind: str, options: Opt
     elif wanted.form == "table":
         target = Parquet(destination, is_file, batch, columns)
     elif wanted.form == "lines":
-        target = Lines(destination, is_file, batch, is_keyed(found), parts)
+        target = Lines(destination, is_file, batch, is_keyed(found), parts, changed)
     else:
         kept = facts._replace(companions=facts.companions if keeps_companions(wanted.keeps, facts, options) else ())
         media = keeps_media(wanted.keeps, facts, options)
-        target = _TARS[wanted.form](destination, is_file, batch, to, source, kept, options, parts, media)
+        how = to, source, kept, options, parts, media, facts.typed, changed
+        target = _TARS[wanted.form](destination, is_file, batch, *how)
     crude = wanted.form == "prepared" and not keeps_description(facts, options)
     hint = f"{_CRUDE} 'feedmill prepare {destination} --sample-type TYPE --field-map MAP'"
     shared = Shared(reads, target, work.folder, work.place.url)
@@ -186,13 +192,10 @@ def _names(dataset: Dataset, options: Options, columns: Mapping[str, str]) -> di
         return {}
     try:
         taken = Taker(dataset, options.fields)(dataset.read_raw([0])[0])
-        names = {
-            a: b
-            for a, b in zip([n for n, v in taken.values.items() if v is not None], parts_of(taken), strict=True)
-            if a != b
-        }
     except FeedmillError:
         return {}
+    parts = {n: part_name(n, v, keyed=not taken.typed) for n, v in taken.values.items() if v is not None}
+    names = {a: b for a, b in parts.items() if a != b}
     lists = {a for a in names if isinstance(taken.values[a], np.ndarray)} if isinstance(dataset, TableDataset) else ()
     return {a: f"{b}, or {part_name(a, [])} for lists with nulls" if a in lists else b for a, b in names.items()}
 

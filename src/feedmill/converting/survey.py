@@ -1,33 +1,54 @@
-"""Count the kinds of values in each field of all samples, to choose the columns of formats with typed columns."""
+"""Count the kinds of values in each field of all samples, and choose the columns of formats with typed columns."""
 
 from __future__ import annotations
 
-import re
+import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from feedmill.converting.fields import KEY, Coded, Taken, digest, encoded, is_text, plain_bytes, refuse_unnamed
-from feedmill.errors import DataError
-from feedmill.formats.rows import RowSample
+from feedmill.converting.fates import (
+    EXACT,
+    KINDS,
+    TEXTUAL,
+    Changed,
+    changed_of,
+    family,
+    kind_of,
+    kind_of_part,
+    losses,
+)
+from feedmill.converting.fields import KEY, Taken, encoded, refuse_unnamed, wanted
+from feedmill.converting.preview import Loss, named
+from feedmill.converting.values import Coded, digest, plain_bytes, simple, tagged, values_of
+from feedmill.errors import ConfigError, DataError
+from feedmill.formats.columnar import JSON, Forms
 from feedmill.formats.sample import Sample
+from feedmill.samples.decode import codec_of
 
 Survey = dict[str, dict[str, int]]
-"""Field -> kind -> number of samples.
+"""Field -> kind -> number of samples, see `feedmill.converting.fates`.
 
-Kinds: text, bytes, jpeg, png, int, float, bool, json, big (an integer beyond 64 bits), null, ``array:<dtype>:<axes>``.
 The field "" counts all samples as "samples", and those whose key is not their number as "keyed".
 """
 
 COUNTS = ""
 
-Columns = Mapping[str, str]
-"""Column -> form. MDS: its encodings. Parquet: string, binary, int64, double, bool, json or ``list:<dtype>``."""
 
-BYTES = {"bytes", "jpeg", "png"}
-_LIST = re.compile(r"array:.[biuf]\d+:1")
+class Columns(NamedTuple):
+    """The columns of a destination.
+
+    Attributes:
+        forms: column -> form, as its `ColumnWriter` names them.
+        changed: columns whose values are declared to change.
+        typed: whether the source has typed columns, not parts.
+    """
+
+    forms: Mapping[str, str]
+    changed: Changed
+    typed: bool
 
 
 def survey(samples: Iterable[tuple[int, Taken]]) -> Survey:
@@ -39,7 +60,8 @@ def survey(samples: Iterable[tuple[int, Taken]]) -> Survey:
         for name, value in taken.values.items():
             if name == COUNTS:  # a part without a name, which is refused when it is written
                 continue
-            found.setdefault(name, Counter())[kind_of(name, value, typed=taken.typed)] += 1
+            kind = kind_of(value) if taken.typed else kind_of_part(name, value)
+            found.setdefault(name, Counter())[kind] += 1
     return {name: dict(counts) for name, counts in found.items()}
 
 
@@ -52,40 +74,11 @@ def merge(surveys: Iterable[Survey]) -> Survey:
     return {name: dict(counts) for name, counts in out.items()}
 
 
-def kind_of(name: str, value: Any, *, typed: bool) -> str:
-    """Return the kind of a value, see `Survey`."""
-    if value is None:
-        return "null"
-    if isinstance(value, bytes):
-        if isinstance(value, Coded):
-            return {"jpg": "jpeg", "jpeg": "jpeg", "png": "png"}.get(value.suffix, "bytes")
-        if not typed and is_text(name, value):
-            return "text"
-        suffix = name.rpartition(".")[2].lower()
-        return {"jpg": "jpeg", "jpeg": "jpeg", "png": "png"}.get(suffix, "bytes") if not typed else "bytes"
-    if isinstance(value, str):
-        return "text"
-    if isinstance(value, bool):
-        return "bool"
-    if isinstance(value, int):
-        return "int" if -(2**63) <= value < 2**63 else "big"
-    if isinstance(value, float):
-        return "float"
-    if isinstance(value, np.ndarray):
-        return f"array:{value.dtype.newbyteorder('<').str}:{value.ndim}"
-    return "json"
-
-
 def kinds(found: Survey, name: str) -> tuple[set[str], bool]:
-    """Return the kinds of a field without null, and whether it is missing or null in any sample.
-
-    Lists of numbers of which some contain nulls are all JSON, see `json_value`.
-    """
+    """Return the kinds of a field without null, and whether it is missing or null in any sample."""
     counts = found[name]
-    missing = sum(n for kind, n in counts.items() if kind != "null") < found[COUNTS]["samples"]
     have = set(counts) - {"null"}
-    if "json" in have and all(kind == "json" or _LIST.fullmatch(kind) for kind in have):
-        have = {"json"}
+    missing = sum(n for kind, n in counts.items() if kind != "null") < found[COUNTS]["samples"]
     return have, missing
 
 
@@ -94,28 +87,150 @@ def names(found: Survey) -> list[str]:
     return [name for name in found if name != COUNTS]
 
 
-def column_of(name: str, have: set[str], form: str) -> str:
-    """Return the column name of a field. Arrays that are stored as bytes are .npy files, and get that suffix."""
-    arrays = bool(have) and all(kind.startswith("array:") for kind in have) and form in ("bytes", "binary")
-    return f"{name}.npy" if arrays and not name.endswith(".npy") else name
+def form_of(known: Forms, have: set[str], *, missing: bool) -> str:
+    """Return the form of a column with values of these kinds: of its own, or bytes, text or JSON."""
+    have = have - {"empty"} if any(kind.startswith("list:") for kind in have) else have
+    missing = missing and not known.nulls
+    rows = {family(kind) for kind in have}
+    own = known.own(have)
+    if len(own) == 1 and (form := own.pop()) and (not missing or rows <= EXACT):
+        return form
+    if rows == {"array"} and not missing:
+        return known.bytes  # of .npy files
+    if rows and rows <= EXACT:
+        return known.media
+    if rows == {"list"} and known.lists and not missing:
+        return known.lists
+    texts = {kind for kind in rows if kind.startswith("text:")} | ({"text"} if "part" in rows else set())
+    if rows & EXACT and rows <= EXACT | texts:  # parts, of which some are no text
+        return known.bytes
+    return known.text if rows and rows <= TEXTUAL and not missing else JSON
 
 
-def value_of(taken: Taken, column: str) -> Any:
-    """Return the value of a sample for a column, or None."""
-    return taken.values[column] if column in taken.values else taken.values.get(column.removesuffix(".npy"))
+def store_of(known: Forms, have: set[str], *, missing: bool = False) -> str:
+    """Return how a column without a form of its own is stored, see `feedmill.converting.fates`; "" if it has one."""
+    form = form_of(known, have, missing=missing)
+    return "text" if form == known.text else known.json if form == JSON else ""
 
 
-def json_value(value: Any) -> Any:
-    """Return a value for a column of JSON text: text for bytes, a list for an array."""
-    return value.tolist() if isinstance(value, np.ndarray) else text_of(value) if isinstance(value, bytes) else value
+def columns_of(known: Forms, found: Survey, *, to: str, typed: bool, skip: bool) -> tuple[Columns, list[Loss]]:
+    """Return the columns, in the order of the fields, and the losses.
+
+    Args:
+        typed: whether the source has typed columns.
+        skip: whether samples that cannot be converted are skipped.
+
+    Raises:
+        ConfigError: the format cannot store the values of a column.
+    """
+    forms: dict[str, str] = {KEY: known.text} if found[COUNTS]["keyed"] else {}
+    stores: dict[str, tuple[str, set[str]]] = {}
+    empty: dict[str, str] = {}
+    for name in names(found):
+        have, missing = kinds(found, name)
+        form = form_of(known, have, missing=missing)
+        column = column_of(name, have, form, known, typed=typed)
+        forms[column] = form
+        decoded = form != known.bytes or not typed or bool(codec_of(column))
+        if store := store_of(known, have, missing=missing) if decoded else "bytes":
+            stores[column] = store, have
+        if missing and not known.nulls and form in known.exact:
+            empty[name] = column
+    changed = changed_of(stores)
+    out = losses(changed)
+    if any(kinds(found, name)[1] for name in names(found)):
+        out.append(Loss("the difference between missing fields and null"))
+    return Columns(forms, changed, typed), [*out, *_missing(empty, forms, known, to, skip=skip)]
 
 
-def text_of(value: Any) -> str:
-    """Return a value as text."""
-    return value.decode() if isinstance(value, bytes) else str(value)
+def _missing(empty: Mapping[str, str], forms: Mapping[str, str], known: Forms, to: str, *, skip: bool) -> list[Loss]:
+    """Return the loss of values that would become empty bytes. Raises `ConfigError` if no decoder reads those."""
+    coded = [name for name, column in empty.items() if is_coded(column, forms[column], known)]
+    if coded and not skip:
+        raise ConfigError(
+            f"{to} cannot store samples without {named(coded)}: empty bytes cannot be decoded",
+            kind="loses-content",
+            fix="Leave these samples out with --on-error skip, select other fields with --fields, or choose another"
+            " format.",
+        )
+    plain = [name for name in empty if name not in coded]
+    if not plain:
+        return []
+    fix = "Select other fields with --fields, or choose another format."
+    return [Loss(f"samples without {named(plain)}: a missing value would become empty bytes", content=True, fix=fix)]
 
 
-def refuse_unsurveyed(taken: Taken, columns: Columns) -> None:
+def is_coded(name: str, form: str, known: Forms) -> bool:
+    """Return whether the bytes of a column are decoded when they are read."""
+    return form in known.exact and (form != known.bytes or bool(codec_of(name)))
+
+
+def column_of(name: str, have: set[str], form: str, known: Forms, *, typed: bool) -> str:
+    """Return the column of a field: its name, with the suffix that decodes its bytes if its form does not."""
+    rows = {family(kind) for kind in have}
+    if form != known.bytes or "bytes" in rows or not (typed or "array" in rows):
+        return name
+    ends = {"npy"} if "array" in rows else {{"jpeg": "jpg"}.get(kind, kind.rpartition(":")[2]) for kind in have}
+    end = min(ends, default="")
+    return f"{name}.{end}" if end and codec_of(name) != codec_of(end) else name
+
+
+def row_of(known: Forms, columns: Columns, taken: Taken) -> dict[str, Any]:
+    """Return the values of a sample for all columns but that of the key, as they will be read back; None if missing.
+
+    Raises:
+        DataError: the columns cannot store the sample.
+    """
+    sources = {_column(columns.forms, name): name for name, value in taken.values.items() if value is not None}
+    _refuse_unsurveyed(taken, sources)
+    out: dict[str, Any] = {}
+    for name, form in columns.forms.items():
+        if name in sources:
+            out[name] = _stored(known, columns, name, taken.values[sources[name]])
+        elif name != KEY:
+            out[name] = None if known.nulls or form not in known.exact else b""
+            if out[name] is not None and is_coded(name, form, known):
+                raise DataError(
+                    f"the sample has no {name!r}, and the format has no missing values of this kind",
+                    record=taken.key,
+                    kind="missing-value",
+                    fix="Select other fields with --fields, or choose another format.",
+                )
+    return out
+
+
+def row_digest(key: str, values: Mapping[str, Any], columns: Columns) -> bytes:
+    """Return the digest of such values. A key that is no column is the number of the sample, and is not compared."""
+    return digest(key if KEY in columns.forms else "", values)
+
+
+def read_digest(columns: Columns, sample: Sample) -> bytes:
+    """Return the digest of a sample that was read back from columns. 16 bytes."""
+    values = values_of(sample)
+    return row_digest(values.pop(KEY, None) or sample.key, values, columns)
+
+
+def _column(forms: Mapping[str, str], name: str) -> str:
+    """Return the column of a field: of its name, or with the suffix that `column_of` gave it; "" if there is none."""
+    return name if name in forms else next((c for c in forms if c.rpartition(".")[0] == name), "")
+
+
+def _stored(known: Forms, columns: Columns, name: str, value: Any) -> Any:
+    """Return a value as its column gives it back: as it is, or as it was declared to change."""
+    form, changed = columns.forms[name], name in columns.changed
+    if form in (JSON, known.text):
+        if isinstance(value, bytes) and not columns.typed:
+            return value.decode()
+        value = simple(value) if changed else value
+        return json.dumps(value, ensure_ascii=False) if form == JSON and known.json == "json text" else value
+    if form not in known.exact:
+        return value
+    data = plain_bytes(value)
+    codec = "npy" if not isinstance(value, bytes) else value.suffix if isinstance(value, Coded) else ""
+    return Coded(data, codec) if codec and not changed else data
+
+
+def _refuse_unsurveyed(taken: Taken, sources: Mapping[str, str]) -> None:
     """Raise `DataError` for what the columns cannot store.
 
     That is text with lone surrogates, a field without a name, and fields that the survey did not see.
@@ -124,22 +239,68 @@ def refuse_unsurveyed(taken: Taken, columns: Columns) -> None:
     for name, value in {KEY: taken.key, **taken.values}.items():
         if isinstance(value, str):
             encoded(taken.key, name, value)
-    if all(name in columns for name in taken.values):
-        return
-    known = {name.removesuffix(".npy") for name in columns} | set(columns)
-    other = [name for name, value in taken.values.items() if name not in known and value is not None]
-    if other:
+    if "" in sources:
         raise DataError(
-            f"the field {other[0]!r} is new: no sample had it when the source was surveyed",
+            f"the field {sources['']!r} is new: no sample had it when the source was surveyed",
             record=taken.key,
             kind="changed",
             fix="The source has changed. Run the conversion again with --overwrite.",
         )
 
 
-def read_digest(columns: Columns, sample: Sample) -> bytes:
-    """Return the digest of a sample that was read back from columns. 16 bytes."""
-    assert isinstance(sample, RowSample)
-    row = dict(sample.row)
-    key = row.pop(KEY, None) or (sample.key if KEY in columns else "")
-    return digest(key, {name: plain_bytes(value) for name, value in row.items() if value is not None})
+def known_kinds(schema: Any, fields: Sequence[str]) -> Survey | None:
+    """Return the kinds that columns of these Arrow types can have; None if only their values tell.
+
+    Samples are not counted, and no column is known to be without nulls.
+    """
+    out: Survey = {COUNTS: {"samples": 1, "keyed": 0}}
+    for field in schema:
+        if wanted(field.name, fields):
+            found = _kinds_of_type(field.type)
+            if found is None:
+                return None
+            coded = tagged(field.name, b"")
+            out[field.name] = dict.fromkeys({kind_of(coded) if kind == "bytes" else kind for kind in found}, 0)
+    return out
+
+
+def _kinds_of_type(kind: Any, *, nested: bool = False) -> set[str] | None:
+    """Return the kinds of the values of an Arrow type; None for types that are decoded, or that are not in the list."""
+    import pyarrow as pa
+    from pyarrow import types
+
+    plain = (
+        (types.is_string, "text"), (types.is_large_string, "text"), (types.is_boolean, "bool"),
+        (types.is_integer, "int"), (types.is_floating, "float"), (types.is_null, "null"), (types.is_date, "date"),
+        (types.is_timestamp, "timestamp"), (types.is_time, "time"), (types.is_duration, "duration"),
+        (types.is_decimal, "decimal"),
+    )  # fmt: skip
+    if isinstance(kind, pa.BaseExtensionType):
+        return None
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        inner = kind.value_type
+        if not nested and (types.is_integer(inner) or types.is_floating(inner) or types.is_boolean(inner)):
+            return {f"array:{np.dtype(inner.to_pandas_dtype()).str}:1", "json"}
+        return _inside([_kinds_of_type(inner, nested=True)])
+    if types.is_struct(kind) and not {field.name for field in kind} & {"bytes", "path"}:
+        return _inside([_kinds_of_type(field.type, nested=True) for field in kind])
+    if not nested and (types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind)):
+        return {"bytes"}
+    return next(({name} for matches, name in plain if matches(kind)), None)
+
+
+def _inside(found: Sequence[set[str] | None]) -> set[str] | None:
+    """Return the kind of nested values that have these kinds inside."""
+    if None in found:
+        return None
+    leaves = {kind for kinds in found if kinds for kind in kinds}
+    special = {leaf for kind in leaves for leaf in kind.removeprefix("json").lstrip(":").split(",") if leaf}
+    special = {leaf for leaf in special if KINDS[leaf].json}
+    return {f"json:{','.join(sorted(special))}" if special else "json"}
+
+
+def changes_in(store: str, found: Survey) -> tuple[Changed, list[Loss]]:
+    """Return the columns that change in a store without forms, ``lines`` or ``parts``, and the losses."""
+    plain = {name for name in names(found) if store == "parts" and name.startswith("__")}  # no decoder reads such parts
+    changed = changed_of({n: ("bytes" if n in plain else store, kinds(found, n)[0]) for n in names(found)})
+    return changed, losses(changed)

@@ -17,6 +17,7 @@ from typing import Any, ClassVar, NamedTuple
 import msgspec
 
 from feedmill.converting.job import PIECE, Bad, Done, Hashes, read_hashes, write_hashes
+from feedmill.converting.values import read
 from feedmill.documents.lineage.samples import shard_lineage
 from feedmill.documents.lineage.sidecar import Origins
 from feedmill.errors import DataError, FeedmillError, NotFound
@@ -211,17 +212,17 @@ def local_piece(done: Done) -> Iterator[Path]:
 
 @lru_cache(8)
 def opened(url: str, split: str | None, regroup: bool = False) -> Dataset:
-    """Return a dataset, undecoded. It is opened once per process.
+    """Return a dataset whose samples have the values that a reader gets. It is opened once per process.
 
     Args:
         regroup: bring together the parts of each sample; see `feedmill.formats.tar.regrouped`.
     """
-    dataset = open_raw(url, split=split)[0]
+    dataset = read(open_raw(url, split=split)[0])
     if not regroup:
         return dataset
     from feedmill.formats.tar.regrouped import regrouped
 
-    return regrouped(dataset)
+    return read(regrouped(dataset))
 
 
 def convert_unit(shared: Shared, unit: Unit) -> Done:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
 from feedmill.documents.batch import BadDocument, Batch, Record, RowReader
 from feedmill.documents.file import DocumentFile, Unit
+from feedmill.documents.kinds import PARQUET
 from feedmill.documents.rows import shown_bytes
 from feedmill.documents.textpath import TextReader, checked, parse_path, walk
 from feedmill.errors import ConfigError
-from feedmill.formats.columns import damaged, load_pyarrow, opened
-from feedmill.formats.nanoseconds import to_python, to_rows
+from feedmill.formats.arrowtypes.arrays import validate
+from feedmill.formats.arrowtypes.place import Unreadable
+from feedmill.formats.arrowtypes.reading import Columns
+from feedmill.formats.columns import load_pyarrow, opened
+from feedmill.formats.tables.reasons import Kind, unreadable
 
 ROWS = 512
 
@@ -54,20 +58,22 @@ def read_columns(unit: Unit, reader: TextReader | RowReader) -> Iterator[Batch]:
     row = 0
     first, step = unit.file.rows
     before = count_rows(unit.file, unit.begin) if step > 1 else 0
-    for table in _batches(unit, steps[0], reader.fields, pyarrow):
-        column = to_python(table.column(steps[0]))
-        fields = [
-            to_python(table.column(f)) if f in table.schema.names else [None] * len(column) for f in reader.fields
-        ]
+    for table, columns in _batches(unit, steps[0], reader.fields, pyarrow):
+        found = columns.values(table)
+        column = found[steps[0]]
+        fields = [found.get(field) or [None] * len(column) for field in reader.fields]
         batch = Batch(lines=len(column))
         for number, value in enumerate(column):
             if step > 1 and (before + row + number - first) % step:
                 continue
             beside = tuple(values[number] for values in fields)
+            error = _unreadable((value, *beside))
             try:
+                if error is not None:
+                    raise BadDocument(str(error))
                 record = Record(checked(walk(value, steps[1:]), reader.expression), "", beside)
-            except BadDocument as error:
-                record = Record(None, str(error))
+            except BadDocument as bad:
+                record = Record(None, str(bad))
             batch.add(row + number, record)
         yield batch
         row += len(column)
@@ -87,18 +93,24 @@ def _read_rows(unit: Unit, reader: RowReader, pyarrow: Any) -> Iterator[Batch]:
     row = 0
     first, step = unit.file.rows
     before = count_rows(unit.file, unit.begin) if step > 1 else 0
-    for table in _batches(unit, known[0], tuple(known[1:]), pyarrow):
-        rows = to_rows(table.select(known))
+    for table, columns in _batches(unit, known[0], tuple(known[1:]), pyarrow):
+        rows = columns.documents(table)
         chosen = [n for n in range(table.num_rows) if step <= 1 or not (before + row + n - first) % step]
         batch = Batch(lines=table.num_rows)
-        records = reader.records([_without_nulls(rows[number]) for number in chosen])
-        for number, record in zip(chosen, records, strict=True):
+        bad = {number: str(error) for number in chosen if (error := _unreadable(rows[number].values())) is not None}
+        records = reader.records([_without_nulls(rows[number]) for number in chosen if number not in bad])
+        for number in chosen:
+            record = Record(None, bad[number]) if number in bad else next(records)
             batch.add(row + number, record)
             if record.text is None and record.reason:  # see `feedmill.documents.read.batches_of`
                 yield batch
                 batch = Batch()
         yield batch
         row += table.num_rows
+
+
+def _unreadable(values: Iterable[Any]) -> Unreadable | None:
+    return next((value for value in values if type(value) is Unreadable), None)
 
 
 def _without_nulls(value: Any) -> Any:
@@ -125,6 +137,7 @@ def read_rows(
     with _opened(file) as (names, source):
         wanted = [name for name in names if fields is None or name in fields]
         _refuse_duplicates(file, names, wanted)
+        number, columns = 0, None
         try:
             groups = source.iter_batches(ROWS, columns=wanted, use_threads=False) if file.kind == "parquet" else source
             for table in groups:
@@ -132,14 +145,20 @@ def read_rows(
                 binary = _with_bytes(part.schema)
                 if binary and not shown:
                     raise _holds_bytes(file, binary[0])
-                part.validate(full=True)  # checks UTF-8, and offsets: corrupt ones would read anywhere in memory
+                validate(part)
+                columns = columns or Columns(part.schema, file.url, plain=True)
                 for at in range(0, part.num_rows, ROWS):
-                    rows = to_rows(part.slice(at, ROWS))
+                    rows = columns.documents(part.slice(at, ROWS))
+                    for row in rows:
+                        error = _unreadable(row.values())
+                        if error is not None:
+                            raise error.located(file.url, number)
+                        number += 1
                     for row in rows if binary else ():
                         row.update({name: _without_bytes(row[name]) for name in binary})
                     yield [{name: value for name, value in row.items() if value is not None} for row in rows]
-        except (pyarrow.ArrowException, OSError, OverflowError, ValueError) as error:  # such as a time of the year 0
-            raise damaged(file.url, error) from None
+        except (pyarrow.ArrowException, OSError, MemoryError) as error:
+            raise unreadable(file.store(), file.path, _form(file), error) from None
 
 
 def _with_bytes(schema: Any) -> list[str]:
@@ -177,7 +196,8 @@ def two_columns(file: str, count: int, name: str) -> ConfigError:
     )
 
 
-def _batches(unit: Unit, column: str, fields: tuple[str, ...], pyarrow: Any) -> Iterator[Any]:
+def _batches(unit: Unit, column: str, fields: tuple[str, ...], pyarrow: Any) -> Iterator[tuple[Any, Columns]]:
+    """Yield the columns of a unit in batches of rows, with their readers."""
     file = unit.file
     with _opened(file) as (names, source):
         if column not in names:
@@ -188,23 +208,26 @@ def _batches(unit: Unit, column: str, fields: tuple[str, ...], pyarrow: Any) -> 
                 fix="Select the column of the text with --text (in 'feedmill nanotron': --column).",
             )
         _refuse_duplicates(file, names, (column, *fields))
+        wanted = list(dict.fromkeys(name for name in (column, *fields) if name in names))
+        columns = None
         try:
             if file.kind == "parquet":
-                wanted = list(dict.fromkeys(name for name in (column, *fields) if name in names))
                 groups = list(range(unit.begin, unit.end))
-                for table in source.iter_batches(ROWS, row_groups=groups, columns=wanted, use_threads=False):
-                    table.validate(full=True)  # checks that text is UTF-8
-                    yield table
-            else:
-                for table in source:
-                    # Following corrupt offsets would read anywhere in memory.
-                    table.select([name for name in (column, *fields) if name in names]).validate(full=True)
-                    for at in range(0, table.num_rows, ROWS):
-                        yield table.slice(at, ROWS)
-        except (pyarrow.ArrowException, OSError) as error:
-            raise damaged(file.url, error) from None
+                source = source.iter_batches(ROWS, row_groups=groups, columns=wanted, use_threads=False)
+            for table in source:
+                part = table.select(wanted)
+                validate(part)
+                columns = columns or Columns(part.schema, file.url, plain=True)
+                for at in range(0, part.num_rows, ROWS):
+                    yield part.slice(at, ROWS), columns
+        except (pyarrow.ArrowException, OSError, MemoryError) as error:
+            raise unreadable(file.store(), file.path, _form(file), error) from None
+
+
+def _form(file: DocumentFile) -> Kind:
+    return "parquet" if file.kind == PARQUET else "arrow"
 
 
 def _opened(file: DocumentFile) -> AbstractContextManager[tuple[list[str], Any]]:
     """Open a file, and return the names of its columns and a `ParquetFile` or the reader of an Arrow stream or file."""
-    return opened(file.store(), file.path, file.kind)
+    return opened(file.store(), file.path, _form(file))

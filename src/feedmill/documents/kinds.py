@@ -3,18 +3,21 @@
 lines     .jsonl, .json, .ndjson, also with .gz, .gzip, .zst, .zstd, .bz2, .xz: one document per line
 text      .txt: the file is one document
 parquet   .parquet: one document per row
-arrow     .arrow: one document per row; the files of Hugging Face datasets on disk
+arrow     .arrow, .feather, .arrows: one document per row; the files of Hugging Face datasets on disk
 """
 
 from __future__ import annotations
 
 from feedmill.formats.documents import LINE_SUFFIXES
+from feedmill.formats.tables import ARROW_SUFFIXES
 from feedmill.formats.tokens.manifest import LINEAGE
 from feedmill.formats.tokens.manifest import SUFFIX as MANIFEST
 
 LINES, TEXT, PARQUET, ARROW = "lines", "text", "parquet", "arrow"
 KINDS = (LINES, TEXT, PARQUET, ARROW)
-_SUFFIXES = {**dict.fromkeys(LINE_SUFFIXES, LINES), ".txt": TEXT, ".parquet": PARQUET, ".arrow": ARROW}
+_SUFFIXES = {
+    **dict.fromkeys(LINE_SUFFIXES, LINES), ".txt": TEXT, ".parquet": PARQUET, **dict.fromkeys(ARROW_SUFFIXES, ARROW)
+}  # fmt: skip
 SUFFIXES = tuple(_SUFFIXES)
 """Suffixes of files of documents."""
 ARCHIVES = tuple(name + end for name in (".warc", ".wet") for end in ("", ".gz", ".gzip", ".zst", ".zstd"))

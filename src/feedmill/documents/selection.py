@@ -14,12 +14,16 @@ from feedmill.documents.kinds import ARCHIVES, KINDS, LINES, NO_DOCUMENTS, is_hi
 from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.leftovers import DOCUMENTS as HELD
 from feedmill.formats.leftovers import data_kind, is_about
+from feedmill.formats.tables import ARROW_SUFFIXES
 
 _SHOWN = 3
 """Number of files that an error names."""
 _UNREADABLE = "unreadable"
 _ORDER = (*KINDS, _UNREADABLE)
-_KNOWN = "Documents are .jsonl, .json or .ndjson (plain, or with .gz, .zst, .bz2, .xz), .parquet, .arrow and .txt"
+_KNOWN = (
+    "Documents are .jsonl, .json or .ndjson (plain, or with .gz, .zst, .bz2, .xz), .parquet, .txt and"
+    f" {', '.join(ARROW_SUFFIXES)}"
+)
 
 
 class Selection:

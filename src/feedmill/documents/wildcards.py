@@ -5,12 +5,12 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 
 from feedmill.documents.file import DocumentFile
 from feedmill.documents.kinds import is_hidden
-from feedmill.errors import NotFound
+from feedmill.errors import ConfigError, NotFound
 from feedmill.storage import open_store, refuse_secrets
 
 _MAGIC = re.compile(r"[*?\[]")
@@ -44,10 +44,34 @@ def expression(pattern: str) -> str:
         elif piece == "?":
             out.append(r"[^/]")
         elif piece.startswith("[") and len(piece) > 1:
-            out.append("[" + ("^" if piece[1] == "!" else "") + piece[1:].lstrip("!").replace("\\", r"\\"))
+            inside = re.sub(r"([\[&~|\\])", r"\\\1", piece[1:-1].removeprefix("!"))
+            out.append("[" + ("^" if piece[1] == "!" else "") + inside + "]")
         else:
             out.append(re.escape(piece))
     return "".join(out)
+
+
+def listed_by_datatrove(paths: Iterable[str], pattern: str, recursive: bool = True) -> list[str]:
+    """Return the files of a folder that datatrove lists for a pattern, by the rules of fsspec's ``glob``.
+
+    Args:
+        paths: the files, relative to the folder.
+        pattern: ``*`` stops at ``/``, ``**`` does not; without a wildcard, the end of a name in the folder itself.
+        recursive: without it, ``**`` stands for the folder before it.
+
+    Raises:
+        ConfigError: the pattern is invalid.
+    """
+    whole = (pattern if glob.has_magic(pattern) else f"*{pattern}").removeprefix("./").rstrip("/")
+    try:
+        if any("**" in part and part != "**" for part in whole.split("/")):
+            raise re.error("'**' must be a whole name between slashes")
+        fits = re.compile(expression(whole))
+    except re.error as error:
+        raise ConfigError(f"invalid pattern {pattern!r}: {error}", kind="bad-pattern", fix="Change it.") from None
+    before, stars, _ = whole.partition("**")
+    deepest = before.count("/") if stars and not recursive else None
+    return [path for path in paths if fits.fullmatch(path) and (deepest is None or path.count("/") <= deepest)]
 
 
 def stated(folder: str, path: str) -> DocumentFile | None:

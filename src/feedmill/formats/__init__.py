@@ -5,6 +5,7 @@
   `inside.py`: the check of requested numbers; `opened.py`: how a dataset was opened; `token_reader.py`:
   what datasets of tokens have beyond the contract.
 - `energon/`, `tar/`, `vla/`, `lerobot/`, `mds/`, `jsonl/`, `tokens/`, `tables/`, `img2dataset/`: the formats.
+- `arrowtypes/`: the values of columns of Arrow, by one closed table of all types.
 - `pth/`: values that `torch.save` wrote; `yamls.py`, `objects.py`, `bloom.py`, `documents.py`: files beside datasets;
   `arrays.py`: named arrays in a file of ours.
 - `line_ranges.py`: the lines of a large file, found by ranges of bytes on an engine.

@@ -288,6 +288,15 @@ class Dataset(Hinted, Showable, ABC):
         """
         return np.array([0, len(self)], np.int64)
 
+    @property
+    def stored_length(self) -> int:
+        """Return the number of samples of the split with those that it excludes, by which Energon counts subsets."""
+        return len(self)
+
+    def kept_before(self, stored: int) -> int:
+        """Return how many of the first `stored` samples of the split it does not exclude."""
+        return stored
+
     def samples_of_row(self, file: int, row: int) -> list[int]:  # noqa: ARG002
         """Return the samples that are a row of a file of `row_files`; none if the split excludes it."""
         return []

@@ -1,21 +1,62 @@
 """The interface for writing a format of shards with typed columns: a `ColumnWriter`, named by its `TargetFormat`.
 
-`feedmill.converting` surveys the values of all samples, asks the writer for the form of each column, and passes it one
-shard of rows at a time.
+`feedmill.converting` surveys the values of all samples, chooses the form of each column from the writer's `Forms`, and
+passes it one shard of rows at a time.
 """
 
 from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from typing import Any, ClassVar
+
+import numpy as np
 
 from feedmill.storage import Store
 
 JSON = "json"
 """Form of columns that hold any JSON value, including missing ones. Every format supports it."""
+
+
+@dataclass(frozen=True)
+class Forms:
+    """The forms that columns of a format can have, by the kinds of values of `feedmill.converting.fates`.
+
+    Attributes:
+        kinds: kind of value -> the form that gives such values back.
+        array: dtype and number of axes (0 also if it varies) -> the form of arrays, or "".
+        text, bytes: the forms of text and of bytes.
+        media: the form of encoded bytes of several kinds, such as images. If it is that of bytes, the name of a column
+            must end in their suffix.
+        exact: forms whose values are bytes and are stored unchanged.
+        lists: the form of lists of encoded bytes of several kinds; "" if there is none.
+        nulls: whether every form can have missing values.
+        json: ``json`` if a column of JSON is read back as values, ``json text`` if as text.
+    """
+
+    kinds: Mapping[str, str]
+    array: Callable[[np.dtype[Any], int], str]
+    text: str
+    bytes: str
+    media: str
+    exact: AbstractSet[str]
+    lists: str = ""
+    nulls: bool = False
+    json: str = JSON
+
+    def own(self, kinds: AbstractSet[str]) -> set[str]:
+        """Return the forms that give values of these kinds back, "" among them if a kind has none."""
+        arrays = [kind.split(":") for kind in kinds if kind.startswith("array:")]
+        axes = {int(count) for _, _, count in arrays}
+        found = {self.array(np.dtype(dtype), max(axes) if len(axes) == 1 else 0) for _, dtype, _ in arrays}
+        return found | {
+            self.kinds.get(kind, self.kinds.get(kind.partition(":")[0] if kind.startswith("media") else kind, ""))
+            for kind in kinds
+            if not kind.startswith("array:")
+        }
 
 
 def encode_json(value: Any) -> bytes:
@@ -33,22 +74,12 @@ class ColumnWriter(ABC):
     """Writer of samples as shards of columns.
 
     Attributes:
-        exact: forms whose values are bytes and are stored unchanged.
+        forms: the forms of its columns.
         index: name of the index file in the folder of the shards; empty if there is none.
     """
 
-    exact: ClassVar[AbstractSet[str]]
+    forms: ClassVar[Forms]
     index: ClassVar[str] = ""
-
-    @abstractmethod
-    def form(self, kinds: AbstractSet[str], missing: bool) -> str:
-        """Choose the form of a column.
-
-        Args:
-            kinds: kinds of its values: ``text``, ``bytes``, ``jpeg``, ``png``, ``int``, ``float``, ``bool``, ``json``,
-                ``big`` (an integer beyond 64 bits), ``array:<dtype>:<axes>``.
-            missing: whether some sample has no value.
-        """
 
     @abstractmethod
     def encode(self, form: str, value: Any) -> Any:

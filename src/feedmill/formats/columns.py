@@ -1,43 +1,49 @@
 """Read Parquet and Arrow files block by block, for tables and for documents.
 
 A block is the smallest unit that can be read alone: a row group of a Parquet file, or a record batch of an Arrow file
-(stream or file form). Opening reads footers and message headers, never data. Requires pyarrow (`feedmill[arrow]`).
+or stream; Feather files of version 2 are Arrow files. Opening reads footers and message headers, never data. Requires
+pyarrow (`feedmill[arrow]`).
 """
 
 from __future__ import annotations
 
 import io
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from feedmill.errors import DataError, FeedmillError, MissingExtra
-from feedmill.formats.nanoseconds import to_python
+from feedmill.errors import DataError, MissingExtra
+from feedmill.formats.arrowtypes.arrays import validate
 from feedmill.formats.offsets import Int64s
-from feedmill.formats.rows import ANY, Lazy
 from feedmill.formats.tables import footer as parquet_footer
+from feedmill.formats.tables.arrow_metadata import batches, is_big_endian, is_compressed
+from feedmill.formats.tables.reasons import MAGIC, Kind, read_footer, unreadable
 from feedmill.storage import Store
 from feedmill.storage.cache.copies import held_copy
 from feedmill.storage.window import Window
 
-_ARROW_MAGIC = b"ARROW1"
 _BUFFER, _PIECE = 1 << 20, 8 << 20
 _MAPPED = 4096
 """Size in bytes that a mapped block counts in a cache: its pages belong to the operating system."""
 
 
-def load_pyarrow() -> Any:
-    """Return the pyarrow package. Raises `MissingExtra`."""
+def load_pyarrow(what: str = "Parquet and Arrow files") -> Any:
+    """Return the pyarrow package. Raises `MissingExtra`, which says what requires it."""
     try:
         import pyarrow
         import pyarrow.ipc
     except ImportError:
-        raise MissingExtra("Parquet and Arrow files require pyarrow", "arrow") from None
+        raise MissingExtra(f"{what} require pyarrow", "arrow") from None
     return pyarrow
+
+
+def _refused(pyarrow: Any) -> tuple[type[BaseException], ...]:
+    """Return what reading a file raises, see `unreadable`."""
+    return pyarrow.ArrowException, OSError, EOFError, ValueError, IndexError, OverflowError, MemoryError
 
 
 def damaged(where: str, error: BaseException, **fields: Any) -> DataError:
@@ -47,7 +53,7 @@ def damaged(where: str, error: BaseException, **fields: Any) -> DataError:
 
 
 @contextmanager
-def opened(store: Store, path: str, kind: str) -> Iterator[tuple[list[str], Any]]:
+def opened(store: Store, path: str, kind: Kind) -> Iterator[tuple[list[str], Any]]:
     """Open a file to be read in order: yield the column names, and a `ParquetFile` or pyarrow's Arrow reader.
 
     Args:
@@ -61,7 +67,7 @@ def opened(store: Store, path: str, kind: str) -> Iterator[tuple[list[str], Any]
 
                 source: Any = pq.ParquetFile(raw)
                 names = list(source.schema_arrow.names)
-            elif raw.read(6) == _ARROW_MAGIC:
+            elif raw.read(6) == MAGIC["arrow"]:
                 reader = pyarrow.ipc.open_file(raw)
                 source = (reader.get_batch(i) for i in range(reader.num_record_batches))
                 names = list(reader.schema.names)
@@ -69,8 +75,8 @@ def opened(store: Store, path: str, kind: str) -> Iterator[tuple[list[str], Any]
                 raw.seek(0)
                 source = pyarrow.ipc.open_stream(raw)
                 names = list(source.schema.names)
-        except (pyarrow.ArrowException, OSError) as error:
-            raise damaged(store.locate(path), error) from None
+        except _refused(pyarrow) as error:
+            raise unreadable(store, path, kind, error) from None
         yield names, source
 
 
@@ -78,14 +84,20 @@ class ColumnFile(ABC):
     """One file of columns, open for reading blocks in any order, from any thread.
 
     Attributes:
-        schema: the `pyarrow.Schema`.
+        schema: the `pyarrow.Schema` of what is read: that of the file, or of the table that it is in, see `fit`.
         ends: int64[blocks], number of rows up to the end of each block.
         digest: hash of the file's own index, which changes with the content as far as that index shows.
+        remarks: messages about bytes of the file that are not read.
     """
 
     schema: Any
     ends: Int64s
     digest: str
+    remarks: Sequence[str] = ()
+
+    def __init__(self, store: Store, path: str) -> None:
+        self.store, self.path = store, path
+        self._own: set[str] | None = None  # the columns of the file, if it was fitted to a table
 
     def __len__(self) -> int:
         return int(self.ends[-1]) if len(self.ends) else 0
@@ -95,9 +107,33 @@ class ColumnFile(ABC):
     def extents(self) -> Int64s:
         """Return the offset and length of each block in bytes, int64[blocks, 2]. Raises `DataError`."""
 
-    @abstractmethod
+    def fit(self, schema: Any) -> None:
+        """Read the columns and types of a table's schema from now on; see `feedmill.formats.tables.schemas`."""
+        if not schema.equals(self.schema):
+            self._own, self.schema = set(self.schema.names), schema
+
     def read(self, block: int, columns: Sequence[str] | None = None) -> tuple[Any, int]:
-        """Return a block as `pyarrow.Table` or `RecordBatch`, and its size in bytes. Raises `DataError`."""
+        """Return a block as `pyarrow.Table` or `RecordBatch`, and its size in bytes in memory.
+
+        Args:
+            columns: names of the columns; None for all.
+
+        Raises:
+            DataError, StorageError: the block cannot be read, or its values do not fit the schema of the table.
+        """
+        if self._own is None:
+            return self._read(block, columns)
+        from feedmill.formats.tables.schemas import fitted
+
+        wanted = self.schema.names if columns is None else columns
+        table, _ = self._read(block, [name for name in wanted if name in self._own] or None)
+        schema = self.schema if columns is None else load_pyarrow().schema(map(self.schema.field, columns))
+        table = fitted(table, schema, self.store.locate(self.path))
+        return table, table.nbytes
+
+    @abstractmethod
+    def _read(self, block: int, columns: Sequence[str] | None) -> tuple[Any, int]:
+        """Return a block as it is stored, see `read`."""
 
 
 class _Group(Window):
@@ -130,41 +166,37 @@ class ParquetFile(ColumnFile):
     """A Parquet file. Remote files are read by ranges; a row group is always read as a whole."""
 
     def __init__(self, store: Store, path: str) -> None:
-        self.store, self.path = store, path
+        super().__init__(store, path)
         self._extents: Int64s | None = None
         pyarrow = load_pyarrow()
-        with self._source() as source:
-            try:
+        try:
+            with self._source() as source:
                 import pyarrow.parquet as pq
 
                 opened_file = pq.ParquetFile(source)
                 self._metadata, self.schema = opened_file.metadata, opened_file.schema_arrow
                 _ = self.schema.names  # raises if they are not text
-            except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
-                raise damaged(store.locate(path), error) from None
-        of = self._metadata
-        groups = [of.row_group(n) for n in range(of.num_row_groups)]
-        self.ends = np.cumsum([group.num_rows for group in groups], dtype=np.int64)
-        if len(self) != of.num_rows:
-            raise damaged(
-                store.locate(path), ValueError(f"the footer has {of.num_rows} rows, the row groups have {len(self)}")
-            )
-        self.digest = _hash(self._footer())  # sizes, offsets and statistics of every column
-
-    def _footer(self) -> bytes:
-        size = self.store.stat(self.path).size
-        tail = self.store.read(self.path, size - 8, 8)
-        length = min(int.from_bytes(tail[:4], "little"), size - 8)
-        return self.store.read(self.path, size - 8 - length, length)
+            footer = read_footer(store, path)
+            of = self._metadata
+            groups = [of.row_group(n) for n in range(of.num_row_groups)]
+            self.ends = np.cumsum([group.num_rows for group in groups], dtype=np.int64)
+            if len(self) != of.num_rows:
+                raise ValueError(f"the footer has {of.num_rows} rows, the row groups have {len(self)}")
+            # The last byte is the end of a struct, 0, unless the signature of a file with encrypted columns follows.
+            if footer[-1:] != b"\0" and parquet_footer.unusual(footer)[0]:
+                raise ValueError("columns are encrypted")
+        except _refused(pyarrow) as error:
+            raise unreadable(store, path, "parquet", error) from None
+        self.digest = _hash(footer)  # sizes, offsets and statistics of every column
 
     @property
     def extents(self) -> Int64s:
         """Return the offset and length of each row group in bytes, int64[row groups, 2]. Raises `DataError`."""
         if self._extents is None:  # not a cached_property, which has one lock for all objects
             try:
-                self._extents = parquet_footer.extents(self._footer())
+                self._extents = parquet_footer.extents(read_footer(self.store, self.path))
             except ValueError as error:
-                raise damaged(self.store.locate(self.path), error) from None
+                raise unreadable(self.store, self.path, "parquet", error) from None
         return self._extents
 
     @contextmanager
@@ -183,7 +215,7 @@ class ParquetFile(ColumnFile):
             return Window(self.store, self.path, 0, size)
         return _Group(self.store, self.path, begin, begin + length, size)
 
-    def read(self, block: int, columns: Sequence[str] | None = None) -> tuple[Any, int]:
+    def _read(self, block: int, columns: Sequence[str] | None) -> tuple[Any, int]:
         pyarrow = load_pyarrow()
         import pyarrow.parquet as pq
 
@@ -196,166 +228,154 @@ class ParquetFile(ColumnFile):
                     pre_buffer=not self.store.is_local and columns is not None,
                 )
                 table = file.read_row_group(block, columns=None if columns is None else list(columns))
-        except (pyarrow.ArrowException, OSError) as error:
-            if isinstance(error, FeedmillError):
-                raise
-            offset = int(self.extents[block, 0])
-            raise damaged(self.store.locate(self.path), error, offset=offset, record=f"row group {block}") from None
+        except _refused(pyarrow) as error:
+            offset, record = int(self.extents[block, 0]), f"row group {block}"
+            raise unreadable(self.store, self.path, "parquet", error, offset=offset, record=record) from None
         return table, table.nbytes
 
 
 class ArrowFile(ColumnFile):
-    """A memory-mapped Arrow file in either form: data is read on access. Remote files are copied to the cache."""
+    """A memory-mapped Arrow file or stream: data is read on access. Remote files are copied to the cache.
+
+    The batches of a file are where its footer says. Those of a stream are found message by message, and each is read
+    with the dictionaries before it.
+    """
 
     def __init__(self, store: Store, path: str) -> None:
-        self._where = store.locate(path)
+        super().__init__(store, path)
         pyarrow = load_pyarrow()
         self._file = held_copy(store, path)
-        local = self._file.path
-        if not local.stat().st_size:
-            raise DataError("the file is empty (0 bytes)", file=self._where, kind="empty-file", fix="Copy it again.")
-        self._data = pyarrow.py_buffer(np.memmap(local, np.uint8, "r"))
-        self._whole: list[Any] | None = None
+        self._reading = threading.Lock()  # the first batch of a reader also reads the dictionaries
+        self._reader: Any = None
+        self._before: list[list[Any]] = []  # of a stream: the schema and dictionaries before each batch
+        self._is_native = True
         try:
-            heads = self._scan(pyarrow)
-        except (pyarrow.ArrowException, OSError, EOFError, UnicodeDecodeError) as error:
-            raise damaged(self._where, error) from None
-        self.digest = _hash(self._extents.tobytes() + self.ends.tobytes() + heads)
+            self._data = pyarrow.py_buffer(np.memmap(self._file.path, np.uint8, "r"))
+            self._find_batches(pyarrow)
+        except _refused(pyarrow) as error:
+            raise unreadable(store, path, "arrow", error) from None
 
     @property
     def extents(self) -> Int64s:
         """Return the offset and length of each record batch in bytes, int64[batches, 2]."""
         return self._extents
 
-    def _scan(self, pyarrow: Any) -> bytes:
-        """Read the schema and the location of each record batch. Return the headers of all messages."""
-        source = pyarrow.BufferReader(self._data)
-        form = source.read(6) == _ARROW_MAGIC
-        source.seek(8 if form else 0)
-        self.schema = pyarrow.ipc.read_schema(source)
+    def _find_batches(self, pyarrow: Any) -> None:
+        """Set the schema, and the place and number of rows of each record batch, without reading data."""
+        if self._data.slice(0, 6).to_pybytes() == MAGIC["arrow"]:
+            self._reader = pyarrow.ipc.open_file(self._data)
+            self.schema = self._reader.schema
+            footer = self._footer()
+            self._extents = batches(footer)
+            heads = [footer]
+        else:
+            self._extents, heads = self._scan(pyarrow)
+        self._stored = self.schema
         _ = self.schema.names  # raises if they are not text
-        counts, extents, heads = [], [], []
-        if any(pyarrow.types.is_dictionary(field.type) for field in self.schema):
-            source.seek(0)  # a dictionary applies to all later batches, so such files are read from the beginning
-            reader = pyarrow.ipc.open_file(source) if form else pyarrow.ipc.open_stream(source)
-            self._whole = [reader.get_batch(i) for i in range(reader.num_record_batches)] if form else list(reader)
-            for batch in self._whole:
-                batch.validate(full=True)
-            counts = [batch.num_rows for batch in self._whole]
-            extents = [(0, len(self._data))] * len(counts)
-            heads = [str(sum(batch.nbytes for batch in self._whole)).encode()]
-        while self._whole is None:
+        nothing, counts = pyarrow.schema([]), []  # with this schema, pyarrow reads the number of rows alone
+        for begin, length in self._extents.tolist():
+            message = pyarrow.ipc.read_message(self._data.slice(begin, length))
+            counts.append(pyarrow.ipc.read_record_batch(message, nothing).num_rows)
+            if counts[-1] < 0:
+                raise ValueError(f"the record batch at byte {begin} has {counts[-1]} rows")
+            heads.append(message.metadata.to_pybytes())
+            if message.metadata_version < pyarrow.ipc.MetadataVersion.V5 and is_compressed(heads[-1]):
+                raise DataError(  # see findings/pyarrow_metadata_v4_compression.sh
+                    "it is compressed and has metadata version 4, which pyarrow reads as other values",
+                    file=self.store.locate(self.path),
+                    offset=begin,
+                    kind="unsupported",
+                    fix="Write it again with metadata version 5.",
+                )
+        self.ends = np.cumsum(counts, dtype=np.int64)
+        self.digest = _hash(self._extents.tobytes() + self.ends.tobytes() + b"".join(heads))
+
+    def _footer(self) -> bytes:
+        end = len(self._data) - len(MAGIC["arrow"]) - 4
+        length = int.from_bytes(self._data.slice(end, 4).to_pybytes(), "little")
+        return bytes(self._data.slice(end - length, length).to_pybytes())
+
+    def _scan(self, pyarrow: Any) -> tuple[Int64s, list[bytes]]:
+        """Return where the record batches of a stream are, and the headers of the messages before them."""
+        source = pyarrow.BufferReader(self._data)
+        self.schema = pyarrow.ipc.read_schema(source)  # from a message, it would take one of another kind as a schema
+        before = [self._data.slice(0, source.tell())]
+        extents, heads = [], [pyarrow.ipc.read_message(before[0]).metadata.to_pybytes()]
+        self._is_native = not is_big_endian(heads[0])
+        while True:
             begin = source.tell()
             try:
                 message = pyarrow.ipc.read_message(source)
             except EOFError:  # the end, marked or not
                 break
-            batch = pyarrow.ipc.read_record_batch(message, self.schema)
-            counts.append(batch.num_rows)
-            extents.append((begin, source.tell() - begin))
-            heads.append(message.metadata.to_pybytes())
-        self.ends = np.cumsum(counts, dtype=np.int64)
-        self._extents = np.asarray(extents, np.int64).reshape(-1, 2)
-        return b"".join(heads)
+            extent = begin, source.tell() - begin
+            if message.type == "record batch":
+                extents.append(extent)
+                self._before.append(before)
+            elif message.type == "dictionary":
+                heads.append(message.metadata.to_pybytes())
+                before = [*before, self._data.slice(*extent)]
+            else:
+                raise ValueError(f"a message at byte {begin} is a {message.type}")
+        if rest := len(self._data) - source.tell():
+            self.remarks = (f"{self.path}: {rest:,} bytes after the end of the stream are not read",)
+        elif begin == len(self._data):
+            self.remarks = (f"{self.path}: the stream has no end marker, so that it may be truncated",)
+        return np.asarray(extents, np.int64).reshape(-1, 2), heads
 
-    def read(self, block: int, columns: Sequence[str] | None = None) -> tuple[Any, int]:
+    def _read(self, block: int, columns: Sequence[str] | None) -> tuple[Any, int]:
         pyarrow = load_pyarrow()
         begin, length = self.extents[block].tolist()
         try:
-            if self._whole is not None:
-                batch = self._whole[block]
+            if self._reader is not None:
+                with self._reading:
+                    batch = self._reader.get_batch(block)
+            elif self._is_native and len(self._before[block]) == 1:  # several times as fast
+                batch = pyarrow.ipc.read_record_batch(self._data.slice(begin, length), self._stored)
             else:
-                batch = pyarrow.ipc.read_record_batch(self._data.slice(begin, length), self.schema)
+                pieces = _Pieces([*self._before[block], self._data.slice(begin, length)])
+                batch = pyarrow.ipc.open_stream(pyarrow.PythonFile(pieces, "r")).read_next_batch()
             if columns is not None:
                 batch = batch.select(list(columns))
-            batch.validate(full=True)  # otherwise corrupt offsets could read arbitrary memory
-        except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
-            raise damaged(self._where, error, offset=begin, record=f"record batch {block}") from None
-        return batch, _MAPPED
+            validate(batch)
+        except _refused(pyarrow) as error:
+            record = f"record batch {block}"
+            raise unreadable(self.store, self.path, "arrow", error, offset=begin, record=record) from None
+        return batch, _MAPPED if self._is_mapped(batch) else batch.nbytes
+
+    def _is_mapped(self, batch: Any) -> bool:
+        """Return whether all data of a batch is in the file, rather than decompressed in memory."""
+        begin, end = self._data.address, self._data.address + len(self._data)
+        found = (buffer for column in batch.columns for buffer in column.buffers() if buffer)
+        return all(begin <= buffer.address < end for buffer in found)
+
+
+class _Pieces:
+    """Buffers as one file for pyarrow, which reads them without copying."""
+
+    closed = False
+
+    def __init__(self, pieces: Sequence[Any]) -> None:
+        self._pieces, self._number, self._at = pieces, 0, 0
+
+    def read(self, size: int) -> bytes:
+        """Return the next bytes of the current piece."""
+        return bytes(self.read_buffer(size).to_pybytes())
+
+    def read_buffer(self, size: int) -> Any:
+        """Return the next bytes of the current piece as `pyarrow.Buffer`; it is empty at the end."""
+        while self._number + 1 < len(self._pieces) and self._at >= len(self._pieces[self._number]):
+            self._number, self._at = self._number + 1, 0
+        piece = self._pieces[self._number]
+        found = piece.slice(self._at, min(size, len(piece) - self._at))
+        self._at += len(found)
+        return found
+
+    def close(self) -> None:
+        """Do nothing: the buffers belong to the file."""
 
 
 def _hash(data: bytes) -> str:
     import xxhash
 
     return str(xxhash.xxh3_128_hexdigest(data))
-
-
-def is_media(pyarrow: Any, kind: Any) -> bool:
-    """Return whether a column holds files as Hugging Face `datasets` stores them: ``{bytes, path}``."""
-    return bool(pyarrow.types.is_struct(kind)) and {field.name for field in kind} == {"bytes", "path"}
-
-
-def suffixes_of(schema: Any) -> dict[str, str]:
-    """Return the suffixes of columns that hold files, for `RowsDataset.suffixes`."""
-    pyarrow = load_pyarrow()
-    return {field.name: ANY for field in schema if is_media(pyarrow, field.type)}
-
-
-def values(column: Any) -> list[Any]:
-    """Return the values of an array or chunked array as Python objects.
-
-    Lists of numbers become numpy arrays, those that contain nulls stay lists; files become bytes, times that need
-    nanoseconds become text.
-    """
-    pyarrow = load_pyarrow()
-    if isinstance(column, pyarrow.ChunkedArray):
-        column = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
-        if isinstance(column, pyarrow.ChunkedArray):  # too large for one array
-            return [value for chunk in column.chunks for value in values(chunk)]
-    kind = column.type
-    if isinstance(kind, pyarrow.BaseExtensionType):
-        return values(column.storage)
-    types = pyarrow.types
-    if is_media(pyarrow, kind):
-        return _files(column.to_pylist())
-    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
-        inner = kind.value_type
-        if types.is_integer(inner) or types.is_floating(inner) or types.is_boolean(inner):
-            return _arrays(column)
-    return to_python(column)
-
-
-def filled(column: Any) -> npt.NDArray[Any]:
-    """Return a numeric or boolean array or chunked array as numpy array [n] of its type; 0 in place of nulls."""
-    none = False if load_pyarrow().types.is_boolean(column.type) else 0
-    numbers: npt.NDArray[Any] = np.asarray(column.fill_null(none) if column.null_count else column)
-    return numbers
-
-
-def _arrays(column: Any) -> list[Any]:
-    """Return lists of numbers as arrays, with None for null lists. One that contains nulls is a Python list.
-
-    The value of a row does not depend on the other rows, which are those that happen to be read with it.
-    """
-    flat = column.flatten()
-    numbers = filled(flat) if flat.null_count else flat.to_numpy(zero_copy_only=False)
-    present = column.is_valid().to_numpy(zero_copy_only=False)
-    lengths = np.where(present, column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False), 0)
-    ends = np.cumsum(lengths)
-    rows = zip((ends - lengths).tolist(), ends.tolist(), present.tolist(), strict=True)
-    out = [numbers[begin:end].copy() if there else None for begin, end, there in rows]
-    if flat.null_count:
-        nulls = np.flatnonzero(flat.is_null().to_numpy(zero_copy_only=False))
-        for row in np.unique(np.searchsorted(ends, nulls, side="right")).tolist():
-            out[row] = column[row].as_py()
-    return out
-
-
-def _files(found: list[Any]) -> list[Any]:
-    """Return the bytes of files. Files given only by path are not read: they may be anywhere."""
-    return [None if value is None else _missing(value) if value["bytes"] is None else value["bytes"] for value in found]
-
-
-def _missing(value: dict[str, Any]) -> Lazy | None:
-    path = value["path"]
-    if path is None:
-        return None
-
-    def refuse() -> Any:
-        raise DataError(
-            f"the dataset does not contain the bytes of this file, only its path {path!r}",
-            kind="outside-file",
-            fix="Save the dataset again with embedded files (embed_external_files=True).",
-        )
-
-    return Lazy(refuse, refuse)

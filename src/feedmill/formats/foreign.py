@@ -24,7 +24,7 @@ _MAGIC = (
     (b"WARC/", "a web archive (WARC)", "Make documents of its pages: 'feedmill extract'."),
     (b"%PDF", "a PDF", f"Extract the text, or {_LEAVE_OUT}"),
 )
-_TEXT = f"Write each text as a JSON object with 'id' and 'text' on a line of its own, or {_LEAVE_OUT}"
+TEXT = f"Write each text as a JSON object with 'id' and 'text' on a line of its own, or {_LEAVE_OUT}"
 _BY_NAME = {
     ".csv": "CSV",
     ".tsv": "TSV",
@@ -58,7 +58,7 @@ def foreign(head: bytes, name: str) -> tuple[str, str] | None:
     if b"\0" in head[:4096]:
         return "binary data", f"Documents are JSON lines; {_LEAVE_OUT}"
     plain = name.lower().removesuffix(".gz").removesuffix(".zst")
-    return next((what for end, what in _BY_NAME.items() if plain.endswith(end)), "plain text"), _TEXT
+    return next((what for end, what in _BY_NAME.items() if plain.endswith(end)), "plain text"), TEXT
 
 
 def _is_json(line: bytes) -> bool:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from feedmill.formats.documents import PACKED_ENDS
 from feedmill.formats.registry import formats
+from feedmill.formats.tables import ARROW_SUFFIXES
 from feedmill.formats.tar import COMPRESSED
 
 DOCUMENTS = ("JSON lines", "text")
@@ -25,7 +26,8 @@ _SUFFIXES: dict[str, tuple[str, ...]] = {
     "JSON lines": tuple(name + packed for name in (".jsonl", ".ndjson") for packed in _PACKED)
     + tuple(f".json{packed}" for packed in _PACKED if packed),
     "text": tuple(name + packed for name in _TEXTS for packed in _PACKED),
-    "tables": (".parquet", ".arrow"),
+    "Parquet": (".parquet",),
+    "Arrow": ARROW_SUFFIXES,
     "tars": (".tar", *COMPRESSED),
     "tokens": (".pbin", ".ds", ".bin"),
     "MDS": (".mds", ".mds.zst", ".mds.zstd", ".mds.gz"),

@@ -1,13 +1,27 @@
-"""Files of formats that hold one JSON object."""
+"""JSON: its values, and files of formats that hold one object."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
+import msgspec
 import orjson
 
 from feedmill.errors import DataError
 from feedmill.storage import Store
+
+
+def decode_json(data: bytes) -> Any:
+    """Parse JSON as Python's `json` module does, several times faster.
+
+    msgspec parses standard JSON, with exact integers of any size. Other input that `json` accepts (NaN, Infinity, lone
+    surrogates, UTF-16) is parsed by `json`. Raises `ValueError` or `RecursionError`.
+    """
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return json.loads(data)
 
 
 def read_object(store: Store, path: str, *, kind: str, fix: str) -> dict[str, Any]:

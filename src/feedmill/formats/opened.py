@@ -17,6 +17,22 @@ View = Callable[[list["Sample"]], list[Any]]
 
 
 @dataclass(frozen=True, slots=True)
+class Order:
+    """What a dataset's description says of the order in which it is read for training.
+
+    Attributes:
+        shuffles: False for the stored order.
+        passes: passes over the data in one loop, -1 for draws with replacement; None for what the caller says.
+        parallel, sequence: as in a shuffle of shards; None for what the recipe says.
+    """
+
+    shuffles: bool = True
+    passes: int | None = None
+    parallel: int | None = None
+    sequence: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Opened:
     """The settings with which a dataset was opened, except its location.
 
@@ -26,6 +42,7 @@ class Opened:
         subflavors: data attached to every sample, by the dataset's description or by a recipe.
         about: facts from the dataset's description, for `describe`.
         aux: name -> URL of data that samples refer to, as a metadataset gives them.
+        order: what the dataset's description says of the order.
         reopen: opens the dataset again, so that another process gets its own instance instead of a copy.
     """
 
@@ -34,6 +51,7 @@ class Opened:
     subflavors: Mapping[str, Any] | None = None
     about: Mapping[str, Any] = field(default_factory=dict)
     aux: Mapping[str, str] = field(default_factory=dict)
+    order: Order = Order()
     reopen: Callable[[], Dataset] | None = None
 
 

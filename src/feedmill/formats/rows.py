@@ -35,6 +35,9 @@ from feedmill.storage import Store
 ANY = "*"
 """Suffix of bytes whose type is detected from their first bytes."""
 
+INSIDE = "**"
+"""Suffix of values that hold bytes to decode anywhere inside, each as a `File`."""
+
 PICKLED = "pkl"
 """Suffix of bytes that are decoded only if the user trusts the data."""
 
@@ -51,6 +54,24 @@ class Lazy:
 
     def __init__(self, make: Callable[[], Any], packed: Callable[[], bytes]) -> None:
         self.make, self.packed = make, packed
+
+
+class File(bytes):
+    """Bytes inside another value that are decoded with it.
+
+    Attributes:
+        suffix: as in `RowsDataset.suffixes`.
+    """
+
+    suffix: str
+
+    def __new__(cls, data: bytes, suffix: str) -> File:
+        self = super().__new__(cls, data)
+        self.suffix = suffix
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return File, (bytes(self), self.suffix)
 
 
 class RowSample(Sample):
@@ -91,7 +112,7 @@ class RowSample(Sample):
         if name not in self._row:
             raise self._missing(name)
         value = self._row[name]
-        if type(value) not in (bytes, Lazy) and not (type(value) is list and name in self._suffixes):
+        if type(value) not in (bytes, Lazy) and name not in self._suffixes:
             return value
         if self._values is None:
             self._values = {}
@@ -105,9 +126,19 @@ class RowSample(Sample):
     def _made(self, name: str, value: Any) -> Any:
         if isinstance(value, Lazy):
             return value.make()
+        suffix = self._suffixes.get(name, "")
         if isinstance(value, list):
             return [self._made(name, item) for item in value]
-        suffix = self._suffixes.get(name, "")
+        if suffix == INSIDE:
+            if isinstance(value, dict):
+                return {key: self._made(name, item) for key, item in value.items()}
+            if isinstance(value, tuple):  # a pair of a map
+                return tuple(self._made(name, item) for item in value)
+            if not isinstance(value, File):
+                return value
+            suffix = value.suffix
+        if not isinstance(value, bytes):
+            return value
         suffix = magic_suffix(value) if suffix == ANY else suffix
         assert self._decode is not None
         made = self._decode(f"{name}.{suffix}" if suffix else name, value)
@@ -155,6 +186,8 @@ def to_bytes(value: Any) -> bytes:
 def _plain(value: Any) -> Any:
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
+    if isinstance(value, Lazy):
+        return _plain(value.packed())
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
     return value.isoformat() if hasattr(value, "isoformat") else str(value)

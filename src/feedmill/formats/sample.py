@@ -139,7 +139,8 @@ class Sample(Displayed, Mapping[str, Any]):
 
     def __getstate__(self) -> tuple[None, dict[str, Any]]:
         # A handle duplicates bytes that the sample already has, so it is created again on access.
-        state = {name: getattr(self, name) for name in self.__slots__}
+        slots = [name for kind in type(self).__mro__ for name in getattr(kind, "__slots__", ())]
+        state = {name: getattr(self, name) for name in slots}
         values = state["_values"] or {}
         kept = {name: value for name, value in values.items() if not hasattr(value, "came_from")}
         return None, {**state, "_values": kept or None}

@@ -144,6 +144,7 @@ def _nothing(store: Store, url: str) -> NotFound:
     lines = [name for name in inside if name.endswith((".jsonl", ".bin"))]
     lines += [name.removesuffix("index.json") for name in inside if name.endswith("/index.json")]  # MDS, by split
     lines += [f"{split}/" for split in ("train", "validation") if store.exists(f"{split}/{LEDGER}")]  # Levanter
+    lines += [name.removesuffix("state.json") for name in inside if name.endswith("/state.json")]  # of `datasets`
     packed = any(name.endswith(_PACKED_LINES) for name in inside)  # Dolma's documents, mostly
     known = f"For compressed lines, use {_VERBS_OF_LINES}, with the files or their folder." if packed else _KNOWN
     return NotFound(
@@ -201,7 +202,8 @@ def _listed(urls: Sequence[str]) -> Found:
     files = expand_patterns(urls)
     known = ends("listed")
     kinds = sorted({next((end for end in known if url.endswith(end)), os.path.splitext(url)[1]) for url in files})
-    if len(kinds) != 1 or kinds[0] not in known:
+    together = {known[kind].name if kind in known and known[kind].family == "rows" else kind for kind in kinds}
+    if len(together) != 1 or kinds[0] not in known:
         raise ConfigError(
             f"files cannot be opened together: expected one of {', '.join(known)}, found {', '.join(kinds) or 'none'}",
             file=urls[0] if len(urls) == 1 else None,
@@ -310,8 +312,8 @@ def _no_split(found: Found, url: str, split: str) -> NotFound:
 def open_together(urls: Sequence[str], *, files: str | None = None, token_size: int | None = None) -> Dataset:
     """Open several files of one format as one dataset, in the given order.
 
-    Supported are ``.tar``, ``.parquet`` and token files (which Modalities calls combined), given one by one or by
-    patterns.
+    Supported are ``.tar``, ``.npz``, ``.parquet``, Arrow files (also with other suffixes of `ARROW_SUFFIXES`) and token
+    files (which Modalities calls combined), given one by one or by patterns.
 
     Raises:
         ConfigError: no files are given, or they are not of one format.

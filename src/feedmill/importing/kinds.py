@@ -7,6 +7,7 @@ from typing import NamedTuple
 from feedmill.formats.documents import PACKED_ENDS
 from feedmill.formats.energon.media import AMBIGUOUS_EXTENSIONS, AUDIO_EXTENSIONS, IMAGE_EXTENSIONS, VIDEO_EXTENSIONS
 from feedmill.formats.leftovers import data_kind
+from feedmill.formats.tables import ARROW_SUFFIXES
 
 IMAGE, AUDIO, VIDEO = "image", "audio", "video"
 MODALITIES = (IMAGE, AUDIO, VIDEO)
@@ -22,7 +23,7 @@ _SUFFIXES = {
     **dict.fromkeys(("csv", "tsv"), CSV),
     **dict.fromkeys(("jsonl", "ndjson"), LINES),
     "json": JSON,
-    **dict.fromkeys(("parquet", "arrow"), COLUMNS),
+    **dict.fromkeys(("parquet", *(end[1:] for end in ARROW_SUFFIXES)), COLUMNS),
 }
 _KNOWN = {suffix: (suffix, kind) for suffix, kind in _SUFFIXES.items()}
 NAMES = {TEXT: "text", HTML: "HTML", CSV: "CSV or TSV", LINES: "JSON lines", JSON: "JSON", COLUMNS: "Parquet or Arrow"}

@@ -69,14 +69,18 @@ def generic_batch(batch: list[Any]) -> Any:
 
 
 def batch_as(
-    kind: type[Any], samples: Sequence[Any], actions: Mapping[str, Callable[[list[Any]], Any]] | None = None
+    kind: type[Any],
+    samples: Sequence[Any],
+    actions: Mapping[str, Callable[[list[Any]], Any]] | None = None,
+    otherwise: Callable[[list[Any]], Any] = generic_batch,
 ) -> Any:
     """Return samples as one batch of a type, with the fields of the samples by name.
 
     Args:
         kind: type of the batch: a dataclass, a named tuple or dict. A dataclass with ``from_samples`` is created by it.
         samples: dataclasses, named tuples or mappings.
-        actions: field name -> function that combines the values of the field; default: `generic_batch`.
+        actions: field name -> function that combines the values of the field.
+        otherwise: the function of all other fields.
 
     Raises:
         ConfigError: the samples have no named fields.
@@ -84,7 +88,7 @@ def batch_as(
     if dataclasses.is_dataclass(kind) and hasattr(kind, "from_samples"):
         return kind.from_samples(samples)
     functions = actions or {}
-    columns = {name: functions.get(name, generic_batch)(values) for name, values in _columns(samples).items()}
+    columns = {name: functions.get(name, otherwise)(values) for name, values in _columns(samples).items()}
     return made_as(kind, columns)
 
 

@@ -102,7 +102,25 @@ class TypedTaskEncoder(TaskEncoder):
         """Collate samples field by field: tensors are padded and stacked, other values become lists."""
         actions = {"__subflavors__": list} if isinstance(samples[0], TypedSample) else None
         kind = type(samples[0]) if self._raw_batch_type is None else self._raw_batch_type
-        return batch_as(dict if issubclass(kind, Mapping) else kind, samples, actions)
+        return self._batch(samples, kind, actions)
+
+    def _batch(
+        self,
+        samples: list[Any],
+        result_type: type[Any],
+        actions: Mapping[str, Callable[[list[Any]], Any]] | None = None,
+        default_action: Callable[[list[Any]], Any] = generic_batch,
+    ) -> Any:
+        """Return samples as one batch of a type; tasks written for Energon call or override it.
+
+        Args:
+            samples: the samples.
+            result_type: type of the batch.
+            actions: field -> function that combines its values.
+            default_action: the function of other fields.
+        """
+        kind = dict if issubclass(result_type, Mapping) else result_type
+        return batch_as(kind, samples, actions, default_action)
 
     def encode_batch(self, batch: Any) -> Any:
         """Return the batch as the type `batch_type`."""
@@ -110,6 +128,8 @@ class TypedTaskEncoder(TaskEncoder):
         return batch if kind is None or kind == self._raw_batch_type else made_as(kind, batch)
 
     def overrides(self, hook: str) -> bool:
+        if hook == "batch" and type(self)._batch is not TypedTaskEncoder._batch:
+            return True
         return super().overrides(hook) or (hook == "encode_sample" and self._encoded_sample_type is not None)
 
 

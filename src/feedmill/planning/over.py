@@ -29,7 +29,7 @@ class Over(NamedTuple):
 def tree_over(
     datasets: Dataset | str | os.PathLike[str] | Sequence[Dataset | str | os.PathLike[str]],
     weights: Sequence[Any] | None,
-    shuffle: ShuffleKind | Mapping[str, Any],
+    shuffle: ShuffleKind | Mapping[str, Any] | None,
     seed: int,
     epochs: int | float | str | None,
 ) -> Over:
@@ -46,12 +46,13 @@ def tree_over(
             kind="no-dataset",
             fix="Give datasets, their paths, or a list of them.",
         )
-    options = _shuffle_options(shuffle)
+    options = None if shuffle is None else _shuffle_options(shuffle)
     names = unique_names([dataset.url.rstrip("/").rpartition("/")[2] for dataset in several])
     leaves = [_leaf(number, dataset) for number, dataset in enumerate(several)]
     if weights is None:
         together = leaves[0] if len(leaves) == 1 else Concat(leaves)
-        order = shuffled(together, key=derive(seed, "shuffle", *names), sources=several, **options)
+        asked = options or _usual(several)
+        order = shuffled(together, key=derive(seed, "shuffle", *names), sources=several, **asked)
         return Over(Repeat(order, epochs), several, names)
     if epochs is not None and len(leaves) > 1:
         raise ConfigError(
@@ -60,11 +61,17 @@ def tree_over(
             fix="Omit 'epochs', and stop after the number of samples you need.",
         )
     streams = [
-        Repeat(shuffled(leaf, key=derive(seed, "shuffle", name), sources=several, **options))
-        for leaf, name in zip(leaves, names, strict=True)
+        Repeat(shuffled(leaf, key=derive(seed, "shuffle", name), sources=several, **(options or _usual([dataset]))))
+        for leaf, name, dataset in zip(leaves, names, several, strict=True)
     ]
     length = None if epochs is None else epochs_of(epochs, leaves[0].length)[1]
     return Over(Blend(streams, weights, length=length), several, names)
+
+
+def _usual(datasets: Sequence[Dataset]) -> dict[str, Any]:
+    """Return the shuffle of datasets if none is asked for: ``none`` for a single one whose description says so."""
+    stored = len(datasets) == 1 and not datasets[0].opened.order.shuffles
+    return {"kind": "none" if stored else "block"}
 
 
 def _shuffle_options(shuffle: ShuffleKind | Mapping[str, Any]) -> dict[str, Any]:

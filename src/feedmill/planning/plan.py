@@ -115,7 +115,7 @@ class Plan(Showable):
         datasets: Dataset | str | os.PathLike[str] | Sequence[Dataset | str | os.PathLike[str]],
         weights: Sequence[Any] | None = None,
         *,
-        shuffle: ShuffleKind | Mapping[str, Any] = "block",
+        shuffle: ShuffleKind | Mapping[str, Any] | None = None,
         seed: int = 0,
         epochs: int | float | str | None = None,
     ) -> Plan:
@@ -125,7 +125,8 @@ class Plan(Showable):
             datasets: one or more datasets, or their paths or URLs.
             weights: their weights in a blend. Without weights, several datasets are shuffled together as one.
             shuffle: ``none``, ``global``, ``block`` or ``shards``; or, as in a recipe, a mapping with the options of a
-                kind: ``{"kind": "shards", "parallel": 4}``.
+                kind: ``{"kind": "shards", "parallel": 4}``. By default ``block``, unless the description of a dataset
+                keeps the stored order (``shuffle_over_epochs: null``).
             seed: any integer.
             epochs: passes over the data, which may be fractional (2.5); None for an endless plan. Not allowed for a
                 blend of several datasets.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import ItemsView, Iterator, Mapping, ValuesView
 from typing import Any
 
+from feedmill.formats.objects import decode_json
 from feedmill.formats.sample import Sample, Source
-from feedmill.samples.decode import decode_json
 from feedmill.samples.types import BASE_FIELDS
 
 _LATER: Any = object()

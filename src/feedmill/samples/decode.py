@@ -7,7 +7,6 @@ on request (`feedmill.samples.avdecoder`), or the options of the decoder.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
@@ -20,6 +19,7 @@ from feedmill.errors import ConfigError, DataError, FeedmillError, did_you_mean,
 from feedmill.formats.avfile import reason
 from feedmill.formats.energon.media import AMBIGUOUS_EXTENSIONS, AV_EXTENSIONS
 from feedmill.formats.npz.arrays import read_npy, read_npz
+from feedmill.formats.objects import decode_json
 from feedmill.formats.orientation import Orientation, check_orientation
 from feedmill.formats.sample import Decode
 from feedmill.samples import cbor, tenbin
@@ -251,18 +251,6 @@ def _undecodable(name: str, suffix: str, data: bytes, error: BaseException) -> D
     )
 
 
-def decode_json(data: bytes) -> Any:
-    """Parse JSON as Python's `json` module does, several times faster.
-
-    msgspec parses standard JSON, with exact integers of any size. Other input that `json` accepts (NaN, Infinity, lone
-    surrogates, UTF-16) is parsed by `json`. Raises `ValueError` or `RecursionError`.
-    """
-    try:
-        return msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return json.loads(data)
-
-
 def _msgpack(data: bytes) -> Any:
     return msgspec.msgpack.decode(data)
 
@@ -287,6 +275,23 @@ _BY_SUFFIX: dict[str, Callable[[bytes], Any]] = {
     "npz": read_npz,
     "cbor": cbor.decode,
 }
+
+
+@cache
+def codec_of(name: str) -> str:
+    """Return what decodes a part of this name, "" if nothing does: equal bytes with one codec are one value.
+
+    >>> codec_of("a.jpg") == codec_of("png"), codec_of("caption.txt"), codec_of("raw"), codec_of("x.json.gz")
+    (True, 'txt', '', 'json.gz')
+    """
+    suffix = "" if name.startswith("__") else name.rpartition(".")[2]
+    if suffix == "gz":
+        return codec_of(name[:-3]) + ".gz"
+    if suffix in _BY_SUFFIX:
+        return next(first for first, decode in _BY_SUFFIX.items() if decode is _BY_SUFFIX[suffix])
+    lowered = suffix.lower()
+    known = ((lowered in IMAGE_SUFFIXES, "image"), (lowered in AV_EXTENSIONS, "av"), (suffix == "pth", "pth"))
+    return next((codec for found, codec in known if found), "pickle" if suffix in PICKLE_SUFFIXES else "")
 
 
 @cache

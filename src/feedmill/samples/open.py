@@ -161,6 +161,7 @@ def _open(url: str | list[str], options: OpenOptions) -> Dataset:
         decode=description.decode,
         subflavors=description.subflavors,
         about=description.about,
+        order=description.order,
         reopen=reopen,
     )
 

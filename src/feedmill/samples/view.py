@@ -20,18 +20,17 @@ from typing import Any
 
 from feedmill.errors import ConfigError, DataError, did_you_mean
 from feedmill.formats.batches import Fields
-from feedmill.formats.opened import View
+from feedmill.formats.opened import Order, View
 from feedmill.formats.sample import Decode, Sample, Source, locate, reraise, split_name, with_names
+from feedmill.formats.settings import Fate
 from feedmill.formats.yamls import Document
+from feedmill.samples.description_settings import DATASET_YAML, LOADER_ARGUMENTS, order_of
 from feedmill.samples.fieldmap import FieldMap
 from feedmill.samples.trusted import TrustedCode
 from feedmill.samples.types import BASE_FIELDS, TypedSample, fields_of, sample_type
 
 PartFilter = Callable[[str], bool]
 
-LOADER_ARGUMENTS = frozenset(
-    {"split_config", "split_part", "shuffle_over_epochs", "parallel_shard_iters", "max_samples_per_sequence"}
-)
 _CLASS_KEYS = frozenset({"__module__", "__class__"})
 _FIX = "Fix the sample, or the dataset's sample_loader."
 _STANDARD = ("StandardWebdatasetFactory", "DefaultGenericWebdatasetFactory")
@@ -48,6 +47,7 @@ class DatasetView:
         type_name: Name of the sample type, or ``CrudeSample``.
         part_filter: Returns whether to read a part; None reads all parts.
         arguments: Loader arguments that the description sets, such as ``split_part``.
+        order: What they say of the order.
         field_map: The field map as written, if there is one.
     """
 
@@ -57,6 +57,7 @@ class DatasetView:
     type_name: str
     part_filter: PartFilter | None = None
     arguments: dict[str, Any] = field(default_factory=dict)
+    order: Order = field(default_factory=Order)
     field_map: Mapping[str, str] | None = None
 
     @property
@@ -154,16 +155,20 @@ class _Description:
                 file=at,
                 fix="Derive it from a factory of feedmill.compat.energon, or use 'sample_type' and 'field_map'.",
             )
+        self._refuse()
         options = {key: value for key, value in self.config.items() if key not in _CLASS_KEYS | LOADER_ARGUMENTS}
         view: FactoryView = found.view_of_description(self.code.folder.rpartition("/")[0], options)
-        arguments = {key: value for key, value in self.config.items() if key in LOADER_ARGUMENTS}
         keep, about = view.keep, self.config.get("field_map")
-        return DatasetView(view, None, dict(view.subflavors), view.type_name, keep, arguments, about)
+        return DatasetView(view, None, dict(view.subflavors), view.type_name, keep, *self._arguments(), about)
 
     def _result(self, view: View | None, type_name: str, keep: PartFilter | None) -> DatasetView:
-        arguments = {key: value for key, value in self.config.items() if key in LOADER_ARGUMENTS}
         mapped = self.config.get("field_map")
-        return DatasetView(view, self.decoder, self._subflavors(), type_name, keep, arguments, mapped)
+        return DatasetView(view, self.decoder, self._subflavors(), type_name, keep, *self._arguments(), mapped)
+
+    def _arguments(self) -> tuple[dict[str, Any], Order]:
+        """Return the loader arguments, and what they say of the order."""
+        arguments = {key: value for key, value in self.config.items() if key in LOADER_ARGUMENTS}
+        return arguments, order_of(arguments, self._error)
 
     def _class_name(self) -> str | None:
         """Return None for the standard form, ``CrudeWebdataset``, or the name of an old factory."""
@@ -218,7 +223,15 @@ class _Description:
             raise self._error("subflavors", f"'subflavors' must be a mapping, found {given!r}", "Write 'name: value'.")
         return dict(given or {})
 
+    def _refuse(self) -> None:
+        """Raise `ConfigError` for a setting of Energon that Feedmill refuses."""
+        for key in self.config:
+            if key in DATASET_YAML.names(Fate.REFUSED):
+                words = DATASET_YAML.settings[key].words
+                raise self._error(str(key), f"{key!r} is unsupported here: {words}", "Remove it.")
+
     def _check_keys(self, own: set[str], form: str) -> None:
+        self._refuse()
         known = sorted(own | {"subflavors"})
         for key in self.config:
             if key not in own | LOADER_ARGUMENTS | _CLASS_KEYS | {"subflavors"}:

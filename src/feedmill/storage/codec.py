@@ -50,7 +50,9 @@ _UNSUPPORTED = {  # in messages of the libraries
     "Unsupported integrity check": "a kind of checksum that this xz library does not know",
     "Unsupported options": "filters that this xz library does not know",
 }
-_WINDOW = {zstd.DecompressionParameter.window_log_max: zstd.DecompressionParameter.window_log_max.bounds()[1]}
+_WINDOW: dict[int, int] = {
+    zstd.DecompressionParameter.window_log_max: zstd.DecompressionParameter.window_log_max.bounds()[1]
+}
 """Frames of any window are read: ``zstd --long=31`` has one of 2 GiB, of which only what the frame holds is used."""
 _GZIP_HEADER = 31  # wbits of zlib
 _PADDING = 4  # between xz streams, in bytes

@@ -213,7 +213,7 @@ def _is_missed(path: str, kinds: Sequence[str]) -> bool:
         return False
     if kinds == [LINES]:
         return kind_of(path) is not None and not is_about(path)
-    return data_kind(path) in ("JSON lines", "tables")  # .json and .txt beside tokens are about them
+    return data_kind(path) in ("JSON lines", "Parquet", "Arrow")  # .json and .txt beside tokens are about them
 
 
 def _listed(store: Store, url: str) -> list[TokenDataset] | None:

@@ -7,7 +7,6 @@ Each task still uses all cores, because its work is divided by bytes.
 
 from __future__ import annotations
 
-import glob
 import os
 import re
 from collections.abc import Iterable, Sequence
@@ -18,7 +17,7 @@ from feedmill.documents.file import DocumentFile
 from feedmill.documents.find import find_documents
 from feedmill.documents.hub_splits import by_split
 from feedmill.documents.kinds import LINES, kind_of
-from feedmill.documents.wildcards import expression
+from feedmill.documents.wildcards import listed_by_datatrove
 from feedmill.errors import ConfigError, NotFound
 from feedmill.jobs.policy import SKIP, OnError
 from feedmill.storage import Store, join_url, open_store
@@ -137,7 +136,7 @@ def deal_files(dataset: str, tasks: int, pattern: str | None = None) -> tuple[li
     """Return the files of lines of a folder (or one file) for each task, and the skipped files.
 
     Args:
-        pattern: pattern of paths relative to the folder; without wildcards, a suffix.
+        pattern: pattern of paths relative to the folder; see `feedmill.documents.wildcards.listed_by_datatrove`.
 
     Raises:
         NotFound: there are no such files.
@@ -145,9 +144,8 @@ def deal_files(dataset: str, tasks: int, pattern: str | None = None) -> tuple[li
     if "://" not in dataset and os.path.isfile(dataset):
         files, ignored = find_documents([dataset], unnamed=None).files, []
     else:
-        wanted = pattern if pattern is None or glob.has_magic(pattern) else f"*{pattern}"
-        chosen = None if wanted is None else re.compile(expression(wanted)).fullmatch
-        entries = [entry for entry in open_store(dataset).files() if chosen is None or chosen(entry.path)]
+        found = {entry.path: entry for entry in open_store(dataset).files()}
+        entries = [found[path] for path in (listed_by_datatrove(found, pattern) if pattern else found)]
         files = [DocumentFile(dataset, e.path, LINES, e.size, e.version) for e in entries if kind_of(e.path) == LINES]
         ignored = [entry.path for entry in entries if kind_of(entry.path) != LINES]
     if not files:

@@ -82,7 +82,7 @@ def _end(tokenizer: Tokenizer, value: Given, what: str) -> tuple[str | None, int
                 f"the tokenizer's files do not define {'an EOS' if what == 'EOS' else 'a BOS'} token",
                 file=str(tokenizer.path),
                 kind=f"no-{option}",
-                fix=f"Pass it with --{option}, or pass --{option} none (in Python and recipes {option})."
+                fix=f"Name one as {option!r} ('--{option} TOKEN' on the command line); 'none' stands for no token."
                 f" {_special(tokenizer)}",
             )
         return declared, tokenizer.require(declared, what)

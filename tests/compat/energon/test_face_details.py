@@ -118,13 +118,12 @@ def test_a_decoder_describes_itself() -> None:
 def test_options_without_effect_are_named() -> None:
     with pytest.warns(UserWarning, match="^handler has no effect: use WorkerConfig"):
         dataset = train(handler=energon.log_exception)
-    with pytest.warns(UserWarning, match="option for checkpoints has no effect"):
+    with pytest.warns(UserWarning, match="checkpoint_every_sec has no effect"):
         get_loader(dataset, checkpoint_every_sec=5)
     with pytest.warns(UserWarning, match="gc_collect_every_n_steps has no effect: wrap the dataset in GcDataset"):
         get_loader(dataset, gc_collect_every_n_steps=5)
-    fields = {"image": "jpg", "caption": "txt"}
-    with pytest.warns(UserWarning, match="max_samples_per_sequence has no effect"):
-        energon.CaptioningWebdataset(CAPTIONS, field_map=fields, max_samples_per_sequence=4)
+    with pytest.warns(UserWarning, match="shuffle_buffer_size has no effect: shuffle_over_epochs_mult"):
+        train(shuffle_over_epochs_multiplier=None)
 
 
 class WithArrays(DefaultTaskEncoder):

@@ -88,13 +88,13 @@ def test_the_report_and_the_second_run(folder: Path) -> None:
 def test_arguments_without_effect_are_named() -> None:
     result = preprocess(*HF, "--log-interval", 7, "--vocab-extra-ids", 3)
     assert result.exit_code == 0
-    assert "--log-interval has no effect" in result.output and "--vocab-extra-ids has no effect" in result.output
+    assert "'log_interval' has no effect" in result.output and "'vocab_extra_ids' has no effect" in result.output
 
 
 @pytest.mark.parametrize(
     ("arguments", "status", "words"),
     [
-        ([*HF, "--find-optimal-num-workers"], 1, "--find-optimal-num-workers is unsupported"),
+        ([*HF, "--find-optimal-num-workers"], 1, "'find_optimal_num_workers' is unsupported"),
         ([*HF, "--no-such-thing"], 2, "unrecognized arguments: --no-such-thing"),
         ([*HF, "--partitions", "0"], 1, "--partitions 0 is invalid"),
         ([*HF, "--json-keys", "text", "text"], 1, "a key was passed twice"),

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -49,6 +50,24 @@ def test_verbs_understand_them(folder: Path, tmp_path: Path) -> None:
     assert sum(row["tokens"] for row in plan.read(range(len(plan)))) == sum(map(len, WANTED))
 
 
+@pytest.mark.parametrize("code", range(8))
+def test_arrays_of_numpy_are_tokens_too(folder: Path, code: int) -> None:
+    dtype = np.dtype(
+        ("i1", "<i2", "<i4", "<i8", "u1", "<u2", "<u4", "<u8")[code]
+    )  # litdata's list, in all its releases
+    index = json.loads((folder / "index.json").read_text())
+    for chunk in index["chunks"]:
+        data = (folder / chunk["filename"]).read_bytes()
+        count = int.from_bytes(data[:4], "little")
+        ends = np.frombuffer(data, "<u4", count + 1, 4) - 4 * (count + 2)
+        ids = np.frombuffer(data, "<i4", -1, 4 * (count + 2)) % 100
+        head = [count, *(ends // 4 * dtype.itemsize + 4 * (count + 2))]
+        (folder / chunk["filename"]).write_bytes(np.asarray(head, "<u4").tobytes() + ids.astype(dtype).tobytes())
+    index["config"]["data_format"] = [f"no_header_numpy:{code}"]
+    (folder / "index.json").write_text(json.dumps(index))
+    assert documents(fm.open(folder)) == [[token % 100 for token in document] for document in WANTED]
+
+
 def damaged(edit: Callable[[dict[str, Any]], Any]) -> Callable[[Path], None]:
     def change(folder: Path) -> None:
         index = json.loads((folder / "index.json").read_text())
@@ -75,7 +94,12 @@ def scramble(folder: Path) -> None:
     [
         (damaged(lambda index: index["config"].update(compression="zstd")), r"its chunks have compression \(zstd\)"),
         (damaged(lambda index: index["config"].update(data_format=["no_header_tensor:1"])), "which is no integer"),
-        (damaged(lambda index: index["config"].update(data_format=["no_header_numpy:3"])), "expected one tensor"),
+        (damaged(lambda index: index["config"].update(data_format=["no_header_numpy:9"])), "which is no integer"),
+        (
+            damaged(lambda index: index["config"].update(data_format=["no_header_tensor:16", "jpeg"])),
+            "expected one tensor or array",
+        ),
+        (damaged(lambda index: index["chunks"][0].update(dim=None)), r"without TokensLoader \(their dim is null\)"),
         (damaged(lambda index: index["chunks"][0].pop("dim")), "this is no index of token chunks"),
         (cut, "chunk-0-1.bin: expected 272 bytes and 8 documents by the index, found 268"),
         (scramble, "the documents of the chunk do not follow one another"),

@@ -93,7 +93,7 @@ def test_the_default_split_and_seed() -> None:
         ({"seq_length": "long"}, "'seq_length' must be an integer"),
         ({"train_iters": None}, "the number of samples of 'train' is unknown"),
         ({"train_iters": 0}, "the number of samples of 'train' is zero"),
-        ({"seq_lenght": 4}, "unknown argument 'seq_lenght'. Did you mean"),
+        ({"seq_lenght": 4}, "unknown setting 'seq_lenght'. Did you mean"),
         ({"multiple_validation_sets": True}, "'multiple_validation_sets' is unsupported"),
     ],
 )

@@ -58,7 +58,7 @@ def test_folders_with_weights(folder: str) -> None:
 
 def windows(path: str, **options: Any) -> Numbered:
     """Folders whose size is the last number of their path."""
-    assert options == {"seq_len": 64, "files": "nanotron"}
+    assert options == {"seq_len": 64, "files": "nanotron", "positions": True}
     return Numbered(path.removeprefix("/base/"), int(path.rpartition("-")[2]))
 
 
@@ -97,10 +97,10 @@ def test_the_translation_can_be_seen() -> None:
     assert str(recipe) == ("recipe: seed 1234, order nanoset, blend\n├─ a: windows of 64\n└─ b: windows of 64")
     data = {"data_stages": [stage(1)], "tokens": {"sequence_length": 64}}
     assert Recipe.parse(data).model.seed == 42  # as Nanotron, where a stage has none
-    data["data_stages"][0]["data"]["dataset"] |= {"return_positions": True, "token_size_in_bytes": 4}
+    data["data_stages"][0]["data"]["dataset"] |= {"return_positions": False, "token_size_in_bytes": 4}
     (source,) = Recipe.parse(data).model.blend or []
     assert source.windows is not None
-    assert source.windows.options() == {"seq_len": 64, "positions": True, "files": "nanotron", "token_size": 4}
+    assert source.windows.options() == {"seq_len": 64, "files": "nanotron", "token_size": 4}
 
 
 def test_each_stage_is_a_nanoset_of_its_own() -> None:
@@ -159,13 +159,18 @@ def test_bad_folders_name_the_line(folder: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("right", "wrong", "message"),
     [
-        ("seed:", "sed:", "recipe:6: unknown key 'sed'. Did you mean 'seed'?"),
-        ("dataset_folder", "dataset_foldr", "recipe:9: unknown key 'dataset_foldr'. Did you mean 'dataset_folder'?"),
-        ("sequence_length", "sequence_lenght", "recipe:11: unknown key 'sequence_lenght'."),
+        ("seed:", "sed:", "recipe:6: unknown setting 'sed' (did you mean 'seed'?)"),
+        (
+            "dataset_folder",
+            "dataset_foldr",
+            "recipe:9: unknown setting 'dataset_foldr' (did you mean 'dataset_folder'?)",
+        ),
+        ("sequence_length", "sequence_lenght", "recipe:10: unknown setting 'sequence_lenght' (did you"),
+        ("tokens:", "token:", "recipe:10: unknown setting 'token'. Did you mean 'tokens'?"),
     ],
 )
 def test_a_misspelt_key_is_no_other_key(right: str, wrong: str, message: str) -> None:
-    text = STAGE.replace("{folder}", "a\n      dataset_comment: 5") + LENGTH
+    text = STAGE.replace("{folder}", "a") + LENGTH
     Recipe.parse(text)
     with pytest.raises(ConfigError) as error:
         Recipe.parse(text.replace(right, wrong))

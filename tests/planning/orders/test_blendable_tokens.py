@@ -102,7 +102,7 @@ def test_a_recipe_with_the_order(case: dict[str, Any]) -> None:
         ({"dataset_read_path": ["x"]}, "2 folders and .*Give one path for each folder"),
         ({"dataset_folder": ["nt_eos", "nt_eos"], "vocab_size": 3}, "a folder is listed twice"),
         ({"dataset_weights": [0, 0], "vocab_size": 3}, "weight"),
-        ({"shufle_files": True}, "Did you mean 'shuffle_files'"),
+        ({"shufle_files": True}, "did you mean 'shuffle_files'"),
     ],
 )
 def test_what_is_refused(dataset: dict[str, Any], said: str) -> None:

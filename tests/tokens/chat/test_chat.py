@@ -93,6 +93,18 @@ def test_tool_calls_and_tools_from_lines_and_parquet(tokenizer: Path, tmp_path: 
         assert "# Tools" in first and '<call>{\n "name": "weather"' in first and "# Tools" not in second
         learned, _ = texts(tmp_path / "out.pbin", learned=True)
         assert learned.startswith("<call>") and learned.endswith("It is 18.<|im_end|>") and "18<" not in learned
+    stored = [[{**turn, "tool_calls": json.dumps(turn.get("tool_calls"))} for turn in row["messages"]] for row in rows]
+    table = pyarrow.table({"messages": stored, "tools": [row.get("tools") for row in rows]})
+    feature = {name: {"_type": "Value"} for name in ("role", "content")} | {"tool_calls": {"_type": "Json"}}
+    metadata = {"info": {"features": {"messages": {"_type": "List", "feature": feature}}}}
+    table = table.replace_schema_metadata({"huggingface": json.dumps(metadata)})
+    parquet.write_table(table, tmp_path / "json.parquet")  # as datasets 5 stores what has several types
+    with pyarrow.ipc.new_stream(str(tmp_path / "json.arrow"), table.schema) as out:
+        out.write_table(table)
+    expected = (tmp_path / "out.pbin").read_bytes()
+    for name in ("json.parquet", "json.arrow"):
+        fm.tokenize(tmp_path / name, tmp_path / "out", tokenizer=tokenizer, chat="messages", overwrite=True)
+        assert (tmp_path / "out.pbin").read_bytes() == expected
     shared = {"from": "function_call", "value": json.dumps({"name": "weather", "arguments": {}})}
     found = conversation_of({"conversations": [{"from": "human", "value": "x"}, shared]}, "sharegpt")
     assert found.messages[1]["tool_calls"][0]["function"]["name"] == "weather"

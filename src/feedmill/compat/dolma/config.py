@@ -37,12 +37,18 @@ _WORDS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no"
 class Key:
     """An entry of a schema: the kind of value (one of the above), its default, and its line in the help.
 
-    A `TREE` is used as the file has it, and has no option.
+    A `TREE` is used as the file has it, and has no option. `idle` says why an option has no effect.
     """
 
     kind: str
     default: Any = None
     help: str = ""
+    idle: str = ""
+
+
+def accepted(kind: str, default: Any, why: str) -> Key:
+    """Return a key that has no effect; `configured` says so where it is given."""
+    return Key(kind, default, f"no effect: {why}", why)
 
 
 Schema = Mapping[str, Key]
@@ -85,9 +91,12 @@ def configure(arguments: Sequence[str], file: str | Mapping[str, Any] | None, sc
 
 
 def configured(arguments: Sequence[str], file: str | Mapping[str, Any] | None, schema: Schema) -> dict[str, Any]:
-    """Return the options as `configure` does, and print them as Dolma does."""
+    """Return the options as `configure` does, and print them as Dolma does, with notes on those without effect."""
     values = configure(arguments, file, schema)
     typer.echo(shown(values, file))
+    for name, key in schema.items():
+        if key.idle and values[name] != key.default:
+            typer.echo(f"note: {name!r} has no effect: {key.idle}", err=True)
     return values
 
 

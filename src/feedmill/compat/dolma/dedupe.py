@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from feedmill.compat.dolma.config import FLAG, NUMBER, REQUIRED, TEXT, TEXTS, WHOLE, Key, configured
+from feedmill.compat.dolma.config import FLAG, NUMBER, REQUIRED, TEXT, TEXTS, WHOLE, Key, accepted, configured
 
 SCHEMA = {
     "documents": Key(TEXTS, [], "patterns of document files"),
@@ -33,9 +33,9 @@ SCHEMA = {
     "processes": Key(WHOLE, 1, "threads that read and hash"),
     "compression.input": Key(TEXT, None, "gz, zst, or empty for none; by default from file names"),
     "compression.output": Key(TEXT, None, "likewise; by default as the input"),
-    "is_s3_volume": Key(FLAG, False, "accepted; outputs are always complete"),
-    "work_dir.input": Key(TEXT, None, "accepted; unused"),
-    "work_dir.output": Key(TEXT, None, "accepted; the journal is beside the attributes"),
+    "is_s3_volume": accepted(FLAG, False, "outputs are always complete"),
+    "work_dir.input": accepted(TEXT, None, "unused"),
+    "work_dir.output": accepted(TEXT, None, "the journal is beside the attributes"),
     "dryrun": Key(FLAG, False, "print the configuration and stop"),
 }
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from feedmill.compat.dolma.config import FLAG, TEXT, TREE, WHOLE, Key, configured
+from feedmill.compat.dolma.config import FLAG, TEXT, TREE, WHOLE, Key, accepted, configured
 
 SCHEMA = {
     "streams": Key(TREE, [], "streams to mix; in the configuration file only"),
     "processes": Key(WHOLE, 1, "number of processes; each writes one output at a time"),
     "shuffle": Key(FLAG, True, "merge inputs to outputs of limited size; else one output per input. No shuffling"),
-    "work_dir.input": Key(TEXT, None, "accepted; unused"),
-    "work_dir.output": Key(TEXT, None, "accepted; outputs are always complete"),
+    "work_dir.input": accepted(TEXT, None, "unused"),
+    "work_dir.output": accepted(TEXT, None, "outputs are always complete"),
     "allow_stale": Key(FLAG, False, "use attributes that were computed from other documents (new)"),
     "allow_missing": Key(FLAG, False, "allow attributes that no row has, and missing attribute files (new)"),
     "dryrun": Key(FLAG, False, "print the configuration and stop"),

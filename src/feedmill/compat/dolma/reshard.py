@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from feedmill.compat.dolma.config import FLAG, REQUIRED, TEXT, TREE, WHOLE, Key, configured
+from feedmill.compat.dolma.config import FLAG, REQUIRED, TEXT, TREE, WHOLE, Key, accepted, configured
 from feedmill.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -20,10 +20,10 @@ SCHEMA = {
     "max_size_bytes": Key(WHOLE, None, "fill files up to this size"),
     "max_workers": Key(WHOLE, None, "number of processes; by default one per core if there is enough to do"),
     "random_seed": Key(WHOLE, 42, "seed of the draws"),
-    "local_tempdir": Key(TEXT, None, "accepted; URLs are read and written directly"),
-    "tokenizer_name_or_path": Key(TEXT, None, "accepted; the files say how large a token is"),
+    "local_tempdir": accepted(TEXT, None, "URLs are read and written directly"),
+    "tokenizer_name_or_path": accepted(TEXT, None, "the files say how large a token is"),
     "overwrite": Key(FLAG, False, "replace existing token files (new)"),
-    "dryrun": Key(FLAG, False, "print the configuration and stop"),
+    "dryrun": Key(FLAG, False, "print the configuration and stop (new)"),
 }
 
 

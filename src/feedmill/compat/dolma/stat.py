@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import typer
 
-from feedmill.compat.dolma.config import FLAG, TEXT, TEXTS, WHOLE, Key, configured
+from feedmill.compat.dolma.config import FLAG, TEXT, TEXTS, WHOLE, Key, accepted, configured
 from feedmill.compat.dolma.patterns import with_files
 from feedmill.errors import ConfigError
 
@@ -15,12 +15,12 @@ SCHEMA = {
     "report": Key(TEXT, None, "folder for summaries.jsonl.gz"),
     "bins": Key(WHOLE, 1000, "maximum number of bins of a histogram"),
     "processes": Key(WHOLE, 1, "number of processes; each reads one file at a time"),
-    "seed": Key(WHOLE, 0, "accepted; nothing is random"),
+    "seed": accepted(WHOLE, 0, "nothing is random"),
     "total": Key(FLAG, False, "show the sum and the count of all values"),
     "regex": Key(TEXT, None, "only attributes whose names match"),
     "debug": Key(FLAG, False, "use only this process"),
-    "work_dir.input": Key(TEXT, None, "accepted; unused"),
-    "work_dir.output": Key(TEXT, None, "accepted; unused"),
+    "work_dir.input": accepted(TEXT, None, "unused"),
+    "work_dir.output": accepted(TEXT, None, "unused"),
 }
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import typer
 
-from feedmill.compat.dolma.config import FLAG, TEXT, TEXTS, WHOLE, Key, configure, configured
+from feedmill.compat.dolma.config import FLAG, TEXT, TEXTS, WHOLE, Key, accepted, configure, configured
 
 SCHEMA = {
     "documents": Key(TEXTS, [], "patterns of document files"),
@@ -17,13 +17,13 @@ SCHEMA = {
     "processes": Key(WHOLE, 1, "number of processes; each reads one file at a time"),
     "ignore_existing": Key(FLAG, False, "write attributes again even if they are up to date"),
     "debug": Key(FLAG, False, "use only this process"),
-    "profile.enable": Key(FLAG, False, "accepted; use an external profiler"),
-    "profile.output": Key(TEXT, None, "accepted"),
-    "profile.steps": Key(WHOLE, None, "accepted"),
-    "profile.sort_key": Key(TEXT, "tottime", "accepted"),
-    "profile.lines": Key(WHOLE, 100, "accepted"),
-    "work_dir.input": Key(TEXT, None, "accepted; unused"),
-    "work_dir.output": Key(TEXT, None, "accepted; the journal is beside the attributes"),
+    "profile.enable": accepted(FLAG, False, "use an external profiler"),
+    "profile.output": accepted(TEXT, None, "use an external profiler"),
+    "profile.steps": accepted(WHOLE, None, "use an external profiler"),
+    "profile.sort_key": accepted(TEXT, "tottime", "use an external profiler"),
+    "profile.lines": accepted(WHOLE, 100, "use an external profiler"),
+    "work_dir.input": accepted(TEXT, None, "unused"),
+    "work_dir.output": accepted(TEXT, None, "the journal is beside the attributes"),
     "dryrun": Key(FLAG, False, "print the configuration and stop"),
 }
 LIST_SCHEMA = {"tagger_modules": Key(TEXTS, [], "files or modules with your own taggers; their code is run")}
@@ -37,8 +37,6 @@ def tag(arguments: Sequence[str], file: str | None, exact: bool) -> None:
     values = configured(arguments, file, SCHEMA)
     if values["dryrun"]:
         return
-    if values["profile.enable"]:
-        typer.echo("warning: profile.* has no effect", err=True)
     report = run(
         values["documents"],
         values["taggers"],

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from feedmill.cli.output import counted, facts, human_size
-from feedmill.compat.dolma.config import FLAG, TEXT, TEXTS, WHOLE, Key, configured
+from feedmill.compat.dolma.config import FLAG, TEXT, TEXTS, WHOLE, Key, accepted, configured
 from feedmill.compat.dolma.patterns import with_files
 from feedmill.errors import ConfigError
 
@@ -22,9 +22,9 @@ SCHEMA = {
     "tokenizer.name_or_path": Key(TEXT, None, "a local tokenizer.json, or its folder"),
     "tokenizer.bos_token_id": Key(WHOLE, None, "id added to documents that do not begin with it"),
     "tokenizer.eos_token_id": Key(WHOLE, None, "id added to documents that do not end with it"),
-    "tokenizer.pad_token_id": Key(WHOLE, None, "accepted; padding is never written"),
+    "tokenizer.pad_token_id": accepted(WHOLE, None, "padding is never written"),
     "tokenizer.segment_before_tokenization": Key(FLAG, False, "encode each paragraph separately"),
-    "tokenizer.refresh": Key(WHOLE, 0, "accepted; unnecessary, as memory does not leak"),
+    "tokenizer.refresh": accepted(WHOLE, 0, "unnecessary, as memory does not leak"),
     "tokenizer.fast": Key(FLAG, True, "must be true"),
     "tokenizer.encode_special_tokens": Key(FLAG, False, "encode special tokens in texts as plain text"),
     "tokenizer_name_or_path": Key(TEXT, None, "deprecated: the tokenizer, with its last id as EOS"),
@@ -43,9 +43,9 @@ SCHEMA = {
     "on_error": Key(TEXT, "raise", "raise at an invalid document, or skip and list it (new)"),
     "allow_empty": Key(FLAG, False, "accept a result without documents (new)"),
     "overwrite": Key(FLAG, False, "replace existing token files (new)"),
-    "debug": Key(FLAG, False, "accepted"),
-    "work_dir.input": Key(TEXT, None, "accepted; unused"),
-    "work_dir.output": Key(TEXT, None, "accepted; not needed to resume a killed run"),
+    "debug": accepted(FLAG, False, "a failed unit is named without it"),
+    "work_dir.input": accepted(TEXT, None, "unused"),
+    "work_dir.output": accepted(TEXT, None, "not needed to resume a killed run"),
     "dryrun": Key(FLAG, False, "print the configuration and stop"),
 }
 

@@ -5,16 +5,22 @@ Each returns an `EnergonDataset`: a plan and the arguments of a loader, for `get
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
 from feedmill.compat.energon.base import LoaderOptions, SavableDataset
+from feedmill.compat.energon.closed import closed
+from feedmill.compat.energon.errors import without_effect
 from feedmill.compat.energon.failing import on_error, tolerance_of
-from feedmill.compat.energon.worker import WorkerConfig, without_effect
+from feedmill.compat.energon.opening import DECODING, Opening, Words, trusts
+from feedmill.compat.energon.reading import Reading
+from feedmill.compat.energon.settings import HOOKS, TRAIN, VALIDATION
+from feedmill.compat.energon.worker import WorkerConfig
 from feedmill.errors import ConfigError
+from feedmill.formats.settings import Fate
 from feedmill.jobs.pickling import portable
 from feedmill.loading.encoder import TaskEncoder
 from feedmill.loading.epochs import EpochLoader
@@ -26,16 +32,10 @@ from feedmill.loading.workers import Workers
 from feedmill.planning.dealing.grid import Grid, Remainder
 from feedmill.planning.nodes import Node
 from feedmill.planning.plan import Plan
-from feedmill.planning.recipes.recipe import Recipe
 from feedmill.planning.recipes.simple import recipe_for
 from feedmill.samples.decode import SampleDecoder
-from feedmill.samples.open import open as open_dataset
 
 __all__ = ["EnergonDataset", "get_train_dataset", "get_val_dataset"]
-
-_DECODING = ("image_decode", "av_decode", "video_decode_audio")
-_OPENING = ("dataset_config", "split_config")
-_WITHOUT_EFFECT = ("handler", "ignore_decoder_errors", "sample_type")
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,6 +143,7 @@ class EnergonDataset(SavableDataset):
         return str(self.plan)
 
 
+@closed(TRAIN, "trust")
 def get_train_dataset(
     path: str | os.PathLike[str] | Mapping[str, Any],
     *,
@@ -159,13 +160,13 @@ def get_train_dataset(
     task_encoder: TaskEncoder | None = None,
     repeat: bool = True,
     trust: bool | None = None,
-    **options: Any,
+    **words: Unpack[Words],
 ) -> EnergonDataset:
     """Return the training data of a prepared folder, JSONL file or metadataset.
 
     The order is Feedmill's: shuffled in blocks and windows over the whole split, and the same for any number of ranks
-    and workers; the values of `shuffle_buffer_size` and `max_samples_per_sequence` have no effect. If both are None,
-    only the shards are shuffled, and the samples of a shard keep their order, as in Energon.
+    and workers. Without a shuffle buffer, only the shards are shuffled, or the sequences that they are cut into, and
+    the samples of each keep their order, as in Energon.
 
     Args:
         path: prepared folder, JSONL file or metadataset, or the content of a metadataset.
@@ -174,9 +175,12 @@ def get_train_dataset(
         batch_size: samples per batch of this rank; None for single samples.
         batch_drop_last: whether to drop an incomplete last batch.
         packing_buffer_size: number of samples from which packs are selected; None for no packing.
-        shuffle_buffer_size, max_samples_per_sequence: None and None shuffle shards only; otherwise samples as well.
-        parallel_shard_iters: shards whose samples are interleaved, if only the shards are shuffled; 16 by default.
-        shuffle_over_epochs_multiplier: None keeps the stored order, with `parallel_shard_iters` too.
+        shuffle_buffer_size: None, 0 or 1 for no buffer; the value of others has no effect.
+        max_samples_per_sequence: without a buffer, samples of the sequences that shards are cut into; None for whole
+            shards.
+        parallel_shard_iters: without a buffer, shards or sequences that are read side by side; 16 by default.
+        shuffle_over_epochs_multiplier: passes of a loop, each a permutation, with ``repeat=False``; None for the stored
+            order, -1 for a loop without end.
         virtual_epoch_length: number of batches after which a loop ends; the next loop continues. 0 for no limit.
         task_encoder: the hooks of the task.
         repeat: whether to repeat the data endlessly. If false, a loop ends after one pass, and the next one begins at
@@ -184,30 +188,38 @@ def get_train_dataset(
         trust: whether to run code that the data names: joiners, sample loaders, custom sample types and factories, and
             pickles (unless the task encoder has its own `decoder`). None for no, unless the environment variable
             ``FEEDMILL_ENERGON_TRUST`` is 1.
-        options: ``dataset_config`` and ``split_config`` of a prepared folder; deprecated options of Energon.
+        words: further keywords, see `Words`; docs/migration/energon.md lists all.
 
     Raises:
-        ConfigError, NotFound, TrustError: as `Recipe.load` and `Recipe.plan`.
+        ConfigError, NotFound, TrustError: as `Recipe.load` and `Recipe.plan`; or a keyword is unsupported.
+        TypeError: a keyword is unknown.
     """
-    encoder, opening = _options(task_encoder, options)
-    if shuffle_over_epochs_multiplier not in (1, None):
-        without_effect(
-            f"shuffle_over_epochs_multiplier={shuffle_over_epochs_multiplier}", "each epoch is a permutation"
-        )
+    encoder, opening = _opening(task_encoder, words, trusts(trust))
+    asked, dataset = opening.asked(path, split_part, shuffle_over_epochs_multiplier, words, look=not repeat)
+    reading = Reading(
+        shuffle_over_epochs=shuffle_over_epochs_multiplier,
+        parallel_shard_iters=parallel_shard_iters,
+        max_samples_per_sequence=max_samples_per_sequence,
+    )
+    buffered = shuffle_buffer_size is not None and shuffle_buffer_size > 1
+    if shuffle_over_epochs_multiplier is None and buffered:
+        without_effect("shuffle_buffer_size", "shuffle_over_epochs_multiplier=None keeps the stored order")
+    if shuffle_over_epochs_multiplier == -1:
+        without_effect("shuffle_over_epochs_multiplier=-1", "each epoch is a permutation")
+    shuffle = None if buffered and shuffle_over_epochs_multiplier is not None else reading.shuffle
+    passes = 1 if dataset is None else reading.described(dataset.opened.order).epochs
     recipe = recipe_for(
         path,
         split=split_part,
         seed=worker_config.seed_offset,
-        shuffle=_shuffle(
-            shuffle_over_epochs_multiplier is not None,
-            shuffle_buffer_size or max_samples_per_sequence,
-            parallel_shard_iters,
-        ),
-        epochs=None if repeat else 1,
-        **opening,
+        shuffle=shuffle,
+        epochs=None if repeat else passes,
+        dataset_config=words.get("dataset_config"),
+        split_config=words.get("split_config"),
+        asked=asked,
     )
     return EnergonDataset(
-        _plan(recipe, encoder, trusts(trust)),
+        recipe.plan(opening, trust=opening.trust),
         encoder,
         worker_config,
         batch_size,
@@ -219,6 +231,7 @@ def get_train_dataset(
     )
 
 
+@closed(VALIDATION, "trust")
 def get_val_dataset(
     path: str | os.PathLike[str] | Mapping[str, Any],
     *,
@@ -230,7 +243,7 @@ def get_val_dataset(
     limit: int | None = None,
     task_encoder: TaskEncoder | None = None,
     trust: bool | None = None,
-    **options: Any,
+    **words: Unpack[Words],
 ) -> EnergonDataset:
     """Return the validation data: all samples of a split in stored order, one dataset after another.
 
@@ -239,29 +252,21 @@ def get_val_dataset(
     Args:
         limit: number of batches of this rank after which a loop ends; None for all.
     """
-    encoder, opening = _options(task_encoder, options)
-    recipe = recipe_for(path, split=split_part, mode="validation", seed=worker_config.seed_offset, **opening)
-    plan = _plan(recipe, encoder, trusts(trust))
+    encoder, opening = _opening(task_encoder, words, trusts(trust))
+    asked, _ = opening.asked(path, split_part, 1, words)
+    recipe = recipe_for(
+        path,
+        split=split_part,
+        mode="validation",
+        seed=worker_config.seed_offset,
+        dataset_config=words.get("dataset_config"),
+        split_config=words.get("split_config"),
+        asked=asked,
+    )
+    plan = recipe.plan(opening, trust=opening.trust)
     return EnergonDataset(
         plan, encoder, worker_config, batch_size, batch_drop_last, packing_buffer_size, limit or None, True
     )
-
-
-def _shuffle(shuffles: bool, samples: int | None, parallel: int | None) -> dict[str, Any] | str | None:
-    """Return the shuffle of a recipe for Energon's arguments: of nothing, of samples too (None), or of shards only."""
-    if not shuffles:
-        return "none"
-    if samples:
-        return None
-    return {"kind": "shards", **({} if parallel is None else {"parallel": parallel})}
-
-
-def trusts(trust: bool | None) -> bool:
-    """Return whether code that the data names may run: as given, or as ``FEEDMILL_ENERGON_TRUST=1`` allows.
-
-    The variable is for programs whose calls cannot be changed.
-    """
-    return os.environ.get("FEEDMILL_ENERGON_TRUST") == "1" if trust is None else trust
 
 
 def one_pass(node: Node) -> int:
@@ -271,35 +276,33 @@ def one_pass(node: Node) -> int:
     return sum(map(one_pass, node.children))
 
 
-def _plan(recipe: Recipe, encoder: TaskEncoder, trust: bool) -> Plan:
-    decoder = getattr(encoder, "decoder", None)
+def _opening(encoder: TaskEncoder | None, words: Words, trust: bool) -> tuple[TaskEncoder, Opening]:
+    """Return the encoder, with a decoder for deprecated decoding words, and what opens the datasets."""
+    made = TypedTaskEncoder() if encoder is None else encoder
+    check_hooks(made)
+    decoding = {name: given for name, given in words.items() if name in DECODING and given is not None}
+    if words.get("auto_decode") is False:
+        made.decoder = None  # type: ignore[attr-defined]
+    elif decoding:
+        made.decoder = SampleDecoder(**decoding)  # type: ignore[attr-defined, arg-type]
+    decoder = getattr(made, "decoder", None)
     if trust and decoder is TypedTaskEncoder.decoder:  # another decoder has a separate `trust`
         decoder = SampleDecoder(trust=True)
     decode = decoder if decoder is None or callable(decoder) else decoder.decode
-    return recipe.plan(partial(open_dataset, decode=decode, trust=trust), trust=trust)
+    return made, Opening(decode, trust, words.get("part_filter"), words.get("sample_type"))
 
 
-def _options(encoder: TaskEncoder | None, options: dict[str, Any]) -> tuple[TaskEncoder, dict[str, Any]]:
-    """Return the encoder, with a decoder for deprecated decoding options, and the options for opening datasets."""
-    unknown = [name for name in options if name not in (*_DECODING, *_OPENING, *_WITHOUT_EFFECT, "auto_decode")]
-    if unknown:
-        raise ConfigError(f"unknown argument {unknown[0]!r}", fix=f"Additional arguments are {', '.join(_OPENING)}.")
-    made = TypedTaskEncoder() if encoder is None else encoder
-    _check_no_pipeline(made)
-    for name in _WITHOUT_EFFECT:
-        if options.get(name) is not None:
-            without_effect(name, "use WorkerConfig.global_error_handler, or the sample type of dataset.yaml")
-    decoding = {name: options[name] for name in _DECODING if options.get(name) is not None}
-    if options.get("auto_decode") is False:
-        made.decoder = None  # type: ignore[attr-defined]
-    elif decoding:
-        made.decoder = SampleDecoder(**decoding)  # type: ignore[attr-defined]
-    return made, {name: options[name] for name in _OPENING if options.get(name) is not None}
-
-
-def _check_no_pipeline(encoder: TaskEncoder) -> None:
-    """Raise `ConfigError` for hooks that build Energon's pipeline: Feedmill never calls them, so data would differ."""
-    hooks = sorted({name for name in dir(encoder) if name.startswith("build_")})
+def check_hooks(encoder: TaskEncoder) -> None:
+    """Raise `ConfigError` for hooks of Energon's pipeline: Feedmill never calls them, so data would differ."""
+    own = [name for name in HOOKS.names(Fate.REFUSED) if hasattr(encoder, name)]
+    taken = inspect.signature(encoder.cook_crude_sample).parameters
+    if "cooker" in taken or "aux" in taken:
+        raise ConfigError(
+            f"{type(encoder).__name__}.cook_crude_sample is unsupported: it takes a sample, and a generator 'rng'",
+            kind="not-supported",
+            fix="Write a Cooker, which gets auxiliary data by its parameters.",
+        )
+    hooks = sorted({*own, *(name for name in dir(encoder) if name.startswith("build_"))})
     if hooks:
         raise ConfigError(
             f"{type(encoder).__name__}.{hooks[0]} is unsupported: Feedmill does not build a pipeline of datasets",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import warnings
 from typing import Any
 
 from feedmill.errors import FeedmillError
@@ -47,3 +48,14 @@ def sources_of(sample: Any) -> list[Any] | None:
     else:
         found = list(getattr(sample, "__sources__", None) or ())
     return found or None
+
+
+def without_effect(option: str, why: str, *, level: int = 4) -> None:
+    """Warn that an option of Energon has no effect.
+
+    Args:
+        option: the option, or several of them.
+        why: the reason, or what to use instead.
+        level: frames between the caller whose line is shown and the warning.
+    """
+    warnings.warn(f"{option} has no effect: {why} (docs/migration/energon.md)", UserWarning, stacklevel=level)

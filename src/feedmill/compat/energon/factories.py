@@ -11,16 +11,21 @@ import dataclasses
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
-from feedmill.compat.energon.datasets import trusts
+from feedmill.compat.energon.closed import closed, signed
 from feedmill.compat.energon.epathlib import EPath
 from feedmill.compat.energon.opened_factory import BaseCoreDatasetFactory
-from feedmill.compat.energon.worker import WorkerConfig, without_effect
+from feedmill.compat.energon.opening import DECODING, PartFilter, check_subset, filtered, trusts
+from feedmill.compat.energon.reading import DatasetSubset, Reading
+from feedmill.compat.energon.settings import METHODS, PREPARE
+from feedmill.compat.energon.worker import WorkerConfig
 from feedmill.errors import ConfigError
 from feedmill.formats.base import Dataset
 from feedmill.formats.braces import expand
 from feedmill.formats.energon.prepared import INFO
+from feedmill.formats.sample import Sample
+from feedmill.formats.settings import Fate
 from feedmill.indexing.prepare import prepare
 from feedmill.samples import types
 from feedmill.samples.crude import CrudeSample
@@ -31,10 +36,52 @@ from feedmill.samples.trusted import TrustedCode
 from feedmill.samples.view import FactoryView
 from feedmill.storage import open_store
 
-_DECODING = ("image_decode", "av_decode", "video_decode_audio", "guess_content")
-_IGNORED = ("handler", "ignore_decoder_errors", "parallel_shard_iters", "max_samples_per_sequence")
 _SHUFFLE_SEED = 42
 _NAMES = ("train", "val", "test")
+
+
+class FactoryOptions(TypedDict, total=False):
+    """Keywords of `BaseWebdatasetFactory`, which its subclasses take as well."""
+
+    split_part: str
+    training: bool
+    worker_config: WorkerConfig | None
+    shuffle_over_epochs: int | None
+    parallel_shard_iters: int | None
+    max_samples_per_sequence: int | None
+    subset: DatasetSubset | None
+    split_config: str | None
+
+
+class GenericOptions(FactoryOptions, total=False):
+    """Keywords of `DefaultGenericWebdatasetFactory`."""
+
+    subflavors: Mapping[str, Any] | None
+    field_map: Mapping[str, str] | None
+    sample_loader: Any
+    part_filter: Any
+    trust: bool | None
+
+
+class CrudeOptions(FactoryOptions, total=False):
+    """Keywords of `CrudeWebdataset`."""
+
+    subflavors: Mapping[str, Any] | None
+    trust: bool | None
+    decoder: Any
+    auto_decode: bool
+    image_decode: str
+    av_decode: str
+    video_decode_audio: bool
+    guess_content: bool
+
+
+class DecoderOptions(CrudeOptions, total=False):
+    """Keywords of `DefaultDecoderWebdatasetFactory`."""
+
+    field_map: Mapping[str, str] | None
+    sample_loader: Any
+    part_filter: Any
 
 
 class BaseWebdatasetFactory(BaseCoreDatasetFactory):
@@ -46,14 +93,19 @@ class BaseWebdatasetFactory(BaseCoreDatasetFactory):
         training: whether to shuffle.
         worker_config: the rank and its workers.
         split_config: name of another split file.
+        shuffle_over_epochs: passes of a loop for training, each a permutation; None for the stored order, -1 for a loop
+            without end.
+        parallel_shard_iters: shards that are read side by side; 16 by default.
+        max_samples_per_sequence: samples of the sequences that shards are cut into; None for whole shards.
+        subset: the samples that are read.
         part_filter: returns whether a part is read; None for all.
-        shuffle_over_epochs, subset: unsupported but for their defaults.
-        options: further options of Energon, which have no effect, with a warning.
 
     Raises:
-        ConfigError: an option is unsupported.
+        ConfigError: an option is invalid, or the class overrides a method that Feedmill does not call.
+        TypeError: an option is unknown.
     """
 
+    @signed
     def __init__(
         self,
         path: str | os.PathLike[str],
@@ -62,23 +114,24 @@ class BaseWebdatasetFactory(BaseCoreDatasetFactory):
         training: bool = True,
         worker_config: WorkerConfig | None = None,
         shuffle_over_epochs: int | None = 1,
-        subset: Any = None,
+        parallel_shard_iters: int | None = None,
+        max_samples_per_sequence: int | None = None,
+        subset: DatasetSubset | None = None,
         split_config: str | None = None,
         part_filter: Callable[[str], bool] | None = None,
-        **options: Any,
     ) -> None:
-        unknown = [name for name in options if name not in _IGNORED]
-        if unknown or subset is not None:
-            raise ConfigError(
-                f"{type(self).__name__} has no option {(*unknown, 'subset')[0]!r}",
-                fix="Use a metadataset for subsets; the options are those of BaseWebdatasetFactory.",
-            )
-        for name in options:
-            without_effect(name, "the plan decides the order, and WorkerConfig has the error handler")
+        _check_methods(self)
+        check_subset(subset)
+        self.subset = subset
+        self.reading = Reading(
+            shuffle_over_epochs=shuffle_over_epochs,
+            parallel_shard_iters=parallel_shard_iters,
+            max_samples_per_sequence=max_samples_per_sequence,
+        )
         self.path = EPath(path)
         self.paths, self.name = [self.path], self.path.name
         self.split_part, self.split_config = split_part, split_config
-        self.training = training and shuffle_over_epochs is not None
+        self.training = training
         self.worker_config = worker_config or WorkerConfig(rank=0, world_size=1, num_workers=0)
         self.part_filter = part_filter
         if not hasattr(self, "subflavors"):
@@ -112,9 +165,12 @@ class BaseWebdatasetFactory(BaseCoreDatasetFactory):
             path: the prepared folder.
             options: the other entries of dataset.yaml.
         """
+        if cls.build is not BaseCoreDatasetFactory.build:
+            raise _unsupported(cls, "build")
         return cls(EPath(path), **options).view()
 
     @classmethod
+    @closed(PREPARE)
     def prepare_dataset(
         cls,
         parent_path: str | os.PathLike[str],
@@ -122,12 +178,11 @@ class BaseWebdatasetFactory(BaseCoreDatasetFactory):
         *,
         split_parts_ratio: Sequence[tuple[str, float]] | None = None,
         split_parts_patterns: Sequence[tuple[str, str]] | None = None,
-        split_config: str = "split.yaml",
+        split_config: str = "split.yaml",  # noqa: ARG003 - checked by the table
         shuffle_seed: int | None = _SHUFFLE_SEED,
         workers: int = 32,
         tar_index_only: bool = False,
         media_filter: Any = None,
-        **options: Any,
     ) -> tuple[set[str], list[tuple[str, int]]]:
         """Index the shards of a folder as ``feedmill energon prepare`` does.
 
@@ -140,21 +195,15 @@ class BaseWebdatasetFactory(BaseCoreDatasetFactory):
             workers: threads.
             tar_index_only: rebuild the index only.
             media_filter: parts whose media metadata is added.
-            options: ``progress_fn`` and ``index_sqlite_tmp_path``, which have no effect.
+            split_config: ``split.yaml``. Other keywords of Energon are refused or have no effect, see `PREPARE`.
 
         Returns:
             The names of the parts (at most 50), and the number of samples of each shard.
 
         Raises:
             ConfigError: an option is unsupported, or as `feedmill.prepare`.
+            TypeError: an option is unknown.
         """
-        unknown = [name for name in options if name not in ("progress_fn", "index_sqlite_tmp_path")]
-        if unknown or split_config != "split.yaml" or shuffle_seed not in (None, _SHUFFLE_SEED):
-            raise ConfigError(
-                f"prepare_dataset does not support {(*unknown, 'this split_config or shuffle_seed')[0]}",
-                kind="not-supported",
-                fix="split_config is 'split.yaml', and shuffle_seed is 42 or None.",
-            )
         report = prepare(
             os.fspath(parent_path),
             split_ratio=None if split_parts_ratio is None else _ratio(split_parts_ratio),
@@ -194,7 +243,7 @@ class DefaultGenericWebdatasetFactory(BaseWebdatasetFactory):
             dataset, which runs only with `trust`.
         part_filter: names of parts, or a function of a name.
         trust: whether code of the dataset may run.
-        options: options of `BaseWebdatasetFactory`.
+        options: keywords of `BaseWebdatasetFactory`.
     """
 
     def __init__(
@@ -206,7 +255,7 @@ class DefaultGenericWebdatasetFactory(BaseWebdatasetFactory):
         sample_loader: Any = None,
         part_filter: Any = None,
         trust: bool | None = None,
-        **options: Any,
+        **options: Unpack[FactoryOptions],
     ) -> None:
         if (field_map is None) == (sample_loader is None):
             raise ConfigError("give either 'field_map' or 'sample_loader'", fix="Set exactly one of them.")
@@ -243,7 +292,7 @@ class DefaultDecoderWebdatasetFactory(DefaultGenericWebdatasetFactory):
         decoder: decodes the parts: a `SampleDecoder`, or a function of a dict of parts; None keeps bytes.
         auto_decode: whether to decode; `image_decode`, `av_decode`, `video_decode_audio`, `guess_content`: options of
             the decoder (of Energon before 7).
-        options: options of `DefaultGenericWebdatasetFactory`.
+        options: keywords of `DefaultGenericWebdatasetFactory`.
     """
 
     def __init__(
@@ -252,10 +301,16 @@ class DefaultDecoderWebdatasetFactory(DefaultGenericWebdatasetFactory):
         *,
         decoder: Any = SampleDecoder(),
         auto_decode: bool = True,
-        **options: Any,
+        image_decode: str | None = None,
+        av_decode: str | None = None,
+        video_decode_audio: bool | None = None,
+        guess_content: bool | None = None,
+        **options: Unpack[GenericOptions],
     ) -> None:
-        decoding = {name: options.pop(name) for name in _DECODING if name in options}
-        self.image_decode = decoding.get("image_decode", "torchrgb")
+        given = (image_decode, av_decode, video_decode_audio, guess_content)
+        decoding: dict[str, Any] = dict(zip((*DECODING, "guess_content"), given, strict=True))
+        decoding = {name: value for name, value in decoding.items() if value is not None}
+        self.image_decode = image_decode or "torchrgb"
         self._decoder = (SampleDecoder(**decoding) if decoding else decoder) if auto_decode else None
         super().__init__(path, **options)
 
@@ -276,10 +331,12 @@ class StandardWebdatasetFactory(DefaultDecoderWebdatasetFactory):
 
     Args:
         sample_type: a dataclass that derives from `Sample`.
-        options: options of `DefaultDecoderWebdatasetFactory`.
+        options: keywords of `DefaultDecoderWebdatasetFactory`.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, sample_type: type[Any], **options: Any) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], *, sample_type: type[Any], **options: Unpack[DecoderOptions]
+    ) -> None:
         if not dataclasses.is_dataclass(sample_type):
             raise ConfigError(f"{sample_type!r} is not a dataclass", fix="Derive it from Sample.")
         self.__sample_type__ = sample_type  # type: ignore[misc]
@@ -291,7 +348,12 @@ class CrudeWebdataset(DefaultDecoderWebdatasetFactory):
 
     __sample_type__ = CrudeSample
 
-    def __init__(self, path: str | os.PathLike[str], *, part_filter: Any = None, **options: Any) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], *, part_filter: Any = None, **options: Unpack[CrudeOptions]
+    ) -> None:
+        for name in ("sample_loader", "field_map"):
+            if name in options:
+                raise ConfigError(f"crude data has no {name!r}", kind="not-supported", fix="Remove it.")
         super().__init__(path, sample_loader=dict, part_filter=part_filter, **options)
 
     def load_sample(self, raw_data: dict[str, Any]) -> Any:
@@ -299,41 +361,120 @@ class CrudeWebdataset(DefaultDecoderWebdatasetFactory):
 
 
 class CrudeJsonlDatasetFactory(BaseCoreDatasetFactory):
-    """Factory of the rows of a JSONL file.
+    """Factory of the rows of a JSONL file, as bytes in the part ``json``, without the end of the line.
 
     Args:
         path: the file.
         training: whether to shuffle.
         worker_config: the rank and its workers.
-        subflavors: data attached to every sample.
-        options: options of Energon, which have no effect.
+        shuffle_over_epochs: passes of a loop for training; None for the stored order, -1 for a loop without end.
+        parallel_shard_iters: sequences that are read side by side; 16 by default.
+        max_samples_per_sequence: samples of the sequences that the file is cut into; None for the whole file.
+        subset: the samples that are read.
+        part_filter: returns whether the part ``json`` is read; None for yes.
+
+    Raises:
+        ConfigError: an option is invalid, or the class overrides a method that Feedmill does not call.
+        TypeError: an option is unknown.
     """
 
     __sample_type__ = CrudeSample
+    _decoded = False
 
+    @signed
     def __init__(
         self,
         path: str | os.PathLike[str],
         *,
         training: bool,
         worker_config: WorkerConfig,
-        subflavors: Mapping[str, Any] | None = None,
-        **options: Any,  # noqa: ARG002
+        shuffle_over_epochs: int | None = 1,
+        parallel_shard_iters: int | None = None,
+        max_samples_per_sequence: int | None = None,
+        subset: DatasetSubset | None = None,
+        part_filter: PartFilter | None = None,
     ) -> None:
-        self.path = EPath(path)
+        _check_methods(self)
+        check_subset(subset)
+        self.path, self.part_filter, self.subset = EPath(path), part_filter, subset
         self.paths, self.training, self.worker_config = [self.path], training, worker_config
-        self.subflavors = dict(subflavors or {})
+        self.name = self.path.name
+        self.reading = Reading(
+            shuffle_over_epochs=shuffle_over_epochs,
+            parallel_shard_iters=parallel_shard_iters,
+            max_samples_per_sequence=max_samples_per_sequence,
+        )
+        if not hasattr(self, "subflavors"):
+            self.subflavors = {}
 
     def open(self) -> Dataset:
-        return open_dataset(str(self.path), decode=SampleDecoder()).opened_as(subflavors=self.subflavors)
+        dataset = open_dataset(str(self.path), decode=SampleDecoder()).opened_as(subflavors=self.subflavors)
+        if self.part_filter is not None:
+            dataset = filtered(dataset, self.part_filter)
+        return dataset if self._decoded else dataset.opened_as(view=_rows_as_bytes)
 
     @classmethod
+    @closed(PREPARE)
     def prepare_dataset(cls, path: str | os.PathLike[str]) -> int:
         """Index a JSONL file. Returns the number of its rows."""
         return prepare(os.fspath(path), energon_exact=True, progress=False).samples
 
 
-DefaultCrudeJsonlDatasetFactory = CrudeJsonlDatasetFactory
+class JsonlOptions(TypedDict, total=False):
+    """Keywords of `CrudeJsonlDatasetFactory`."""
+
+    training: bool
+    worker_config: WorkerConfig
+    shuffle_over_epochs: int | None
+    parallel_shard_iters: int | None
+    max_samples_per_sequence: int | None
+    subset: DatasetSubset | None
+    part_filter: PartFilter | None
+
+
+class DefaultCrudeJsonlDatasetFactory(CrudeJsonlDatasetFactory):
+    """Factory of the rows of a JSONL file, decoded.
+
+    Args:
+        subflavors: data attached to every sample.
+        decoder: no effect, as in Energon: rows are JSON.
+        options: keywords of `CrudeJsonlDatasetFactory`.
+    """
+
+    _decoded = True
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        subflavors: Mapping[str, Any] | None = None,
+        decoder: object = None,  # noqa: ARG002
+        **options: Unpack[JsonlOptions],
+    ) -> None:
+        self.subflavors = dict(subflavors or {})
+        super().__init__(path, **options)
+
+
+def _rows_as_bytes(samples: list[Sample]) -> list[Any]:
+    """Return rows of a JSONL file as crude samples whose part ``json`` is its bytes."""
+    rows = []
+    for sample in samples:
+        row = CrudeSample(sample)
+        row["json"] = sample.raw("json")
+        rows.append(row)
+    return rows
+
+
+def _check_methods(factory: BaseCoreDatasetFactory) -> None:
+    """Raise `ConfigError` for a method of Energon that a user overrides and Feedmill never calls."""
+    for name in METHODS.names(Fate.REFUSED):
+        if hasattr(factory, name):
+            raise _unsupported(type(factory), name)
+
+
+def _unsupported(cls: type[BaseCoreDatasetFactory], name: str) -> ConfigError:
+    words = METHODS.settings[name].words
+    return ConfigError(f"{cls.__name__}.{name} is unsupported: {words}", kind="not-supported", fix="Remove it.")
 
 
 def typed_factory(name: str) -> type[DefaultDecoderWebdatasetFactory]:

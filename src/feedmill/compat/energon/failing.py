@@ -10,6 +10,7 @@ from feedmill.errors import DataError, FeedmillError
 from feedmill.formats.sample import Source
 from feedmill.loading.encoder import TOLERANCE, TaskEncoder
 from feedmill.loading.failures import MISTAKES, Failure, Substitute
+from feedmill.loading.typed import AugmentTaskEncoder
 
 _MISTAKES = frozenset(kind.__name__ for kind in MISTAKES)
 _TOLERANCE = 100
@@ -28,10 +29,18 @@ _HOOKS = (
 
 def tolerance_of(encoder: TaskEncoder) -> int | None:
     """Return the number of consecutive failures that end the run: the smallest tolerance of the hooks and cookers."""
-    hooks = [getattr(encoder, name, None) for name in _HOOKS] + [cooker.cook for cooker in encoder.cookers]
-    declared = [getattr(hook, TOLERANCE) for hook in hooks if hasattr(hook, TOLERANCE)]
+    declared: list[int] = []
+    of_wrappers: list[int] = []
+    while True:
+        hooks = [getattr(encoder, name, None) for name in _HOOKS] + [cooker.cook for cooker in encoder.cookers]
+        declared += [getattr(hook, TOLERANCE) for hook in hooks if hasattr(hook, TOLERANCE)]
+        if hasattr(encoder, "failure_tolerance"):  # of a wrapper, whose function is a hook
+            of_wrappers.append(encoder.failure_tolerance)
+        if not isinstance(encoder, AugmentTaskEncoder):
+            break
+        encoder = encoder.inner
     allowed = declared or [getattr(encoder, "__default_failure_tolerance__", _TOLERANCE)]
-    return min((number for number in allowed if number), default=None)
+    return min((number for number in allowed + of_wrappers if number), default=None)
 
 
 def on_error(config: WorkerConfig, in_a_row: int | None) -> Literal["raise"] | Substitute:

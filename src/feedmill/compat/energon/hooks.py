@@ -20,6 +20,7 @@ class _Over(AugmentTaskEncoder):
 
     _stock = True
     _whole = "encode_sample"
+    failure_tolerance: int = 100
 
     def _encoded(self, sample: Any, rng: np.random.Generator | None) -> Any:
         """Return the sample, or the samples that were yielded, after all hooks of single samples."""
@@ -88,6 +89,8 @@ class Batching(AugmentTaskEncoder):
         task_encoder: the inner encoder, for single samples.
         batcher: list of samples -> batch.
     """
+
+    failure_tolerance: int = 100
 
     def __init__(self, task_encoder: TaskEncoder, batcher: Callable[[list[Any]], Any]) -> None:
         super().__init__(task_encoder)

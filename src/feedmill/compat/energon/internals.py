@@ -31,6 +31,7 @@ INTERNALS: dict[str, dict[str, str]] = {
     "flavors.webdataset.aggregator_pool": _from(f"{_FILES}.aggregator_pool", "AggregatorPool BaseAggregator"),
     "flavors.webdataset.indexing": _from(f"{_FILES}.index_writer", "DuplicateSampleKeyError SqliteIndexWriter"),
     "flavors.webdataset.prepare": _ROWS,
+    "flavors.webdataset.structs": _from(f"{_FILES}.reading", "DatasetSubset"),
     "media": _METADATA,
     "media.extractor": _from(f"{_FILES}.media_files", "MediaFilterConfig MediaFilterStrategy"),
     "media.filesystem_prepare": _from(f"{_FILES}.media_files", "prepare_filesystem_dataset"),

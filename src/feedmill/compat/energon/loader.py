@@ -9,15 +9,17 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from itertools import count
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from torch.utils.data import DataLoader
 
 from feedmill.compat.energon.base import LoaderOptions, SavableDataset
+from feedmill.compat.energon.closed import closed
 from feedmill.compat.energon.debug_log import DebugLog
+from feedmill.compat.energon.settings import LOADERS
 from feedmill.compat.energon.streams import Combined
 from feedmill.compat.energon.watching import WatchdogDataset
-from feedmill.compat.energon.worker import WorkerConfig, without_effect
+from feedmill.compat.energon.worker import WorkerConfig
 from feedmill.errors import ConfigError
 from feedmill.loading.cachepool import CachePool
 from feedmill.loading.epochs import EpochLoader
@@ -32,6 +34,23 @@ __all__ = ["BasicDataLoader", "SavableDataLoader", "get_loader", "get_savable_lo
 _numbers = count()
 
 
+class Options(TypedDict, total=False):
+    """Keywords of `SavableDataLoader`."""
+
+    worker_config: WorkerConfig | None
+    checkpoint_every_sec: float
+    checkpoint_every_min_n_samples: int | None
+    n_checkpoints: int | None
+    gc_collect_every_n_steps: int
+    gc_freeze_at_start: bool
+    prefetch_factor: int
+    cache_pool: CachePool | None
+    watchdog_timeout_seconds: float | None
+    watchdog_initial_timeout_seconds: float | None
+    fail_on_timeout: bool
+    processes: bool | None
+
+
 class SavableDataLoader(DataLoader[Any]):  # type: ignore[misc]
     """Loader of the items of one rank. Its state can be resumed with any number of ranks and workers.
 
@@ -39,29 +58,65 @@ class SavableDataLoader(DataLoader[Any]):  # type: ignore[misc]
 
     Args:
         dataset: the dataset to load.
-        options: how to load it.
-        watchdog: watches how long the items take; None for nothing.
+        worker_config: deprecated; must equal that of the dataset.
+        checkpoint_every_sec, checkpoint_every_min_n_samples, n_checkpoints, gc_collect_every_n_steps: no effect, with a
+            warning.
+        gc_freeze_at_start: no effect.
+        prefetch_factor: number of batches per worker to prefetch.
+        cache_pool: passed to cookers with ``need_cache``.
+        watchdog_timeout_seconds: log batches that take longer; None for never.
+        watchdog_initial_timeout_seconds: the limit for the first item of a loop, with `fail_on_timeout`.
+        fail_on_timeout: end this process if an item takes longer than `watchdog_timeout_seconds`.
+        processes: whether workers are processes rather than threads. By default they are processes if the task encoder
+            overrides hooks and can be pickled, which requires that nothing in it is defined in the main program.
+            Threads suffice for reading and decoding.
 
     Attributes:
         dataset: the dataset that it loads.
         worker_config: this rank and its workers.
         stream: yields the items of one loop after another, and has the state.
+
+    Raises:
+        ConfigError: `worker_config` differs from that of the dataset.
+        TypeError: an argument is unknown.
     """
 
     dataset: SavableDataset
 
+    @closed(LOADERS, "processes")
     def __init__(
         self,
         dataset: SavableDataset,
-        options: LoaderOptions | None = None,
         *,
-        watchdog: WatchdogDataset | None = None,
+        worker_config: WorkerConfig | None = None,
+        prefetch_factor: int = 2,
+        cache_pool: CachePool | None = None,
+        watchdog_timeout_seconds: float | None = 60,
+        watchdog_initial_timeout_seconds: float | None = None,
+        fail_on_timeout: bool = False,
+        processes: bool | None = None,
     ) -> None:
+        if worker_config is not None:
+            if worker_config != dataset.worker_config:
+                raise ConfigError(
+                    "worker_config differs from that of the dataset, which is used", fix="Omit worker_config here."
+                )
+            warnings.warn(
+                "worker_config is deprecated here: that of the dataset is used. Omit it.",
+                DeprecationWarning,
+                stacklevel=3,
+            )
         super().__init__(dataset, batch_size=None)
         self.worker_config = dataset.worker_config
         self.num_workers = self.worker_config.num_workers
-        self.stream = dataset.stream(options or LoaderOptions())
-        self._watchdog = watchdog
+        self.stream = dataset.stream(LoaderOptions(prefetch_factor, cache_pool, watchdog_timeout_seconds, processes))
+        self._watchdog = WatchdogDataset(
+            dataset,
+            dataset.worker_config,
+            watchdog_timeout_seconds,
+            watchdog_initial_timeout_seconds,
+            fail_on_timeout,
+        )
         self._log = DebugLog(
             self.worker_config, next(_numbers), "val" if getattr(dataset, "restart", False) else "train"
         )
@@ -83,7 +138,7 @@ class SavableDataLoader(DataLoader[Any]):  # type: ignore[misc]
         items = self._log.batches(iter(self.stream))
         if not self.num_workers and has_accelerator():
             items = map(pinned, items)
-        return items if self._watchdog is None else self._watchdog.watch(items)
+        return self._watchdog.watch(items)
 
     def __len__(self) -> int:
         """Return the number of items per loop; of one pass over the data if they repeat without end."""
@@ -168,21 +223,8 @@ class SavableDataLoader(DataLoader[Any]):  # type: ignore[misc]
 BasicDataLoader = SavableDataLoader
 
 
-def get_savable_loader(
-    dataset: SavableDataset,
-    *,
-    worker_config: WorkerConfig | None = None,
-    checkpoint_every_sec: float = 60,
-    checkpoint_every_min_n_samples: int | None = None,
-    n_checkpoints: int | None = None,
-    gc_collect_every_n_steps: int = 0,
-    prefetch_factor: int = 2,
-    cache_pool: CachePool | None = None,
-    watchdog_timeout_seconds: float | None = 60,
-    watchdog_initial_timeout_seconds: float | None = None,
-    fail_on_timeout: bool = False,
-    processes: bool | None = None,
-) -> SavableDataLoader:
+@closed(LOADERS, "processes")
+def get_savable_loader(dataset: SavableDataset, **options: Unpack[Options]) -> SavableDataLoader:
     """Return a loader whose state can be saved.
 
     The state can be saved at any time and resumes without replay. On a machine with an accelerator, the tensors of
@@ -190,46 +232,17 @@ def get_savable_loader(
 
     Args:
         dataset: the dataset to load.
-        worker_config: deprecated; must equal that of the dataset.
-        checkpoint_every_sec, checkpoint_every_min_n_samples, n_checkpoints, gc_collect_every_n_steps: no effect, with a
-            warning.
-        prefetch_factor: number of batches per worker to prefetch.
-        cache_pool: passed to cookers with ``need_cache``.
-        watchdog_timeout_seconds: log batches that take longer; None for never.
-        watchdog_initial_timeout_seconds: the limit for the first item of a loop, with `fail_on_timeout`.
-        fail_on_timeout: end this process if an item takes longer than `watchdog_timeout_seconds`.
-        processes: whether workers are processes rather than threads. By default they are processes if the task encoder
-            overrides hooks and can be pickled, which requires that nothing in it is defined in the main program.
-            Threads suffice for reading and decoding.
+        options: keywords of `SavableDataLoader`.
     """
-    if worker_config is not None:
-        if worker_config != dataset.worker_config:
-            raise ConfigError(
-                "worker_config differs from that of the dataset, which is used", fix="Omit worker_config here."
-            )
-        warnings.warn(
-            "worker_config is deprecated here: that of the dataset is used. Omit it.", DeprecationWarning, stacklevel=2
-        )
-    if (checkpoint_every_sec, checkpoint_every_min_n_samples, n_checkpoints) != (60, None, None):
-        without_effect("an option for checkpoints", "a state is that of the last item, and resumes without replay")
-    if gc_collect_every_n_steps:
-        without_effect("gc_collect_every_n_steps", "wrap the dataset in GcDataset")
-    watchdog = WatchdogDataset(
-        dataset,
-        dataset.worker_config,
-        watchdog_timeout_seconds,
-        watchdog_initial_timeout_seconds,
-        fail_on_timeout,
-    )
-    options = LoaderOptions(prefetch_factor, cache_pool, watchdog_timeout_seconds, processes)
-    return SavableDataLoader(dataset, options, watchdog=watchdog)
+    return SavableDataLoader(dataset, **options)  # type: ignore[misc]  # the table has dropped some
 
 
-def get_loader(dataset: SavableDataset, **options: Any) -> SavableDataLoader:
+@closed(LOADERS, "processes")
+def get_loader(dataset: SavableDataset, **options: Unpack[Options]) -> SavableDataLoader:
     """Return the result of `get_savable_loader`: the state of every Feedmill loader can be saved.
 
     Args:
         dataset: the dataset to load.
-        options: the options of `get_savable_loader`.
+        options: keywords of `SavableDataLoader`.
     """
-    return get_savable_loader(dataset, **options)
+    return SavableDataLoader(dataset, **options)  # type: ignore[misc]  # the table has dropped some

@@ -7,21 +7,24 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from fractions import Fraction
-from functools import partial
 from typing import Any
 
-from feedmill.compat.energon.datasets import trusts
-from feedmill.compat.energon.opened_factory import OpenedFactory
+from feedmill.compat.energon.closed import closed
+from feedmill.compat.energon.opened_factory import OpenedFactory, get_dataset_from_config
+from feedmill.compat.energon.opening import Opening, absolute, check_subset, trusts
 from feedmill.compat.energon.parsed import Split, splits_of
+from feedmill.compat.energon.reading import DatasetSubset, Reading
+from feedmill.compat.energon.settings import OPENING
 from feedmill.compat.energon.worker import WorkerConfig
 from feedmill.errors import ConfigError
 from feedmill.indexing.prepare_joins import prepare_joins
+from feedmill.planning.dialects.energon import Asked
 from feedmill.planning.nodes import Blend, Leaf, Node, Repeat
 from feedmill.planning.nodes.epochized import EpochizedBlend
-from feedmill.planning.recipes.simple import recipe_for
+from feedmill.planning.recipes.read import is_dataset
+from feedmill.planning.recipes.simple import sources_of
 from feedmill.planning.traverse import TraversedDatasetReference, traverse_metadataset
 from feedmill.samples.decode import SampleDecoder
-from feedmill.samples.open import open as open_dataset
 
 
 class DatasetBlendMode(Enum):
@@ -62,11 +65,45 @@ class DatasetLoader:
 
     Args:
         path: prepared folder, JSONL file or metadataset, or the content of a metadataset.
+        split_part: name of the split, whichever is asked for.
+        subflavors: data attached to every sample, unless `get_datasets` has other values.
+        shuffle_over_epochs_multiplier: no effect, as in Energon.
+        dataset_config, split_config: names of other configuration files, unless `get_datasets` has others.
         trust: whether code that the data names may run; see `get_train_dataset`.
+
+    Raises:
+        ConfigError: a metadataset has one of these settings: they are for single datasets.
+        TypeError: an argument is unknown.
     """
 
-    def __init__(self, path: str | os.PathLike[str] | Mapping[str, Any], *, trust: bool | None = None) -> None:
-        self.path, self._trust = path, trusts(trust)
+    @closed(OPENING, "trust")
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | Mapping[str, Any],
+        *,
+        split_part: str | None = None,
+        subflavors: Mapping[str, Any] | None = None,
+        shuffle_over_epochs_multiplier: int | None = 1,
+        dataset_config: str | None = None,
+        split_config: str | None = None,
+        trust: bool | None = None,
+    ) -> None:
+        self.path, self.trust = path, trusts(trust)
+        self.split_part, self.subflavors = split_part, subflavors
+        self.shuffle_over_epochs_multiplier = shuffle_over_epochs_multiplier
+        self.dataset_config, self.split_config = dataset_config, split_config
+        names = ("split_part", "subflavors", "dataset_config", "split_config")
+        given = [name for name in names if getattr(self, name) is not None]
+        if given and not self._single:
+            raise ConfigError(
+                f"{given[0]!r} of load_dataset is for a single dataset",
+                file=None if isinstance(path, Mapping) else os.fspath(path),
+                fix="Set it in the metadataset, in the entry of the dataset.",
+            )
+
+    @property
+    def _single(self) -> bool:
+        return not isinstance(self.path, Mapping) and is_dataset(absolute(self.path))
 
     @property
     def splits(self) -> dict[str, Split]:
@@ -75,10 +112,45 @@ class DatasetLoader:
         Raises:
             NotFound, ConfigError: as `get_train_dataset`; it is no metadataset that is a file.
         """
-        if isinstance(self.path, Mapping):
-            raise ConfigError("content of a metadataset has no 'splits' here", fix="Write it to a file.")
-        return splits_of(os.fspath(self.path))
+        return splits_of(self._file("splits"))
 
+    @closed(OPENING)
+    def get_dataset(
+        self,
+        *,
+        training: bool,
+        split_part: str | None = None,
+        worker_config: WorkerConfig,
+        subflavors: Mapping[str, Any] | None = None,
+        dataset_config: str | None = None,
+        split_config: str | None = None,
+        **order: Any,
+    ) -> OpenedFactory:
+        """Return the factory of a single dataset, with the arguments of `get_dataset_from_config`.
+
+        Raises:
+            ConfigError: it is a metadataset, no split is given, or as `get_dataset_from_config`.
+            NotFound, TrustError: as there.
+        """
+        if not self._single:
+            raise ConfigError("a metadataset has several datasets", fix="Use get_datasets.")
+        split = self.split_part or split_part
+        if split is None:
+            raise ConfigError("no split is given", fix="Give 'split_part'.")
+        own = {**(self.subflavors or {}), **(subflavors or {})}
+        return get_dataset_from_config(
+            os.fspath(self.path),  # type: ignore[arg-type]
+            training=training,
+            split_part=split,
+            worker_config=worker_config,
+            subflavors=own or None,
+            dataset_config=dataset_config or self.dataset_config,
+            split_config=split_config or self.split_config,
+            trust=self.trust,
+            **order,
+        )
+
+    @closed(OPENING)
     def get_datasets(
         self,
         *,
@@ -86,7 +158,11 @@ class DatasetLoader:
         split_part: str,
         worker_config: WorkerConfig,
         subflavors: Mapping[str, Any] | None = None,
-        **options: Any,  # noqa: ARG002
+        shuffle_over_epochs_multiplier: int | None = 1,
+        subset: DatasetSubset | None = None,
+        parallel_shard_iters: int | None = None,
+        max_samples_per_sequence: int | None = None,
+        **words: Any,
     ) -> LoadedDatasetList:
         """Open the datasets of a split.
 
@@ -94,24 +170,49 @@ class DatasetLoader:
             training: whether the factories shuffle.
             split_part: name of the split.
             worker_config: the rank and its workers.
-            subflavors: data attached to every sample, beside that of the datasets.
-            options: options of Energon for the order, which have no effect.
+            subflavors: data attached to every sample, over that of the datasets.
+            shuffle_over_epochs_multiplier: multiplies the passes of a loop over each dataset; None for stored order.
+            subset: the samples that are read; of a metadataset, shares of each of its datasets.
+            parallel_shard_iters, max_samples_per_sequence: as for `get_dataset_from_config`.
+            words: `decoder`, `part_filter` and `sample_type`; of a single dataset the other ones of `get_dataset`, too.
 
         Raises:
             NotFound, ConfigError, TrustError: as `get_train_dataset`.
+            TypeError: an argument is unknown.
         """
-        opened = partial(open_dataset, decode=SampleDecoder(trust=self._trust), trust=self._trust)
-        plan = recipe_for(self.path, split=split_part).plan(opened, trust=self._trust)
+        order: dict[str, Any] = {
+            "parallel_shard_iters": parallel_shard_iters,
+            "max_samples_per_sequence": max_samples_per_sequence,
+        }
+        if self._single:
+            factory = self.get_dataset(
+                training=training,
+                split_part=split_part,
+                worker_config=worker_config,
+                subflavors=subflavors,
+                shuffle_over_epochs=shuffle_over_epochs_multiplier,
+                subset=subset,
+                **order,
+                **words,
+            )
+            return LoadedDatasetList(datasets=[LoadedDataset(dataset=factory, aux=factory.dataset.aux or None)])
+        unknown = sorted(set(words) - {"decoder", "part_filter", "sample_type"})
+        if unknown:
+            raise ConfigError(f"{unknown[0]!r} is for a single dataset", fix="Set it in the entry of the dataset.")
+        check_subset(subset)
+        decoder = words.get("decoder", SampleDecoder(trust=self.trust))
+        opening = Opening(decoder, self.trust, words.get("part_filter"), words.get("sample_type"))
+        ranges = () if subset is None else subset.ranges()
+        asked = Asked(ranges, dict(subflavors or {}), shuffle_over_epochs_multiplier, fold=False)
         found = LoadedDatasetList()
-        numbers = dict(_numbers(plan.node, Fraction(1)))
-        kinds = {type(node) for node in _all(plan.node)}
+        plan, sources = sources_of(self.path, split_part, opening, asked, trust=self.trust)
+        numbers, kinds = dict(_numbers(plan.node, Fraction(1))), {type(node) for node in _all(plan.node)}
         repeats = EpochizedBlend in kinds
         if kinds & {Blend, EpochizedBlend}:
             found.blend_mode = DatasetBlendMode.SAMPLE_REPETITIONS if repeats else DatasetBlendMode.DATASET_WEIGHT
-        for number, dataset in enumerate(plan.sources):
-            if subflavors:
-                dataset = dataset.opened_as(subflavors={**(dataset.subflavors or {}), **subflavors})
-            factory = OpenedFactory(dataset, training=training, worker_config=worker_config)
+        for number, (dataset, (passes, bounds)) in enumerate(zip(plan.sources, sources, strict=True)):
+            reading = Reading(shuffle_over_epochs=passes, bounds=bounds, **order)
+            factory = OpenedFactory(dataset, training=training, worker_config=worker_config, reading=reading)
             loaded = LoadedDataset(dataset=factory, aux=dataset.aux or None)
             if found.blend_mode is not DatasetBlendMode.NONE:
                 setattr(loaded, "repetitions" if repeats else "weight", float(numbers[number]))
@@ -120,30 +221,34 @@ class DatasetLoader:
 
     def traverse(self, *, split_part: str) -> list[TraversedDatasetReference]:
         """Return the datasets of a split without opening them."""
-        assert not isinstance(self.path, Mapping)
-        return traverse_metadataset(self.path, split_part=split_part)
+        return traverse_metadataset(self._file("traverse"), split_part=split_part)
 
     def prepare(self, split_part: str | None = None) -> tuple[str, ...]:  # noqa: ARG002
         """Prepare the joins of all splits."""
-        assert not isinstance(self.path, Mapping)
-        prepare_joins(os.fspath(self.path))
+        prepare_joins(self._file("prepare"))
         return ()
 
     def post_initialize(self, mds_path: Any = None) -> None:
         """Do nothing: `get_datasets` reads the files."""
 
+    def _file(self, what: str) -> str:
+        if isinstance(self.path, Mapping):
+            raise ConfigError(f"content of a metadataset has no {what!r} here", fix="Write it to a file.")
+        return os.fspath(self.path)
+
 
 DatasetLoaderInterface = Metadataset = MetadatasetV2 = DatasetLoader
 
 
-def load_dataset(path: str | os.PathLike[str] | Mapping[str, Any], **options: Any) -> DatasetLoader:
+@closed(OPENING, "trust")
+def load_dataset(path: str | os.PathLike[str] | Mapping[str, Any], **settings: Any) -> DatasetLoader:
     """Return a dataset or metadataset, of which `get_datasets` opens a split.
 
     Args:
         path: prepared folder, JSONL file or metadataset, or the content of a metadataset.
-        options: options of `DatasetLoader`.
+        settings: those of `DatasetLoader`.
     """
-    return DatasetLoader(path, **options)
+    return DatasetLoader(path, **settings)
 
 
 def _all(node: Node) -> Iterator[Node]:

@@ -5,22 +5,32 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Mapping
-from functools import partial
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, Unpack
 
 from feedmill.compat.energon.base import SavableDataset
-from feedmill.compat.energon.datasets import EnergonDataset, get_val_dataset, trusts
+from feedmill.compat.energon.closed import closed
+from feedmill.compat.energon.datasets import EnergonDataset, get_val_dataset
 from feedmill.compat.energon.epathlib import EPath
+from feedmill.compat.energon.errors import without_effect
+from feedmill.compat.energon.opening import (
+    Opening,
+    PartFilter,
+    Words,
+    absolute,
+    check_subset,
+    refuse_configs,
+    trusts,
+)
+from feedmill.compat.energon.reading import DatasetSubset, Reading
+from feedmill.compat.energon.settings import OPENING, VALIDATION
 from feedmill.compat.energon.worker import WorkerConfig
-from feedmill.errors import ConfigError
 from feedmill.formats.base import Dataset
-from feedmill.formats.sample import Sample
+from feedmill.formats.sample import Decode
+from feedmill.loading.encoder import TaskEncoder
 from feedmill.loading.typed import TypedTaskEncoder
-from feedmill.planning.plan import Plan
+from feedmill.planning.nodes import Concat, Node, Repeat, Subset
 from feedmill.planning.split_by_source import apart
-from feedmill.samples.crude import CrudeSample
 from feedmill.samples.decode import SampleDecoder
-from feedmill.samples.open import open as open_dataset
 from feedmill.samples.stores import FileStore, open_file_store
 
 
@@ -32,6 +42,7 @@ class BaseCoreDatasetFactory:
         subflavors: data attached to every sample.
         training: whether the samples are shuffled.
         worker_config: the rank and its workers.
+        subset: the samples that are read; None for all.
     """
 
     __sample_type__: ClassVar[type[Any]]
@@ -39,6 +50,8 @@ class BaseCoreDatasetFactory:
     subflavors: dict[str, Any]
     training: bool
     worker_config: WorkerConfig
+    subset: DatasetSubset | None = None
+    reading: Reading = Reading()
 
     def __class_getitem__(cls, _: Any) -> type[Self]:
         return cls
@@ -48,20 +61,40 @@ class BaseCoreDatasetFactory:
         raise NotImplementedError
 
     def build(self, worker_rotation_offset: int = 0) -> SavableDataset:  # noqa: ARG002
-        """Return the samples as a dataset: shuffled for training, else in stored order. A loop is one pass."""
-        shuffle: Any = "block" if self.training else "none"
-        plan = Plan.over(self.open(), shuffle=shuffle, seed=self.worker_config.seed_offset, epochs=1)
-        encoder = TypedTaskEncoder()
+        """Return the samples as a dataset: in stored order, or for training with shuffled shards.
+
+        Raises:
+            ConfigError: there are no samples.
+        """
+        dataset = self.open()
+        plan = self._read(dataset).plan(dataset, training=self.training, seed=self.worker_config.seed_offset)
+        if self.training and plan.length is None:
+            without_effect("shuffle_over_epochs=-1", "each epoch is a permutation, and a loop never ends", level=3)
         keep, again = not self.training, self.training
-        return EnergonDataset(plan, encoder, self.worker_config, None, False, None, None, keep, cycle=again)
+        return EnergonDataset(plan, TypedTaskEncoder(), self.worker_config, None, False, None, None, keep, cycle=again)
 
     def as_file_store(self) -> FileStore[Any]:
         """Return the parts of the dataset by name."""
         return open_file_store(str(self.paths[0]))
 
     def __len__(self) -> int:
-        """Return the number of samples over all ranks."""
-        return len(self.open())
+        """Return the number of different samples over all ranks: those of the subset, if there is one."""
+        dataset = self.open()
+        return self._read(dataset).count(dataset)
+
+    def config(self) -> dict[str, Any]:
+        """Return a description as plain data."""
+        return {
+            "type": type(self).__qualname__,
+            "training": self.training,
+            "paths": list(map(str, self.paths)),
+            "subset": None if self.subset is None else self.subset.config(),
+        }
+
+    def _read(self, dataset: Dataset) -> Reading:
+        if self.subset is None:
+            return self.reading
+        return dataclasses.replace(self.reading, bounds=self.subset.bounds(dataset))
 
 
 class OpenedFactory(BaseCoreDatasetFactory):
@@ -71,12 +104,25 @@ class OpenedFactory(BaseCoreDatasetFactory):
         dataset: the dataset.
         training: whether to shuffle.
         worker_config: the rank and its workers.
+        reading: which samples are read for training, and in which order.
+        subset: the samples that are read, instead of the bounds of `reading`.
     """
 
-    def __init__(self, dataset: Dataset, *, training: bool, worker_config: WorkerConfig) -> None:
+    def __init__(
+        self,
+        dataset: Dataset,
+        *,
+        training: bool,
+        worker_config: WorkerConfig,
+        reading: Reading = Reading(),
+        subset: DatasetSubset | None = None,
+    ) -> None:
+        check_subset(subset)
         self.dataset, self.training, self.worker_config = dataset, training, worker_config
+        self.reading, self.subset = reading, subset
         self.paths = [EPath(dataset.url)]
         self.subflavors = dict(dataset.subflavors or {})
+        self._read(dataset)  # a wrong subset is an error here
 
     def open(self) -> Dataset:
         return self.dataset
@@ -87,6 +133,7 @@ class OpenedFactory(BaseCoreDatasetFactory):
         return self.dataset.url
 
 
+@closed(OPENING, "trust")
 def get_dataset_from_config(
     path: str | os.PathLike[str],
     *,
@@ -97,8 +144,13 @@ def get_dataset_from_config(
     subflavors: Mapping[str, Any] | None = None,
     worker_config: WorkerConfig,
     sample_type: type[Any] | None = None,
+    shuffle_over_epochs: int | None = 1,
+    parallel_shard_iters: int | None = None,
+    max_samples_per_sequence: int | None = None,
+    subset: DatasetSubset | None = None,
+    part_filter: PartFilter | None = None,
+    decoder: Decode | None = SampleDecoder(),
     trust: bool | None = None,
-    **options: Any,  # noqa: ARG001
 ) -> OpenedFactory:
     """Return the factory of a prepared folder or JSONL file, as its dataset.yaml describes it.
 
@@ -110,44 +162,86 @@ def get_dataset_from_config(
         subflavors: data attached to every sample, beside that of dataset.yaml.
         worker_config: the rank and its workers.
         sample_type: expected type of the samples; None for any.
+        shuffle_over_epochs: passes of a loop for training, each a permutation; None for the stored order, -1 for a loop
+            without end. dataset.yaml overrides this and the next two.
+        parallel_shard_iters: shards that are read side by side; 16 by default.
+        max_samples_per_sequence: samples of the sequences that shards are cut into; None for whole shards.
+        subset: the samples that are read.
+        part_filter: names of the parts of crude samples that are read, or a function of a name; None for all.
+        decoder: decodes the parts; None for bytes.
         trust: whether code that the data names may run; see `get_train_dataset`.
-        options: options of Energon for the order, which have no effect.
 
     Raises:
-        ConfigError: the samples have another type.
+        ConfigError: the samples have another type, or an argument is invalid or unsupported for them.
         NotFound, TrustError: as `feedmill.open`.
+        TypeError: an argument is unknown.
     """
-    split = None if os.fspath(path).endswith(".jsonl") else split_part or "train"
-    code = trusts(trust)
-    dataset = open_dataset(
-        os.fspath(path),
-        split=split,
-        dataset_config=dataset_config,
-        split_config=split_config,
-        decode=SampleDecoder(trust=code),
-        trust=code,
+    url, code = absolute(path), trusts(trust)
+    configs = {"dataset_config": dataset_config, "split_config": split_config}
+    jsonl = url.endswith(".jsonl")
+    if jsonl:
+        refuse_configs(url, configs)
+    if code and isinstance(decoder, SampleDecoder) and decoder == SampleDecoder():
+        decoder = SampleDecoder(trust=True)
+    dataset = Opening(decoder, code, part_filter, sample_type)(
+        url,
+        split=None if jsonl else split_part or "train",
+        **{name: given for name, given in configs.items() if given is not None},
     )
     if subflavors is not None:
         dataset = dataset.opened_as(subflavors={**(dataset.subflavors or {}), **subflavors})
-    if sample_type is not None and len(dataset) and not isinstance(_first(dataset), sample_type):
-        raise ConfigError(
-            f"the samples are no {sample_type.__name__}: {dataset.about}", file=dataset.url, fix="Check dataset.yaml."
-        )
-    return OpenedFactory(dataset, training=training, worker_config=worker_config)
+    reading = Reading(
+        shuffle_over_epochs=shuffle_over_epochs,
+        parallel_shard_iters=parallel_shard_iters,
+        max_samples_per_sequence=max_samples_per_sequence,
+    )
+    return OpenedFactory(dataset, training=training, worker_config=worker_config, reading=reading, subset=subset)
 
 
+@closed(VALIDATION, "trust")
 def get_val_datasets(
-    path: str | os.PathLike[str] | Mapping[str, Any], **arguments: Any
-) -> list[tuple[EnergonDataset, Any]]:
-    """Return a pair per dataset of a metadataset: its `get_val_dataset`, and its factory (`OpenedFactory`)."""
-    whole = get_val_dataset(path, **arguments)
-    opened = partial(OpenedFactory, training=False, worker_config=whole.worker_config)
+    path: str | os.PathLike[str] | Mapping[str, Any],
+    *,
+    split_part: str = "val",
+    worker_config: WorkerConfig,
+    batch_size: int | None,
+    batch_drop_last: bool = False,
+    packing_buffer_size: int | None = None,
+    limit: int | None = None,
+    task_encoder: TaskEncoder | None = None,
+    trust: bool | None = None,
+    **words: Unpack[Words],
+) -> list[tuple[EnergonDataset, OpenedFactory]]:
+    """Return a pair per dataset of a metadataset: its `get_val_dataset`, and its factory."""
+    whole = get_val_dataset(
+        path,
+        split_part=split_part,
+        worker_config=worker_config,
+        batch_size=batch_size,
+        batch_drop_last=batch_drop_last,
+        packing_buffer_size=packing_buffer_size,
+        limit=limit,
+        task_encoder=task_encoder,
+        trust=trust,
+        **words,
+    )
+    bounds = dict(_bounds(whole.plan.node))
     return [
-        (dataclasses.replace(whole, plan=plan), opened(whole.plan.sources[number]))
+        (
+            dataclasses.replace(whole, plan=plan),
+            OpenedFactory(
+                whole.plan.sources[number],
+                training=False,
+                worker_config=worker_config,
+                reading=Reading(bounds=bounds.get(number)),
+            ),
+        )
         for plan, number in apart(whole.plan)
     ]
 
 
-def _first(dataset: Dataset) -> Any:
-    sample = dataset[0]
-    return CrudeSample(sample) if isinstance(sample, Sample) else sample
+def _bounds(node: Node) -> list[tuple[int, tuple[int, int]]]:
+    """Return first and end of the subset of each source of a validation plan that has one."""
+    if isinstance(node, Subset):
+        return [(node.leaves[0], (node.start, node.stop))]
+    return [found for child in node.children for found in _bounds(child)] if isinstance(node, Concat | Repeat) else []

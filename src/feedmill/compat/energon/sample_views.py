@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from feedmill.compat.energon.base import LoaderOptions, SavableDataset
+from feedmill.compat.energon.closed import signed
 from feedmill.compat.energon.datasets import EnergonDataset
 from feedmill.compat.energon.hooks import Batching, Filtering, Grouping, Mapping, Packing
 from feedmill.compat.energon.streams import Batched, Iterated, Mapped, Stream
@@ -28,6 +29,7 @@ class MapDataset(OfSamples):
         stateless_map_fn, map_fn_config: ignored.
     """
 
+    @signed
     def __init__(
         self,
         dataset: SavableDataset,
@@ -43,7 +45,11 @@ class MapDataset(OfSamples):
 
     def plain(self) -> EnergonDataset | None:
         inner = self._unbatched()
-        return None if inner is None else replace(inner, task_encoder=Mapping(inner.task_encoder, self.map_fn))
+        if inner is None:
+            return None
+        encoder = Mapping(inner.task_encoder, self.map_fn)
+        encoder.failure_tolerance = self.failure_tolerance
+        return replace(inner, task_encoder=encoder)
 
     def _stream(self, options: LoaderOptions) -> Stream:
         handler = self.worker_config.global_error_handler
@@ -58,6 +64,7 @@ class FilterDataset(MapDataset):
         filter_fn_config: ignored.
     """
 
+    @signed
     def __init__(
         self,
         dataset: SavableDataset,
@@ -81,6 +88,7 @@ class IterMapDataset(BaseWrapperDataset):
         stateless_iter_fn, iter_map_fn_config: ignored.
     """
 
+    @signed
     def __init__(
         self,
         dataset: SavableDataset,
@@ -109,6 +117,7 @@ class BatchDataset(OfSamples):
         batcher_stateless, batcher_config: ignored.
     """
 
+    @signed
     def __init__(
         self,
         dataset: SavableDataset,
@@ -130,6 +139,7 @@ class BatchDataset(OfSamples):
         if inner is None:
             return None
         encoder = Batching(inner.task_encoder, self.batcher)
+        encoder.failure_tolerance = self.failure_tolerance
         return replace(inner, task_encoder=encoder, batch_size=self.batch_size, drop_last=self.drop_last)
 
     def _stream(self, options: LoaderOptions) -> Stream:
@@ -156,9 +166,11 @@ class GroupBatchDataset(_Selecting):
         sample_group_key: sample -> (key of its group, batch size of the group or None).
         batcher: list of samples -> batch.
         drop_last: whether to drop smaller batches at the end of a window.
-        batcher_stateless, batcher_config, failure_tolerance: ignored.
+        failure_tolerance: number of failures in a row that end the iteration; 0 for no limit.
+        batcher_stateless, batcher_config: ignored.
     """
 
+    @signed
     def __init__(
         self,
         dataset: SavableDataset,
@@ -169,18 +181,19 @@ class GroupBatchDataset(_Selecting):
         batcher_stateless: bool = False,  # noqa: ARG002
         batcher_config: Any = None,  # noqa: ARG002
         drop_last: bool = False,
-        failure_tolerance: int = 100,  # noqa: ARG002
+        failure_tolerance: int = 100,
         worker_config: WorkerConfig,
     ) -> None:
         super().__init__(dataset, worker_config=worker_config)
         self.fixed_batch_size, self.sample_group_key = fixed_batch_size, sample_group_key
-        self.batcher, self.drop_last = batcher, drop_last
+        self.batcher, self.drop_last, self.failure_tolerance = batcher, drop_last, failure_tolerance
 
     def plain(self) -> EnergonDataset | None:
         inner = self._unbatched()
         if inner is None:
             return None
         encoder = Grouping(inner.task_encoder, self.sample_group_key, self.fixed_batch_size, self.batcher)
+        encoder.failure_tolerance = self.failure_tolerance
         return replace(inner, task_encoder=encoder, batch_size=self.fixed_batch_size, drop_last=self.drop_last)
 
 
@@ -192,9 +205,12 @@ class PackingDataset(_Selecting):
         pre_packer: samples -> list of the samples of each pack.
         final_packer: samples of a pack -> pack.
         sample_encoder: finishes the encoding of a selected sample; None for nothing.
-        options: other options of Energon, which are ignored.
+        sample_encoder_failure_tolerance: number of failures in a row that end the iteration; 0 for no limit.
+        final_packer_stateless, sample_encoder_stateless, packer_config, pre_packer_failure_tolerance,
+            final_packer_failure_tolerance: ignored.
     """
 
+    @signed
     def __init__(
         self,
         dataset: SavableDataset,
@@ -202,17 +218,23 @@ class PackingDataset(_Selecting):
         pre_packer: Callable[[list[Any]], list[list[Any]]],
         final_packer: Callable[[list[Any]], Any],
         *,
+        final_packer_stateless: bool = False,  # noqa: ARG002
         sample_encoder: Callable[[Any], Any] | None = None,
+        sample_encoder_stateless: bool = False,  # noqa: ARG002
+        packer_config: Any = None,  # noqa: ARG002
+        pre_packer_failure_tolerance: int = 100,  # noqa: ARG002
+        final_packer_failure_tolerance: int = 100,  # noqa: ARG002
+        sample_encoder_failure_tolerance: int = 100,
         worker_config: WorkerConfig,
-        **options: Any,  # noqa: ARG002
     ) -> None:
         super().__init__(dataset, worker_config=worker_config)
         self.buffer_size, self.pre_packer, self.final_packer = buffer_size, pre_packer, final_packer
-        self.sample_encoder = sample_encoder
+        self.sample_encoder, self.failure_tolerance = sample_encoder, sample_encoder_failure_tolerance
 
     def plain(self) -> EnergonDataset | None:
         inner = self._unbatched()
         if inner is None:
             return None
         encoder = Packing(inner.task_encoder, self.pre_packer, self.final_packer, self.sample_encoder)
+        encoder.failure_tolerance = self.failure_tolerance
         return replace(inner, task_encoder=encoder, buffer=self.buffer_size)

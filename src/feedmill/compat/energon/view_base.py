@@ -12,6 +12,9 @@ from feedmill.compat.energon.streams import Stream
 from feedmill.compat.energon.worker import WorkerConfig
 from feedmill.errors import ConfigError
 
+_NOT_CALLED = ("__iter__", "save_state", "restore_state", "reset_state_own", "restore_sample", "worker_has_samples")
+"""Methods of Energon's datasets that subclasses of a wrapper may override there."""
+
 
 class BaseWrapperDataset(SavableDataset):
     """A view of one or more datasets.
@@ -21,10 +24,17 @@ class BaseWrapperDataset(SavableDataset):
         worker_config: must equal that of the datasets.
 
     Raises:
-        ConfigError: it differs.
+        ConfigError: it differs, or a subclass overrides a method of Energon that Feedmill does not call.
     """
 
     def __init__(self, datasets: SavableDataset | Iterable[SavableDataset], *, worker_config: WorkerConfig) -> None:
+        for name in _NOT_CALLED:
+            if getattr(type(self), name, None) is not getattr(SavableDataset, name, None):
+                raise ConfigError(
+                    f"{type(self).__name__}.{name} is unsupported: Feedmill does not call it",
+                    kind="not-supported",
+                    fix="Give a function to MapDataset, FilterDataset or IterMapDataset.",
+                )
         given = [datasets] if isinstance(datasets, SavableDataset) else datasets
         self.datasets: tuple[SavableDataset, ...] = tuple(given)
         self.worker_config = worker_config

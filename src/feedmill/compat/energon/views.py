@@ -10,11 +10,13 @@ from collections.abc import Callable
 from typing import Any
 
 from feedmill.compat.energon.base import LoaderOptions, SavableDataset
+from feedmill.compat.energon.closed import signed
 from feedmill.compat.energon.datasets import EnergonDataset
+from feedmill.compat.energon.errors import without_effect
 from feedmill.compat.energon.sample_views import BatchDataset
 from feedmill.compat.energon.streams import Blended, Concatenated, Mapped, Repeated, Stream
 from feedmill.compat.energon.view_base import BaseWrapperDataset, plain_of
-from feedmill.compat.energon.worker import WorkerConfig, without_effect
+from feedmill.compat.energon.worker import WorkerConfig
 from feedmill.loading.epochs import EpochLoader
 
 
@@ -26,6 +28,7 @@ class LimitDataset(BaseWrapperDataset):
         reset_after_epoch: ignored: each loop begins again.
     """
 
+    @signed
     def __init__(
         self,
         dataset: SavableDataset,
@@ -51,6 +54,7 @@ class LimitDataset(BaseWrapperDataset):
 class EpochizeDataset(LimitDataset):
     """Loops of a fixed number of items of a dataset; each loop begins where the previous one ended."""
 
+    @signed
     def __init__(self, dataset: SavableDataset, length: int, worker_config: WorkerConfig) -> None:
         super().__init__(dataset, length, worker_config=worker_config)
 
@@ -69,6 +73,7 @@ class RepeatDataset(BaseWrapperDataset):
         restart: ignored: a loop over all repetitions can follow another one.
     """
 
+    @signed
     def __init__(
         self,
         dataset: SavableDataset,
@@ -90,6 +95,7 @@ class RepeatDataset(BaseWrapperDataset):
 class ConcatDataset(BaseWrapperDataset):
     """The loops of several datasets, one after another."""
 
+    @signed
     def __init__(self, *datasets: SavableDataset, worker_config: WorkerConfig) -> None:
         super().__init__(datasets, worker_config=worker_config)
 
@@ -104,6 +110,7 @@ class BlendDataset(BaseWrapperDataset):
         dataset_weights: pairs of a dataset and its positive weight.
     """
 
+    @signed
     def __init__(self, *dataset_weights: tuple[SavableDataset, float], worker_config: WorkerConfig) -> None:
         super().__init__([dataset for dataset, _ in dataset_weights], worker_config=worker_config)
         self.dataset_weights = dataset_weights
@@ -122,6 +129,7 @@ class MixBatchDataset(BatchDataset):
         batch_mix_fn: list of items -> batch, for example `homogeneous_concat_mix`; the list itself by default.
     """
 
+    @signed
     def __init__(
         self,
         *dataset_weights: tuple[SavableDataset, float],
@@ -149,6 +157,7 @@ class Transparent(BaseWrapperDataset):
 class ShuffleBufferDataset(Transparent):
     """The dataset itself, with a warning: the plan decides the order of samples. `size` has no effect."""
 
+    @signed
     def __init__(self, dataset: SavableDataset, size: int, *, worker_config: WorkerConfig) -> None:
         super().__init__(dataset, worker_config=worker_config)
         without_effect("ShuffleBufferDataset", "the plan decides the order: get_train_dataset shuffles")
@@ -163,6 +172,7 @@ class GcDataset(Transparent):
         freeze: ignored.
     """
 
+    @signed
     def __init__(
         self, dataset: SavableDataset, *, worker_config: WorkerConfig, every_n_iter: int = 10, freeze: bool = True
     ) -> None:
@@ -191,6 +201,7 @@ class LogSampleDataset(Transparent):
         get_keys_fn: ignored.
     """
 
+    @signed
     def __init__(
         self, dataset: SavableDataset, mode: str, worker_config: WorkerConfig, get_keys_fn: Any = None
     ) -> None:

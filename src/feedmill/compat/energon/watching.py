@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from feedmill.compat.energon.base import SavableDataset
+from feedmill.compat.energon.closed import signed
 from feedmill.compat.energon.views import Transparent
 from feedmill.compat.energon.worker import WorkerConfig
 
@@ -28,6 +29,7 @@ class WatchdogDataset(Transparent):
         fail_on_timeout: end this process if an item is late. Without it, the loader logs the batch that is late.
     """
 
+    @signed
     def __init__(
         self,
         dataset: SavableDataset,

@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from feedmill.compat.energon.errors import log_exception, reraise_exception
+from feedmill.compat.energon.closed import signed
+from feedmill.compat.energon.errors import log_exception, reraise_exception, without_effect
 from feedmill.loading.ranks import given_or_found
 from feedmill.loading.typed import current
 
-__all__ = ["WorkerConfig", "without_effect"]
-
-
-def without_effect(option: str, why: str) -> None:
-    """Warn that an option of Energon has no effect.
-
-    Args:
-        option: the option, or several of them.
-        why: the reason, or what to use instead.
-    """
-    warnings.warn(f"{option} has no effect: {why} (docs/migration/energon.md)", UserWarning, stacklevel=4)
+__all__ = ["WorkerConfig"]
 
 
 @dataclass(slots=True, eq=False)
@@ -55,7 +45,7 @@ class WorkerConfig:
 
     def __post_init__(self) -> None:
         if self.restore_error_handler is not reraise_exception:
-            without_effect("restore_error_handler", "a resume does not encode samples again")
+            without_effect("restore_error_handler", "a resume does not encode samples again", level=5)
 
     def global_rank(self) -> int:
         """Return the rank of this process in the world."""
@@ -123,6 +113,7 @@ class WorkerConfig:
     __hash__ = None  # type: ignore[assignment]
 
     @classmethod
+    @signed
     def default_worker_config(cls, num_workers: int = 4, data_parallel_group: Any = None) -> WorkerConfig:
         """Return the configuration of this process, from torch.distributed or the launcher's environment variables."""
         if data_parallel_group is not None:
@@ -132,3 +123,6 @@ class WorkerConfig:
             return cls(distributed.get_rank(data_parallel_group), size, num_workers, data_parallel_group)
         ranks = given_or_found(None, None)
         return cls(ranks.rank, ranks.world_size, num_workers)
+
+
+WorkerConfig.__init__ = signed(WorkerConfig.__init__)  # type: ignore[method-assign]

@@ -22,17 +22,3 @@ class Arguments(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Report wrong usage."""
         self._fail(message)
-
-    def unused(self, names: dict[str, str], values: argparse.Namespace) -> list[str]:
-        """Return a note for each argument that was given but has no effect.
-
-        Args:
-            names: argument -> why it has no effect.
-            values: the parsed arguments.
-        """
-        given = [name for name in names if (at := _attribute(name)) and getattr(values, at) != self.get_default(at)]
-        return [f"{name} has no effect: {names[name]}" for name in given]
-
-
-def _attribute(name: str) -> str:
-    return name.lstrip("-").replace("-", "_")

@@ -67,7 +67,9 @@ def recipe(
     """Write a recipe in the order of a run, from the run's own arguments (--data-path, --seq-length, ...)."""
     from feedmill.compat.megatron.recipe import recipe_of
 
-    text = recipe_of(context.args, part)
+    text, notes = recipe_of(context.args, part)
+    for note in notes:
+        typer.echo(f"note: {note}", err=True)
     if output is None:
         typer.echo(text, nl=False)
         return

@@ -2,12 +2,55 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError
+from feedmill.formats.yamls import read_settings
+from feedmill.planning.dialects.megatron import attribute
+from feedmill.planning.dialects.megatron_settings import batch_settings
+from feedmill.storage import open_store, split_url
+
+
+def gpt_settings(run: Mapping[str, Any] | str | os.PathLike[str]) -> dict[str, bool]:
+    """Return the options of `gpt_fields` that the arguments of a run set.
+
+    Args:
+        run: the arguments, or a YAML file of them; arguments about other things are skipped.
+
+    >>> gpt_settings({"--eod-mask-loss": True, "no_create_attention_mask_in_dataloader": True, "seed": 1})
+    {'eod_mask_loss': True, 'create_attention_mask': False}
+
+    Raises:
+        NotFound: the file does not exist.
+        ConfigError: the file is no mapping, or a value is neither true nor false.
+    """
+    file = None if isinstance(run, Mapping) else os.fspath(run)
+    if file is not None:
+        folder, name = split_url(file)
+        run = read_settings(open_store(folder).read(name), file)
+    if not isinstance(run, Mapping):
+        raise ConfigError(
+            "the file is not a mapping of arguments", file=file, kind="bad-yaml", fix="Write NAME: VALUE."
+        )
+    given = {attribute(str(name)): value for name, value in run.items()}
+    found = {}
+    for name in batch_settings(given):
+        if not isinstance(given[name], bool):
+            raise ConfigError(
+                f"'{name}' must be true or false, found {given[name]!r:.60}",
+                file=file,
+                kind="bad-value",
+                fix="Change it.",
+            )
+        negative = name.startswith("no_")
+        key = "create_attention_mask" if negative else name
+        found[key] = given[name] is not negative
+    return found
 
 
 def gpt_fields(

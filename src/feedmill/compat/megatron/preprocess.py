@@ -17,7 +17,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from feedmill.compat.megatron.arguments import Arguments
+from feedmill.compat.megatron.settings import FLAGS, PREPROCESS
 from feedmill.errors import ConfigError, NotFound
+from feedmill.formats.settings import Fate
 from feedmill.jobs.policy import POLICIES, RAISE, on_error_policy
 from feedmill.tokens.template import TemplateSource
 
@@ -31,29 +33,6 @@ VOCABULARIES = ("GPT2BPETokenizer", "BertWordPieceLowerCase", "BertWordPieceCase
 TIKTOKEN = "TikTokenizer"
 ENGLISH = "english"
 KINDS = (HUGGING_FACE, *SENTENCEPIECE, *VOCABULARIES, TIKTOKEN)
-
-_UNUSED = {
-    "--log-interval": "a progress bar shows the rate",
-    "--workers-to-check": "all cores are used",
-    "--max-documents": "all cores are used",
-    "--vocab-size": "the size of the vocabulary is the tokenizer's own",
-    "--vocab-extra-ids": "the original sets it to 0",
-    "--make-vocab-size-divisible-by": "it pads the model, not the data",
-    "--trust-remote-code": "no code of a tokenizer is run",
-    "--tokenizer-hf-no-use-fast": "fast and slow tokenizers give the same ids",
-}
-_UNSUPPORTED = {
-    "--find-optimal-num-workers": ("it only measures the original", "Omit it: all cores are used by default."),
-    "--tokenizer-special-tokens": (
-        "tokens that the tokenizer's files do not have would change its ids",
-        "Add them to the tokenizer's own files.",
-    ),
-    "--tokenizer-sentencepiece-legacy": (
-        "it adds tokens beyond the model's",
-        "Convert the model to a tokenizer.json that has them.",
-    ),
-    "--tiktoken-pattern": ("only the pattern of the file's own family is known", "Omit it."),
-}
 
 
 @dataclass(slots=True)
@@ -91,12 +70,10 @@ def _parser(fail: Callable[[str], NoReturn]) -> Arguments:
     add("--on-error", choices=list(POLICIES), default=RAISE, help="stop at an invalid document, or skip it (new)")
     add("--overwrite", action="store_true", help="replace existing files (new)")
     add("--json", action="store_true", help="print a JSON report (new)")
-    for name in (*_UNUSED, *_UNSUPPORTED):
-        help = f"accepted, without effect: {_UNUSED[name]}" if name in _UNUSED else "unsupported"
-        flag = name in ("--trust-remote-code", "--tokenizer-hf-no-use-fast") or (
-            name in _UNSUPPORTED and name not in ("--tokenizer-special-tokens", "--tiktoken-pattern")
-        )
-        add(name, help=help, **({"action": "store_true"} if flag else {"nargs": "*"}))  # type: ignore[arg-type]
+    for name, setting in PREPROCESS.settings.items():
+        if setting.fate is not Fate.MAPPED:
+            form: dict[str, Any] = {"action": "store_true"} if name in FLAGS else {"nargs": "*", "default": None}
+            add(f"--{name.replace('_', '-')}", help=f"{setting.fate}: {setting.words}", **form)
     return parser
 
 
@@ -115,11 +92,8 @@ def preprocess_data(
     """
     from feedmill.tokens.tokenize import TokenizeOptions, tokenize_as
 
-    arguments = _parser(fail)
-    given = arguments.parse_args(list(words))
-    for name, (why, fix) in _UNSUPPORTED.items():
-        if getattr(given, name.lstrip("-").replace("-", "_")):
-            raise ConfigError(f"{name} is unsupported: {why}", kind="not-done", fix=fix)
+    given = _parser(fail).parse_args(list(words))
+    notes = PREPROCESS.take(_unmapped(given)).notes
     if given.partitions < 1:
         raise ConfigError(f"--partitions {given.partitions} is invalid", kind="bad-option", fix="Use 1 or more.")
     twice = len(set(given.json_keys)) < len(given.json_keys)
@@ -164,7 +138,14 @@ def preprocess_data(
         )
         output = f"{given.output_prefix}_{key}_{'document' if sentences is None else 'sentence'}"
         reports[key] = tokenize_as(inputs, {"megatron": output}, tokenizer, options)
-    return Preprocessed(reports, [*arguments.unused(_UNUSED, given), *_without_sentences(given)]), given
+    return Preprocessed(reports, [*notes, *_without_sentences(given)]), given
+
+
+def _unmapped(given: Namespace) -> dict[str, Any]:
+    """Return the arguments that are given and not used, each with its value: a word, several, or True."""
+    names = PREPROCESS.names(Fate.REFUSED, Fate.NO_EFFECT)
+    found = {name: value for name in names if (value := getattr(given, name)) not in (None, False)}
+    return {name: value[0] if isinstance(value, list) and len(value) == 1 else value for name, value in found.items()}
 
 
 def _without_sentences(given: Namespace) -> list[str]:

@@ -8,14 +8,14 @@ from typing import Any
 import yaml
 
 from feedmill.errors import ConfigError
-from feedmill.planning.dialects.megatron import DATA, FLAGS, NUMBERS, TEXTS, UNSUPPORTED, attribute, translate
+from feedmill.planning.dialects.megatron import DATA, attribute, translate
 
 
-def recipe_of(words: Sequence[str], part: str) -> str:
-    """Return the YAML of a recipe.
+def recipe_of(words: Sequence[str], part: str) -> tuple[str, list[str]]:
+    """Return the YAML of a recipe, and notes on the arguments that it does not follow.
 
     Args:
-        words: the arguments of the run. Those that do not concern the order of samples are ignored.
+        words: the arguments of the run.
         part: train, valid or test.
 
     Raises:
@@ -28,10 +28,8 @@ def recipe_of(words: Sequence[str], part: str) -> str:
             kind="missing-option",
             fix=f"Add one of --{', --'.join(name.replace('_', '-') for name in DATA)}.",
         )
-    known = {*DATA, *NUMBERS, *TEXTS, *FLAGS, *UNSUPPORTED}
-    used = {name: value for name, value in given.items() if name in known}
-    data = translate(used, None, "arguments", mode="train", split=part, base=".").data
-    return yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
+    found = translate(given, None, "arguments", mode="train", split=part, base=".")
+    return yaml.safe_dump(found.data, sort_keys=False, allow_unicode=True), found.notes
 
 
 def arguments_of(words: Sequence[str]) -> dict[str, Any]:

@@ -12,18 +12,21 @@ by the value's text. References can be nested. Other resolvers are an error.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
 import yaml
 
-from feedmill.errors import ConfigError, misspelled
+from feedmill.errors import ConfigError
 from feedmill.formats import yamls
+from feedmill.formats.settings import Table
 from feedmill.jobs.cores import available_cores
 from feedmill.storage import open_store, split_url
 
+logger = logging.getLogger("feedmill")
 _INNERMOST = re.compile(r"(?<!\\)\$\{([^{}$]*)\}")
 _STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
 _MOST_FOLLOWED = 10_000
@@ -189,14 +192,19 @@ def section(config: Mapping[str, Any], path: str, where: str) -> dict[str, Any]:
     return value
 
 
-def check_spelling(values: Mapping[str, Any], known: Sequence[str], name: str, where: str) -> None:
-    """Raise `ConfigError` for an unknown key that is close to a missing known one.
+def tell_notes(table: Table, values: Mapping[str, Any], where: str) -> None:
+    """Log what is not used: settings without effect as information, for Modalities requires some; others as a warning.
 
-    Other unknown keys are ignored, as in Modalities: references may use them.
+    Others are legitimate if the table is open, because references may use them.
+
+    Raises:
+        ConfigError: a setting is refused or unknown.
     """
-    wrong = misspelled(values, known)
-    if wrong is not None:
-        raise ConfigError(f"unknown key {wrong[0]!r} in {name!r}", file=where, kind="bad-config", fix=wrong[1])
+    for note in table.take(values, where).notes:
+        if note.startswith("not used"):
+            logger.warning("%s: %s (references may use them)", where, note)
+        else:
+            logger.info("%s: %s", where, note)
 
 
 def text_of(values: Mapping[str, Any], key: str, where: str) -> str:

@@ -11,21 +11,23 @@ Files are named as in the original. H is the first seven hex digits of the confi
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
 import yaml
 
-from feedmill.compat.modalities.config import check_spelling, load_config, section, text_of
+from feedmill.compat.modalities.config import load_config, section, tell_notes, text_of
 from feedmill.compat.modalities.packing import pack
+from feedmill.compat.modalities.settings import INSTRUCTION
 from feedmill.errors import ConfigError
 from feedmill.storage import Store, join_url, open_store, split_url
 from feedmill.tokens.index import index
 from feedmill.tokens.instruct import Chat, prepare_chats
 
 PARTS = ("train", "val", "test")
-SETTINGS = ("src_path", "dst_path", "messages_key", "pbin_creation_config_file_path", "split_config")
+_SECTIONS = ("settings", "instruction_data_transformation", "settings.split_config", "settings.split_config.splitting")
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ def prepare(path: str, *, progress: bool | None = None) -> list[Prepared]:
     digest = hashlib.sha256(text).hexdigest()[:7]
     config = load_config(path, text)
     settings = section(config, "settings", path)
-    check_spelling(settings, SETTINGS, "settings", path)
+    tell_notes(INSTRUCTION, dict(_named(config)), path)
     source = text_of(settings, "src_path", path)
     target_folder, target_name = split_url(text_of(settings, "dst_path", path))
     target = PurePosixPath(target_name)
@@ -70,6 +72,16 @@ def prepare(path: str, *, progress: bool | None = None) -> list[Prepared]:
         )
         found.append(Prepared(part, store.locate(targets[part][1]), lines, packed))
     return found
+
+
+def _named(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield each setting of a configuration by its dotted name."""
+    for key, value in config.items():
+        name = f"{prefix}{key}"
+        if name in _SECTIONS and isinstance(value, Mapping):
+            yield from _named(value, f"{name}.")
+        else:
+            yield name, value
 
 
 def _pack_part(

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from feedmill.compat.modalities.config import check_spelling, count_of, section, text_of
-from feedmill.errors import ConfigError
+from feedmill.compat.modalities.config import count_of, section, tell_notes, text_of
+from feedmill.compat.modalities.settings import PACKING, TOKENIZER
+from feedmill.errors import ConfigError, NotFound
 from feedmill.jobs.policy import RAISE, OnError
 from feedmill.storage import join_url, open_store, split_url
 
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
     from feedmill.tokens.tokenize import TokenizeReport
     from feedmill.tokens.tokenizer import Tokenizer
 
-SETTINGS = ("src_path", "dst_path", "index_path", "jq_pattern", "num_cpus", "eod_token")
 QUEUES = ("processing_batch_size", "raw_samples_queue_size", "processed_samples_queue_size")
 
 
@@ -45,7 +45,7 @@ def pack(
     from feedmill.tokens.tokenize import tokenize
 
     settings = section(config, "settings", where)
-    check_spelling(settings, (*SETTINGS, *QUEUES), "settings", where)
+    tell_notes(PACKING, settings, where)
     source = text_of(settings, "src_path", where)
     given = settings.get("dst_path")
     target = beside(source, ".pbin") if given is None else str(given)
@@ -97,6 +97,11 @@ def load(config: dict[str, Any], where: str, template_source: Any = "auto") -> T
 
     entry = section(config, "tokenizer", where)
     variant, options = entry.get("variant_key"), section(config, "tokenizer.config", where)
+    if entry.get("component_key", "tokenizer") != "tokenizer":
+        raise ConfigError(
+            f"'component_key' must be tokenizer, found {entry['component_key']!r}", file=where, fix="Change it."
+        )
+    tell_notes(TOKENIZER, options, where)
     if variant == "pretrained_sp_tokenizer":
         return load_tokenizer(text_of(options, "tokenizer_model_file", where), "sentencepiece")
     if variant != "pretrained_hf_tokenizer":
@@ -105,14 +110,6 @@ def load(config: dict[str, Any], where: str, template_source: Any = "auto") -> T
             file=where,
             fix="Use pretrained_hf_tokenizer or pretrained_sp_tokenizer.",
         )
-    for key in ("truncation", "padding"):
-        if options.get(key):
-            raise ConfigError(
-                f"{key!r} of the tokenizer is unsupported: it would change the tokens of documents",
-                file=where,
-                kind="not-done",
-                fix="Set it to false. To drop long documents, use 'feedmill filter --max-length'.",
-            )
     name = text_of(options, "pretrained_model_name_or_path", where)
     tokenizer = load_tokenizer(name, template_source=template_source)
     if tokenizer.reference != "hf":
@@ -136,25 +133,29 @@ def load(config: dict[str, Any], where: str, template_source: Any = "auto") -> T
 
 
 def _check_index(source: str, index: Any, where: str) -> None:
-    """Raise `ConfigError` if an existing index does not cover the whole file: Feedmill packs all lines, without it."""
+    """Raise `ConfigError` if an index does not cover the whole file: Feedmill packs all lines, without an index.
+
+    Args:
+        index: the index of the configuration, wherever it is; None for one beside the file, if there is one.
+    """
     folder, name = split_url(source)
     store = open_store(folder)
-    path = str(PurePosixPath(name).with_suffix(".idx"))
-    if index is not None:
-        index_folder, path = split_url(str(index))
-        if open_store(index_folder).locate(path) != store.locate(path):
-            return  # an index elsewhere has only byte ranges, with no file to compare them with
-    if not store.exists(path):
-        return
+    beside_it = join_url(folder, str(PurePosixPath(name).with_suffix(".idx")))
+    index_folder, path = split_url(beside_it if index is None else str(index))
+    near = open_store(index_folder)
+    if not near.exists(path):
+        if index is None:
+            return
+        raise NotFound("the index does not exist", file=str(index), fix=f"Check 'index_path' in {where}, or remove it.")
     from feedmill.formats.tokens.raw_index import load_raw_index
 
-    starts, lengths = load_raw_index(store, path, name)
+    starts, lengths = load_raw_index(near, path, name, store)
     size = store.stat(name).size
     covered = int(lengths.sum()) + len(lengths)
     if covered not in (size, size + 1):
         raise ConfigError(
             f"the index does not cover the file: it has {len(starts)} lines of {covered} bytes, the file {size} bytes",
-            file=store.locate(path),
+            file=near.locate(path),
             kind="stale-index",
             fix=f"All lines of a file are packed. Write the lines to pack to another file, and delete this index"
             f" (named in {where}).",

@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 
 from feedmill.compat.vla.encoder import VlaEncoder
-from feedmill.compat.vla.options import Meaning, get, merged, nested, parse_options, understood
+from feedmill.compat.vla.options import Meaning, get, merged, parse_options, understood
 from feedmill.errors import ConfigError, FeedmillError
-from feedmill.formats.vla.manifest import read_rows
 from feedmill.formats.yamls import read_settings
 from feedmill.loading.loader import Loader
+from feedmill.planning.dialects.vla import epochs_of, samples_per_dataset
+from feedmill.planning.dialects.vla_settings import RECIPE, named, nested
 from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.recipe import Recipe
 from feedmill.samples.robotics.view import Robotics
@@ -28,7 +29,6 @@ from feedmill.storage import join_url, open_store, split_url
 
 logger = logging.getLogger("feedmill")
 _COUNTS = {
-    "num_epochs": 1,
     "total_train_samples": 0,
     "num_checkpoints": 1,
     "hparams.global_batch_size": 1,
@@ -82,21 +82,7 @@ class VlaRun:
                     kind="bad-number",
                     fix=f"Set {name}.",
                 )
-        epochs, total = get(self.config, "num_epochs"), get(self.config, "total_train_samples")
-        if epochs is not None and total is not None:
-            raise ConfigError(
-                "num_epochs and total_train_samples are both set",
-                file=file,
-                kind="bad-usage",
-                fix="Set only one of them.",
-            )
-        if epochs is not None and not get(self.config, "data.allow_multiple_epochs"):
-            raise ConfigError(
-                "num_epochs requires allow_multiple_epochs: datasets with different weights end at different times",
-                file=file,
-                kind="bad-usage",
-                fix="Set data.allow_multiple_epochs to true, or set total_train_samples.",
-            )
+        epochs_of(self.config, file)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str] | None, options: Sequence[str] = ()) -> VlaRun:
@@ -119,10 +105,7 @@ class VlaRun:
     @property
     def total(self) -> int | None:
         """Number of samples of the whole run; None if only the data limits it."""
-        epochs, total = get(self.config, "num_epochs"), get(self.config, "total_train_samples")
-        if epochs is not None:
-            return int(epochs) * sum(self.samples_per_dataset)
-        return None if total is None else int(total)
+        return self.recipe.model.samples
 
     @property
     def notes(self) -> list[str]:
@@ -162,11 +145,7 @@ class VlaRun:
     @cached_property
     def samples_per_dataset(self) -> list[int]:
         """Number of samples of each dataset: the sum of ``num_sequences`` in its manifest."""
-        sums = []
-        for manifest in get(self.config, "data.dataset_manifest") or []:
-            folder, name = split_url(join_url(self.base, str(manifest)))
-            sums.append(sum(row.samples for row in read_rows(open_store(folder), name)))
-        return sums
+        return samples_per_dataset(get(self.config, "data.dataset_manifest") or [], self.base)
 
     @property
     def folders(self) -> list[str]:
@@ -176,16 +155,18 @@ class VlaRun:
     @cached_property
     def recipe(self) -> Recipe:
         """The mixture as a recipe. Raises `ConfigError` if a setting is invalid."""
-        config = {key: value for key, value in self.config.items() if key in ("data", "hparams")}
-        weights = get(config, "data.dataset_weighting")
+        weights = get(self.config, "data.dataset_weighting")
         if isinstance(weights, list) and weights and all(weight == 0 for weight in weights):
             raise ConfigError(
                 "all weights are 0", file=self.file, kind="bad-weight", fix="Set the weight of a dataset above 0."
             )
-        if self.total is not None:
-            config["total_train_samples"] = self.total
         with self._named():
-            return Recipe.parse(config, base=self.base)
+            return Recipe.parse(self._for_recipe, base=self.base)
+
+    @property
+    def _for_recipe(self) -> dict[str, Any]:
+        """Return the settings that a recipe follows, by dotted name."""
+        return {name: value for name, value in named(self.config) if name in RECIPE}
 
     @cached_property
     def plan(self) -> Plan:
@@ -209,7 +190,7 @@ class VlaRun:
     def validation(self) -> Plan:
         """Return the plan of the validation data: each sample once, in stored order."""
         with self._named():
-            return Recipe.parse({"data": self.config["data"]}, base=self.base, mode="validation").plan()
+            return Recipe.parse(self._for_recipe, base=self.base, mode="validation").plan()
 
     def windows(self, checkpoints: int | None = None) -> list[CheckpointWindow]:
         """Return the windows between checkpoints, as equal in size as whole global batches allow.

@@ -11,10 +11,12 @@ from itertools import accumulate, islice
 from typing import Any
 
 from feedmill.converting.facts import Part
-from feedmill.converting.fields import Taken, digest, folded, parse_json, row_digest
+from feedmill.converting.fields import Taken, folded, parse_json
 from feedmill.converting.job import Done
 from feedmill.converting.lines import Line, parse, rows_in
 from feedmill.converting.units import Add, Hashed, SampleTarget, Target, Unit, Written, local_piece
+from feedmill.converting.values import digest, simple
+from feedmill.errors import DataError
 from feedmill.formats.documents import rows_of, whole_lines, write_rows
 from feedmill.formats.jsonl import dataset as jsonl
 from feedmill.formats.jsonl import splits as jsonl_splits
@@ -36,10 +38,12 @@ class Lines(SampleTarget):
     Attributes:
         keyed: whether lines have keys.
         parts: the splits of the source, in the order in which they are written.
+        changed: columns whose values are declared to change.
     """
 
     keyed: bool
     parts: Sequence[Part]
+    changed: frozenset[str] = frozenset()
 
     def path(self, unit: Unit) -> str:  # noqa: ARG002
         """See `Target`."""
@@ -50,9 +54,9 @@ class Lines(SampleTarget):
         """See `Target`."""
 
         def add(item: tuple[int, Taken]) -> Sequence[bytes]:
-            line = encode_json(folded(item[1], keyed=self.keyed))
-            write((line,))
-            return (_line_digest(line),)
+            row = folded(item[1], self.changed, keyed=self.keyed)
+            write((_line_of(row),))
+            return (digest("", row),)
 
         with write_rows(store, path, kind="") as write:
             yield add
@@ -73,7 +77,7 @@ class Lines(SampleTarget):
 
     def digest(self, sample: Sample) -> bytes:
         """See `SampleTarget`."""
-        return _line_digest(sample.raw("json"))
+        return digest("", parse_json(sample.key, "json", sample.raw("json")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +88,13 @@ class LineRows(Target):
         to: ``jsonl``, ``jsonl.gz`` or ``jsonl.zst``.
         splits: splits of the source to keep, or None.
         stems: names of the outputs without suffixes; if empty, outputs are numbered.
+        changed: columns whose values are declared to change.
     """
 
     to: str
     splits: LineSplits | None = None
     stems: tuple[str, ...] = ()
+    changed: frozenset[str] = frozenset()
 
     def path(self, unit: Unit) -> str:
         """See `Target`."""
@@ -99,9 +105,14 @@ class LineRows(Target):
         """See `Target`. Rows that were read from lines keep their bytes."""
 
         def add(item: list[tuple[int, dict[str, Any]]]) -> Sequence[bytes]:
-            hashes = [row_digest(row) for _, row in item]
-            write([row.line if isinstance(row, Line) else encode_json(row) for _, row in item])
-            return hashes
+            rows = [
+                {name: simple(value) if name in self.changed else value for name, value in row.items()}
+                if self.changed and not isinstance(row, Line)
+                else row
+                for _, row in item
+            ]
+            write([row.line if isinstance(row, Line) else _line_of(row) for row in rows])
+            return [digest("", row) for row in rows]
 
         with write_rows(store, path, kind=compression(f"x.{self.to}")) as write:
             yield add
@@ -119,7 +130,7 @@ class LineRows(Target):
     def read_back(self, written: Written) -> Hashed:
         """See `Target`."""
         rows = self._rows(written)
-        while batch := [row_digest(row) for row in islice(rows, _BATCH)]:
+        while batch := [digest("", row) for row in islice(rows, _BATCH)]:
             yield batch, ()
 
     def _rows(self, written: Written) -> Iterator[Line]:
@@ -140,9 +151,16 @@ class LineRows(Target):
         return f"row {written.first + number}"
 
 
-def _line_digest(line: bytes) -> bytes:
-    """Return the digest of a line's object, independent of whitespace. 16 bytes."""
-    return digest("", {"json": encode_json(parse_json("", "json", line))})
+def _line_of(row: dict[str, Any]) -> bytes:
+    """Return a row as JSON. Raises `DataError` for a value that JSON does not have and that the plan did not name."""
+    try:
+        return encode_json(row)
+    except TypeError as error:
+        raise DataError(
+            f"a value cannot be stored ({error}), and the plan did not name it",
+            kind="changed",
+            fix="If the source has changed, run the conversion again with --overwrite. Otherwise, report a bug.",
+        ) from None
 
 
 def _join(store: Store, destination: str, done: Sequence[Done]) -> str:

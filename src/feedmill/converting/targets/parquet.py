@@ -2,34 +2,25 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from feedmill.converting.fields import KEY, Taken, digest, is_json, plain_bytes, row_digest, row_of, wanted
+from feedmill.converting import fields
+from feedmill.converting.fields import Taken, is_json, wanted
 from feedmill.converting.job import Done
-from feedmill.converting.jsontypes import METADATA, fit, schema_of
-from feedmill.converting.preview import Loss, named
-from feedmill.converting.survey import (
-    BYTES,
-    COUNTS,
-    Survey,
-    column_of,
-    json_value,
-    kinds,
-    names,
-    read_digest,
-    refuse_unsurveyed,
-    text_of,
-    value_of,
-)
+from feedmill.converting.jsontypes import METADATA, fit, schema_of, weight
+from feedmill.converting.survey import Columns, read_digest, row_digest, row_of
 from feedmill.converting.units import Add, SampleTarget, Unit, Written, local_piece, opened
-from feedmill.errors import DataError
+from feedmill.converting.values import digest, values_of
+from feedmill.errors import ConfigError, DataError
 from feedmill.formats.base import Dataset
+from feedmill.formats.columnar import Forms
 from feedmill.formats.sample import Sample
 from feedmill.formats.tables.dataset import TableDataset
 from feedmill.storage import Store, join_url, split_url
@@ -45,10 +36,10 @@ class Parquet(SampleTarget):
     """Samples as a folder of Parquet files or as one file.
 
     Attributes:
-        columns: column -> form, see `feedmill.converting.survey.Columns`.
+        columns: the columns.
     """
 
-    columns: Mapping[str, Any]
+    columns: Columns
 
     def path(self, unit: Unit) -> str:
         """See `Target`."""
@@ -57,20 +48,20 @@ class Parquet(SampleTarget):
     @contextmanager
     def output(self, store: Store, path: str, unit: Unit, extra: dict[str, Any]) -> Iterator[Add]:  # noqa: ARG002
         """See `Target`. Row groups are written when they exceed 32 MiB."""
-        columns, schema = self.columns, arrow_schema(self.columns)
+        columns, schema = self.columns, arrow_schema(self.columns.forms)
+        known = forms_of(typed=columns.typed)
         rows: list[dict[str, Any]] = []
         size = 0
 
         def add(item: tuple[int, Taken]) -> Sequence[bytes]:
             nonlocal size
             taken = item[1]
-            refuse_unsurveyed(taken, columns)
-            row, parts = _row(columns, taken)
-            rows.append(row)
-            size += sum(map(len, parts.values()))
+            values = row_of(known, columns, taken)
+            rows.append({name: _cell(form, values.get(name, taken.key)) for name, form in columns.forms.items()})
+            size += sum(map(weight, values.values()))
             if size >= _GROUP_BYTES:
                 flush()
-            return (digest(taken.key if KEY in columns else "", parts),)
+            return (row_digest(taken.key, values, columns),)
 
         def flush() -> None:
             nonlocal size
@@ -109,14 +100,16 @@ class Parquet(SampleTarget):
 
 @dataclass(frozen=True, slots=True)
 class ParquetRows(Parquet):
-    """Rows as Parquet: of JSON, with types in `columns`, or of the table `source`, whose columns keep their types.
+    """Rows as Parquet: of JSON, or of the table `source`, whose columns keep their types.
 
     Attributes:
+        types: types of the columns of JSON, see `feedmill.converting.jsontypes`; empty for a table.
         source, split: the source.
         fields: names or patterns of the columns to keep; all if empty.
         stems: names of the outputs without suffixes; if empty, outputs are numbered.
     """
 
+    types: Mapping[str, Any]
     source: str
     split: str | None
     fields: tuple[str, ...]
@@ -136,26 +129,48 @@ class ParquetRows(Parquet):
         schema = self.schema()
 
         def add(item: Rows) -> Sequence[bytes]:
-            hashes = [row_digest(row) for _, row in item]
-            if self.columns:
-                writer.write_table(self.fitted(schema, item))
-            else:
-                table = self.table().arrow_rows([number for number, _ in item])
-                writer.write_table(table.select(schema.names).cast(schema))
-            return hashes
+            if self.types:
+                rows = self.fit(item)
+                writer.write_table(_table(rows, schema, self.source))
+                return [digest("", row, loose=True) for row in rows]
+            table = self.table().arrow_rows([number for number, _ in item])
+            writer.write_table(_cast(table.select(schema.names), schema))
+            return [digest("", row) for _, row in item]
 
         with _writer(store, path, schema) as writer:
             yield add
 
     def schema(self) -> Any:
-        """Return the Arrow schema of the outputs."""
-        if self.columns:
-            return schema_of(self.columns)
+        """Return the Arrow schema of the outputs.
+
+        Raises:
+            ConfigError: Parquet cannot store a column of the table.
+        """
+        if self.types:
+            return schema_of(self.types)
         import pyarrow as pa
 
         schema = self.table().schema
         assert schema is not None
-        return pa.schema([f for f in schema if wanted(f.name, self.fields)], metadata=schema.metadata)
+        kept = [f.with_type(_storable(f.type, f.name)) for f in schema if wanted(f.name, self.fields)]
+        return pa.schema(kept, metadata=schema.metadata)
+
+    def check(self) -> None:
+        """Raise `ConfigError` if Parquet cannot store a column of the table: the first row is written and read."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        schema, dataset = self.schema(), self.table()
+        first = dataset.arrow_rows(range(min(1, len(dataset)))) if len(dataset) else None
+        for field in schema:
+            try:
+                written = io.BytesIO()
+                alone = pa.schema([field])
+                table = alone.empty_table() if first is None else _cast(first.select([field.name]), alone)
+                pq.write_table(table, written)
+                pq.read_table(written)
+            except (pa.ArrowException, DataError) as error:
+                raise _unstorable(field.name, f"the type {field.type} ({' '.join(str(error).split())[:200]})") from None
 
     def table(self) -> TableDataset:
         """Return the source, which is a table."""
@@ -163,10 +178,10 @@ class ParquetRows(Parquet):
         assert isinstance(dataset, TableDataset)
         return dataset
 
-    def fitted(self, schema: Any, rows: Rows) -> Any:
-        """Return rows of JSON as an Arrow table. Raises `DataError` if they do not fit the columns."""
+    def fit(self, rows: Rows) -> list[dict[str, Any]]:
+        """Return rows of JSON as their columns store them. Raises `DataError` for a name that has no column."""
         try:
-            fitted = [{n: fit(v, self.columns[n]) for n, v in row.items()} for _, row in rows]
+            return [{n: fit(v, self.types[n]) for n, v in row.items()} for _, row in rows]
         except KeyError as error:
             raise DataError(
                 f"the name {error} is new: no row had it when the source was surveyed",
@@ -174,11 +189,18 @@ class ParquetRows(Parquet):
                 kind="changed",
                 fix="The source has changed. Run the conversion again with --overwrite.",
             ) from None
-        return _table(fitted, schema, self.source)
+
+    def refuse(self, rows: Rows) -> None:
+        """Raise `DataError` if rows of JSON do not fit their columns."""
+        _table(self.fit(rows), self.schema(), self.source)
 
     def digests(self, dataset: Dataset, samples: Sequence[Sample]) -> list[bytes]:
         """See `SampleTarget`."""
-        return [row_digest(row_of(dataset, sample)) for sample in samples]
+        if self.types:  # of which texts of JSON stay text
+            keyed = getattr(dataset, "key_column", None) == fields.KEY
+            rows = [{**({fields.KEY: sample.key} if keyed else {}), **values_of(sample)} for sample in samples]
+            return [digest("", row, loose=True) for row in rows]
+        return [digest("", fields.row_of(dataset, sample)) for sample in samples]
 
     def record(self, written: Written, number: int) -> str:
         """See `Target`."""
@@ -201,54 +223,42 @@ def _writer(store: Store, path: str, schema: Any) -> Iterator[Any]:
         writer.close()
 
 
-def parquet_columns(found: Survey) -> tuple[dict[str, str], list[Loss]]:
-    """Return column -> form for Parquet, in the order of the fields, and the losses."""
-    out: dict[str, str] = {KEY: "string"} if found[COUNTS]["keyed"] else {}
-    for name in names(found):
-        have = kinds(found, name)[0]
-        form = _parquet_form(have)
-        out[column_of(name, have, form)] = form
-    mixed = [name for name, form in out.items() if form == "json"]
-    losses = []
-    if any(kinds(found, name)[1] for name in names(found)):
-        losses.append(Loss("the difference between missing fields and null"))
-    if mixed:
-        losses.append(Loss(f"types of {named(mixed)}: nested values and mixed types become JSON text"))
-    return out, losses
+def _own_array(dtype: np.dtype[Any], axes: int) -> str:
+    return f"list:{dtype.str}" if axes == 1 and dtype.kind in "biuf" and dtype.name != "float16" else ""
 
 
-def _parquet_form(have: set[str]) -> str:
-    if have <= {"text"}:
-        return "string"
-    if len(have) == 1 and (one := next(iter(have))) in ("int", "float", "bool"):
-        return {"int": "int64", "float": "double", "bool": "bool"}[one]
-    if len(have) == 1 and next(iter(have)).startswith("array:"):
-        _, dtype, axes = next(iter(have)).split(":")
-        return f"list:{dtype}" if axes == "1" and np.dtype(dtype).kind in "iuf" and dtype != "<f2" else "binary"
-    if have & BYTES or any(kind.startswith("array:") for kind in have):
-        return "binary"
-    return "json"
+_PARTS = Forms(
+    kinds={
+        "text": "string",
+        "int": "int64",
+        "float": "double",
+        "bool": "bool",
+        "bytes": "binary",
+        **dict.fromkeys(("part", "jpeg", "png"), "binary"),
+    },
+    array=_own_array,
+    text="string",
+    bytes="binary",
+    media="binary",
+    exact=frozenset({"binary", "file"}),
+    nulls=True,
+    json="json text",
+)
+_FILES = {**dict.fromkeys(("jpeg", "png", "media"), "file"), "list:bytes": "binaries"}
+_TYPED = replace(_PARTS, kinds={**_PARTS.kinds, **_FILES}, media="file", lists="files")
 
 
-def _row(columns: Mapping[str, str], taken: Taken) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """Return the values of a row, and the bytes of each field as they will be read back."""
-    row: dict[str, Any] = {}
-    parts = {}
-    for name, form in columns.items():
-        value = taken.key if name == KEY else value_of(taken, name)
-        if value is None:
-            row[name] = None
-            continue
-        if form == "string":
-            value = text_of(value)
-        elif form == "binary":
-            value = plain_bytes(value)
-        elif form == "json":
-            value = json.dumps(json_value(value), ensure_ascii=False, default=str)
-        if name != KEY:
-            parts[name] = plain_bytes(value)
-        row[name] = value
-    return row, parts
+def forms_of(*, typed: bool) -> Forms:
+    """Return the forms of columns of samples: files are recognized by their content, those of parts by their names."""
+    return _TYPED if typed else _PARTS
+
+
+def _cell(form: str, value: Any) -> Any:
+    if form.startswith("list:") and value is not None:
+        return np.asarray(value, form[5:])  # Arrow has no bytes in the other order
+    if form == "files" and value is not None:
+        return [{"bytes": item, "path": None} for item in value]
+    return {"bytes": value, "path": None} if form == "file" and value is not None else value
 
 
 def arrow_schema(columns: Mapping[str, str]) -> Any:
@@ -259,7 +269,10 @@ def arrow_schema(columns: Mapping[str, str]) -> Any:
         if form.startswith("list:"):
             return pa.list_(pa.from_numpy_dtype(np.dtype(form[5:])))
         plain = {"string": pa.string(), "json": pa.string(), "binary": pa.binary(), "int64": pa.int64()}
-        return {**plain, "double": pa.float64(), "bool": pa.bool_()}[form]
+        file = pa.struct([("bytes", pa.binary()), ("path", pa.string())])  # as Hugging Face stores files
+        more = {"double": pa.float64(), "bool": pa.bool_(), "file": file, "files": pa.list_(file)}
+        more["binaries"] = pa.list_(pa.binary())
+        return {**plain, **more}[form]
 
     texts = {name: "json" for name, form in columns.items() if form == "json" or (form == "string" and is_json(name))}
     metadata = {METADATA: json.dumps(texts).encode()} if texts else None
@@ -292,3 +305,90 @@ def _join(store: Store, name: str, pieces: Sequence[Done]) -> None:
             with local_piece(piece) as path, pq.ParquetFile(path) as file:
                 for group in range(file.num_row_groups):
                     writer.write_table(file.read_row_group(group))
+
+
+def _storable(kind: Any, name: str, *, nested: bool = False) -> Any:
+    """Return the type as which Parquet stores a column of an Arrow type, with equal values.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    import pyarrow as pa
+    from pyarrow import types
+
+    def item(field: Any) -> Any:
+        return field.with_type(_storable(field.type, name, nested=True))
+
+    if isinstance(kind, pa.BaseExtensionType):
+        if _storable(kind.storage_type, name) != kind.storage_type:
+            raise _unstorable(name, f"the type {kind}")
+        return kind
+    if types.is_string_view(kind) or types.is_binary_view(kind):
+        return pa.string() if types.is_string_view(kind) else pa.binary()
+    if types.is_run_end_encoded(kind):
+        if nested and "[ns" in str(kind):  # they are decoded as values of Python, which have microseconds
+            raise _unstorable(name, f"nested run ends of nanoseconds ({kind})")
+        return _storable(kind.value_type, name, nested=True)
+    if types.is_dictionary(kind):
+        plain = _storable(kind.value_type, name, nested=True)
+        return kind if plain == kind.value_type and not types.is_null(plain) and not types.is_nested(plain) else plain
+    if types.is_decimal(kind) and kind.scale < 0:
+        if kind.precision - kind.scale > 76:
+            raise _unstorable(name, f"the type {kind}, which has more than 76 digits")
+        return (pa.decimal128 if kind.precision - kind.scale <= 38 else pa.decimal256)(kind.precision - kind.scale, 0)
+    if types.is_struct(kind) and kind.num_fields:
+        return pa.struct([item(field) for field in kind])
+    if types.is_map(kind):
+        return pa.map_(_storable(kind.key_type, name, nested=True), item(kind.item_field), keys_sorted=kind.keys_sorted)
+    if types.is_fixed_size_list(kind) and kind.list_size:
+        return pa.list_(item(kind.value_field), kind.list_size)
+    if types.is_large_list(kind) or types.is_large_list_view(kind):
+        return pa.large_list(item(kind.value_field))
+    if types.is_list(kind) or types.is_list_view(kind) or types.is_fixed_size_list(kind):
+        return pa.list_(item(kind.value_field))
+    if types.is_struct(kind) or types.is_union(kind) or types.is_interval(kind):
+        raise _unstorable(name, "structs without fields" if types.is_struct(kind) else f"the type {kind}")
+    return kind
+
+
+def _unstorable(name: str, what: str) -> ConfigError:
+    return ConfigError(
+        f"Parquet cannot store {what}",
+        record=name,
+        kind="unsupported",
+        fix="Select other columns with --fields, or convert to another format.",
+    )
+
+
+def _cast(table: Any, schema: Any) -> Any:
+    """Return a table whose columns have the types of `_storable`. Raises `DataError` if a value cannot be converted."""
+    import pyarrow as pa
+
+    columns = []
+    for column, field in zip(table.columns, schema, strict=True):
+        column = _plain(column) if column.type != field.type else column
+        try:
+            columns.append(column if column.type == field.type else column.cast(field.type))
+        except (pa.ArrowNotImplementedError, pa.ArrowInvalid):  # nested run ends, dictionaries of nulls
+            try:
+                columns.append(pa.chunked_array([pa.array(column.to_pylist(), field.type)]))
+            except (pa.ArrowException, ValueError) as error:
+                raise DataError(
+                    f"values of the type {column.type} cannot be converted to {field.type} ({error})",
+                    record=field.name,
+                    kind="unsupported",
+                    fix="Select other columns with --fields, or convert to another format.",
+                ) from None
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _plain(column: Any) -> Any:
+    """Return a chunked array without run ends and dictionaries of nested values of its own."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_run_end_encoded(column.type):
+        return pa.chunked_array([pc.run_end_decode(chunk) for chunk in column.chunks], column.type.value_type)
+    if pa.types.is_dictionary(column.type) and pa.types.is_nested(column.type.value_type):
+        return pa.chunked_array([each.dictionary.take(each.indices) for each in column.chunks], column.type.value_type)
+    return column

@@ -3,30 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from feedmill.converting.fields import KEY, Taken, digest, plain_bytes
+from feedmill.converting.fields import Taken
 from feedmill.converting.job import Done
-from feedmill.converting.preview import Loss, named
-from feedmill.converting.survey import (
-    COUNTS,
-    Columns,
-    Survey,
-    column_of,
-    json_value,
-    kinds,
-    names,
-    read_digest,
-    refuse_unsurveyed,
-    value_of,
-)
+from feedmill.converting.survey import Columns, read_digest, row_digest, row_of
 from feedmill.converting.units import Add, SampleTarget, Unit, Written, opened
 from feedmill.formats import format as formats
 from feedmill.formats.base import Dataset
-from feedmill.formats.columnar import JSON, ColumnWriter
+from feedmill.formats.columnar import ColumnWriter
 from feedmill.formats.registry import targets
 from feedmill.formats.sample import Sample
 from feedmill.storage import Store, join_url
@@ -44,7 +32,7 @@ class Shards(SampleTarget):
 
     Attributes:
         to: name of the format.
-        columns: column -> form, see `feedmill.converting.survey.Columns`.
+        columns: the columns, sorted by name.
     """
 
     to: str
@@ -62,13 +50,12 @@ class Shards(SampleTarget):
 
         def add(item: tuple[int, Taken]) -> Sequence[bytes]:
             taken = item[1]
-            refuse_unsurveyed(taken, self.columns)
-            row, parts = _row(writer, self.columns, taken)
-            rows.append(row)
-            return (digest(taken.key if KEY in self.columns else "", parts),)
+            values = row_of(writer.forms, self.columns, taken)
+            rows.append([writer.encode(f, values.get(n, taken.key)) for n, f in self.columns.forms.items()])
+            return (row_digest(taken.key, values, self.columns),)
 
         yield add
-        extra["shard"] = writer.write(store, path, self.columns, rows)
+        extra["shard"] = writer.write(store, path, self.columns.forms, rows)
 
     def writes(self, units: Sequence[Unit]) -> tuple[Sequence[str], str]:  # noqa: ARG002
         """See `Target`."""
@@ -92,47 +79,3 @@ class Shards(SampleTarget):
     def digest(self, sample: Sample) -> bytes:
         """See `SampleTarget`."""
         return read_digest(self.columns, sample)
-
-
-def shard_columns(to: str, found: Survey) -> tuple[dict[str, str], list[Loss]]:
-    """Return column -> form, sorted by name, and the losses."""
-    writer = writer_of(to)
-    out: dict[str, str] = {KEY: writer.form({"text"}, False)} if found[COUNTS]["keyed"] else {}
-    missing_bytes = []
-    for name in names(found):
-        have, missing = kinds(found, name)
-        form = writer.form(have, missing)
-        out[column_of(name, have, form)] = form
-        if missing and form in writer.exact:
-            missing_bytes.append(name)
-    losses = (
-        [Loss("the difference between missing fields and null")]
-        if any(kinds(found, name)[1] for name in out if name in found)
-        else []
-    )
-    if missing_bytes:
-        losses.append(
-            Loss(
-                f"samples without {named(missing_bytes)}: a missing value would become empty bytes",
-                content=True,
-                fix="Select other fields with --fields, or choose another format.",
-            )
-        )
-    return dict(sorted(out.items())), losses
-
-
-def _row(writer: ColumnWriter, columns: Mapping[str, str], taken: Taken) -> tuple[list[Any], dict[str, bytes]]:
-    """Return the encoded values of a sample, and the bytes of each field as they will be read back."""
-    out, parts = [], {}
-    for name, form in columns.items():
-        value = taken.key if name == KEY else value_of(taken, name)
-        if form == JSON:
-            value = json_value(value)
-            if value is not None:
-                parts[name] = plain_bytes(value)
-        elif form in writer.exact:
-            value = parts[name] = plain_bytes(value)
-        elif name != KEY:
-            parts[name] = plain_bytes(value)
-        out.append(writer.encode(form, value))
-    return out, parts

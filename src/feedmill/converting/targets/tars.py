@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from feedmill.converting.facts import Facts, Part, keeps_description
-from feedmill.converting.fields import Taken, digest, parts_of
+from feedmill.converting.fields import Taken, part_bytes, parts_of
 from feedmill.converting.job import Done
 from feedmill.converting.preview import Options
 from feedmill.converting.units import Add, SampleTarget, Unit, Written
+from feedmill.converting.values import decoded, digest, read
 from feedmill.errors import DataError
 from feedmill.formats.base import Dataset
 from feedmill.formats.energon import database
@@ -52,6 +53,8 @@ class Tars(SampleTarget):
         options: options of the conversion.
         parts: the splits of the source.
         media: whether the source's media metadata is kept.
+        typed: whether the samples have typed columns.
+        changed: typed columns whose values are declared to change.
     """
 
     to: str
@@ -60,6 +63,8 @@ class Tars(SampleTarget):
     options: Options
     parts: Sequence[Part]
     media: bool
+    typed: bool
+    changed: frozenset[str]
 
     def path(self, unit: Unit) -> str:
         """See `Target`."""
@@ -82,8 +87,8 @@ class Tars(SampleTarget):
                     kind="duplicate-key",
                     fix="Rename one of them.",
                 )
-            parts = parts_of(taken)
-            encoded = encode(taken.key, parts.items())
+            parts = parts_of(taken, self.changed)
+            encoded = encode(taken.key, ((name, part_bytes(name, value)) for name, value in parts.items()))
             before = taken.key
             waiting.append(encoded)
             size += encoded.size
@@ -91,7 +96,7 @@ class Tars(SampleTarget):
                 file.add(waiting)
                 waiting.clear()
                 size = 0
-            return (digest(taken.key, parts),)
+            return (self._digest(taken.key, parts),)
 
         try:
             yield add
@@ -119,11 +124,14 @@ class Tars(SampleTarget):
     def reader(self, written: Written) -> tuple[Dataset, int]:
         """Open only this output: opening the whole destination reads all its shards, in each process."""
         store = open_store(self.destination)
-        return TarDataset(store, ScannedShards(store, [written.done.path]), name=self.destination), 0
+        return read(TarDataset(store, ScannedShards(store, [written.done.path]), name=self.destination)), 0
 
     def digest(self, sample: Sample) -> bytes:
         """See `SampleTarget`."""
-        return digest(sample.key, {name: sample.raw(name) for name in sample})
+        return self._digest(sample.key, sample)
+
+    def _digest(self, key: str, parts: Mapping[str, Any]) -> bytes:
+        return digest(key, {name: decoded(name, value) for name, value in parts.items()} if self.typed else parts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ IMG2DATASET = Format(
     is_folder="feedmill.formats.img2dataset.mark:is_img2dataset",
     check="open",
     repair="tars",
-    data=("tables", "tars", "text", "media"),
+    data=("Parquet", "tars", "text", "media"),
     beside=(".json",),
 )
 FORMATS = (IMG2DATASET,)

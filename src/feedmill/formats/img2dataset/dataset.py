@@ -24,8 +24,9 @@ import numpy as np
 import orjson
 
 from feedmill.errors import DataError, NotFound
+from feedmill.formats.arrowtypes.reading import values
 from feedmill.formats.base import Dataset, Indices
-from feedmill.formats.columns import ParquetFile, damaged, values
+from feedmill.formats.columns import ParquetFile, damaged
 from feedmill.formats.content import content_of_files
 from feedmill.formats.costs import bad_cost
 from feedmill.formats.energon.costs import MEDIA_COSTS, file_costs

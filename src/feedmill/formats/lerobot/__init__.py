@@ -10,7 +10,7 @@ LEROBOT = Format(
     marks=("meta/info.json",),
     is_folder="feedmill.formats.lerobot.dataset:mark",
     splits=True,
-    data=("tables", "media", "JSON lines"),
+    data=("Parquet", "media", "JSON lines"),
     beside=(".json",),
 )
 FORMATS = (LEROBOT,)

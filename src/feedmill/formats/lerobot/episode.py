@@ -10,10 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import DataError
-from feedmill.formats.columns import damaged, is_media, load_pyarrow, values
+from feedmill.formats.arrowtypes.nested import is_file
+from feedmill.formats.arrowtypes.place import Unreadable
+from feedmill.formats.arrowtypes.reading import values
 from feedmill.formats.lerobot.dataset import LeRobotDataset
 from feedmill.formats.lerobot.meta import AGAIN
-from feedmill.formats.nanoseconds import to_python
 from feedmill.formats.rows import Lazy
 from feedmill.formats.videocut import cut_video
 
@@ -54,8 +55,8 @@ def read_episode(dataset: LeRobotDataset, place: int) -> Episode:
     for name in table.schema.names:
         try:
             _add(found, name, table.column(name), dataset.info["features"].get(name) or {}, where)
-        except (ValueError, OverflowError) as error:  # text that is not UTF-8, a time before the year 1
-            raise damaged(where, error, record=f"column {name!r}") from None
+        except Unreadable as error:
+            raise error.located(where) from None
     _check_numbers(found, where, length)
     return found
 
@@ -64,8 +65,8 @@ def _add(found: Episode, name: str, column: Any, feature: Mapping[str, Any], whe
     """Add a column to an episode."""
     if column.null_count:
         raise _bad(where, name, f"{column.null_count} of its {len(column)} values are missing")
-    if is_media(load_pyarrow(), column.type):
-        found.files[name] = [one.make() if isinstance(one, Lazy) else one for one in values(column)]
+    if is_file(column.type):
+        found.files[name] = [one.make() if isinstance(one, Lazy) else one for one in values(column, name)]
         if None in found.files[name]:
             raise _bad(where, name, "an image is missing")
     elif (array := _array(column, feature)) is not None:
@@ -73,7 +74,7 @@ def _add(found: Episode, name: str, column: Any, feature: Mapping[str, Any], whe
     elif _is_numeric(feature):
         raise _bad(where, name, f"its values are not of the shape {feature.get('shape')} of the feature")
     else:
-        found.others[name] = to_python(column)
+        found.others[name] = values(column, name)
 
 
 def read_video(dataset: LeRobotDataset, place: int, camera: str) -> bytes:

@@ -14,7 +14,8 @@ import numpy as np
 import orjson
 
 from feedmill.errors import ConfigError, DataError, NotFound, StorageError
-from feedmill.formats.columns import ParquetFile, damaged, values
+from feedmill.formats.arrowtypes.reading import values
+from feedmill.formats.columns import ParquetFile, damaged
 from feedmill.formats.objects import read_object
 from feedmill.formats.offsets import Int64s
 from feedmill.storage import Store

@@ -8,12 +8,12 @@ Layout::
     shard.00000.mds         u32 samples, u32[samples + 1] offsets from the beginning of the file, a description as JSON,
                             the samples; all little endian. One sample: u32 size of each column without a fixed size,
                             then the columns one after another.
-    shard.00000.mds.zstd    the same, compressed as a whole (zstd, gz or bz2)
+    shard.00000.mds.zstd    the same, compressed as a whole (zstd, gz, bz2; with pyarrow also snappy and brotli)
 
 `feedmill.formats.mds.encodings` documents the encodings. A compressed shard is decompressed into memory when it is
 first read, and cached up to `CACHE_BYTES`. Keys are sample numbers.
 
-Rejected: shards of other formats (json, csv), brotli and snappy, names that lead out of the folder, and shards whose
+Rejected: shards of other formats (json, csv), names that lead out of the folder, and shards whose
 size or count differs from the index. Values of pickled columns require trust; their bytes can always be read.
 """
 
@@ -28,6 +28,7 @@ from typing import Any, BinaryIO, ClassVar, cast
 import numpy as np
 
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound
+from feedmill.formats.columns import load_pyarrow
 from feedmill.formats.format import Wanted
 from feedmill.formats.mds.encodings import Column, column
 from feedmill.formats.objects import read_object
@@ -45,6 +46,9 @@ CACHE_BYTES = 512 << 20
 
 _MOST = 1 << 32
 """Maximum number of samples and bytes of a shard, because offsets are u32."""
+_ARROW = {"snappy": "snappy", "br": "brotli"}
+"""Compressions that pyarrow undoes, by MDSWriter's names, with pyarrow's."""
+"""Compressions that pyarrow decompresses."""
 _AGAIN = copy_again("the dataset", "rewrite it with MDSWriter")
 
 
@@ -226,14 +230,14 @@ def _unpack(store: Store, shard: Shard) -> tuple[bytes, int]:
     limit = max_unpacked(len(packed))
     if shard.raw_bytes > limit:
         raise too_large(limit, file=where)
-    if shard.compression == "bz2":
+    if shard.compression in _ARROW:
+        raw = _by_arrow(packed, shard.compression, limit, where)
+    elif shard.compression == "bz2":
         try:
             with bz2.open(io.BytesIO(packed)) as stream:
                 raw = read_within(cast(BinaryIO, stream), limit, file=where)
         except (OSError, EOFError) as error:
-            raise DataError(
-                f"the compressed shard is damaged ({error})", file=where, kind="bad-compression", fix=_AGAIN
-            ) from None
+            raise _undone(error, where) from None
     else:
         with unpacked(io.BytesIO(packed), ZSTD if shard.compression == "zstd" else GZIP, file=where) as stream:
             raw = read_within(stream, limit, file=where)
@@ -245,6 +249,33 @@ def _unpack(store: Store, shard: Shard) -> tuple[bytes, int]:
             fix=_AGAIN,
         )
     return raw, len(raw)
+
+
+def _by_arrow(packed: bytes, compression: str, limit: int, where: str) -> bytes:
+    """Return the bytes of a shard that pyarrow decompresses. Raises `MissingExtra` without it."""
+    pyarrow = load_pyarrow(f"MDS shards compressed with {compression}")
+    try:
+        if compression == "br":
+            with pyarrow.CompressedInputStream(pyarrow.py_buffer(packed), _ARROW[compression]) as stream:
+                return read_within(cast(BinaryIO, stream), limit, file=where)
+        size = sum((byte & 127) << 7 * n for n, byte in enumerate(packed[: _snappy_head(packed)]))
+        if size > limit:
+            raise too_large(limit, file=where)
+        raw: bytes = pyarrow.decompress(packed, size, compression, asbytes=True)
+    except (pyarrow.ArrowException, OSError) as error:
+        if isinstance(error, FeedmillError):
+            raise
+        raise _undone(error, where) from None
+    return raw
+
+
+def _snappy_head(packed: bytes) -> int:
+    """Return the bytes of the length with which snappy's data begins: 7 bits each, the last below 128."""
+    return next((n + 1 for n, byte in enumerate(packed[:5]) if byte < 128), 0)
+
+
+def _undone(error: Exception, where: str) -> DataError:
+    return DataError(f"the compressed shard is damaged ({error})", file=where, kind="bad-compression", fix=_AGAIN)
 
 
 def _wrong_hashes(store: Store, shard: Shard) -> Iterator[FeedmillError]:
@@ -317,9 +348,9 @@ def _shard(store: Store, item: Any, number: int, sizes: Mapping[str, int]) -> Sh
             raise ValueError(f"{samples} samples in {raw_bytes} bytes")
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise _bad(where, f"shard {number}: {type(error).__name__} {error}") from None
-    if compression not in ("", "zstd", "gz", "bz2"):
+    if compression not in ("", "zstd", "gz", "bz2", *_ARROW):
         raise ConfigError(
-            f"shard {number} has the unsupported compression {compression!r}: expected zstd, gz or bz2",
+            f"shard {number} has the unsupported compression {compression!r}: expected zstd, gz, bz2, snappy or br",
             file=where,
             kind="unsupported",
             fix="Write the dataset with one of these, or decompress its shards.",

@@ -9,14 +9,13 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from typing import Any, ClassVar
 
 import numpy as np
 import orjson
 
 from feedmill.errors import DataError
-from feedmill.formats.columnar import JSON, ColumnWriter, encode_json
+from feedmill.formats.columnar import ColumnWriter, Forms, encode_json
 from feedmill.formats.mds.dataset import INDEX
 from feedmill.kernels.bounds import bounds_of
 from feedmill.storage import Store
@@ -29,11 +28,6 @@ _CODES = {
 _MOST = 2**32 - 1
 
 
-def has_dtype(dtype: str) -> bool:
-    """Return whether arrays of this type can be written."""
-    return np.dtype(dtype).name in _CODES
-
-
 def encode_array(value: Any) -> bytes:
     """Return an array with its type and shape in the encoding ``ndarray``."""
     array = np.ascontiguousarray(value) if value.ndim else np.asarray(value)
@@ -42,6 +36,12 @@ def encode_array(value: Any) -> bytes:
     axes = np.asarray(array.shape, f"<u{1 << width}").tobytes()
     head = bytes([_CODES[array.dtype.name], array.ndim << 2 | width])
     return head + axes + array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
+
+
+def encode_list(values: Sequence[bytes]) -> bytes:
+    """Return images in the encodings ``list[jpeg]`` and ``list[png]``."""
+    sizes = np.asarray([0, len(values), *map(len, values)], "<u4")  # the first number is reserved
+    return b"".join([sizes.tobytes(), *values])
 
 
 ENCODERS: Mapping[str, Callable[[Any], bytes]] = {
@@ -53,6 +53,9 @@ ENCODERS: Mapping[str, Callable[[Any], bytes]] = {
     "float64": lambda value: struct.pack("<d", value),
     "json": encode_json,
     "ndarray": encode_array,
+    "str_decimal": lambda value: str(value).encode(),
+    "list[jpeg]": encode_list,
+    "list[png]": encode_list,
 }
 """Encoding -> function that encodes a value as bytes."""
 
@@ -105,24 +108,18 @@ def write_index(store: Store, shards: Sequence[Mapping[str, Any]]) -> None:
 class MdsWriter(ColumnWriter):
     """Writer of MDS shards and their index."""
 
-    exact: ClassVar[AbstractSet[str]] = frozenset({"bytes", "jpeg", "png"})
+    forms: ClassVar[Forms] = Forms(
+        kinds={
+            "text": "str", "int": "int", "float": "float64", "decimal": "str_decimal", "bytes": "bytes", "jpeg": "jpeg",
+            "png": "png", "list:jpeg": "list[jpeg]", "list:png": "list[png]",
+        },
+        array=lambda dtype, _: "ndarray" if dtype.name in _CODES else "",
+        text="str",
+        bytes="bytes",
+        media="bytes",
+        exact=frozenset({"bytes", "jpeg", "png"}),
+    )  # fmt: skip
     index: ClassVar[str] = INDEX
-
-    def form(self, kinds: AbstractSet[str], missing: bool) -> str:
-        """See `ColumnWriter`."""
-        arrays = {kind for kind in kinds if kind.startswith("array:")}
-        if kinds == {"text"}:
-            return JSON if missing else "str"
-        if kinds and kinds <= self.exact:
-            return next(iter(kinds)) if len(kinds) == 1 and not missing else "bytes"
-        if arrays and arrays == kinds:
-            dtypes = {kind.split(":")[1] for kind in arrays}
-            return "ndarray" if not missing and all(map(has_dtype, dtypes)) else "bytes"
-        if kinds & self.exact or arrays:
-            return "bytes"
-        if len(kinds) == 1 and not missing and kinds <= {"int", "float"}:
-            return "int" if kinds == {"int"} else "float64"
-        return JSON
 
     def encode(self, form: str, value: Any) -> bytes:
         """See `ColumnWriter`."""

@@ -19,7 +19,7 @@ NPZ = Format(
         TargetFormat(
             "npz",
             "a folder of `.npz` files",
-            "splits, sample types, missing bytes",
+            "splits, sample types",
             "shards",
             SAMPLES,
             shards="shard-%06d.npz",

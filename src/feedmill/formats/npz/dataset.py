@@ -7,11 +7,13 @@ booleans, bytes, text, or arrays of one shape. Values of varying length require 
     NAME.npy            values; for text, bytes and arrays of several shapes, those of all samples concatenated
     NAME.offsets.npy    int64[samples + 1]: offset of each sample in them
     NAME.shapes.npy     int64[samples, axes]: shapes, for arrays of several shapes
+    NAME.present.npy    bool[samples]: which samples have a value; only if some have none, and another is stored instead
 
-Forms are ``int``, ``float``, ``bool``, ``text``, ``json``, ``bytes``, ``jpeg``, ``png`` and ``array:<dtype>``. Keys are
-sample numbers, or the texts of the column ``__key__``. Rejected: arrays of Python objects, two arrays of one name, and
-shards whose columns differ in name, form or type. Arrays without an axis, and files that are not arrays, are not part
-of samples: `describe` lists them under ``remarks``.
+Forms are ``int``, ``float``, ``bool``, ``text``, ``json``, ``bytes``, ``jpeg``, ``png``, ``media`` (bytes that are
+decoded by what they begin with) and ``array:<dtype>``. JSON is what Python reads: NaN and integers of any size. Keys
+are sample numbers, or the texts of the column ``__key__``. Rejected: arrays of Python objects, two arrays of one name,
+and shards whose columns differ in name, form or type. Arrays without an axis, and files that are not arrays, are not
+part of samples: `describe` lists them under ``remarks``.
 """
 
 from __future__ import annotations
@@ -26,26 +28,28 @@ import orjson
 from feedmill.errors import DataError, FeedmillError, NotFound
 from feedmill.formats.format import Wanted
 from feedmill.formats.npz.archive import Archive, Member
+from feedmill.formats.objects import decode_json
 from feedmill.formats.offsets import Int64s
 from feedmill.formats.rows import ANY, BlockCache, RowsDataset
 from feedmill.formats.sample import no_such_key
 from feedmill.jobs.threads import ordered_map
 from feedmill.storage import Store
 
-COLUMNS, OFFSETS, SHAPES, KEY = "__columns__", ".offsets", ".shapes", "__key__"
+COLUMNS, OFFSETS, SHAPES, PRESENT, KEY = "__columns__", ".offsets", ".shapes", ".present", "__key__"
 CACHE_BYTES = 512 << 20
 """Maximum bytes of offsets and decompressed arrays cached by an open dataset."""
 _AT_ONCE = 64
-_IMAGES = {"jpeg": "jpg", "png": "png", "bytes": ANY}
+_IMAGES = {"jpeg": "jpg", "png": "png", "media": ANY}
 
 
 class Column(NamedTuple):
-    """A column of a shard: its form (empty if given by the array), and the names of its offset and shape arrays."""
+    """A column of a shard: its form (empty if given by the array), and the names of the arrays that belong to it."""
 
     name: str
     form: str
     offsets: str = ""
     shapes: str = ""
+    present: str = ""
 
 
 class Shard:
@@ -70,13 +74,20 @@ class Shard:
     def remarks(self) -> list[str]:
         """Return notes about content of the file that is not part of samples."""
         archive = self.archive
-        used = {name for c in self.columns for name in (c.name, c.offsets, c.shapes)} | {COLUMNS}
+        used = {name for c in self.columns for name in (c.name, *c[2:])} | {COLUMNS}
         found = [f"the array {name!r} is not part of any sample" for name in archive.members if name not in used]
         found += [f"{name!r} is not an array" for name in archive.others]
         return [f"{archive.path}: {remark}" for remark in found]
 
     def values(self, column: Column, local: Int64s) -> list[Any]:
-        """Return the values of some samples. int64[n], numbers in the shard. Raises `DataError`."""
+        """Return the values of some samples, None for missing ones. int64[n], numbers in it. Raises `DataError`."""
+        found = self._stored(column, local)
+        if not column.present:
+            return found
+        present = self.archive.array(column.present)[local].tolist()
+        return [value if there else None for value, there in zip(found, present, strict=True)]
+
+    def _stored(self, column: Column, local: Int64s) -> list[Any]:
         archive, member = self.archive, self.archive.members[column.name]
         if not column.offsets:
             blocks = archive.rows(column.name, local, local + 1)
@@ -92,8 +103,8 @@ class Shard:
         return [self._made(column, block) for block in blocks]
 
     def indexes(self) -> list[str]:
-        """Return the arrays of offsets and shapes that are not loaded yet."""
-        names = [name for column in self.columns for name in (column.offsets, column.shapes) if name]
+        """Return the arrays of offsets, shapes and missing values that are not loaded yet."""
+        names = [name for column in self.columns for name in column[2:] if name]
         return [name for name in names if not self.archive.has(name)]
 
     def ranges(self, column: Column, local: Int64s) -> tuple[Int64s, Int64s]:
@@ -107,8 +118,8 @@ class Shard:
         try:
             if column.form == "text":
                 return block.decode()
-            return orjson.loads(block) if column.form == "json" else block
-        except ValueError as error:
+            return decode_json(block) if column.form == "json" else block
+        except (ValueError, RecursionError) as error:
             raise self.archive.damaged(f"a value is not {column.form} ({error})", column.name) from None
 
     def _columns(self) -> list[Column]:
@@ -118,7 +129,7 @@ class Shard:
         try:
             forms = orjson.loads(self.archive.array(COLUMNS).tobytes())
             columns = [
-                Column(name, form, *(name + end if name + end in members else "" for end in (OFFSETS, SHAPES)))
+                Column(name, form, *(name + end if name + end in members else "" for end in (OFFSETS, SHAPES, PRESENT)))
                 for name, form in forms.items()
             ]
         except (ValueError, AttributeError, TypeError) as error:
@@ -126,17 +137,18 @@ class Shard:
         for column in columns:
             if column.name not in members or not members[column.name].shape:
                 raise self.archive.damaged("the list of columns names this array, but it is missing", column.name)
-            if not column.offsets and column.form in ("text", "json", *_IMAGES):
+            if not column.offsets and column.form in ("text", "json", "bytes", *_IMAGES):
                 raise self.archive.damaged("its offsets are missing", column.name)
         return columns
 
     def _count(self, column: Column) -> int:
         members = self.archive.members
-        if not column.offsets:
-            return members[column.name].shape[0]
-        count = math.prod(members[column.offsets].shape) - 1
-        if column.shapes and members[column.shapes].shape[:1] != (count,):
-            raise self.archive.damaged(f"shapes {members[column.shapes].shape} do not match {count} samples")
+        count = members[column.name].shape[0]
+        if column.offsets:
+            count = math.prod(members[column.offsets].shape) - 1
+        for name in (column.shapes, column.present):
+            if name and members[name].shape[:1] != (count,):
+                raise self.archive.damaged(f"shapes {members[name].shape} do not match {count} samples", name)
         return count
 
     def _offsets(self, column: Column) -> Int64s:

@@ -1,6 +1,13 @@
-"""Parquet and Arrow files (`dataset.py`, `footer.py`), and datasets of Hugging Face on disk (`huggingface.py`)."""
+"""Parquet and Arrow files (`dataset.py`), and datasets of Hugging Face on disk (`huggingface.py`).
+
+`schemas.py` unites the schemas of several files, `footer.py` and `arrow_metadata.py` read what pyarrow does not tell of
+footers and messages, and `reasons.py` says why a file cannot be read.
+"""
 
 from feedmill.formats.format import ROWS, Format, TargetFormat
+
+ARROW_SUFFIXES = (".arrow", ".feather", ".arrows")
+"""Suffixes of Arrow files: files, Feather files of version 2, and streams; each may have any of these contents."""
 
 PARQUET = Format(
     "parquet",
@@ -10,7 +17,7 @@ PARQUET = Format(
     files=(".parquet",),
     folders=(".parquet",),
     listed=(".parquet",),
-    data=("tables",),
+    data=("Parquet",),
     scanned=True,
     targets=(
         TargetFormat(
@@ -26,7 +33,16 @@ PARQUET = Format(
     ),
 )
 ARROW = Format(
-    "arrow", "Arrow file", "rows", open="feedmill.formats.tables.dataset:open_found_arrow", files=(".arrow",)
+    "arrow",
+    "Arrow",
+    "rows",
+    open="feedmill.formats.tables.dataset:open_found_arrow",
+    files=ARROW_SUFFIXES,
+    folders=ARROW_SUFFIXES,
+    is_folder="feedmill.formats.tables.dataset:arrow_folder",
+    listed=ARROW_SUFFIXES,
+    data=("Arrow",),
+    scanned=True,
 )
 HUGGINGFACE = Format(
     "huggingface",
@@ -36,7 +52,7 @@ HUGGINGFACE = Format(
     later_marks=("dataset_dict.json", "state.json", "dataset_info.json"),
     is_folder="feedmill.formats.tables.huggingface:mark",
     splits=True,
-    data=("tables",),
+    data=("Arrow",),
     beside=(".json",),
 )
 FORMATS = (PARQUET, ARROW, HUGGINGFACE)

@@ -1,47 +1,59 @@
-"""Read tables as datasets, one sample per row: Parquet files and folders, and the base of formats with columns.
+"""Read tables as datasets, one sample per row: Parquet and Arrow files, and the base of formats with columns.
 
-Layout: a ``.parquet`` file, or a folder of them at any depth, sorted by path; every file has the same columns. A part
-is a column: text, numbers, null, times and nested values as Python objects, lists of numbers as numpy arrays, bytes as
-bytes. Images and audio stored as ``{bytes, path}`` (as Hugging Face writes them) are decoded. Keys are row numbers, or
-the values of the column ``__key__`` if it exists.
+Layout: a ``.parquet`` file, or a folder of them at any depth, sorted by path; or ``.arrow``, ``.feather`` and
+``.arrows`` files, in the same way. The schemas of the files are united (see `schemas.py`). A part is a column: text,
+numbers, null, times and nested values as Python objects, lists of numbers as numpy arrays, bytes as bytes. Images and
+audio stored as ``{bytes, path}`` (as Hugging Face writes them) are decoded. Keys are row numbers, or the values of the
+column ``__key__`` if it exists.
 
-Row groups are read whole and cached up to `CACHE_BYTES`; memory holds at least one. Rejected: files whose columns
-differ from the first file, encrypted files, corrupt footers and pages (checksums are verified if present).
+Row groups are read whole and cached up to `CACHE_BYTES`; memory holds at least one. Rejected: files whose types differ
+so that values would change, tables without columns, encrypted files, Feather of version 1, corrupt footers and pages
+(checksums are verified if present).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from feedmill.errors import DataError, FeedmillError, NotFound
+from feedmill.formats.arrowtypes.arrays import filled, is_list, list_lengths, take_rows
+from feedmill.formats.arrowtypes.reading import Columns, check_names, values
 from feedmill.formats.base import Indices
-from feedmill.formats.columns import (
-    ArrowFile,
-    ColumnFile,
-    ParquetFile,
-    damaged,
-    filled,
-    load_pyarrow,
-    suffixes_of,
-    values,
-)
+from feedmill.formats.columns import ArrowFile, ColumnFile, ParquetFile, damaged, load_pyarrow
 from feedmill.formats.costs import field_costs
 from feedmill.formats.format import Wanted
+from feedmill.formats.leftovers import listed
 from feedmill.formats.offsets import Int64s
 from feedmill.formats.rows import BlockCache, RowsDataset
 from feedmill.formats.sample import no_such_key
+from feedmill.formats.tables import ARROW_SUFFIXES
 from feedmill.jobs.threads import ordered_map
 from feedmill.storage import Store
 
+if TYPE_CHECKING:
+    from feedmill.formats.tables.schemas import Unity
+
 KEY = "__key__"
+_HIVE = re.compile(r"(?:(?<=/)|^)(([^/=]+)=[^/]*)(?=/)")
 CACHE_BYTES = 512 << 20
 """Maximum bytes of decoded row groups cached by an open dataset."""
+
+
+class OpenFiles(list[ColumnFile]):
+    """The opened files of one table.
+
+    Attributes:
+        remarks: messages about columns that some files lack, and about bytes that are not read.
+    """
+
+    remarks: Sequence[str] = ()
 
 
 class TableDataset(RowsDataset):
@@ -51,6 +63,10 @@ class TableDataset(RowsDataset):
         files: paths in the store.
         columns: the opened files; by default, all are opened as Parquet.
         key_column: the column with the keys; None for row numbers.
+        features: column -> feature of `datasets`, if the files do not have them.
+
+    Raises:
+        DataError: a column has a type that is not supported, or the name of another.
     """
 
     format: ClassVar[str] = "parquet"
@@ -65,17 +81,24 @@ class TableDataset(RowsDataset):
         columns: Sequence[ColumnFile] | None = None,
         key_column: str | None = None,
         base: str | None = None,
+        features: Mapping[str, Any] | None = None,
     ) -> None:
         self._columns = open_columns(store, files, ParquetFile) if columns is None else columns
         super().__init__(store, name=name, files=files, counts=self._counted(), split=split, base=base)
         self.schema = self._first_schema()
         self.names: list[str] = list(self.schema.names) if self.schema is not None else []
-        self.suffixes = suffixes_of(self.schema) if self.schema is not None else {}
+        self._features = features
+        self._readers: dict[int, Columns] = {}
+        self.suffixes = {} if self.schema is None else self._reader(0, self.schema).suffixes
         self.key_column = key_column or (KEY if KEY in self.names else None)
         self._blocks = BlockCache(CACHE_BYTES)
         self._located: set[int] = set()  # files whose block extents were read
         self._keys: list[list[str]] | None = None
         self._numbers: dict[str, int] | None = None
+
+    @property
+    def remarks(self) -> Sequence[str]:
+        return getattr(self._columns, "remarks", ())
 
     def _first_schema(self) -> Any:
         """Return the `pyarrow.Schema` of the files; None without files."""
@@ -93,19 +116,24 @@ class TableDataset(RowsDataset):
             places = np.flatnonzero(block == number)
             table = self._blocks.get((file, number), partial(columns.read, number))
             first = int(columns.ends[number - 1]) if number else 0
-            try:
-                rows = _taken(table, stored[places] - first)
-                if len(rows) != len(places):
-                    raise ValueError(f"{len(rows)} rows of {len(places)} could be read")
-            except (ValueError, OverflowError) as error:  # text that is not UTF-8, a time before the year 1
+            rows = self._reader(file, table.schema).rows(table, stored[places] - first)
+            if len(rows) != len(places):
                 where, record = self.store.locate(self.files[file]), f"rows {stored[places[0]]} ..."
-                raise damaged(where, error, offset=int(columns.extents[number, 0]), record=record) from None
+                error = ValueError(f"{len(rows)} rows of {len(places)} could be read")
+                raise damaged(where, error, offset=int(columns.extents[number, 0]), record=record)
             for place, row in zip(places.tolist(), rows, strict=True):
                 out[place] = row
         if self.key_column is not None:
             for row in out:
                 row.pop(self.key_column, None)
         return out
+
+    def _reader(self, file: int, schema: Any) -> Columns:
+        """Return the readers of a file's columns. Raises `DataError`."""
+        if file not in self._readers:
+            where = self.store.locate(self.files[file])
+            self._readers[file] = Columns(schema, where, features=self._features)
+        return self._readers[file]
 
     def _load(self, files: Sequence[int]) -> None:
         missing = [file for file in files if file not in self._located]
@@ -132,6 +160,8 @@ class TableDataset(RowsDataset):
         """Return rows as an Arrow table with all columns, in the requested order. `indices`: int64 in ``[0, len)``."""
         pyarrow = load_pyarrow()
         wanted = np.asarray(indices, np.int64)
+        if not len(wanted):
+            return (self.schema or pyarrow.schema([])).empty_table()
         files = np.searchsorted(self._ends, wanted, side="right")
         pieces = []
         for places in np.split(np.arange(len(wanted)), np.flatnonzero(np.diff(files)) + 1):
@@ -143,9 +173,12 @@ class TableDataset(RowsDataset):
                 block = int(blocks[run[0]])
                 table = self._blocks.get((number, block), partial(columns.read, block))
                 first = int(columns.ends[block - 1]) if block else 0
-                if isinstance(table, pyarrow.RecordBatch):
-                    table = pyarrow.Table.from_batches([table])
-                pieces.append(table.take(pyarrow.array(stored[run] - first)))
+                piece = take_rows(table, stored[run] - first)
+                if not piece.schema.equals(self.schema):  # of a format whose files are opened one by one, as LeRobot's
+                    from feedmill.formats.tables.schemas import fitted
+
+                    piece = fitted(piece, self.schema, self.store.locate(self.files[number]))
+                pieces.append(piece)
         return pyarrow.concat_tables(pieces)
 
     def blocks(self, indices: range) -> list[range]:
@@ -184,8 +217,16 @@ class TableDataset(RowsDataset):
         columns = self._columns[file]
         found: list[str] = []
         for block in range(len(columns.ends)):
+            column = columns.read(block, [self.key_column])[0].column(0)
+            if column.null_count:
+                raise DataError(
+                    f"{column.null_count:,} rows have no key in the column {self.key_column!r}",
+                    file=self.store.locate(self.files[file]),
+                    kind="no-key",
+                    fix="Give each row a key, or rename the column: then keys are row numbers.",
+                )
             try:
-                found.extend(map(str, values(columns.read(block, [self.key_column])[0].column(0))))
+                found.extend(map(str, values(column)))
             except ValueError as error:  # text that is not UTF-8
                 where, record = self.store.locate(self.files[file]), f"column {self.key_column!r}"
                 raise damaged(where, error, offset=int(columns.extents[block, 0]), record=record) from None
@@ -221,18 +262,11 @@ class TableDataset(RowsDataset):
 
         Null has the length 0.
         """
-        pyarrow = load_pyarrow()
-        if self.schema is None or column not in self.names:
+        if self.schema is None or column not in self.names or not is_list(self.schema.field(column).type):
             return None
-        kind = self.schema.field(column).type
-        if not (pyarrow.types.is_list(kind) or pyarrow.types.is_large_list(kind)):
-            return None
-        from pyarrow import compute
-
         found = [np.zeros(0, np.int64)]
         for blocks, stored in self._column(column):
-            lengths = [np.asarray(compute.fill_null(compute.list_value_length(block), 0)) for block in blocks]
-            found.append(np.concatenate([np.zeros(0, np.int64), *lengths])[stored])
+            found.append(np.concatenate([np.zeros(0, np.int64), *map(list_lengths, blocks)])[stored])
         return np.concatenate(found).astype(np.int64)
 
     def costs_advice(self, by: str) -> str:
@@ -262,6 +296,10 @@ class TableDataset(RowsDataset):
             except FeedmillError as error:
                 found.append(error)
                 continue
+            try:
+                self._reader(number, columns.schema)
+            except FeedmillError as error:
+                found.append(error)
             for block in range(len(columns.ends)):
                 try:
                     columns.read(block)
@@ -272,71 +310,71 @@ class TableDataset(RowsDataset):
     def describe(self) -> dict[str, Any]:
         """Return plain facts for `info`; ``columns`` maps each column to its type."""
         columns = {} if self.schema is None else {field.name: str(field.type) for field in self.schema}
-        return {**super().describe(), "columns": columns}
+        return {**super().describe(), "columns": columns, **({"remarks": list(self.remarks)} if self.remarks else {})}
 
 
-def _taken(table: Any, rows: Int64s) -> list[dict[str, Any]]:
-    """Return rows of a block as dicts."""
-    pyarrow = load_pyarrow()
-    if len(rows) == 1:
-        part = table.slice(int(rows[0]), 1)
-    elif len(rows) > 1 and (np.diff(rows) == 1).all():
-        part = table.slice(int(rows[0]), len(rows))
-    else:
-        part = table.take(pyarrow.array(rows))
-    columns = [values(column) for column in part.columns]
-    names = table.schema.names
-    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
-
-
-def open_columns(store: Store, files: Sequence[str], opener: Callable[[Store, str], ColumnFile]) -> list[ColumnFile]:
-    """Open the files of one table, several at a time.
+def open_columns(store: Store, files: Sequence[str], opener: Callable[[Store, str], ColumnFile]) -> OpenFiles:
+    """Open the files of one table, several at a time, and unite their schemas (see `feedmill.formats.tables.schemas`).
 
     Raises:
-        DataError: a file is corrupt, or its columns differ from the first file.
+        DataError: a file cannot be read, has no columns or several of one name, or its columns differ from the others.
     """
     load_pyarrow()  # raises on this thread if pyarrow is missing
-    out: list[ColumnFile] = []
+    from feedmill.formats.tables.schemas import Unity
+
+    out, unity = OpenFiles(), Unity()
     with closing(ordered_map(lambda p: opener(store, p), files, workers=8, in_flight=32)) as opened:
         for path, columns in zip(files, opened, strict=True):
-            if out and not columns.schema.equals(out[0].schema):
-                raise _other_columns(store, files[0], path, out[0].schema, columns.schema)
+            check_names(columns.schema.names, store.locate(path))
+            unity.add(columns.schema, path, store.locate(path))
             out.append(columns)
+    for columns in out:
+        columns.fit(unity.schema)
+    out.remarks = [*unity.notes, *_in_folders(files, unity), *(remark for columns in out for remark in columns.remarks)]
     return out
 
 
-def _other_columns(store: Store, first: str, path: str, have: Any, found: Any) -> DataError:
-    lacking = [name for name in have.names if name not in found.names]
-    extra = [name for name in found.names if name not in have.names]
-    other = [f.name for f in have if f.name in found.names and found.field(f.name).type != f.type]
-    if lacking or extra:
-        what = f"it lacks {', '.join(map(repr, lacking))}" if lacking else f"it also has {', '.join(map(repr, extra))}"
-    elif other:
-        what = f"{other[0]!r} is {found.field(other[0]).type} here and {have.field(other[0]).type} there"
-    else:
-        what = "their order differs"
-    return DataError(
-        f"its columns differ from {first!r}: {what}",
-        file=store.locate(path),
-        kind="other-columns",
-        fix="Files of one dataset must have the same columns: fix this one, or mix them with a recipe.",
-    )
+def _in_folders(files: Sequence[str], unity: Unity) -> Iterator[str]:
+    """Yield notes on columns whose values are only in the names of folders, as Hive and Spark write them."""
+    names = {name: part for path in files for part, name in _HIVE.findall(path)}
+    for name, part in names.items():
+        if name not in unity.schema.names:
+            yield f"values of {name!r} are only in the names of folders, such as {part!r}: they are not read"
 
 
 def open_parquet(store: Store, name: str, url: str, names: Sequence[str] = ()) -> TableDataset:
     """Open a Parquet file, several files, or a folder. Raises `NotFound`, `DataError`, `MissingExtra`."""
-    files = [name] if name else list(names) or [entry.path for entry in store.files(suffixes=(".parquet",))]
-    for path in files if name or names else []:
+    files = _files(store, name, names, (".parquet",))
+    columns = open_columns(store, files, ParquetFile)
+    others = [] if name or names else [entry.path for entry in store.files(suffixes=ARROW_SUFFIXES)]
+    if others:
+        columns.remarks = [*columns.remarks, f"{listed(others, 'Arrow')} beside the Parquet files: not read"]
+    return TableDataset(store, files, name=url, columns=columns, base=store.url if names else None)
+
+
+def open_arrow(store: Store, name: str, url: str, names: Sequence[str] = ()) -> TableDataset:
+    """Open an Arrow file, several files, or a folder. Raises `NotFound`, `DataError`, `MissingExtra`."""
+    files = _files(store, name, names, ARROW_SUFFIXES)
+    columns = open_columns(store, files, ArrowFile)
+    return ArrowTable(store, files, name=url, columns=columns, base=store.url if names else None)
+
+
+def _files(store: Store, name: str, names: Sequence[str], suffixes: tuple[str, ...]) -> list[str]:
+    """Return the paths of a file, of several, or of all in a folder. Raises `NotFound`."""
+    named = [name] if name else list(names)
+    for path in named:
         if not store.exists(path):
             raise NotFound("there is no such file", file=store.locate(path), fix="Check the path.")
-    return TableDataset(store, files, name=url, base=store.url if names else None)
+    return named or [entry.path for entry in store.files(suffixes=suffixes)]
 
 
-def open_arrow(store: Store, name: str, url: str) -> TableDataset:
-    """Open one Arrow file. Raises `NotFound`, `DataError`, `MissingExtra`."""
-    if not store.exists(name):
-        raise NotFound("there is no such file", file=store.locate(name), fix="Check the path.")
-    return ArrowTable(store, [name], name=url, columns=[ArrowFile(store, name)])
+def arrow_folder(store: Store) -> str | None:
+    """Return a mark if the Arrow files of a folder are one table, else None.
+
+    Those below a folder of `datasets` are not: it has caches beside its data, and lists the files of each split.
+    """
+    names = {entry.path.rpartition("/")[2] for entry in store.files(suffixes=(".json",))}
+    return None if names & {"state.json", "dataset_info.json"} or store.exists("meta_data/info.json") else ""
 
 
 class ArrowTable(TableDataset):
@@ -352,4 +390,4 @@ def open_found_parquet(wanted: Wanted) -> TableDataset:
 
 def open_found_arrow(wanted: Wanted) -> TableDataset:
     """See `open_arrow`."""
-    return open_arrow(wanted.store, wanted.name, wanted.url)
+    return open_arrow(wanted.store, wanted.name, wanted.url, wanted.names)

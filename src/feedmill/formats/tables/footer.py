@@ -16,8 +16,23 @@ import numpy as np
 from feedmill.formats.offsets import Int64s
 
 _MOST_DEPTH = 16
-_ROW_GROUPS, _COLUMNS, _METADATA = 4, 1, 3
+_ROW_GROUPS, _COLUMNS, _FILE, _METADATA, _CRYPTO, _PATH = 4, 1, 1, 3, 8, 3
 _COMPRESSED_SIZE, _DATA_PAGE, _DICTIONARY_PAGE = 7, 9, 11
+
+
+def unusual(footer: bytes) -> tuple[list[str], list[str]]:
+    """Return the names of encrypted columns, and the other files that hold columns, as in ``_metadata`` of Spark.
+
+    Raises:
+        ValueError: the footer is corrupt.
+    """
+    try:
+        columns = [each for group in _Reader(footer).struct(0).get(_ROW_GROUPS, []) for each in group[_COLUMNS]]
+        encrypted = [each[_METADATA][_PATH][0].decode() for each in columns if _CRYPTO in each]
+        files = [each[_FILE].decode() for each in columns if each.get(_FILE)]
+        return list(dict.fromkeys(encrypted)), list(dict.fromkeys(files))
+    except _ERRORS as error:
+        raise _damaged(error) from None
 
 
 def extents(footer: bytes) -> Int64s:
@@ -33,8 +48,15 @@ def extents(footer: bytes) -> Int64s:
         groups = _Reader(footer).struct(0).get(_ROW_GROUPS, [])
         found = [_extent([column[_METADATA] for column in group[_COLUMNS] if _METADATA in column]) for group in groups]
         return np.asarray(found, np.int64).reshape(-1, 2)
-    except (IndexError, KeyError, TypeError, AttributeError, OverflowError) as error:
-        raise ValueError(f"its footer is damaged ({type(error).__name__})") from None
+    except _ERRORS as error:
+        raise _damaged(error) from None
+
+
+_ERRORS = (IndexError, KeyError, TypeError, AttributeError, OverflowError)
+
+
+def _damaged(error: BaseException) -> ValueError:
+    return ValueError(f"its footer is damaged ({type(error).__name__})")
 
 
 def _extent(columns: list[dict[int, Any]]) -> tuple[int, int]:
@@ -45,7 +67,7 @@ def _extent(columns: list[dict[int, Any]]) -> tuple[int, int]:
 
 
 class _Reader:
-    """Reader of the Thrift compact protocol: structs as dicts by field number, lists as lists, text as None."""
+    """Reader of the Thrift compact protocol: structs as dicts by field number, lists as lists, text as bytes."""
 
     def __init__(self, data: bytes) -> None:
         self._data, self._at = data, 0
@@ -57,7 +79,7 @@ class _Reader:
             5: lambda _: self._number(),
             6: lambda _: self._number(),
             7: lambda _: self._skip(8),
-            8: lambda _: self._skip(self._varint()),
+            8: lambda _: self._bytes(self._varint()),
             9: self._list,
             10: self._list,
             12: self.struct,
@@ -101,6 +123,10 @@ class _Reader:
     def _number(self) -> int:
         value = self._varint()
         return (value >> 1) ^ -(value & 1)
+
+    def _bytes(self, count: int) -> bytes:
+        self._skip(count)
+        return self._data[self._at - count : self._at]
 
     def _skip(self, count: int) -> None:
         self._at += count

@@ -55,8 +55,15 @@ class HfDataset(TableDataset):
     def __init__(
         self, store: Store, files: list[str], *, name: str, split: str | None, of: list[str], info: Mapping[str, Any]
     ) -> None:
-        super().__init__(store, files, name=name, split=split, columns=open_columns(store, files, ArrowFile))
-        self._split_of, self._features = np.asarray(of, object), info.get("features") or {}
+        super().__init__(
+            store,
+            files,
+            name=name,
+            split=split,
+            columns=open_columns(store, files, ArrowFile),
+            features=info.get("features"),
+        )
+        self._split_of = np.asarray(of, object)
 
     @property
     def splits(self) -> Mapping[str, int]:
@@ -67,7 +74,7 @@ class HfDataset(TableDataset):
         """Return plain facts for `info`; ``labels`` maps columns of classes to their names."""
         labels = {
             name: feature["names"]
-            for name, feature in self._features.items()
+            for name, feature in (self._features or {}).items()
             if isinstance(feature, dict) and feature.get("_type") == "ClassLabel" and "names" in feature
         }
         shards = {name: int((self._split_of == name).sum()) for name in self.splits}

@@ -143,6 +143,13 @@ class TarDataset(Dataset):
         """Return the number of each shard's first sample, then the total number of samples, int64[shards + 1]."""
         return np.concatenate(([0], self._ends - np.searchsorted(self._excluded, self._ends)))
 
+    @property
+    def stored_length(self) -> int:
+        return int(self._ends[-1] if len(self._ends) else 0)
+
+    def kept_before(self, stored: int) -> int:
+        return stored - int(np.searchsorted(self._excluded, stored))
+
     def stored_sizes(self, indices: Indices) -> Int64s:
         """Return the size of each of these samples in its tar in bytes, int64[n]."""
         order, _, _, begins, ends = self._sorted(indices)

@@ -23,9 +23,8 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any, BinaryIO
 
@@ -59,6 +58,8 @@ FILE_ORDERS = re.compile(r"sorted|flat|nanotron(:\d{1,10})?")
 """Orders of the files of a folder: by path, with or without subfolders; permuted as Nanotron does, with a seed."""
 """Seed of the order of files in a folder for a Nanoset, independent of the seed of the run."""
 
+Select = Callable[[list[str]], Sequence[str]]
+
 _TYPES = {size: np.dtype(f"<u{size}") for size in TOKEN_SIZES}
 
 
@@ -67,7 +68,7 @@ def open_ds(
     path: str,
     url: str,
     *,
-    pattern: str = "*.ds",
+    select: Select | None = None,
     recursive: bool = True,
     seed: int | None = None,
     token_size: int | None = None,
@@ -78,7 +79,8 @@ def open_ds(
         store: the store of the file or folder.
         path: the file in the store, or a folder ("" for the store's own).
         url: path or URL as the user gave it.
-        pattern: shell pattern of the file names in a folder.
+        select: function from all paths of a folder, those in hidden folders too, to the files to read; None for all
+            ``.ds`` files.
         recursive: whether to include files in subfolders.
         seed: None for files sorted by path; `FILE_SEED` for Nanotron's order.
         token_size: bytes per token, 2 or 4; required only without metadata and index.
@@ -88,8 +90,9 @@ def open_ds(
         ConfigError: the token size is unknown, or differs from that of the file.
         DataError: the files do not match.
     """
-    files = _listed(store, path, pattern, recursive, url)
-    names = file_order([name for name in files if fnmatchcase(name.rpartition("/")[2], pattern)], seed)
+    files = _listed(store, path, recursive, url, select is not None)
+    chosen = select(list(files)) if select is not None else [name for name in files if name.endswith(SUFFIX)]
+    names = file_order(chosen, seed)
     if path.endswith(SUFFIX) and path in files:
         names = [path]
     shards, tokenizers = [], []
@@ -180,7 +183,7 @@ class DsWriter(FlatWriter):
             self._ends.write(ends.astype("<u8").data)
 
 
-def _listed(store: Store, path: str, pattern: str, recursive: bool, url: str) -> dict[str, Entry]:
+def _listed(store: Store, path: str, recursive: bool, url: str, every: bool) -> dict[str, Entry]:
     """Return the files of the dataset and the accompanying files, by path."""
     if path.endswith(SUFFIX):
         found = {}
@@ -191,11 +194,12 @@ def _listed(store: Store, path: str, pattern: str, recursive: bool, url: str) ->
             return found
     folder = path.rstrip("/")
     depth = folder.count("/") + 1 if folder else 0
-    found = {entry.path: entry for entry in store.files(folder) if recursive or entry.path.count("/") == depth}
-    if not any(fnmatchcase(name.rpartition("/")[2], pattern) for name in found):
+    entries = store.files(folder, hidden=every)
+    found = {entry.path: entry for entry in entries if recursive or entry.path.count("/") == depth}
+    if not every and not any(name.endswith(SUFFIX) for name in found):
         inside = ", ".join(list(found)[:4])
         raise NotFound(
-            f"no files match {pattern!r} (" + (f"found {inside} ..." if inside else "the folder is empty") + ")",
+            "no files match '*.ds' (" + (f"found {inside} ..." if inside else "the folder is empty") + ")",
             file=url,
             kind="no-token-files",
             fix="Check the folder and the pattern.",

@@ -3,18 +3,21 @@
 Layout: a folder with ``index.json`` and the chunks it lists in order::
 
     index.json      chunks: [{filename, chunk_size (documents), dim (tokens), chunk_bytes}, ...]
-                    config: {data_format: ["no_header_tensor:N"], compression, encryption, item_loader, ...}
+                    config: {data_format: ["no_header_tensor:N"] or ["no_header_numpy:N"], compression, encryption,
+                    item_loader, ...}
     chunk-0-0.bin   u32 n, the number of documents; u32 x (n + 1), where each begins in the file and the end; the tokens
 
-N is the position of the type in LitData's list of torch types. A document is one item that the writer yielded.
+N is the position of the type in LitData's list of torch types or of numpy's; of the latter, the integers come first.
+A document is one item that the writer yielded.
 
-Rejected: compressed or encrypted chunks, several fields per item, numpy's numbering of types (it differs between
-versions of numpy), types that are not integers, and sizes that do not match.
+Rejected: compressed or encrypted chunks, several fields per item, chunks written without `TokensLoader` (their ``dim``
+is null), types that are not integers, and sizes that do not match.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -30,7 +33,12 @@ from feedmill.storage.reasons import copy_again
 
 FORMAT = "litdata"
 INDEX = "index.json"
-_TYPES = dict(enumerate(("u1", "i1", "<i2", "<i2", "<i4", "<i4", "<i8", "<i8", "?", "<u2", "<u4", "<u8"), 11))
+_TYPES: dict[str, dict[int, str]] = {
+    "no_header_tensor": dict(
+        enumerate(("u1", "i1", "<i2", "<i2", "<i4", "<i4", "<i8", "<i8", "?", "<u2", "<u4", "<u8"), 11)
+    ),
+    "no_header_numpy": dict(enumerate(("i1", "<i2", "<i4", "<i8", "u1", "<u2", "<u4", "<u8"))),
+}
 _LARGEST = 1 << 28
 
 
@@ -58,7 +66,7 @@ def open_found(wanted: Wanted) -> TokenDataset:
             raise ValueError("it is too large")
         index = json.loads(store.read(INDEX))
         config, chunks = index["config"], list(index["chunks"])
-        dtype = _type_of(config, where, chunks)
+        dtype = _type_of(config, [chunk["dim"] for chunk in chunks], where)
         rows = [(str(chunk["filename"]), int(chunk["chunk_size"]), int(chunk["dim"])) for chunk in chunks]
     except (ValueError, KeyError, TypeError) as error:
         raise DataError(
@@ -71,7 +79,7 @@ def open_found(wanted: Wanted) -> TokenDataset:
     return TokenDataset(store, shards, name=wanted.url, format=FORMAT)
 
 
-def _type_of(config: dict[str, Any], where: str, chunks: list[dict[str, Any]]) -> np.dtype[Any]:
+def _type_of(config: dict[str, Any], tokens: Sequence[Any], where: str) -> np.dtype[Any]:
     """Return the type of a token. Raises `ConfigError` for chunks that are not supported."""
     data_format = config.get("data_format") or []
     what = None
@@ -79,20 +87,20 @@ def _type_of(config: dict[str, Any], where: str, chunks: list[dict[str, Any]]) -
         if config.get(name):
             what = f"its chunks have {name} ({config[name]})"
     kind, _, code = str(data_format[0] if data_format else "").partition(":")
-    if what is None and (len(data_format) != 1 or kind != "no_header_tensor"):
-        what = f"its items are {', '.join(map(str, data_format)) or 'unknown'}, expected one tensor of tokens"
-    if what is None and any(chunk["dim"] is None for chunk in chunks):
-        what = "its chunks have no number of tokens ('dim'), so another item loader than TokensLoader wrote them"
-    if what is None and (not code.isdigit() or _TYPES.get(int(code), "?") == "?"):
+    if what is None and (len(data_format) != 1 or kind not in _TYPES):
+        what = f"its items are {', '.join(map(str, data_format)) or 'unknown'}, expected one tensor or array of tokens"
+    if what is None and None in tokens:
+        what = "they were written without TokensLoader (their dim is null), so their items are not divided into tokens"
+    if what is None and (not code.isdigit() or _TYPES[kind].get(int(code), "?") == "?"):
         what = f"its tokens have the type {code} of LitData's list, which is no integer"
     if what is not None:
         raise ConfigError(
             f"these chunks are unsupported: {what}",
             file=where,
             kind="not-done",
-            fix="Write them again with TokensLoader(), torch tensors of integers, and without compression.",
+            fix="Write them again with TokensLoader(), tensors or arrays of integers, and without compression.",
         )
-    return np.dtype(_TYPES[int(code)])
+    return np.dtype(_TYPES[kind][int(code)])
 
 
 def _shard(store: Store, path: str, documents: int, tokens: int, dtype: np.dtype[Any]) -> TokenShard:

@@ -241,17 +241,23 @@ def write_raw_index(
     return found
 
 
-def load_raw_index(store: Store, index_path: str, path: str) -> tuple[Int64s, Int64s]:
+def load_raw_index(store: Store, index_path: str, path: str, data: Store | None = None) -> tuple[Int64s, Int64s]:
     """Return the index of a file: int64[n] offsets and lengths in bytes of its lines.
+
+    Args:
+        store, index_path: the index.
+        path: the file, in the same store or in `data`.
+        data: the store of the file.
 
     Raises:
         NotFound: one of the two is missing.
         DataError: the file is not such an index, or belongs to another file (entries outside the file, or not whole
             lines; up to `CHECKED` entries are compared).
     """
+    data = store if data is None else data
     where = store.locate(index_path)
-    again = f"Write it again from {store.locate(path)}."
-    size, index_size = store.stat(path).size, store.stat(index_path).size
+    again = f"Write it again from {data.locate(path)}."
+    size, index_size = data.stat(path).size, store.stat(index_path).size
     if store.read(index_path, 0, min(7, index_size)) == b"MMIDIDX":
         raise DataError(
             "this is Megatron's index of a .bin file, not the index of a JSONL file", file=where, kind="bad-index"
@@ -262,11 +268,11 @@ def load_raw_index(store: Store, index_path: str, path: str) -> tuple[Int64s, In
     wrong[1:] |= starts[1:] <= ends[:-1]
     if not wrong.any() and len(starts):
         checked = np.unique(np.linspace(0, len(starts) - 1, CHECKED).astype(np.int64))
-        wrong[checked] = ~_are_lines(store, path, size, starts[checked], ends[checked])
+        wrong[checked] = ~_are_lines(data, path, size, starts[checked], ends[checked])
     if wrong.any():
         i = int(np.flatnonzero(wrong)[0])
         raise DataError(
-            f"this is not the index of {store.locate(path)}: bytes {starts[i]} to {ends[i]} are not a line",
+            f"this is not the index of {data.locate(path)}: bytes {starts[i]} to {ends[i]} are not a line",
             file=where,
             record=f"entry {i}",
             kind="stale-index",

@@ -42,12 +42,18 @@ class Translation:
         data: the equivalent of Feedmill's own YAML.
         origins: place in `data` -> ``file:line``.
         nested: the recipes of sources that are defined in the same file, by the place of the source.
+        counts_excluded: whether subsets count the samples that a split excludes, as Energon does.
+        passes: passes over a source that its own tool counts as one, by the place of the source; 1 if missing.
+        notes: what is in the file and has no effect.
     """
 
     file: str
     data: dict[str, Any] = field(default_factory=dict)
     origins: dict[Place, str] = field(default_factory=dict)
     nested: dict[Place, Translation] = field(default_factory=dict)
+    counts_excluded: bool = False
+    passes: dict[Place, int] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
 
     def where(self, place: Any) -> str:
         """Return ``file:line`` of the origin of a value, or of its nearest ancestor with a known origin."""

@@ -7,36 +7,60 @@ apply to the datasets below it:
 - weights are relative within their blend, and multiply with nesting, as in nested blends;
 - ranges of a subset are listed from the inside out: sample numbers first, then percentages;
 - subflavors are merged; values of outer files override those of inner files;
-- ``shuffle_over_epochs_multiplier: null`` at any level disables shuffling. All other values shuffle within each epoch:
-  drawing with replacement (-1) and mixing several epochs are weaker than a permutation per epoch.
+- ``shuffle_over_epochs_multiplier: null`` at any level disables shuffling. All other values shuffle within each epoch.
+  With a number *n*, an epoch of `blend_epochized`, or of a single dataset, has *n* times as many passes, as in Energon,
+  where one loop over a dataset is *n* passes. Draws with replacement (-1) become permutations, with a warning.
 
 For validation, all datasets are read one after another, in stored order, once; weights and repetitions are ignored.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from feedmill.errors import ConfigError, NotFound
+from feedmill.formats.settings import Fate
 from feedmill.formats.yamls import Document
 from feedmill.planning.dialects import METADATASET, VALIDATION, Place, Translation, check_chain, check_files, recognize
+from feedmill.planning.dialects.energon_passes import fold_passes
+from feedmill.planning.dialects.energon_settings import V1
 from feedmill.planning.dialects.energon_values import check_known, mapping_of, text_of, unknown_key
 from feedmill.samples.view import is_ours
 from feedmill.storage import join_url
+
+logger = logging.getLogger("feedmill")
 
 Load = Callable[[str], Document]
 """Function that reads the YAML file at a URL by Energon's rules."""
 
 _V1, _V2 = "Metadataset", "MetadatasetV2"
 _SHARED = ("split_part", "subflavors", "shuffle_over_epochs_multiplier", "dataset_config", "split_config")
-_V1_KEYS = ("path", "weight", "subflavor", *_SHARED)
+_V1_KEYS = tuple(name for name in V1.names(Fate.MAPPED) if name not in ("splits", "datasets"))
 _REFERENCE_KEYS = ("path", *_SHARED, "aux", "subset")
 _JOIN_KEYS = ("join", "joiner", "split_part", "subflavors", "shuffle_over_epochs_multiplier", "subset")
 _PART_KEYS = ("path", *_SHARED, "nonmatch")
 _KINDS = {"blend": "weight", "blend_epochized": "repetitions"}
 _YAML = (".yaml", ".yml")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a call asks of all datasets of a split, as an enclosing file would.
+
+    Attributes:
+        ranges: ranges of each dataset; sample numbers only for a V1 metadataset.
+        subflavors: values that override those of the files.
+        passes: the factor of ``shuffle_over_epochs_multiplier``; None for the stored order.
+        fold: whether the recipe has the passes of `Translation.passes`: they multiply repetitions.
+    """
+
+    ranges: tuple[tuple[int | str, int | str], ...] = ()
+    subflavors: Mapping[str, Any] = field(default_factory=dict)
+    passes: int | None = 1
+    fold: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +74,7 @@ class _Outer:
         split: the requested split.
         ranges: percentages of a dataset, innermost first.
         subflavors: values that override those of inner nodes.
-        shuffle: False to disable shuffling.
+        passes: passes of a loop over a dataset; -1 for draws with replacement, None for the stored order.
         chain: (URL, split) of the enclosing files.
     """
 
@@ -60,11 +84,19 @@ class _Outer:
     split: str
     ranges: tuple[Any, ...] = ()
     subflavors: Mapping[str, Any] = field(default_factory=dict)
-    shuffle: bool = True
+    passes: int | None = 1
     chain: tuple[tuple[str, str], ...] = ()
 
 
-def translate(document: Document, url: str, load: Load, *, split: str, mode: str) -> Translation:
+def translate(
+    document: Document,
+    url: str,
+    load: Load,
+    *,
+    split: str,
+    mode: str,
+    asked: Asked = Asked(),
+) -> Translation:
     """Return the recipe of one split of a metadataset.
 
     Args:
@@ -73,12 +105,18 @@ def translate(document: Document, url: str, load: Load, *, split: str, mode: str
         load: reads the metadatasets that it refers to.
         split: name of the split.
         mode: ``train`` or ``validation``.
+        asked: what the caller asks of all datasets.
 
     Raises:
         NotFound: no such split, or a referenced metadataset is missing.
         ConfigError: it is not a valid metadataset, or metadatasets contain each other.
     """
-    return _Translator(load, mode, url).run(document, url, split)
+    translator = _Translator(load, mode, url)
+    outer = _Outer(document, url, "", split, asked.ranges, asked.subflavors, asked.passes, ((url, split),))
+    result = translator.run(outer)
+    if asked.fold and not translator.validation:
+        fold_passes(result)
+    return result
 
 
 def split_names(document: Document) -> list[str]:
@@ -111,19 +149,19 @@ class _Translator:
     def __init__(self, load: Load, mode: str, url: str) -> None:
         self.load, self.validation = load, mode == VALIDATION
         self.base = url.rpartition("/")[0] or ("/" if url.startswith("/") else ".")
-        self.result = Translation(url)
+        self.result = Translation(url, counts_excluded=True)
         self.files = 1
         self.kind: tuple[str, str] | None = None  # the first kind of blend met, and where
 
-    def run(self, document: Document, url: str, split: str) -> Translation:
-        outer = _Outer(document, url, "", split, chain=((url, split),))
+    def run(self, outer: _Outer) -> Translation:
         root = self.split(outer, ("source",))
         kind = next((kind for kind in ("concat", *_KINDS) if kind in root), None)
         if kind is None:
             root = {"source": root}
         else:  # a recipe has its mixture at the top level, not in 'source'
-            origins = self.result.origins.items()
-            self.result.origins = {place[1:] if place[:1] == ("source",) else place: at for place, at in origins}
+            for name in ("origins", "passes"):
+                found = getattr(self.result, name)
+                setattr(self.result, name, {place[place[:1] == ("source",) :]: known for place, known in found.items()})
         if self.validation:
             root |= {"shuffle": "none", "epochs": 1}
         self.result.data = root
@@ -143,6 +181,13 @@ class _Translator:
             )
         node = mapping_of(document, path, splits[outer.split])
         if document.value.get("__class__", _V1) == _V2:
+            if any(isinstance(bound, int) for bounds in outer.ranges for bound in bounds):
+                raise ConfigError(
+                    "an absolute range cannot be given for a metadataset",
+                    file=document.at(path),
+                    kind="bad-subset",
+                    fix="Give a relative range, or write the subset at the datasets.",
+                )
             return self.node(outer, path, node, place)
         check_known(document, path, node, ("datasets",), "a split")
         return self.mixture(outer, (*path, "datasets"), node.get("datasets"), place, "blend", _V1_KEYS)
@@ -214,10 +259,11 @@ class _Translator:
             split=split,
             ranges=self.ranges(outer, path, node, leaf=not nested),
             subflavors={**self.subflavors(outer, path, node), **outer.subflavors},
-            shuffle=outer.shuffle and self.shuffles(outer, path, node),
+            passes=self.passes(outer, path, node),
         )
         if nested:
             return self.nested(inner, path, name, node, place)
+        self.note_passes(inner, path, place)
         self.mark(place, outer, path)
         for key in ("path", "subset"):
             self.mark((*place, key), outer, (*path, key))
@@ -288,8 +334,9 @@ class _Translator:
             split=outer.split if node.get("split_part") is None else str(node["split_part"]),
             ranges=self.ranges(outer, path, node, leaf=True),
             subflavors={**self.subflavors(outer, path, node), **outer.subflavors},
-            shuffle=outer.shuffle and self.shuffles(outer, path, node),
+            passes=self.passes(outer, path, node),
         )
+        self.note_passes(inner, path, place)
         self.mark(place, outer, path)
         for key in ("join", "joiner", "subset"):
             self.mark((*place, key), outer, (*path, key))
@@ -334,7 +381,7 @@ class _Translator:
             found["subset"] = [list(each) for each in outer.ranges]
         if outer.subflavors:
             found["subflavors"] = dict(outer.subflavors)
-        if not outer.shuffle and not self.validation:
+        if outer.passes is None and not self.validation:
             found["shuffle"] = "none"
         return found
 
@@ -365,14 +412,28 @@ class _Translator:
         given = node.get("subflavors")
         return {**old, **({} if given is None else mapping_of(outer.document, (*path, "subflavors"), given))}
 
-    def shuffles(self, outer: _Outer, path: Place, node: Mapping[str, Any]) -> bool:
+    def passes(self, outer: _Outer, path: Place, node: Mapping[str, Any]) -> int | None:
+        """Return the passes of a loop: the product of all factors, by Energon's rules for None and -1."""
         value = node.get("shuffle_over_epochs_multiplier", 1)
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < -1 or value == 0):
             raise ConfigError(
                 f"'shuffle_over_epochs_multiplier' must be a number from 1, -1, or null, found {value!r}",
                 file=outer.document.at((*path, "shuffle_over_epochs_multiplier")),
             )
-        return value is not None
+        if value is None or outer.passes is None:
+            return None
+        return -1 if -1 in (value, outer.passes) else value * outer.passes
+
+    def note_passes(self, outer: _Outer, path: Place, place: Place) -> None:
+        """Remember the passes of a dataset, and warn of draws with replacement."""
+        if outer.passes in (None, 1) or self.validation:
+            return
+        self.result.passes[place] = outer.passes
+        if outer.passes < 0:
+            logger.warning(
+                "%s: shuffle_over_epochs_multiplier -1 has no effect: each epoch is a permutation of the samples",
+                outer.document.at(path),
+            )
 
     def aux(self, outer: _Outer, path: Place, given: Any) -> dict[str, str]:
         found = {}

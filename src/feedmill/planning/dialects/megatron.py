@@ -1,8 +1,8 @@
 """Translate Megatron-LM's arguments about data to a recipe in its order.
 
 The arguments are a mapping with the names of the command line (``data_path``, ``data-path`` and ``--data-path`` are the
-same). Only those that decide the order of samples are read: the data files, the split, the lengths and the seed. Paths
-of token files are prefixes, as in Megatron-LM.
+same); `megatron_settings.ARGUMENTS` has those that concern data, others are named in a note. Paths of token files are
+prefixes, as in Megatron-LM.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from feedmill.errors import ConfigError, misspelled
+from feedmill.errors import ConfigError
 from feedmill.planning.dialects import TRAIN, VALIDATION, Place, Translation
+from feedmill.planning.dialects.megatron_settings import ARGUMENTS, batch_settings
 from feedmill.planning.recipes.marks import Marks
 from feedmill.storage import join_url, open_store, split_url
 
@@ -28,6 +29,7 @@ DATA = (
 )
 NUMBERS = {
     "seq_length": None,
+    "encoder_seq_length": None,
     "seed": 1234,
     "train_samples": None,
     "train_iters": None,
@@ -35,18 +37,16 @@ NUMBERS = {
     "eval_interval": 1000,
     "eval_iters": 100,
     "eval_global_batch_size": None,
+    "start_eval_at_iter": 0,
 }
 """Arguments that are integers, with Megatron-LM's defaults."""
-DEFAULT_SPLIT = "969,30,1"
-TEXTS = ("split", "data_cache_path")
-FLAGS = ("full_validation",)
-UNSUPPORTED = {
-    "phase_transition_iterations": "the order of several phases is not reproduced",
-    "multiple_validation_sets": "several validation sets are several datasets: write a recipe for each",
-    "mock_data": "there is no data to read",
-    "start_eval_at_iter": "the number of validation samples depends on it: write 'samples' in a recipe",
-    "rampup_batch_size": "the global batch changes during the run: give train_samples instead",
+_ORDER = {
+    "mid_level_dataset_surplus": "surplus",
+    "add_extra_token_to_sequence": "extra_token",
+    "drop_last_partial_validation_sequence": "drop_last_partial",
 }
+"""Arguments that are keys of a recipe's `order`."""
+DEFAULT_SPLIT = "969,30,1"
 
 
 def attribute(name: str) -> str:
@@ -77,17 +77,15 @@ class _Arguments:
     def __init__(self, data: Mapping[str, Any], marks: Marks | None, file: str, base: str) -> None:
         self.marks, self.file, self.base = marks, file, base
         self.keys = {attribute(str(key)): str(key) for key in data}
-        self.values = {attribute(str(key)): value for key, value in data.items()}
+        self.values: dict[str, Any] = {attribute(str(key)): value for key, value in data.items()}
         self.result = Translation(file)
 
     def translate(self, part: str) -> Translation:
         if part not in PARTS:
             raise self.error(None, f"there is no split {part!r}", f"Use {', '.join(PARTS)}.")
-        self.check()
-        length = self.number("seq_length")
-        if length is None:
-            raise self.error(None, "'seq_length' is missing", "Give the run's --seq-length.")
-        order: dict[str, Any] = {"kind": "megatron", "seq_len": length, "part": part}
+        self.values, self.result.notes = ARGUMENTS.take(self.values, self.at)
+        self.note_batches()
+        order = self.order(part)
         name, words = self.words(part)
         prefixes, weights = blend_of(words)
         together = name in ("data_path", "data_args_path")
@@ -115,21 +113,40 @@ class _Arguments:
         self.result.origins |= {("seed",): self.at("seed"), ("order",): self.at("seq_length")}
         return self.result
 
-    def check(self) -> None:
-        """Raise an error for unsupported arguments, and for names that look like a misspelled known one."""
-        for name, why in UNSUPPORTED.items():
-            if self.values.get(name):
-                raise self.error(name, f"'{name}' is unsupported: {why}", "Remove it.")
-        known = [*DATA, *NUMBERS, *TEXTS, *FLAGS]
-        wrong = misspelled(self.values, known, 0.9)
-        if wrong is not None:
-            raise self.error(wrong[0], f"unknown argument {self.keys[wrong[0]]!r}", wrong[1])
+    def order(self, part: str) -> dict[str, Any]:
+        """Return the order of a recipe, as far as it does not depend on the form of the data."""
+        lengths = [name for name in ("seq_length", "encoder_seq_length") if self.number(name) is not None]
+        if len(lengths) != 1:
+            raise self.error(
+                lengths[1] if lengths else None,
+                "'seq_length' and 'encoder_seq_length' are both given" if lengths else "'seq_length' is missing",
+                "Keep one of them." if lengths else "Give the run's --seq-length.",
+            )
+        order: dict[str, Any] = {"kind": "megatron", "seq_len": self.number(lengths[0]), "part": part}
+        for name, key in _ORDER.items():
+            value = self.values.get(name)
+            if value is not None:
+                order[key] = self.decimal(name, value) if name == "mid_level_dataset_surplus" else value
+        if self.values.get("dataloader_inter_document_masking"):
+            order |= {"positions": True, "boundaries": True}
+        return order
+
+    def note_batches(self) -> None:
+        """Note the arguments that are about the fields of batches."""
+        names = batch_settings(name for name, value in self.values.items() if value)
+        if names:
+            self.result.notes.append(
+                f"{', '.join(names)}: not in the recipe, as it makes no batches: pass **gpt_settings(RUN) to gpt_fields"
+                " (feedmill.compat.megatron.fields)"
+            )
 
     def words(self, part: str) -> tuple[str, list[str]]:
         """Return the argument that names the data of a part, and its words: prefixes, or weights and prefixes."""
         own = f"{part}_data_path"
         apart = [f"{each}_data_path" for each in PARTS]
         given = [name for name in DATA if self.values.get(name) is not None]
+        if not given:
+            raise self.error(None, "the arguments name no data", f"Give one of {', '.join(DATA)}.")
         kinds = {"per part" if name in apart else name for name in given}
         if len(kinds) > 1:
             listed = " and ".join(repr(name) for name in given)
@@ -177,9 +194,10 @@ class _Arguments:
             samples = iterations * batch
         if part != "train":
             points = 1
-            if part == "valid" and iterations is not None:
-                points = iterations // (self.number("eval_interval") or 1) + 1
-            known = batch is not None and (part == "test" or iterations is not None)
+            if part == "valid" and iterations is not None and not self.values.get("skip_train"):
+                interval = self.number("eval_interval") or 1
+                points = max(0, iterations // interval + 1 - (self.number("start_eval_at_iter") or 0) // interval)
+            known = batch is not None and (part == "test" or iterations is not None or self.values.get("skip_train"))
             size = self.number("eval_global_batch_size") or batch or 0
             samples = points * (self.number("eval_iters") or 0) * size if known else None
         if not samples:
@@ -200,6 +218,14 @@ class _Arguments:
             return int(value)
         except (TypeError, ValueError):
             raise self.error(name, f"'{name}' must be an integer, found {value!r:.60}", "Give a number.") from None
+
+    def decimal(self, name: str, value: Any) -> float:
+        try:
+            if isinstance(value, bool):
+                raise ValueError
+            return float(value)
+        except (TypeError, ValueError):
+            raise self.error(name, f"'{name}' must be a number, found {value!r:.60}", "Give a number.") from None
 
     def at(self, name: str | None) -> str:
         place: Place = () if name is None or name not in self.keys else (self.keys[name],)

@@ -18,11 +18,22 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from feedmill.errors import ConfigError, misspelled
+from feedmill.formats.settings import Table
 from feedmill.kernels.order.greedy import greedy
 from feedmill.planning.dialects import VALIDATION, Place, Translation
+from feedmill.planning.dialects.nanotron_settings import (
+    CONFIG,
+    DATA,
+    DATASET,
+    PARALLELISM,
+    STAGE,
+    TOKENS,
+    without_empty,
+)
 from feedmill.planning.names import unique_names
 from feedmill.planning.orders.nanoset import normalized
 from feedmill.planning.recipes.marks import Marks
@@ -30,15 +41,12 @@ from feedmill.planning.recipes.marks import Marks
 _DEFAULT_SEED = 42
 """Nanotron's default seed of a stage."""
 
-_TOKENS = ("sequence_length", "train_steps", "micro_batch_size", "batch_accumulation_per_replica")
-_STAGE = ("name", "start_training_step", "sequence_length", "data")
-_DATA = ("dataset", "seed", "num_loading_workers")
 CURRENT = (
     "dataset_read_path", "tokenizer_name", "vocab_size", "skip_in_stream", "pad_samples_to_global_batch_size",
     "dataset_max_tokens", "shuffle_files", "use_old_brrr_dataloader",
 )  # fmt: skip
-_DATASET = ("dataset_folder", "dataset_weights", "return_positions", "token_size_in_bytes", *CURRENT)
-_UNSUPPORTED = ("pad_samples_to_global_batch_size", "dataset_max_tokens", "use_old_brrr_dataloader")
+_UNORDERED = ("dataset_folder", "dataset_weights")
+"""What a mixture of documents, without a sequence length, has of a dataset."""
 
 
 def translate(data: Any, marks: Marks | None, file: str, *, mode: str) -> Translation:
@@ -64,10 +72,13 @@ class _Stages:
         if not isinstance(stages, list) or not stages:
             raise self.error(("data_stages",), f"expected a list of stages, found {stages!r:.60}", "Give at least one.")
         starts = self.starts(stages)
-        self.spelling(data, stages)
+        self.check(data, stages)
         length = self.sequence_length(data, stages)
         if length is not None:
-            return self.nanosets(data, stages, starts, length)
+            nanosets = self.nanosets(data, stages, starts, length)
+            nanosets.notes = self.result.notes
+            return nanosets
+        self.note_documents(data, stages)
         seed = self.data_of(stages[0], ("data_stages", 0)).get("seed")
         if seed is not None:
             self.result.data["seed"] = seed
@@ -77,22 +88,49 @@ class _Stages:
             self.result.data |= self.several(data, stages, starts)
         return self.result
 
-    def spelling(self, config: Mapping[str, Any], stages: list[Any]) -> None:
-        """Raise an error for keys that look like a misspelled known key: an ignored seed would change the samples.
+    def check(self, config: Mapping[str, Any], stages: list[Any]) -> None:
+        """Compare all settings with the tables, and note those that have no effect.
 
-        Other keys are ignored: most of a configuration is about training.
+        Raises:
+            ConfigError: a setting is refused, unknown or misspelled.
         """
-        found: list[tuple[Place, Any, tuple[str, ...]]] = [(("tokens",), config.get("tokens"), _TOKENS)]
+        sections = ("data_stages", "tokens", "parallelism")
+        others = {key: value for key, value in config.items() if key not in sections}
+        found: list[tuple[Table, Place, Any]] = [(CONFIG, (), others)]
+        found += [(table, (key,), config.get(key)) for key, table in (("tokens", TOKENS), ("parallelism", PARALLELISM))]
         for number, stage in enumerate(stages):
             place: Place = ("data_stages", number)
             data = stage.get("data")
             dataset = data.get("dataset") if isinstance(data, Mapping) else None
-            found += [(place, stage, _STAGE), ((*place, "data"), data, _DATA)]
-            found += [((*place, "data", "dataset"), dataset, _DATASET)]
-        for place, given, known in found:
-            wrong = misspelled(given, known) if isinstance(given, Mapping) else None
-            if wrong is not None:
-                raise self.error((*place, wrong[0]), f"unknown key {wrong[0]!r}", wrong[1])
+            found += [(STAGE, place, _without(stage, "data")), (DATA, (*place, "data"), _without(data, "dataset"))]
+            found.append((DATASET, (*place, "data", "dataset"), dataset))
+        notes: dict[str, None] = {}  # each once, in order
+        wrong = misspelled(others, sections)
+        if wrong is not None and wrong[0] not in CONFIG.settings:
+            raise self.error((wrong[0],), f"unknown setting {wrong[0]!r}", wrong[1])
+        for table, place, given in found:
+            if isinstance(given, Mapping):
+                settings = without_empty({str(name): value for name, value in given.items()})
+                taken = table.take(settings, partial(self.below, place))
+                notes.update(dict.fromkeys(taken.notes))
+        self.result.notes = list(notes)
+
+    def below(self, place: Place, name: str) -> str:
+        return self.at((*place, name))
+
+    def note_documents(self, config: Mapping[str, Any], stages: list[Any]) -> None:
+        """Note what a mixture of documents does not follow."""
+        unused: dict[str, None] = {}
+        for number, stage in enumerate(stages):
+            dataset = self.data_of(stage, ("data_stages", number)).get("dataset")
+            used = DATASET.take(without_empty(dataset)).used if isinstance(dataset, Mapping) else {}
+            unused.update(dict.fromkeys(name for name in used if name not in _UNORDERED))
+        if isinstance(config.get("tokens"), Mapping) and "train_steps" in config["tokens"]:
+            unused["train_steps"] = None
+        if unused:
+            self.result.notes.append(
+                f"not used: {', '.join(unused)}: without 'sequence_length', the recipe mixes documents without end"
+            )
 
     def sequence_length(self, data: Mapping[str, Any], stages: list[Any]) -> int | None:
         """Return the tokens in a sample, without the additional last target; None if the file does not set it."""
@@ -148,7 +186,7 @@ class _Stages:
         for where, origin in reader.result.origins.items():
             result.origins[("blend", *where[1:]) if kind else ("blend", 0, *where)] = origin
         windows: dict[str, Any] = {"seq_len": length, "files": "nanotron"}
-        if data["dataset"].get("return_positions"):
+        if data["dataset"].get("return_positions", True):
             windows["positions"] = True
         if data["dataset"].get("token_size_in_bytes") is not None:
             windows["token_size"] = data["dataset"]["token_size_in_bytes"]
@@ -172,9 +210,6 @@ class _Stages:
     def blendable(self, part: Translation, stage: Mapping[str, Any], place: Place, read: dict[str, int]) -> None:
         """Turn the recipe of a Nanoset into that of a `BlendableDataset`, after the samples read of each folder."""
         dataset, at = self.data_of(stage, place)["dataset"], (*place, "data", "dataset")
-        for key in _UNSUPPORTED:
-            if dataset.get(key) not in (None, False) and any(dataset[key] if isinstance(dataset[key], list) else [1]):
-                raise self.error((*at, key), f"{key!r} is unsupported", "Remove it if the run did without it.")
         copies = dataset.get("dataset_read_path")
         copies = [copies] if isinstance(copies, str) else copies
         members = part.data["blend"]
@@ -343,6 +378,10 @@ class _Stages:
 
     def error(self, place: Place, what: str, fix: str) -> ConfigError:
         return ConfigError(what, file=self.at(place), kind="bad-recipe", fix=fix)
+
+
+def _without(given: Any, key: str) -> Any:
+    return {name: value for name, value in given.items() if name != key} if isinstance(given, Mapping) else None
 
 
 def _global_batch(config: Mapping[str, Any]) -> int | None:

@@ -14,8 +14,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from feedmill.errors import ConfigError, did_you_mean
+from feedmill.formats.vla.manifest import read_rows
 from feedmill.planning.dialects import VALIDATION, Place, Translation
+from feedmill.planning.dialects.vla_settings import RECIPE, SETTINGS, as_list, named, nested
 from feedmill.planning.recipes.marks import Marks
+from feedmill.storage import join_url, open_store, split_url
 
 MODALITIES: Mapping[str, tuple[str, ...]] = {
     "text": ("text",),
@@ -30,29 +33,65 @@ _LISTS = ("dataset_manifest", "dataset_weighting", "dataset_modality")
 _DEFAULT_SEED = 42
 
 
-def translate(data: Any, marks: Marks | None, file: str, *, mode: str) -> Translation:
+def translate(data: Any, marks: Marks | None, file: str, *, mode: str, base: str = "") -> Translation:
     """Return the recipe of a configuration.
 
+    Args:
+        data: the settings, nested or with dotted names, or those of ``data`` alone.
+        marks, file: where they come from, for errors.
+        mode: whether the lists of validation data are read.
+        base: folder or URL of the manifests.
+
     Raises:
-        ConfigError: the lists differ in length or are empty, or a type or modality is unknown or does not match.
+        ConfigError: a setting is unknown, the lists differ in length or are empty, or a type or modality is unknown or
+            does not match.
     """
-    return _Lists(data, marks, file, "val_" if mode == VALIDATION else "").translate()
+    return _Lists(data, marks, file, "val_" if mode == VALIDATION else "", base).translate()
 
 
-def as_list(value: Any) -> Any:
-    """Return comma-separated text or a single number as a list; other values unchanged."""
-    if not isinstance(value, str):
-        return [value] if isinstance(value, (int, float)) else value
-    entries = [entry.strip() for entry in value.split(",")]
-    try:
-        return [float(entry) for entry in entries]
-    except ValueError:
-        return entries
+def epochs_of(config: Mapping[str, Any], file: str | None = None) -> int | None:
+    """Return the number of epochs of a run in nested form; None if another setting or the data limits it.
+
+    Raises:
+        ConfigError: the number is invalid, or does not fit the other settings.
+    """
+    given = dict(named(config))
+    epochs = given.get("num_epochs")
+    if epochs is None:
+        return None
+    if isinstance(epochs, bool) or not isinstance(epochs, int) or epochs < 1:
+        raise ConfigError(
+            f"num_epochs must be a whole number of at least 1, found {epochs!r}",
+            file=file,
+            kind="bad-number",
+            fix="Set num_epochs.",
+        )
+    if given.get("total_train_samples") is not None:
+        raise ConfigError(
+            "num_epochs and total_train_samples are both set", file=file, kind="bad-usage", fix="Set only one of them."
+        )
+    if not given.get("data.allow_multiple_epochs"):
+        raise ConfigError(
+            "num_epochs requires allow_multiple_epochs: datasets with different weights end at different times",
+            file=file,
+            kind="bad-usage",
+            fix="Set data.allow_multiple_epochs to true, or set total_train_samples.",
+        )
+    return epochs
+
+
+def samples_per_dataset(manifests: list[Any], base: str) -> list[int]:
+    """Return the number of samples of each dataset: the sum of ``num_sequences`` in its manifest."""
+    found = []
+    for manifest in manifests:
+        folder, name = split_url(join_url(base, str(manifest)))
+        found.append(sum(row.samples for row in read_rows(open_store(folder), name)))
+    return found
 
 
 class _Lists:
-    def __init__(self, data: Any, marks: Marks | None, file: str, prefix: str) -> None:
-        self.marks, self.file, self.prefix = marks, file, prefix
+    def __init__(self, data: Any, marks: Marks | None, file: str, prefix: str, base: str) -> None:
+        self.marks, self.file, self.prefix, self.base = marks, file, prefix, base
         self.top: Mapping[str, Any] = data if isinstance(data, Mapping) else {}
         self.dotted = any(str(key).startswith("data.") for key in self.top)
         nested = self.top.get("data")
@@ -60,6 +99,8 @@ class _Lists:
         self.given: Mapping[str, Any] = nested if isinstance(nested, Mapping) else self.top
 
     def translate(self) -> Translation:
+        config = nested(self.top)
+        taken = SETTINGS.take(dict(named(config)), self.origin)
         manifests, weights = (
             self.listed(f"{self.prefix}dataset_manifest"),
             self.listed(f"{self.prefix}dataset_weighting"),
@@ -87,9 +128,13 @@ class _Lists:
             result.data |= {"shuffle": "none", "epochs": 1}
         elif not self.flag("shuffle", True):
             result.data["shuffle"] = "none"
-        samples = self.top.get("total_train_samples")
+        epochs, samples = epochs_of(config, self.origin("num_epochs")), self.top.get("total_train_samples")
+        if epochs is not None and not validation:
+            samples = epochs * sum(samples_per_dataset(manifests, self.base))
         if samples is not None and not validation:
             result.data["samples"] = samples
+        only = [name for name in taken.used if name not in RECIPE]
+        result.notes = taken.notes + ([f"not in the recipe, for VlaRun alone: {', '.join(only)}"] if only else [])
         return result
 
     def check_lengths(self, *lists: list[Any]) -> None:
@@ -175,6 +220,14 @@ class _Lists:
                 fix="Write a list.",
             )
         return value
+
+    def origin(self, name: str) -> str:
+        """Return where a setting with its whole name is."""
+        section, _, key = name.rpartition(".")
+        if section == "data":
+            return self.at(key)
+        place: Place = (name,) if name in self.top or not section else (section, key)
+        return self.file if self.marks is None else self.marks.where(place)
 
     def at(self, name: str, number: int | None = None) -> str:
         key = f"data.{name}" if self.dotted else name

@@ -47,36 +47,47 @@ class ShardShuffle(Shuffle):
 
     Each epoch permutes the shards. Windows of `parallel` consecutive shards are read side by side: a sample of each
     shard that is not yet exhausted, in the order of the permutation. Position and sample follow from each other
-    without a stored order: one epoch takes memory for its shards, not for its samples.
+    without a stored order: one epoch takes memory for its shards, not for its samples. With `sequence`, the pieces of
+    shards take the place of the shards.
 
     Args:
         child: a finite node.
         key: 64 bits from `permutation.derive`.
         sizes: samples of each shard, in the order of the child's positions; their sum is its length.
         parallel: shards per window.
+        sequence: cut shards into pieces of about this many samples; None for whole shards.
 
     Raises:
-        ConfigError: `parallel` is less than 1, or the sizes do not sum to the child's length.
+        ConfigError: `parallel` or `sequence` is less than 1, or the sizes do not sum to the child's length.
     """
 
     scatters = False
     tag = "shards"
-    args = ("key", "sizes", "parallel")
+    args = ("key", "sizes", "parallel", "sequence")
 
-    def __init__(self, child: Node, key: int, sizes: Sequence[int], parallel: int = DEFAULT_PARALLEL) -> None:
+    def __init__(
+        self,
+        child: Node,
+        key: int,
+        sizes: Sequence[int],
+        parallel: int = DEFAULT_PARALLEL,
+        sequence: int | None = None,
+    ) -> None:
         super().__init__(child, key)
-        if parallel < 1:
-            raise ConfigError(
-                f"a shuffle of shards cannot have parallel {parallel}", kind="bad-shuffle", fix="It must be at least 1."
-            )
+        for name, number in (("parallel", parallel), ("sequence", sequence)):
+            if number is not None and number < 1:
+                raise ConfigError(
+                    f"a shuffle of shards cannot have {name} {number}", kind="bad-shuffle", fix="It must be at least 1."
+                )
         counts = np.asarray(sizes, np.int64)
-        self.sizes, self.parallel = counts[counts > 0], parallel
+        self.sizes, self.parallel, self.sequence = counts[counts > 0], parallel, sequence
         if int(self.sizes.sum()) != self.length or (counts < 0).any():
             raise ConfigError(
                 f"the shards have {int(counts.sum()):,} samples, expected {self.length:,}", kind="bad-shuffle"
             )
-        self._ends = np.cumsum(self.sizes)
-        self._starts = self._ends - self.sizes
+        self._pieces = self.sizes if sequence is None else _cut(self.sizes, sequence)
+        self._ends = np.cumsum(self._pieces)
+        self._starts = self._ends - self._pieces
         self._latest: tuple[int, _Windows] | None = None
 
     def arguments(self) -> dict[str, Any]:
@@ -85,7 +96,7 @@ class ShardShuffle(Shuffle):
     def over(self, children: Sequence[Node], sources: Sequence[Dataset | None]) -> Node:
         (child,) = children
         sizes = self.sizes.tolist() if child.length == self.length else shard_sizes(child, sources)
-        return ShardShuffle(child, self.key, sizes, self.parallel)
+        return ShardShuffle(child, self.key, sizes, self.parallel, self.sequence)
 
     def inward(self, positions: IntArray, epochs: Epochs) -> tuple[IntArray, Epochs]:
         return self._by_epoch(self._child_positions, positions, epochs), epochs
@@ -139,13 +150,13 @@ class ShardShuffle(Shuffle):
         return latest[1]
 
     def _made(self, epoch: int) -> _Windows:
-        shards = len(self.sizes)
+        shards = len(self._pieces)
         width = min(self.parallel, shards)
         order = permute(np.arange(shards, dtype=np.int64), shards, branch(self.key, epoch))
         padded = np.full(-(-shards // width) * width, -1, np.int64)
         padded[:shards] = order
         table = padded.reshape(-1, width)
-        sizes = np.where(table < 0, 0, self.sizes[table])
+        sizes = np.where(table < 0, 0, self._pieces[table])
         by_size = np.argsort(sizes, axis=1, kind="stable")
         table, sizes = np.take_along_axis(table, by_size, 1), np.take_along_axis(sizes, by_size, 1)
         places = np.empty(shards, np.int64)
@@ -157,11 +168,26 @@ class ShardShuffle(Shuffle):
         return _Windows(np.cumsum(totals) - totals, table, by_size, sizes, np.pad(ends, ((0, 0), (1, 0))), places)
 
     def describe(self) -> str:
-        return f"shuffle shards x {self.parallel}"
+        cut = "" if self.sequence is None else f" in sequences of {self.sequence:,}"
+        return f"shuffle shards x {self.parallel}{cut}"
 
     def identity(self) -> str:
         digest = blake2b(self.sizes.astype("<i8").tobytes(), digest_size=8).hexdigest()
         return f"{super().identity()} sizes {digest}"
+
+
+def _cut(sizes: IntArray, sequence: int) -> IntArray:
+    """Return the sizes of the pieces of shards: Energon's rule, by which pieces have 2/3 to 3/2 of `sequence` samples.
+
+    >>> _cut(np.array([10, 3, 4]), 3).tolist()
+    [3, 3, 4, 3, 4]
+    """
+    counts = np.where(sizes > sequence * 1.5, np.maximum(np.rint(sizes / sequence), 1), 1).astype(np.int64)
+    steps = np.repeat(sizes / counts, counts)
+    number = np.arange(len(steps)) - np.repeat(np.cumsum(counts) - counts, counts)
+    firsts = (number * steps).astype(np.int64) + np.repeat(np.cumsum(sizes) - sizes, counts)
+    pieces: IntArray = np.diff(firsts, append=sizes.sum())
+    return pieces
 
 
 def shard_sizes(node: Node, sources: Sequence[Dataset | None]) -> list[int]:
@@ -208,14 +234,15 @@ def shuffled(
     window: int = DEFAULT_WINDOW,
     parallel: int = DEFAULT_PARALLEL,
     sources: Sequence[Dataset] = (),
+    sequence: int | None = None,
 ) -> Node:
     """Return the child with a shuffle of the given kind: ``none``, ``global``, ``block`` or ``shards``.
 
     Args:
         child: a finite node.
         key: 64 bits from `permutation.derive`.
-        block, window: see `BlockShuffle`; `parallel`: see `ShardShuffle`. Without `block`, the datasets' largest
-            `Dataset.shuffle_block`.
+        block, window: see `BlockShuffle`; without `block`, the datasets' largest `Dataset.shuffle_block`.
+        parallel, sequence: see `ShardShuffle`.
         sources: the datasets of the leaves by number, for their shards and blocks.
 
     Raises:
@@ -228,5 +255,5 @@ def shuffled(
     if kind == "block":
         return BlockShuffle(child, key, usual_block(child, sources) if block is None else block, window)
     if kind == "shards":
-        return ShardShuffle(child, key, shard_sizes(child, sources), parallel)
+        return ShardShuffle(child, key, shard_sizes(child, sources), parallel, sequence)
     raise ConfigError(f"unknown shuffle {kind!r}", kind="bad-shuffle", fix="Use 'none', 'global', 'block' or 'shards'.")

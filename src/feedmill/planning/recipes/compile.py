@@ -19,14 +19,15 @@ from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.grouping import by_field
 from feedmill.planning.recipes.member import (
     Place,
+    as_described,
     aux_is_there,
     aux_url,
+    bounds_of,
     join_folder,
     join_parts,
     names_of,
     recipe_line,
     shuffle_as,
-    within,
 )
 from feedmill.planning.recipes.skip import read_entries, with_skips
 from feedmill.planning.recipes.sources import Open, members
@@ -339,6 +340,8 @@ class Walk:
             node = self.compiler.recipe(nested, seed, f"{name}/")
         else:
             node = self.dataset(member, place, name)
+            if member.shuffle is None:
+                shuffle = as_described(shuffle, self.compiler.sources[-1])
         with recipe_line(self.file, (*place, "shuffle")):
             return shuffle_as(node, shuffle, self.seed, name, self.compiler.sources)
 
@@ -348,7 +351,7 @@ class Walk:
         if not member.ranges:
             return leaf
         with recipe_line(self.file, (*place, "subset")):
-            return Subset(leaf, *within(member.ranges, leaf.length))
+            return Subset(leaf, *bounds_of(self.file, member, self.compiler.sources[leaf.number]))
 
     def source(self, member: Member, place: Place) -> Dataset:
         """Return the opened dataset or join of a member. Raises `ConfigError` if it has no samples."""

@@ -117,10 +117,13 @@ class ShuffleModel(Strict):
     )
     window: Count = Field(default=DEFAULT_WINDOW, description="blocks that are shuffled together")
     parallel: Count = Field(default=DEFAULT_PARALLEL, description="shards that are read side by side")
+    sequence: Count | None = Field(
+        default=None, description="shards are cut into pieces of about this many samples; by default they are whole"
+    )
 
     @model_validator(mode="after")
     def _fits_together(self) -> ShuffleModel:
-        for kind, names in (("block", {"block", "window"}), ("shards", {"parallel"})):
+        for kind, names in (("block", {"block", "window"}), ("shards", {"parallel", "sequence"})):
             if self.kind != kind and self.model_fields_set & names:
                 listed = " and ".join(f"{name!r}" for name in sorted(names))
                 raise ValueError(f"{listed} need 'kind: {kind}', the kind here is {self.kind}")

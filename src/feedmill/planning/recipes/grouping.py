@@ -13,7 +13,7 @@ from feedmill.formats.tokens.base import TokenDataset
 from feedmill.formats.tokens.windows import WindowDataset
 from feedmill.planning.mixing.blend import normalize
 from feedmill.planning.nodes import Blend, Leaf, Node, Subset
-from feedmill.planning.recipes.member import names_of, recipe_line, shuffle_as, within
+from feedmill.planning.recipes.member import as_described, names_of, recipe_line, shuffle_as, within
 from feedmill.planning.tokens import per_sample
 from feedmill.samples.selected import SelectedDataset
 
@@ -45,7 +45,8 @@ def by_field(walk: Walk, model: RecipeModel, wanted: HomogeneousModel) -> Node:
             for value, share, selected in _split(walk.source(member, here), member, by):
                 own = f"{name}[{by}={value}]"
                 leaf = walk.compiler.leaf(selected, own, walk.file.where(here))
-                node = shuffle_as(leaf, member.shuffle or model.shuffle, walk.seed, own, walk.compiler.sources)
+                shuffle = member.shuffle or as_described(model.shuffle, selected)
+                node = shuffle_as(leaf, shuffle, walk.seed, own, walk.compiler.sources)
                 if node.length is not None or member.epochs or member.max_repeats:
                     node = walk.repeat(node, member, here, own, member.epochs)
                 found[value] = share, node

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,6 +11,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from feedmill.errors import ConfigError
+from feedmill.formats.opened import Order
 from feedmill.planning.names import unique_names
 from feedmill.planning.nodes import Node, shuffled
 from feedmill.planning.permutation import derive
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from feedmill.planning.recipes.fields import JoinPart, ShuffleModel
     from feedmill.planning.recipes.recipe import Recipe
     from feedmill.planning.recipes.schema import Member
+
+logger = logging.getLogger("feedmill")
 
 Place = tuple[int | str, ...]
 """Keys and list indices of a part of a recipe."""
@@ -57,6 +61,24 @@ def aux_url(base: str, url: str) -> str:
     return f"{mark}{join_url(base, path)}" if mark and not scheme else join_url(base, url)
 
 
+def as_described(shuffle: ShuffleModel | None, dataset: Dataset) -> ShuffleModel | None:
+    """Return a recipe's shuffle with what the dataset's description says of the order; a recipe in order stays so."""
+    said = dataset.opened.order
+    if shuffle is None or shuffle.kind == "none" or said == Order():
+        return shuffle
+    if (said.passes or 1) < 0:
+        logger.warning(
+            "%s: 'shuffle_over_epochs: -1' has no effect: each epoch is a permutation of the samples", dataset.url
+        )
+    if not said.shuffles:
+        return type(shuffle)(kind="none")
+    if shuffle.kind != "shards":
+        return shuffle
+    return shuffle.model_copy(
+        update={"parallel": said.parallel or shuffle.parallel, "sequence": said.sequence or shuffle.sequence}
+    )
+
+
 @contextmanager
 def recipe_line(recipe: Recipe, place: Place) -> Iterator[None]:
     """Set ``file:line`` of this place of the recipe on a `ConfigError` that has no file yet."""
@@ -76,7 +98,7 @@ def shuffle_as(node: Node, shuffle: ShuffleModel | None, seed: int, name: str, s
     if shuffle is None:
         return node
     key = derive(seed, "shuffle", name)
-    return shuffled(node, shuffle.kind, key, shuffle.block, shuffle.window, shuffle.parallel, sources)
+    return shuffled(node, key=key, sources=sources, **shuffle.model_dump())
 
 
 def within(ranges: Sequence[tuple[int | str, int | str]], size: int) -> tuple[int, int]:
@@ -100,6 +122,16 @@ def within(ranges: Sequence[tuple[int | str, int | str]], size: int) -> tuple[in
                 fix="Each range of a subset applies to the result of the previous one.",
             )
     return int(first), int(end)
+
+
+def bounds_of(recipe: Recipe, member: Member, dataset: Dataset) -> tuple[int, int]:
+    """Return first and end of the subset of a member among the samples of its dataset."""
+    if not (recipe.marks is not None and getattr(recipe.marks, "counts_excluded", False)):
+        return within(member.ranges, len(dataset))
+    first, end = within(member.ranges, dataset.stored_length)
+    if not 0 <= first <= end <= dataset.stored_length:
+        return first, end  # an error of the node
+    return dataset.kept_before(first), dataset.kept_before(end)
 
 
 def _bound(bound: int | str, first: Fraction, end: Fraction) -> Fraction:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from feedmill.errors import ConfigError
@@ -12,9 +14,11 @@ from feedmill.planning.recipes.sources import members, place_of
 from feedmill.storage import is_local_file, is_local_folder, join_url, open_store, split_url
 
 if TYPE_CHECKING:
+    from feedmill.planning.dialects.energon import Asked
     from feedmill.planning.recipes.marks import Marks
     from feedmill.planning.recipes.schema import RecipeModel
 
+_log = logging.getLogger("feedmill")
 _LARGEST = 1 << 26
 _RECIPES = (".yaml", ".yml", ".json")
 
@@ -34,8 +38,14 @@ class Parsed(NamedTuple):
         return 1 + sum(inner.files for inner in self.nested.values())
 
 
-def load(url: str, split: str | None = None, mode: str = TRAIN, chain: tuple[str, ...] = ()) -> Parsed:
-    """Read one recipe, or build one for a dataset; `chain` holds the enclosing recipes. See `Recipe.load`."""
+def load(
+    url: str, split: str | None = None, mode: str = TRAIN, chain: tuple[str, ...] = (), *, asked: Asked | None = None
+) -> Parsed:
+    """Read one recipe, or build one for a dataset; `chain` holds the enclosing recipes. See `Recipe.load`.
+
+    Args:
+        asked: what the caller asks of all datasets of a metadataset.
+    """
     dialects.check_mode(mode, url)
     folder, name = split_url(url)
     if is_dataset(url):
@@ -49,7 +59,7 @@ def load(url: str, split: str | None = None, mode: str = TRAIN, chain: tuple[str
             kind="bad-recipe",
             fix="Give a recipe, or a dataset in a format that 'feedmill info' recognizes.",
         )
-    return parse(store.read(name), folder, url, split, mode, (*chain, url))
+    return parse(store.read(name), folder, url, split, mode, (*chain, url), asked=asked)
 
 
 def is_dataset(url: str) -> bool:
@@ -80,14 +90,25 @@ def parse(
     split: str | None = None,
     mode: str = TRAIN,
     chain: tuple[str, ...] = (),
+    *,
+    asked: Asked | None = None,
 ) -> Parsed:
-    """Return a recipe from text or plain data, in whichever dialect it is written. See `Recipe.parse`."""
+    """Return a recipe from text or plain data, in whichever dialect it is written. See `Recipe.parse` and `load`."""
     from feedmill.planning.recipes.marks import Marks
 
     dialects.check_mode(mode, file or "recipe")
     dialect = dialects.recognize(source)
+    if asked is not None and dialect != dialects.METADATASET:
+        raise ConfigError(
+            "subsets, subflavors and shuffle_over_epochs_multiplier apply to datasets and metadatasets",
+            file=file,
+            kind="not-supported",
+            fix="Set them at the sources of the recipe.",
+        )
     if dialect is not None:
-        translation = _translate(dialect, source, base, file, split, mode)
+        translation = _translate(dialect, source, base, file, split, mode, asked)
+        for note in translation.notes:
+            (_warn_once if file else _warn)(file or "recipe", note)
         return _validated(translation.data, base, file, translation, chain)
     marks = Marks(source, file or "recipe") if isinstance(source, str | bytes) else None
     if split is not None or mode != TRAIN:
@@ -100,8 +121,21 @@ def parse(
     return _validated(source if marks is None else marks.data, base, file, marks, chain)
 
 
+def _warn(file: str, note: str) -> None:
+    _log.warning("%s: %s", file, note)
+
+
+_warn_once = cache(_warn)
+
+
 def _translate(
-    dialect: str, source: str | bytes | Mapping[str, Any], base: str, file: str | None, split: str | None, mode: str
+    dialect: str,
+    source: str | bytes | Mapping[str, Any],
+    base: str,
+    file: str | None,
+    split: str | None,
+    mode: str,
+    asked: Asked | None,
 ) -> Translation:
     from feedmill.formats.yamls import Document, read_yaml
 
@@ -111,7 +145,8 @@ def _translate(
 
         document = read_yaml(source, where) if isinstance(source, str | bytes) else Document(source, where)
         wanted = split or ("val" if mode == VALIDATION else "train")
-        return energon.translate(document, file or f"{base}/", load_document, split=wanted, mode=mode)
+        own = asked or energon.Asked()
+        return energon.translate(document, file or f"{base}/", load_document, split=wanted, mode=mode, asked=own)
     from feedmill.planning.dialects import megatron, nanotron, vla
     from feedmill.planning.recipes.marks import Marks
 
@@ -121,8 +156,9 @@ def _translate(
         return megatron.translate(data, marks, where, mode=mode, split=split, base=base)
     if split is not None:
         raise ConfigError("this kind of recipe has no splits", file=file, kind="bad-mode", fix="Omit 'split'.")
-    reader = nanotron.translate if dialect == dialects.NANOTRON else vla.translate
-    return reader(data, marks, where, mode=mode)
+    if dialect == dialects.NANOTRON:
+        return nanotron.translate(data, marks, where, mode=mode)
+    return vla.translate(data, marks, where, mode=mode, base=base)
 
 
 def load_document(url: str) -> Any:

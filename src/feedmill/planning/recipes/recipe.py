@@ -167,6 +167,11 @@ class Recipe:
                 )
             return DataCache.of(settings.size, folder, settings.unit)
 
+    @property
+    def marks(self) -> Marks | Translation | None:
+        """Return the origins of its values, and what a dialect says beside them."""
+        return self._marks
+
     def where(self, place: Place = ()) -> str:
         """Return ``file:line`` of a value of the recipe, for error messages."""
         return place_of(self._marks, place)
@@ -252,7 +257,8 @@ def _shuffle_words(shuffle: Any) -> str:
     if shuffle.kind == "block":
         own = {"block", "window"} & shuffle.model_fields_set
         return f"block {shuffle.block or 'by size'} x {shuffle.window}" if own else "block"
-    return f"shards x {shuffle.parallel}" if shuffle.kind == "shards" else str(shuffle.kind)
+    cut = "" if shuffle.sequence is None else f" in sequences of {shuffle.sequence:,}"
+    return f"shards x {shuffle.parallel}{cut}" if shuffle.kind == "shards" else str(shuffle.kind)
 
 
 def _absolute(path: str) -> str:

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from feedmill.errors import ConfigError
-from feedmill.planning.dialects import TRAIN, VALIDATION
+from feedmill.planning.dialects import TRAIN, VALIDATION, Translation
+from feedmill.planning.dialects.energon import Asked
 from feedmill.planning.recipes import read
+from feedmill.planning.recipes.member import bounds_of
 from feedmill.planning.recipes.recipe import Recipe
+from feedmill.planning.recipes.sources import Open, members
 from feedmill.storage import split_url
+
+if TYPE_CHECKING:
+    from feedmill.planning.plan import Plan
 
 
 def recipe_for(
@@ -23,6 +29,7 @@ def recipe_for(
     epochs: int | None = None,
     dataset_config: str | None = None,
     split_config: str | None = None,
+    asked: Asked = Asked(),
 ) -> Recipe:
     """Return the recipe of a dataset or metadataset, with the arguments applied.
 
@@ -34,6 +41,7 @@ def recipe_for(
         shuffle: how to shuffle for training, as in a recipe; sources can override it.
         epochs: passes over the data; None for no end. Validation always has one.
         dataset_config, split_config: names of other configuration files of a prepared folder.
+        asked: what is asked of the dataset, or of all datasets of a metadataset. Passes of a dataset are in `epochs`.
 
     Raises:
         NotFound, ConfigError: as `Recipe.load`; or an argument is not supported for this kind of data.
@@ -44,10 +52,11 @@ def recipe_for(
         url = os.fspath(path)
         url = url if "://" in url else os.path.abspath(url)
         if read.is_dataset(url):
-            return _of_dataset(url, split, mode, _order(mode, seed, shuffle, epochs), opening)
-        recipe = Recipe.load(url, split=split, mode=mode)
+            return _of_dataset(url, split, mode, _order(mode, seed, shuffle, epochs), opening, asked)
+        recipe = Recipe._of(read.load(url, split, mode, asked=None if asked == Asked() else asked))
     else:
-        recipe = Recipe.parse(path, split=split, mode=mode)
+        here = os.path.abspath(".")
+        recipe = Recipe._of(read.parse(path, here, None, split, mode, asked=None if asked == Asked() else asked))
     if opening:
         raise ConfigError(
             f"{next(iter(opening))} applies to a single prepared folder only",
@@ -56,6 +65,33 @@ def recipe_for(
         )
     order = _order(mode, seed, shuffle, epochs)
     return recipe.restated(order) if order else recipe
+
+
+def sources_of(
+    path: str | os.PathLike[str] | Mapping[str, Any], split: str, open: Open, asked: Asked, *, trust: bool = False
+) -> tuple[Plan, list[tuple[int | None, tuple[int, int] | None]]]:
+    """Return the plan of a split of a metadataset, and what it says of each of its sources.
+
+    Args:
+        path: the metadataset, or its content.
+        split: name of the split.
+        open: opens one dataset.
+        asked: what is asked of all datasets.
+        trust: allow joiners to run.
+
+    Returns:
+        The plan; and for each source the passes of a loop (None for the stored order), and first and end of its subset.
+    """
+    recipe = recipe_for(path, split=split, asked=asked)
+    plan = recipe.plan(open, trust=trust)
+    passes = recipe.marks.passes if isinstance(recipe.marks, Translation) else {}
+    leaves = [(place, member) for place, member in members(recipe.model) if member.path or member.join is not None]
+    said: list[tuple[int | None, tuple[int, int] | None]] = []
+    for (place, member), dataset in zip(leaves, plan.sources, strict=True):
+        stored = member.shuffle is not None and member.shuffle.kind == "none"
+        bounds = bounds_of(recipe, member, dataset) if member.ranges else None
+        said.append((None if stored else passes.get(place, 1), bounds))
+    return plan, said
 
 
 def _order(mode: str, seed: int, shuffle: str | Mapping[str, Any] | None, epochs: int | None) -> dict[str, Any]:
@@ -69,8 +105,16 @@ def _order(mode: str, seed: int, shuffle: str | Mapping[str, Any] | None, epochs
     return order
 
 
-def _of_dataset(url: str, split: str | None, mode: str, order: Mapping[str, Any], opening: Mapping[str, Any]) -> Recipe:
+def _of_dataset(
+    url: str, split: str | None, mode: str, order: Mapping[str, Any], opening: Mapping[str, Any], asked: Asked
+) -> Recipe:
     folder, name = split_url(url.rstrip("/"))
-    source = {"path": name or url, **opening, **({} if split is None else {"split": split})}
+    found = {
+        "split": split,
+        "subset": [list(bounds) for bounds in asked.ranges] or None,
+        "subflavors": dict(asked.subflavors) or None,
+        "shuffle": "none" if asked.passes is None and mode != VALIDATION else None,
+    }
+    source = {"path": name or url, **opening, **{key: value for key, value in found.items() if value is not None}}
     validation = {"shuffle": "none", "epochs": 1} if mode == VALIDATION else {}
     return Recipe.parse({"source": source, **validation, **order}, base=folder if name else "")

@@ -86,7 +86,7 @@ _REASONS = (
         "Rename it, or give the URL of a folder that holds no such key.",
     ),
 )
-"""Patterns of messages, with kind, what is said (``{key}`` is a group of the pattern) and fix."""
+"""Patterns of messages, with the kind of the error, its text (``{key}`` is a group of the pattern) and its fix."""
 
 
 _VARIABLES = {

@@ -10,10 +10,13 @@ from __future__ import annotations
 import operator
 import os
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from feedmill.compat.datatrove.settings import FOLDER
+from feedmill.documents.wildcards import listed_by_datatrove
 from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.tokens.base import TokenDataset
 from feedmill.formats.tokens.ds import FILE_SEED, open_ds
@@ -73,11 +76,11 @@ class DatatroveFileDataset(_Windows):
         token_size: bytes per token, 2 or 4.
         return_positions: whether samples have ``positions``.
         positions_from_eos_token_id: the id that ends documents; None to read their ends from the index.
-        fsize: accepted without effect.
+        fsize: bytes of the file, for comparison; None not to compare.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ConfigError: the file has another token size.
+        ConfigError: the file has another size or token size.
         NotFound: positions need the index, which does not exist.
     """
 
@@ -88,7 +91,7 @@ class DatatroveFileDataset(_Windows):
         token_size: int = 2,
         return_positions: bool = False,
         positions_from_eos_token_id: int | None = None,
-        fsize: int | None = None,  # noqa: ARG002
+        fsize: int | None = None,
     ) -> None:
         self.file_path, self.token_size = os.fspath(file_path), token_size
         folder, name = split_url(self.file_path)
@@ -96,6 +99,11 @@ class DatatroveFileDataset(_Windows):
             tokens = open_ds(open_store(folder), name, self.file_path, token_size=token_size)
         except NotFound as error:
             raise FileNotFoundError(str(error)) from None
+        size = sum(shard.tokens * shard.dtype.itemsize for shard in tokens.shards)
+        if fsize is not None and fsize != size:
+            raise ConfigError(
+                f"expected {fsize} bytes by fsize, found {size}", file=self.file_path, fix="Remove 'fsize'."
+            )
         super().__init__(tokens, seq_len, return_positions, positions_from_eos_token_id)
 
 
@@ -105,8 +113,10 @@ class DatatroveFolderDataset(_Windows):
     Args:
         data_folder: path or URL; `folder_path` is its name in Nanotron. `read_path`: a copy to read instead.
         seq_len: tokens of a sample, without the last target.
-        filename_pattern: shell pattern of the names of files; one without a wildcard is the end of a name.
-        recursive: whether to read subfolders.
+        filename_pattern: pattern of paths below the folder by the rules of fsspec, where ``*`` stops at ``/`` and
+            ``**`` does not. One without a wildcard is the end of a name in the folder itself. With `folder_path`, it
+            may begin with the folder, as in Nanotron. None or "" for all files.
+        recursive: whether ``**`` goes into subfolders.
         token_size: bytes per token, 2 or 4.
         shuffle, seed: permute the sorted files with ``numpy.random.default_rng(seed)``.
         return_positions, positions_from_eos_token_id: see `DatatroveFileDataset`; in Nanotron, `eos_token_id`.
@@ -117,7 +127,8 @@ class DatatroveFolderDataset(_Windows):
 
     Raises:
         FileNotFoundError: the folder has no such files.
-        ConfigError: a file has another token size, or `paths_file` is given.
+        ConfigError: a file has another token size, the pattern matches files that are no ``.ds`` files, or
+            `paths_file` is given.
     """
 
     def __init__(
@@ -140,21 +151,20 @@ class DatatroveFolderDataset(_Windows):
         given = folder_path if data_folder is None else data_folder
         if given is None or seq_len < 1:
             raise TypeError("expected data_folder and seq_len")
-        if paths_file is not None:
-            raise ConfigError("paths_file is unsupported", kind="not-done", fix="Remove it: folders are listed.")
+        FOLDER.take({"paths_file": paths_file})
         self.folder_path, self.recursive, self.token_size = os.fspath(given), recursive, token_size
         self.shuffle, self.seed = shuffle, seed
-        # Nanotron puts the folder before the pattern.
-        self.filename_pattern = (filename_pattern or ".ds").rpartition("/")[2]
-        pattern = self.filename_pattern if set("*?[") & set(self.filename_pattern) else f"*{self.filename_pattern}"
+        self.filename_pattern = filename_pattern or "**"
+        before = f"{self.folder_path.rstrip('/')}/"
+        if folder_path is not None:  # Nanotron puts the folder before the pattern
+            self.filename_pattern = self.filename_pattern.removeprefix(before)
         folder = os.fspath(read_path or given)
         try:
             tokens = open_ds(
                 open_store(folder),
                 "",
                 folder,
-                pattern=pattern,
-                recursive=recursive,
+                select=partial(_matching, folder, self.filename_pattern, recursive),
                 seed=seed if shuffle else None,
                 token_size=token_size,
             )
@@ -169,3 +179,24 @@ class DatatroveFolderDataset(_Windows):
     def files(self) -> list[str]:
         """Return the paths of the files, in order."""
         return [self._tokens.store.locate(shard.path) for shard in self._tokens.shards]
+
+
+def _matching(folder: str, pattern: str, recursive: bool, paths: list[str]) -> list[str]:
+    """Return the files of a folder that datatrove reads for a pattern.
+
+    Raises:
+        ConfigError: the pattern is invalid, or matches other files than ``.ds`` files.
+        FileNotFoundError: it matches none.
+    """
+    found = listed_by_datatrove(paths, pattern, recursive)
+    if not found:
+        raise FileNotFoundError(f'No files matching "{pattern}" found in {folder}')
+    other = next((path for path in found if not path.endswith(".ds")), None)
+    if other is not None:
+        raise ConfigError(
+            f"the pattern {pattern!r} matches {other}, which is no .ds file",
+            file=folder,
+            kind="bad-pattern",
+            fix="Let it end in .ds: datatrove would read all bytes of this file as tokens.",
+        )
+    return found

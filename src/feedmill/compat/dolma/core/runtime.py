@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from feedmill.compat.dolma.core.paths import join_path, make_relative, partition_path, split_glob, split_path
 from feedmill.curation.tag import TagReport, tag
@@ -46,7 +45,11 @@ def create_and_run_tagger(
     skip_on_failure: bool = False,
     retries_on_error: int = 0,  # noqa: ARG001 - reads are retried by the stores
     num_processes: int = 1,
-    **_profile: Any,
+    profile_enable: bool = False,  # noqa: ARG001 - use an external profiler
+    profile_output: str | None = None,  # noqa: ARG001
+    profile_steps: int | None = None,  # noqa: ARG001
+    profile_sort_key: str = "tottime",  # noqa: ARG001
+    profile_lines: int = 100,  # noqa: ARG001
 ) -> TagReport:
     """Compute the attributes of documents with `feedmill.curation.tag.tag`, and return its report.
 

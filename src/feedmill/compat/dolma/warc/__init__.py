@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from feedmill.compat.dolma.config import FLAG, REQUIRED, TEXT, TEXTS, WHOLE, Key, configured
+from feedmill.compat.dolma.config import FLAG, REQUIRED, TEXT, TEXTS, WHOLE, Key, accepted, configured
 from feedmill.errors import ConfigError, NotFound
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ SCHEMA = {
     "post.taggers": Key(TEXTS, [], "taggers of the text"),
     "post.skip": Key(FLAG, False, "leave out pages in which they find nothing"),
     "store_html_in_metadata": Key(FLAG, False, "keep the HTML in metadata.html"),
-    "work_dir.input": Key(TEXT, None, "accepted; unused"),
-    "work_dir.output": Key(TEXT, None, "accepted; records are beside the destination"),
+    "work_dir.input": accepted(TEXT, None, "unused"),
+    "work_dir.output": accepted(TEXT, None, "records are beside the destination"),
     "dryrun": Key(FLAG, False, "print the configuration and stop"),
 }
 _MOST = 256 << 20

@@ -99,7 +99,7 @@ class PreTrainedHFTokenizer(_Loaded):
         special_tokens: dict[str, str | list[str]] | None = None,
     ) -> None:
         super().__init__(name=str(pretrained_model_name_or_path))
-        if padding or (truncation and max_length is None):
+        if padding not in (None, False, "do_not_pad") or (truncation and max_length is None):
             raise ConfigError(
                 "padding, and truncation without max_length, are unsupported",
                 kind="not-done",

@@ -1,0 +1,261 @@
+"""Unite the schemas of the files of one table by what their values become in Python, and read files by the result.
+
+Types unite if no value changes and none is lost::
+
+    null and any type                               the other type
+    dictionaries, run-end encoded                   as their values
+    text: string, large, view                       string, or large_string
+    bytes: binary, large, view, of fixed size       binary, or large_binary
+    integers                                        the narrowest type that holds both, if there is one
+    floating point numbers; decimals                the wider one
+    timestamps of one time zone, times, durations   the finer unit
+    dates                                           date64
+    lists: list, large, view, of fixed size         list, or large_list, of what their items unite to
+    maps, structs                                   of what their parts unite to
+
+All others must be equal. The columns are in the order of the first file; those that it lacks follow. A column, or a
+field of a struct, that a file lacks is null there: `Unity.notes` says so. Import this module when a table is opened: it
+requires pyarrow.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import types
+
+from feedmill.errors import DataError
+from feedmill.formats.arrowtypes.features import HUGGINGFACE, features_of
+
+_UNITS = ("s", "ms", "us", "ns")
+_LISTS = (types.is_list, types.is_large_list, types.is_fixed_size_list, types.is_list_view, types.is_large_list_view)
+_LARGE_LISTS = (types.is_large_list, types.is_large_list_view)
+_TEXTS = (types.is_string, types.is_large_string, types.is_string_view)
+_BYTES = (types.is_binary, types.is_fixed_size_binary, types.is_large_binary, types.is_binary_view)
+
+
+def united_type(one: Any, other: Any) -> Any:
+    """Return the `pyarrow.DataType` to which two types unite; None if values would change or be lost."""
+    if one.equals(other):
+        return one
+    for kind, another in ((one, other), (other, one)):
+        if types.is_dictionary(kind) or types.is_run_end_encoded(kind):
+            return united_type(kind.value_type, another)
+        if types.is_null(kind):
+            return another
+    for tests, unite in _RULES:
+        if _is(one, tests) and _is(other, tests):
+            return unite(one, other)
+    return None
+
+
+def _is(kind: Any, tests: Sequence[Any]) -> bool:
+    return any(test(kind) for test in tests)
+
+
+def _text(*both: Any) -> Any:
+    return pa.string() if all(map(types.is_string, both)) else pa.large_string()
+
+
+def _bytes(*both: Any) -> Any:
+    return pa.binary() if all(_is(kind, _BYTES[:2]) for kind in both) else pa.large_binary()
+
+
+def _integer(*both: Any) -> Any:
+    signed = any(map(types.is_signed_integer, both))
+    bits = max(kind.bit_width * (1 + (signed and types.is_unsigned_integer(kind))) for kind in both)
+    return getattr(pa, f"int{bits}" if signed else f"uint{bits}")() if bits <= 64 else None
+
+
+def _decimal(one: Any, other: Any) -> Any:
+    scale = max(one.scale, other.scale)
+    digits = max(kind.precision - kind.scale for kind in (one, other)) + scale
+    return None if digits > 76 else (pa.decimal128 if digits <= 38 else pa.decimal256)(digits, scale)
+
+
+def _finer(one: Any, other: Any) -> str:
+    return str(max(one.unit, other.unit, key=_UNITS.index))
+
+
+def _time(one: Any, other: Any) -> Any:
+    unit = _finer(one, other)
+    return pa.time32(unit) if unit in _UNITS[:2] else pa.time64(unit)
+
+
+def _timestamp(one: Any, other: Any) -> Any:
+    return pa.timestamp(_finer(one, other), one.tz) if one.tz == other.tz else None
+
+
+def _list(one: Any, other: Any) -> Any:
+    items = united_type(one.value_type, other.value_type)
+    large = _is(one, _LARGE_LISTS) or _is(other, _LARGE_LISTS)
+    return None if items is None else (pa.large_list if large else pa.list_)(items)
+
+
+def _map(one: Any, other: Any) -> Any:
+    parts = united_type(one.key_type, other.key_type), united_type(one.item_type, other.item_type)
+    return None if None in parts else pa.map_(*parts)
+
+
+def _struct(one: Any, other: Any) -> Any:
+    here, there = ({part.name: part.type for part in kind} for kind in (one, other))
+    if not here.keys() & there.keys() or (len(here), len(there)) != (one.num_fields, other.num_fields):
+        return None  # nothing in common, or two fields of one name
+    found = {name: united_type(here.get(name, pa.null()), there.get(name, pa.null())) for name in {**here, **there}}
+    return None if None in found.values() else pa.struct(found.items())
+
+
+_RULES: tuple[tuple[Sequence[Any], Any], ...] = (
+    (_TEXTS, _text),
+    (_BYTES, _bytes),
+    ((types.is_integer,), _integer),
+    ((types.is_floating,), lambda one, other: max(one, other, key=lambda kind: kind.bit_width)),
+    ((types.is_decimal,), _decimal),
+    ((types.is_timestamp,), _timestamp),
+    ((types.is_time,), _time),
+    ((types.is_duration,), lambda one, other: pa.duration(_finer(one, other))),
+    ((types.is_date,), lambda *_: pa.date64()),
+    (_LISTS, _list),
+    ((types.is_map,), _map),
+    ((types.is_struct,), _struct),
+)
+
+
+@dataclass
+class Unity:
+    """The schema to which the files of a table unite, extended file by file with `add`.
+
+    Attributes:
+        schema: the `pyarrow.Schema`; None before the first file.
+    """
+
+    schema: Any = None
+    _seen: list[tuple[Any, str, int]] = field(default_factory=list)  # schema, its first file, number of its files
+    _of: dict[str, str] = field(default_factory=dict)  # column -> the file that it was first seen in
+
+    def add(self, schema: Any, path: str, where: str) -> None:
+        """Add the schema of a file.
+
+        Args:
+            path: path of the file in its store, for messages about other files.
+            where: its location, for errors.
+
+        Raises:
+            DataError: the file does not unite with those before it.
+        """
+        for number, (seen, first, count) in enumerate(self._seen):
+            if schema.equals(seen):
+                self._seen[number] = seen, first, count + 1
+                return
+        self.schema = schema if self.schema is None else self._united(schema, where)
+        self._of = {**dict.fromkeys(schema.names, path), **self._of}
+        self._seen.append((schema, path, 1))
+
+    def _united(self, schema: Any, where: str) -> Any:
+        known = self.schema
+        if not set(known.names) & set(schema.names):
+            here, there = (", ".join(map(repr, each.names)) for each in (schema, known))
+            what = f"its columns are {here}, and those of {self._seen[0][1]!r} are {there}"
+            raise _differs(where, what, "Open the files one by one, or mix them with a recipe.")
+        fields = {one.name: one.with_nullable(True) for one in known}
+        for one in schema:
+            before = fields.get(one.name)
+            kind = one.type if before is None else united_type(before.type, one.type)
+            if kind is None:
+                assert before is not None
+                what = f"{one.name!r} is {one.type} here and {before.type} in {self._of[one.name]!r}"
+                raise _differs(where, what, "Write the column with one type in all files, or mix them with a recipe.")
+            changed = before is not None and not kind.equals(before.type)  # what its writer noted is of the other type
+            fields[one.name] = pa.field(one.name, kind) if changed else (before or one).with_nullable(True)
+        return pa.schema(list(fields.values()), metadata=self._metadata(schema, where))
+
+    def _metadata(self, schema: Any, where: str) -> dict[bytes, bytes] | None:
+        """Return the metadata of both schemas, with the features of `datasets` for all columns of both."""
+        before, features = features_of(self.schema, where), features_of(schema, where)
+        for name in before.keys() & features.keys():
+            if before[name] != features[name]:  # text in one may be JSON in the other
+                what = f"{name!r} is the feature {features[name]} here and {before[name]} in {self._of[name]!r}"
+                raise _differs(where, what, "Save the column with one feature in all files.")
+        found = {**(schema.metadata or {}), **(self.schema.metadata or {})}
+        if before and features:
+            found[HUGGINGFACE] = json.dumps({"info": {"features": {**features, **before}}}).encode()
+        return found or None
+
+    @property
+    def notes(self) -> list[str]:
+        """Return notes on the columns, and fields inside of columns, that some files lack."""
+        lacking: dict[str, list[tuple[str, int]]] = {}
+        for schema, path, count in self._seen:
+            for name in _lacking(schema, self.schema, ""):
+                lacking.setdefault(name, []).append((path, count))
+        together: dict[tuple[tuple[str, int], ...], list[str]] = {}
+        for name, found in lacking.items():
+            together.setdefault(tuple(found), []).append(name)
+        total = sum(count for *_, count in self._seen)
+        return [
+            f"{', '.join(map(repr, names))} {'is' if len(names) == 1 else 'are'} missing from"
+            f" {sum(count for _, count in found):,} of {total:,} files, such as {found[0][0]!r}: null there"
+            for found, names in together.items()
+        ]
+
+
+def _lacking(have: Any, united: Any, above: str) -> Iterator[str]:
+    """Yield the names of fields of a schema or struct that another one lacks, at any depth."""
+    known = {one.name: one.type for one in have}
+    for one in united:
+        if one.name not in known:
+            yield above + one.name
+        elif not one.type.equals(known[one.name]):
+            yield from _lacking_inside(known[one.name], one.type, f"{above}{one.name}.")
+
+
+def _lacking_inside(have: Any, united: Any, above: str) -> Iterator[str]:
+    while types.is_dictionary(have) or types.is_run_end_encoded(have):
+        have = have.value_type
+    if types.is_struct(united) and types.is_struct(have):
+        yield from _lacking(have, united, above)
+    elif _is(united, _LISTS) and _is(have, _LISTS):
+        yield from _lacking_inside(have.value_type, united.value_type, above)
+    elif types.is_map(united) and types.is_map(have):
+        yield from _lacking_inside(have.item_type, united.item_type, above)
+
+
+def _differs(where: str, what: str, fix: str) -> DataError:
+    return DataError(f"its columns differ from other files: {what}", file=where, kind="other-columns", fix=fix)
+
+
+def fitted(table: Any, schema: Any, where: str) -> Any:
+    """Return a `pyarrow.Table` or `RecordBatch` with the columns and types of a united schema.
+
+    Raises:
+        DataError: a value is out of the range of the united type, such as a time of the year 3000 in nanoseconds.
+    """
+    columns = []
+    for one in schema:
+        at = table.schema.get_field_index(one.name)
+        columns.append(pa.nulls(table.num_rows, one.type) if at < 0 else _cast(table.column(at), one, where))
+    return type(table).from_arrays(columns, schema=schema)
+
+
+def _cast(column: Any, to: Any, where: str) -> Any:
+    if column.type.equals(to.type):
+        return column
+    try:
+        if "list_view" in str(column.type):  # see findings/pyarrow_cast_of_list_views.sh
+            raise pa.ArrowNotImplementedError("list_view")
+        return column.cast(to.type)
+    except pa.ArrowNotImplementedError:  # rare types, which have no cast
+        return pa.array(column.to_pylist(), to.type)
+    except pa.ArrowInvalid as error:
+        reason = " ".join(str(error).split())[:200]
+        raise DataError(
+            f"a value of {to.name!r} does not fit {to.type}, to which the types of the files unite ({reason})",
+            file=where,
+            record=f"column {to.name!r}",
+            kind="other-columns",
+            fix="Write the column with one type in all files.",
+        ) from None
