@@ -65,11 +65,15 @@ def test_a_shard_beyond_4_gib_is_refused(tmp_path: Path, monkeypatch: pytest.Mon
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("name", ["snappy", "brotli"])
+ARROW = {"snappy": "snappy", "br": "brotli"}
+"""MDSWriter's names of compressions, with pyarrow's."""
+
+
+@pytest.mark.parametrize("name", ARROW)
 def test_shards_that_pyarrow_decompresses(tmp_path: Path, name: str) -> None:
     import pyarrow as pa
 
-    sourcedata.mds(tmp_path, [5, 3], partial(pa.compress, codec=name, asbytes=True), name)
+    sourcedata.mds(tmp_path, [5, 3], partial(pa.compress, codec=ARROW[name], asbytes=True), name)
     dataset = fm.open(tmp_path)
     assert [sample["text"] for sample in dataset] == [f"text {n} ü" for n in range(8)]
     assert dataset.verify() == []  # type: ignore[attr-defined]
@@ -89,8 +93,8 @@ def test_a_shard_that_unpacks_to_too_much_is_refused(tmp_path: Path, monkeypatch
     import pyarrow as pa
 
     monkeypatch.setenv("FEEDMILL_MAX_UNPACKED", "1kB")
-    for name in ("snappy", "brotli"):
+    for name in ARROW:
         (tmp_path / name).mkdir()
-        sourcedata.mds(tmp_path / name, [500], partial(pa.compress, codec=name, asbytes=True), name)
+        sourcedata.mds(tmp_path / name, [500], partial(pa.compress, codec=ARROW[name], asbytes=True), name)
         with pytest.raises(DataError, match="limit"):
             fm.open(tmp_path / name)[0]

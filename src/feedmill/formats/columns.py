@@ -24,6 +24,7 @@ from feedmill.formats.tables.arrow_metadata import batches, is_big_endian, is_co
 from feedmill.formats.tables.reasons import MAGIC, Kind, read_footer, unreadable
 from feedmill.storage import Store
 from feedmill.storage.cache.copies import held_copy
+from feedmill.storage.reasons import copy_again
 from feedmill.storage.window import Window
 
 _BUFFER, _PIECE = 1 << 20, 8 << 20
@@ -49,7 +50,7 @@ def _refused(pyarrow: Any) -> tuple[type[BaseException], ...]:
 def damaged(where: str, error: BaseException, **fields: Any) -> DataError:
     """Return the error for a file of columns that cannot be read."""
     reason = " ".join(str(error).split())[:200]
-    return DataError(f"the file cannot be read ({reason})", file=where, fix="Copy it again.", **fields)
+    return DataError(f"the file cannot be read ({reason})", file=where, fix=copy_again(), **fields)
 
 
 @contextmanager

@@ -208,12 +208,15 @@ def litdata() -> Iterator[Whole]:
     changes: dict[str, dict[str, Any]] = {
         "compressed": {"compression": "zstd"},
         "encrypted": {"encryption": {"algorithm": "fernet"}},
-        "numpy": {"data_format": ["no_header_numpy:5"]},
+        "numpy-float": {"data_format": ["no_header_numpy:9"]},
         "two-fields": {"data_format": ["no_header_tensor:17", "int"]},
         "float": {"data_format": ["no_header_tensor:1"]},
     }
     for name, config in changes.items():
         yield _case(f"litdata/{name}", litdata_files("<i8", 17, **config), "", None, "not-done")
+    for code, kind in {0: "i1", 2: "<i4", 5: "<u2", 7: "<u8"}.items():
+        files = litdata_files(kind, code, data_format=[f"no_header_numpy:{code}"])
+        yield _case(f"litdata/numpy-{code}", files, "", rows_of(DOCS))
     files = litdata_files("<i8", 17)
     index = json.loads(files["index.json"])
     index["chunks"][0]["dim"] = None

@@ -46,7 +46,8 @@ CACHE_BYTES = 512 << 20
 
 _MOST = 1 << 32
 """Maximum number of samples and bytes of a shard, because offsets are u32."""
-_ARROW = ("snappy", "brotli")
+_ARROW = {"snappy": "snappy", "br": "brotli"}
+"""Compressions that pyarrow undoes, by MDSWriter's names, with pyarrow's."""
 """Compressions that pyarrow decompresses."""
 _AGAIN = copy_again("the dataset", "rewrite it with MDSWriter")
 
@@ -254,8 +255,8 @@ def _by_arrow(packed: bytes, compression: str, limit: int, where: str) -> bytes:
     """Return the bytes of a shard that pyarrow decompresses. Raises `MissingExtra` without it."""
     pyarrow = load_pyarrow(f"MDS shards compressed with {compression}")
     try:
-        if compression == "brotli":
-            with pyarrow.CompressedInputStream(pyarrow.py_buffer(packed), compression) as stream:
+        if compression == "br":
+            with pyarrow.CompressedInputStream(pyarrow.py_buffer(packed), _ARROW[compression]) as stream:
                 return read_within(cast(BinaryIO, stream), limit, file=where)
         size = sum((byte & 127) << 7 * n for n, byte in enumerate(packed[: _snappy_head(packed)]))
         if size > limit:
@@ -349,7 +350,7 @@ def _shard(store: Store, item: Any, number: int, sizes: Mapping[str, int]) -> Sh
         raise _bad(where, f"shard {number}: {type(error).__name__} {error}") from None
     if compression not in ("", "zstd", "gz", "bz2", *_ARROW):
         raise ConfigError(
-            f"shard {number} has the unsupported compression {compression!r}: expected zstd, gz, bz2, snappy or brotli",
+            f"shard {number} has the unsupported compression {compression!r}: expected zstd, gz, bz2, snappy or br",
             file=where,
             kind="unsupported",
             fix="Write the dataset with one of these, or decompress its shards.",

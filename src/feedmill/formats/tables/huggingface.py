@@ -34,6 +34,7 @@ from feedmill.formats.format import Wanted
 from feedmill.formats.objects import invalid_file, read_object
 from feedmill.formats.tables.dataset import TableDataset, open_columns
 from feedmill.storage import Store
+from feedmill.storage.reasons import copy_again
 
 DICT, STATE, INFO = "dataset_dict.json", "state.json", "dataset_info.json"
 _AGAIN = "Save the dataset again."
@@ -189,7 +190,7 @@ def _gone(store: Store, path: str, said_by: str) -> FeedmillError:
         f"{said_by} requires this file, but it is missing",
         file=store.locate(path),
         kind="missing-shard",
-        fix="Copy it again.",
+        fix=copy_again(),
     )
 
 
