@@ -59,7 +59,7 @@ tokenizer: {{component_key: tokenizer, variant_key: pretrained_hf_tokenizer,
 """
 _PACK = (
     """
-settings: {{src_path: '{src}/x.jsonl', dst_path: '{out}/p.pbin', index_path: '{src}/x.idx', jq_pattern: .text,
+settings: {{src_path: '{src}/x.jsonl', dst_path: '{out}/p.pbin', jq_pattern: .text,
   num_cpus: 1, eod_token: <|endoftext|>, processing_batch_size: 5, raw_samples_queue_size: 9,
   processed_samples_queue_size: 9}}
 """
