@@ -260,6 +260,9 @@ def test_features_of_files_that_differ_are_united(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     numbers = [pa.array([1], kind) for kind in (pa.int32(), pa.int64())]  # unlike, so that they are united
     json_text, plain_text = {"_type": "Json"}, {"_type": "Value", "dtype": "string"}
+    one, other = (
+        {"_type": "List", "feature": {"_type": "Value", "dtype": dtype}} for dtype in ("string", "large_string")
+    )
     tables = [
         with_features(pa.table({"n": numbers[0], "a": ['"x"']}), a=json_text),
         with_features(pa.table({"n": numbers[1], "a": ['"y"'], "b": ["[1]"]}), a=json_text, b=json_text),
@@ -267,6 +270,10 @@ def test_features_of_files_that_differ_are_united(tmp_path: Path) -> None:
     for number, table in enumerate(tables):
         pq.write_table(table, tmp_path / f"in/{number}.parquet")
     assert [(s["a"], s["b"]) for s in fm.open(tmp_path / "in")] == [("x", None), ("y", [1])]
+    lists = (tmp_path / "l0.parquet", one, pa.string()), (tmp_path / "l1.parquet", other, pa.large_string())
+    for path, feature, kind in lists:  # what the type of the column says already may differ
+        pq.write_table(with_features(pa.table({"l": pa.array([["x"]], pa.list_(kind))}), l=feature), path)
+    assert [s["l"] for s in fm.open(tmp_path / "l*.parquet")] == [["x"], ["x"]]
     pq.write_table(with_features(tables[1], a=plain_text, b=json_text), tmp_path / "in/1.parquet")
     with pytest.raises(DataError, match=r"1.parquet: .*'a' is the feature .* here and .*'Json'.* in '0.parquet'"):
         fm.open(tmp_path / "in")

@@ -331,7 +331,7 @@ def test_parquet_and_arrow(tmp_path: Path) -> None:
     report = run(tmp_path / "bad.parquet", tmp_path / "c", on_error="skip")
     assert [s.line for s in report.skipped_examples] == [2, 3]
     (tmp_path / "bad.parquet").write_bytes(b"PAR1 no")
-    with pytest.raises(DataError, match="cannot be read"):
+    with pytest.raises(DataError, match="the file is truncated"):
         run(tmp_path / "bad.parquet", tmp_path / "x")
 
 
@@ -343,7 +343,7 @@ def test_damaged_columns_are_errors_whatever_the_policy(tmp_path: Path) -> None:
     path = sourcedata.write_arrow(tmp_path / "a.arrow", sourcedata.table(0, 7))
     path.write_bytes(sourcedata.with_a_wrong_offset(path.read_bytes(), [9, 18]))
     for source in (tmp_path / "a.parquet", path):
-        with pytest.raises(DataError, match="cannot be read"):
+        with pytest.raises(DataError, match=r"text in it is not UTF-8|cannot be read"):
             run(source, tmp_path / "b", on_error="skip")
 
 

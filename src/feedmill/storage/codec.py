@@ -172,7 +172,7 @@ def _content(raw: BinaryIO) -> Content | None:
     try:
         raw.seek(0)
         return content_of(raw.read(HEAD))
-    except (OSError, ValueError, FeedmillError):
+    except (OSError, ValueError, AttributeError, FeedmillError):  # a stream may not be able to go back
         return None
 
 

@@ -31,3 +31,28 @@ def features_of(schema: Any, file: str | None) -> Mapping[str, Any]:
         kind="bad-info",
         fix="Write it again with 'datasets', or without this metadata.",
     )
+
+
+def meaning(feature: Any) -> Any:
+    """Return what a feature says beyond the type of its column: None for `Value`, and for lists and structures of it.
+
+    Two columns of which this is the same have the same values, if their types unite.
+
+    >>> meaning({"feature": {"dtype": "string", "_type": "Value"}, "_type": "List"})
+    >>> meaning([{"mode": None, "_type": "Image"}])
+    {'list': {'mode': None, '_type': 'Image'}}
+    """
+    if isinstance(feature, list) and len(feature) == 1:
+        feature = {"feature": feature[0], "_type": "List"}
+    if not isinstance(feature, Mapping):
+        return feature
+    kind = feature.get("_type")
+    if kind in ("List", "LargeList", "Sequence") and "feature" in feature:
+        inner = meaning(feature["feature"])
+        return None if inner is None else {"list": inner}
+    if kind == "Value":
+        return None
+    if isinstance(kind, str):
+        return dict(feature)
+    fields = {name: meaning(each) for name, each in feature.items()}
+    return {name: each for name, each in fields.items() if each is not None} or None

@@ -29,7 +29,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from feedmill.errors import DataError
-from feedmill.formats.arrowtypes.features import HUGGINGFACE, features_of
+from feedmill.formats.arrowtypes.features import HUGGINGFACE, features_of, meaning
 
 _UNITS = ("s", "ms", "us", "ns")
 _LISTS = (types.is_list, types.is_large_list, types.is_fixed_size_list, types.is_list_view, types.is_large_list_view)
@@ -177,7 +177,7 @@ class Unity:
         """Return the metadata of both schemas, with the features of `datasets` for all columns of both."""
         before, features = features_of(self.schema, where), features_of(schema, where)
         for name in before.keys() & features.keys():
-            if before[name] != features[name]:  # text in one may be JSON in the other
+            if meaning(before[name]) != meaning(features[name]):  # text in one may be JSON in the other
                 what = f"{name!r} is the feature {features[name]} here and {before[name]} in {self._of[name]!r}"
                 raise _differs(where, what, "Save the column with one feature in all files.")
         found = {**(schema.metadata or {}), **(self.schema.metadata or {})}
