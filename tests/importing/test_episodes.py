@@ -189,7 +189,7 @@ def test_values_that_are_missing_or_of_other_shapes(tmp_path: Path) -> None:
     assert left["000000"].startswith("cannot be read: the column 'text' holds text that is not UTF-8 (b'\\xf8d')")
     start = "cannot be read: column 'observation.state': "
     assert left["000001"] == start + "1 of its 3 values are missing"
-    assert left["000002"] == start + "its values are not of the shape [2] of the feature"
+    assert "'observation.state' does not fit fixed_size_list<element: float>[2]" in left["000002"]
 
 
 def test_damaged_descriptions_are_errors(tmp_path: Path) -> None:
