@@ -88,6 +88,14 @@ def test_what_one_imports_is_there_for_the_next_and_no_thread_is() -> None:
     assert warm.run(python(program), capture_output=True, text=True).stdout == "True 1\n"
 
 
+def test_a_module_that_starts_a_thread_is_not_there_for_the_next() -> None:
+    pytest.importorskip("pyarrow")
+    asks = "import sys, threading, os; print('pyarrow' in sys.modules, len(os.listdir('/proc/self/task')))"
+    for module in ("feedmill.formats.tables.schemas", "feedmill.storage.hashed"):  # the first imports pyarrow
+        warm.run(python(f"import {module}"), check=True)
+        assert warm.run(python(asks), capture_output=True, text=True).stdout == "False 1\n"
+
+
 def test_what_has_to_act_at_the_start_starts_cold() -> None:
     env = {**os.environ, "PYTHONHASHSEED": "5"}
     seen = {run(python("print(hash('a'))"), env=env, capture_output=True).stdout for run in (warm.run, subprocess.run)}

@@ -90,17 +90,44 @@ def _status_of(pid: int) -> bytes:
 
 
 def warm(names: Iterable[str]) -> None:
-    """Import modules that later processes need."""
-    new = [name for name in names if name not in sys.modules]
-    for name in new:
-        with contextlib.suppress(ImportError):
-            import_module(name)
+    """Import modules that later processes need, but for those that start a thread, such as by importing pyarrow."""
+    new = [name for name in names if name not in sys.modules and name not in _THREADED]
+    if not _starts_threads(new):
+        _import(new)
+    else:
+        for name in new:
+            if name not in sys.modules:
+                if _starts_threads([name]):
+                    _THREADED.add(name)
+                else:
+                    _import([name])
     if new:
-        if len(os.listdir("/proc/self/task")) > 1:
-            sys.stderr.write(f"a thread came with one of {new}\n")
-            os._exit(1)
         gc.collect()
         gc.freeze()
+
+
+_THREADED: set[str] = set()
+"""Modules that start threads when they are imported."""
+
+
+def _starts_threads(names: list[str]) -> bool:
+    """Whether importing modules starts a thread, or ends the process; tried in one of its own."""
+    if not names:
+        return False
+    process = os.fork()
+    if not process:
+        try:
+            _import(names)
+            os._exit(len(os.listdir("/proc/self/task")) > 1)
+        finally:
+            os._exit(2)
+    return os.waitpid(process, 0)[1] != 0
+
+
+def _import(names: Iterable[str]) -> None:
+    for name in names:
+        with contextlib.suppress(ImportError):
+            import_module(name)
 
 
 def _become(request: dict[str, Any], files: list[int]) -> CodeType:
