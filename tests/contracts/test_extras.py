@@ -177,7 +177,7 @@ streams:
     output: {path: mixed}
 """
 _PACK = """
-settings: {src_path: docs.jsonl, dst_path: packed.pbin, index_path: docs.idx, jq_pattern: .text, num_cpus: 1,
+settings: {src_path: docs.jsonl, dst_path: packed.pbin, jq_pattern: .text, num_cpus: 1,
   eod_token: <eod>, processing_batch_size: 5, raw_samples_queue_size: 10, processed_samples_queue_size: 10}
 tokenizer: {component_key: tokenizer, variant_key: pretrained_hf_tokenizer,
   config: {pretrained_model_name_or_path: tokenizer, padding: false, truncation: false}}

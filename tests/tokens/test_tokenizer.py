@@ -92,7 +92,7 @@ def test_what_is_no_tokenizer(tmp_path: Path) -> None:
 def test_an_end_that_nobody_names(tmp_path: Path) -> None:
     shutil.copy(tokenizer_file("tok1k"), tmp_path / "tokenizer.json")
     source = write_lines(tmp_path / "a.jsonl", ["x"])
-    with pytest.raises(ConfigError, match="--eos none"):
+    with pytest.raises(ConfigError, match="'--eos TOKEN'"):
         tokenize([source], tmp_path / "a", tokenizer=tmp_path, workers=1)
     (tmp_path / "special_tokens_map.json").write_text(json.dumps({"eos_token": {"content": "<|im_end|>"}}))
     report = tokenize([source], tmp_path / "a", tokenizer=tmp_path, workers=1)

@@ -82,7 +82,8 @@ def unpacked(raw: BinaryIO, kind: str, *, file: str) -> Iterator[BinaryIO]:
         if kind == GZIP:
             with igzip.open(raw, "rb") as stream:
                 yield cast(BinaryIO, stream)
-                if stream.tell() == 0 and raw.tell() == 0 and not raw.read(1):  # which gzip takes for no members
+                # Which gzip takes for no members. Whoever reads may have closed it.
+                if not stream.closed and stream.tell() == 0 and raw.tell() == 0 and not raw.read(1):
                     raise EOFError("it is empty")
         elif kind == ZSTD:
             with zstd.open(raw, "rb", options=_WINDOW) as stream:
