@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 RECORD = ROOT / "tests/durations.json"
 LONG = 0.1
 """Seconds of all cases of a function from which on it has a row of its own."""
-BUDGET = 200.0
+BUDGET = 100.0
 """Seconds of the quick run without `ALWAYS`, in one process: half of them for each of two, beside what they import."""
 _SETUP = 1.0  # the first test that needs a server waits for it, which says nothing of this test
 ALWAYS = (  # a kill, a pool, a bucket or a page of every room, however long it takes: a function, or one of its cases
