@@ -82,7 +82,7 @@ TRAIN = Table(
     settings={
         **_ITERATED,
         "shuffle_buffer_size": mapped(
-            "None, 0 or 1: only shards are shuffled; above: samples too, over the whole split, whatever the number. In"
+            "None, 0 or 1: only shards are shuffled; above: samples too, over the whole split, for any number. In"
             " stored order, it has no effect, with a warning"
         ),
         "max_samples_per_sequence": mapped(

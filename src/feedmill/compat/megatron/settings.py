@@ -30,7 +30,7 @@ PREPROCESS = Table(
         "lang": mapped("language of the sentences"),
         "append_eod": mapped("the end-of-document token after each document"),
         "partitions": mapped("line *k* is in partition *k* modulo their number; partitions follow one another"),
-        "keep_sequential_samples": mapped("the order of the lines, whatever the partitions"),
+        "keep_sequential_samples": mapped("the order of the lines, for any number of partitions"),
         "workers": mapped("number of processes, one per core without it; the files are the same"),
         "tokenizer_type": mapped("the kind of tokenizer"),
         "tokenizer_model": mapped("a folder or file on this machine; nothing is downloaded"),

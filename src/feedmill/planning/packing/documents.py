@@ -83,12 +83,10 @@ class Documents:
         return self.lengths(np.arange(start, stop if self.length is None else min(stop, self.length)))
 
     def have(self, most: int | None = None) -> bool:
-        """Whether a document has tokens, and no more than `most`; True if lengths become known on reading."""
+        """Return whether a document has tokens, and no more than `most`; also if lengths are only known by reading."""
+        limit = np.iinfo(np.int64).max if most is None else most
         lengths = [dataset.lengths for dataset in self.plan.sources]
-        return any(
-            each is None or bool(((each > 0) & (each <= (np.iinfo(np.int64).max if most is None else most))).any())
-            for each in lengths
-        )
+        return any(each is None or bool(((each > 0) & (each <= limit)).any()) for each in lengths)
 
     def segments(self, size: int) -> int | None:
         """Return how many segments of `size` documents the stream has; None for no end."""
