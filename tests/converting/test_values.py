@@ -245,11 +245,11 @@ def of_matrix(folder: Path, name: str, _: bool) -> Path:
     return folder / "s.arrow"
 
 
-TYPES = [*columns(0), *columns(1, 60)]
+TYPES = [*columns(0), *columns(1)]
 TYPED: list[tuple[Case, str]] = [(("types", each.name, False, of_matrix), to) for each in TYPES for to in TARGETS]
 
 
-@pytest.mark.parametrize("item", TYPED[::31], ids=named)
+@pytest.mark.parametrize("item", TYPED[::191], ids=named)
 def test_a_type_of_arrow_is_kept_or_declared_or_refused(item: tuple[Case, str], tmp_path: Path) -> None:
     trip(*item, tmp_path)
 
