@@ -65,6 +65,15 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     return report
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """No test leaves this process real-time: a busy child of a later one would stop the machine for minutes."""
+    yield
+    if hasattr(os, "sched_getscheduler") and os.sched_getscheduler(0) != os.SCHED_OTHER:
+        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+        pytest.fail(f"{item.name} made this process real-time (see tests/helpers/media_files.py, `at_its_priority`)")
+
+
 class FailuresAtOnce:
     """Names each failure when it happens: a run that is cut off by its time prints no summary."""
 

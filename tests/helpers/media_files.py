@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+import os
 from collections.abc import Iterator
 from fractions import Fraction
 from functools import cache
@@ -94,7 +96,7 @@ def movie(
     how = KINDS[kind]
     stream = io.BytesIO()
     options = {"movflags": how.movflags} if how.movflags else {}
-    with av.open(stream, "w", format=how.container, container_options=options) as container:
+    with at_its_priority(), av.open(stream, "w", format=how.container, container_options=options) as container:
         video = container.add_stream(how.codec, rate=fps)
         video.width, video.height, video.pix_fmt, video.gop_size = *size, "yuv420p", gop
         video.options = _options(how, gop)
@@ -113,6 +115,23 @@ def movie(
         if tone is not None:
             _sing(container, tone, seconds, how.start)
     return stream.getvalue()
+
+
+@contextlib.contextmanager
+def at_its_priority() -> Iterator[None]:
+    """Restore the scheduling of this thread at the end: for root, SVT-AV1 makes the one that opens it real-time.
+
+    Every thread and process that it starts later would be so too, and one that is busy would keep all others waiting
+    (`findings/pyav_svtav1_realtime.sh`).
+    """
+    if not hasattr(os, "sched_getscheduler"):
+        yield
+        return
+    before = os.sched_getscheduler(0), os.sched_getparam(0)
+    try:
+        yield
+    finally:
+        os.sched_setscheduler(0, *before)
 
 
 def pictures(count: int, size: tuple[int, int], form: str = "rgb24") -> Iterator[Any]:

@@ -58,6 +58,19 @@ def test_systems_without_proc_count_wall_time(monkeypatch: pytest.MonkeyPatch) -
         assert list(sandbox.map(["a", "hang", "crash", "b"])) == ["A", *failures, "B"]
 
 
+def test_a_program_in_real_time_has_a_child_that_is_not() -> None:
+    before = os.sched_getscheduler(0), os.sched_getparam(0)
+    try:
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
+    except PermissionError:
+        pytest.skip("this needs root")
+    try:
+        with Sandbox(lambda item: os.sched_getscheduler(0), 5.0) as sandbox:
+            assert list(sandbox.map(["a"])) == [os.SCHED_OTHER]
+    finally:
+        os.sched_setscheduler(0, *before)
+
+
 def test_the_limit_is_for_one_input() -> None:
     with Sandbox(act, 0.5) as sandbox:
         assert [list(sandbox.map(["work", "work"])) for _ in range(4)] == [["WORK", "WORK"]] * 4

@@ -133,6 +133,7 @@ class Sandbox(Generic[Item, Result]):
             with contextlib.suppress(BaseException):
                 ours.close()
                 _end_with_parent()
+                _be_usual()
                 if os.getppid() == parent:
                     if self._prepare is not None:
                         self._prepare()
@@ -147,6 +148,15 @@ def _end_with_parent() -> None:
     libc = ctypes.CDLL(None)
     if hasattr(libc, "prctl"):
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _be_usual() -> None:
+    """Leave real time, where the parent is in it: an input that never ends would keep its parent from ending it.
+
+    A program is when it has encoded AV1 as root (`findings/pyav_svtav1_realtime.sh`).
+    """
+    if hasattr(os, "sched_getscheduler") and os.sched_getscheduler(0) in (os.SCHED_FIFO, os.SCHED_RR):
+        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
 
 
 def _serve(function: Callable[[Any], Any], connection: Connection, memory: int) -> None:
