@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
-from feedmill.kernels.codecache import njit
 from feedmill.kernels.hashing.near_pairs import LEAST, MOST, PAIRS
+from feedmill.kernels.native import njit
 
 _0, _1 = np.uint64(0), np.uint64(1)
 
 
-@numba.njit(nogil=True)
+@njit()
 def _reach(size):  # type: ignore[no-untyped-def]
     return max(LEAST, min(MOST, PAIRS // max(1, size)))
 
 
-@numba.njit(nogil=True)
+@njit()
 def _found_before(columns, i, j):  # type: ignore[no-untyped-def]
     for band in range(len(columns)):
         if columns[band, i] == columns[band, j]:
@@ -24,7 +23,7 @@ def _found_before(columns, i, j):  # type: ignore[no-untyped-def]
     return False
 
 
-@numba.njit(nogil=True)
+@njit()
 def _first(places, digests, low, j):  # type: ignore[no-untyped-def]
     """Return the first document of the bucket with this digest; `places` has documents minus `low`, or -1."""
     mask = np.uint64(len(places) - 1)
@@ -37,7 +36,7 @@ def _first(places, digests, low, j):  # type: ignore[no-untyped-def]
     return j
 
 
-@numba.njit(nogil=True)
+@njit()
 def _pair(low, high, new, digests, columns, pairs, count):  # type: ignore[no-untyped-def]
     """Write the pairs of the bucket from `low` to `high` to `pairs`, from index `count` on."""
     most, left_out = _reach(high - low), 0
@@ -93,7 +92,7 @@ def candidates(keys, new, digests, columns):  # type: ignore[no-untyped-def]
     return pairs[:count].copy(), left_out
 
 
-@numba.njit(nogil=True)
+@njit()
 def _root(parents, i):  # type: ignore[no-untyped-def]
     while parents[i] != i:
         parents[i] = parents[parents[i]]
@@ -101,7 +100,7 @@ def _root(parents, i):  # type: ignore[no-untyped-def]
     return i
 
 
-@numba.njit(nogil=True)
+@njit()
 def _fill(table, places, sets, low, high):  # type: ignore[no-untyped-def]
     mask = np.uint64(places - 1)
     table[:places] = _0
@@ -112,7 +111,7 @@ def _fill(table, places, sets, low, high):  # type: ignore[no-untyped-def]
         table[at] = sets[s]
 
 
-@numba.njit(nogil=True)
+@njit()
 def _shared(table, places, sets, low, high):  # type: ignore[no-untyped-def]
     mask = np.uint64(places - 1)
     count = 0

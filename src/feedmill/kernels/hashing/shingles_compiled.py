@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
-from feedmill.kernels.codecache import njit
 from feedmill.kernels.hashing import shingles as plain
 from feedmill.kernels.hashing.shingles import IGNORED, LETTER, WORD
+from feedmill.kernels.native import njit
 
 _SEED, _STEP, _POWER = np.uint64(plain.SEED), np.uint64(plain.STEP), np.uint64(plain.POWER)
 _F1, _F2 = np.uint64(plain.F1), np.uint64(plain.F2)
@@ -15,14 +14,14 @@ _0, _1 = np.uint64(0), np.uint64(1)
 _32 = np.uint64(32)
 
 
-@numba.njit(nogil=True)
+@njit()
 def _mix(value):  # type: ignore[no-untyped-def]
     value = (value ^ (value >> np.uint64(30))) * _F1
     value = (value ^ (value >> np.uint64(27))) * _F2
     return value ^ (value >> np.uint64(31))
 
 
-@numba.njit(nogil=True)
+@njit()
 def _code_at(data, at):  # type: ignore[no-untyped-def]
     """Return the non-ASCII character at byte `at` and its length in bytes. The bytes must be valid UTF-8."""
     first = np.int64(data[at])
@@ -34,7 +33,7 @@ def _code_at(data, at):  # type: ignore[no-untyped-def]
     return code | np.int64(data[at + 3] & 63), 4
 
 
-@numba.njit(nogil=True)
+@njit()
 def word_hashes(data, low, high, index, pages, out):  # type: ignore[no-untyped-def]
     """Write the hashes of the words of ``data[low:high]`` to `out`. Return the numbers of words and characters."""
     count, at, continued = 0, low, 0
@@ -69,7 +68,7 @@ def word_hashes(data, low, high, index, pages, out):  # type: ignore[no-untyped-
     return count, high - low - continued
 
 
-@numba.njit(nogil=True)
+@njit()
 def distinct_shingles(hashes, count, width, table, out, filled):  # type: ignore[no-untyped-def]
     """Write the distinct shingles of `count` words to `out` from index `filled` on, and return the next index.
 
@@ -104,7 +103,7 @@ def distinct_shingles(hashes, count, width, table, out, filled):  # type: ignore
     return filled
 
 
-@numba.njit(nogil=True)
+@njit()
 def _least(values, low, high, a, b, least):  # type: ignore[no-untyped-def]
     """Write the MinHash signature of a set to `least`, uint32[p]."""
     least[:] = np.uint32(0xFFFFFFFF)

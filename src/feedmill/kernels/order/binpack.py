@@ -18,7 +18,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from feedmill.kernels.codecache import njit
+from feedmill.kernels.native import njit
 
 Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]

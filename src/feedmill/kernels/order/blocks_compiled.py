@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from feedmill.kernels.codecache import njit
+from feedmill.kernels.native import njit
 
 
 @njit()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from feedmill.kernels.codecache import njit
+from feedmill.kernels.native import njit
 
 
 @njit()

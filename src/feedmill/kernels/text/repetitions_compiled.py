@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from feedmill.kernels.codecache import njit
+from feedmill.kernels.native import njit
 
 _SPACE = 1
 _NEWLINE = 10

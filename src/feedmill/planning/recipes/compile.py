@@ -14,6 +14,8 @@ from feedmill.planning.mixing.blend import normalize
 from feedmill.planning.nodes import Blend, Concat, EpochizedBlend, Leaf, Node, Repeat, StagedBlend, Subset
 from feedmill.planning.nodes.repeat import epochs_of
 from feedmill.planning.orders.recipe import in_order
+from feedmill.planning.packing.options import Packing
+from feedmill.planning.packing.packed import PackedPlan
 from feedmill.planning.permutation import derive
 from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.grouping import by_field
@@ -65,9 +67,6 @@ def compile_recipe(recipe: Recipe, open: Open, *, trust: bool = False) -> Plan:
         error.file = error.file or compiler.places.get(error.record or "", recipe.file)
         raise
     if recipe.model.pack is not None:
-        from feedmill.planning.packing.options import Packing  # brings numba, which takes a while to load
-        from feedmill.planning.packing.packed import PackedPlan
-
         with recipe_line(recipe, ("pack",)):
             packing = Packing(**recipe.model.pack.model_dump(exclude_none=True))
             plan = PackedPlan(plan, packing, where=recipe.where(("pack",)))

@@ -9,6 +9,7 @@ import numpy as np
 
 from feedmill.errors import ConfigError
 from feedmill.planning.nodes import Node, Skip
+from feedmill.planning.packing.best_fit import BestFit
 from feedmill.planning.permutation import ORDER_VERSION
 from feedmill.planning.resuming.outline import Outline
 from feedmill.planning.resuming.prefix import first_difference
@@ -84,8 +85,6 @@ def _documents(plan: PackedPlan | None, old: Outline, rows: int, changes: str) -
     """
     if plan is None or old.rows is None:
         raise _refused(rows, "only one of the plans is packed into rows of tokens", changes)
-    from feedmill.planning.packing.best_fit import BestFit  # brings numba, which takes a while to load
-
     how = plan.packing
     if (how.order(), how.pad) != (old.rows.order, old.rows.pad):
         raise _refused(rows, "the packing of rows changed", changes)
