@@ -10,7 +10,6 @@ from feedmill.formats.base import Dataset
 from feedmill.formats.offsets import Int64s
 from feedmill.formats.tar.tables import ShardTable
 from feedmill.kernels.files import tar
-from feedmill.kernels.files.tar_fields import BLOCK
 from feedmill.mounting.catalog import File
 from feedmill.storage import Store
 from feedmill.storage.limits import max_unpacked, too_large
@@ -69,7 +68,7 @@ class TarContents(Contents):
         if not (0 <= file.shard < len(self.shards) and 0 <= file.sample < len(self.table.offsets(file.shard)) - 1):
             raise self._stale(file, None)
         path = self.shards[file.shard]
-        header = self.store.read(path, file.offset - BLOCK, BLOCK) if file.offset >= BLOCK else b""
+        header = self.store.read(path, file.offset - tar.BLOCK, tar.BLOCK) if file.offset >= tar.BLOCK else b""
         name = file.name.encode("utf-8", "surrogateescape") + b"\0"
         plain = header.startswith(name) and header[124:135] == b"%011o" % file.size and header[156] == 0x30
         if plain and not header[345] and not self._extended(file):
@@ -100,9 +99,9 @@ class TarContents(Contents):
         """Return whether the first header of the sample is an extended header, which the fast path cannot read."""
         offsets: Int64s = self.table.offsets(file.shard)
         begin = int(offsets[file.sample])
-        if file.offset - BLOCK == begin:
+        if file.offset - tar.BLOCK == begin:
             return False
-        before = self.store.read(self.shards[file.shard], begin, BLOCK)
+        before = self.store.read(self.shards[file.shard], begin, tar.BLOCK)
         return before[156:157] in (b"x", b"g", b"L")
 
 

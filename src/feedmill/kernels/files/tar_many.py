@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from feedmill.kernels.files.ranges_compiled import memcpy
+from feedmill.kernels.files.ranges import memcpy
 from feedmill.kernels.native import Lazy, kernel
 
 _DOT, _SLASH, _LOW = 46, 47, 95
