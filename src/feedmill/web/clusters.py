@@ -187,7 +187,7 @@ def _paragraphs(corpus: Corpus, name: str, attribute: str) -> Clusters:
 def _near_here(corpus: Corpus) -> Clusters:
     """Return near-duplicates with the options of `neardedupe`, among documents from everywhere."""
     from feedmill.curation.near.sketch import signatures
-    from feedmill.kernels.hashing import near_pairs_compiled as compiled
+    from feedmill.kernels.hashing import near_pairs
 
     options = NearOptions()
     numbers = _spread(corpus)
@@ -200,12 +200,12 @@ def _near_here(corpus: Corpus) -> Clusters:
     parents, edges = np.arange(len(texts)), [np.empty((0, 2), np.int64)]
     for band in range(len(keys)):
         order = filled[np.argsort(keys[band][filled], kind="stable")]
-        pairs, _ = compiled.candidates(
+        pairs, _ = near_pairs.candidates(
             keys[band][order], np.ones(len(order), np.bool_), digests[order], keys[:band][:, order]
         )
         both = order[pairs]
-        edges.append(compiled.similar(sets, begins, lengths, both, both, options.threshold, parents))
-    labels = compiled.components(len(texts), np.concatenate(edges))
+        edges.append(near_pairs.similar(sets, begins, lengths, both, both, options.threshold, parents))
+    labels = near_pairs.components(len(texts), np.concatenate(edges))
     starts, members = _grouped(zip(labels.tolist(), numbers.tolist(), strict=True))
     marked = _not_first(starts, members)
     among = "" if len(numbers) == len(corpus) else f" among {len(numbers):,} documents from everywhere"
