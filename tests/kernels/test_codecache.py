@@ -73,7 +73,7 @@ def test_the_users_own_choice_for_numba_holds(monkeypatch, tmp_path):
 PROGRAM = """
 import json, sys
 import numpy as np
-from feedmill.kernels.text.lengths_compiled import byte_lengths
+from feedmill.kernels.text.lengths import byte_lengths
 
 assert byte_lengths(np.frombuffer("aé".encode("utf-32-le"), "<u4"), np.array([0, 2])).tolist() == [3]
 early = "numba" in sys.modules

@@ -199,7 +199,7 @@ def test_many_threads_at_once():
 
 def test_numba_is_not_imported_for_what_is_cached():
     code = (
-        "import sys, numpy as np\nfrom feedmill.kernels.text.lengths_compiled import byte_lengths\n"
+        "import sys, numpy as np\nfrom feedmill.kernels.text.lengths import byte_lengths\n"
         "print(byte_lengths(np.frombuffer('aé'.encode('utf-32-le'), '<u4'), np.array([0, 2])), 'numba' in sys.modules)"
     )
     for _ in range(2):
@@ -216,7 +216,7 @@ import numpy as np
 from feedmill.kernels import codecache
 
 from feedmill.kernels import native
-from feedmill.kernels.text.lengths_compiled import byte_lengths
+from feedmill.kernels.text.lengths import byte_lengths
 
 folder, log = map(Path, sys.argv[1:])
 codecache.folders = lambda: (folder,)

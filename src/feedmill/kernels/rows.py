@@ -186,7 +186,7 @@ def lay_out_shifted(
     ends, places = np.empty((len(inputs), most), np.int32), np.empty((2, len(lengths)), np.int64)
     real = np.empty(len(inputs), np.int64)
     used = _lay_out_shifted(row_offsets, lengths, pad, ignore, inputs, targets, positions, ends, *places, real)
-    return ShiftedLayout(positions, np.ascontiguousarray(ends[:, :used]), *places, real)
+    return ShiftedLayout(positions, np.ascontiguousarray(ends[:, :used]), places[0], places[1], real)
 
 
 def shift_spans(

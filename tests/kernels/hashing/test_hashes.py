@@ -6,9 +6,10 @@ from hypothesis import strategies as st
 
 from feedmill.formats.bloom import BloomFilter
 from feedmill.kernels.hashing import ahash, murmur
-from feedmill.kernels.text import paragraphs, paragraphs_compiled, wordbreak, wordbreak_compiled
+from feedmill.kernels.text import paragraphs, wordbreak
 from oracles import ahash as plain_ahash
 from oracles import murmur as plain_murmur
+from oracles import paragraphs as plain
 
 KEYS = st.lists(st.lists(st.binary(max_size=40), min_size=1, max_size=4), min_size=1, max_size=5)
 TEXT = st.text(
@@ -73,11 +74,11 @@ def test_words(text):
     data = np.frombuffer(text.encode() + bytes(8), np.uint8)
     size = len(data) - 8
     lows, highs = np.empty((2, size + 1), np.int64)
-    count = wordbreak_compiled.words(data, 0, size, index, pages, lows, highs, 0)
+    count = wordbreak.words(data, 0, size, index, pages, lows, highs, 0)
     found = [data[a:b].tobytes().decode() for a, b in zip(lows[:count], highs[:count], strict=True)]
-    assert found == wordbreak.words(text)
+    assert found == plain.words(text)
     assert "".join(wordbreak.segments(text)) == text
-    enough = wordbreak_compiled.count_words(data, np.array([0]), np.array([size]), index, pages, 2)
+    enough = wordbreak.count_words(data, np.array([0]), np.array([size]), index, pages, 2)
     assert enough[0] == (len(found) >= 2)
 
 
@@ -88,9 +89,9 @@ def test_pieces(text, separator, rule):
     size = len(data) - 8
     rows, starts, ends, lows, highs, lengths = np.empty((6, size + 2), np.int64)
     mark = np.frombuffer(separator.encode(), np.uint8)
-    count = paragraphs_compiled.pieces(data, np.array([0, size]), mark, rule, rows, starts, ends, lows, highs, lengths)
+    count = paragraphs.pieces(data, np.array([0, size]), mark, rule, rows, starts, ends, lows, highs, lengths)
     found = [(starts[i], ends[i], data[lows[i] : highs[i]].tobytes().decode()) for i in range(count)]
-    wanted = paragraphs.pieces(text, separator, rule)
+    wanted = plain.pieces(text, separator, rule)
     assert found == wanted
     assert lengths[:count].tolist() == [len(piece.text) for piece in wanted]
     if rule == paragraphs.CHARACTERS:
@@ -111,14 +112,14 @@ def test_ngrams(text, length, stride, rule, keep_short):
     index, pages = wordbreak.tables()
     parts, keys = np.empty((2, size + 4), np.int64), np.empty((2, size + 4), np.int64)
     lows, highs, chosen = np.array([0]), np.array([size]), np.array([True])
-    _, made, bounds = paragraphs_compiled.ngrams(
+    _, made, bounds = paragraphs.ngrams(
         data, lows, highs, chosen, length, stride, rule, keep_short, index, pages, parts, keys
     )
     found = [
         [data[parts[0, p] : parts[1, p]].tobytes().decode() for p in range(first, first + count)]
         for first, count in keys[:, :made].T.tolist()
     ]
-    wanted = paragraphs.windows(text, length, stride, rule)
+    wanted = plain.windows(text, length, stride, rule)
     if len(wanted) < 2 and keep_short:
         assert found[bounds[0, 0] : bounds[1, 0]] == [[text]]
         assert found[:-1] == (wanted if rule == paragraphs.DOLMA else [])
