@@ -235,9 +235,6 @@ def tag_file(task: TagTask, workers: int = 1) -> Done:
 def _tag_file(task: TagTask, workers: int) -> Done:
     source, name = task.input.store(), task.input.path
     todo = [output for output in task.outputs if task.overwrite or not _current(task, output)]
-    for output in task.outputs:
-        if output not in todo:
-            Records(output.root).move(output.path)  # what an earlier version wrote
     if not todo:
         record = records.read_record(task.outputs[0].root, task.outputs[0].path)
         return Done(task.input.name, record.rows if record else 0, task.input.size, False)
