@@ -336,7 +336,6 @@ class TestTarsOfOthers:
         assert check(str(place / "d"), progress=False).notes == []
 
     def test_shards_that_were_indexed_half_way_are_not_indexed_twice(self, place: Path) -> None:
-        """Earlier releases indexed them."""
         prepare(str(place / "d"), shards=[f"shards/{name}.tar" for name in self.tars(place)], progress=False)
         assert len(contents(place / "d")) == 31
         finish(self.WORDS, place)
