@@ -382,3 +382,15 @@ def test_lists_of_images_keep_the_encoding_of_mds(tmp_path: Path) -> None:
         assert report.plan.names[name] == encoding and not report.plan.losses
         shards = [shard.read_bytes() for shard in sorted((tmp_path / name).glob("*/*.mds"))]
         assert len(shards) == 2 and all(block in shard for block in MDS[name][1] for shard in shards)
+
+
+@pytest.mark.parametrize("to", TARGETS)
+def test_a_source_without_samples_is_named(to: str, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"a": pa.array([], pa.int64())}), tmp_path / "a.parquet")
+    (tmp_path / "npz").mkdir()
+    np.savez(tmp_path / "npz/0.npz", a=np.zeros((0, 3)))
+    for name in ("a.parquet", "npz"):
+        out = tmp_path / f"{name}.{to}"
+        with pytest.raises(DataError) as caught:
+            fm.convert(tmp_path / name, out, to, workers=1, progress=False)
+        assert caught.value.kind == "no-samples" and name in str(caught.value)

@@ -53,7 +53,7 @@ class Columns(NamedTuple):
 
 def survey(samples: Iterable[tuple[int, Taken]]) -> Survey:
     """Return the survey of samples, given with their numbers."""
-    found: dict[str, Counter[str]] = {COUNTS: Counter(samples=0, keyed=0)}
+    found = _nothing()
     for number, taken in samples:
         found[COUNTS]["samples"] += 1
         found[COUNTS]["keyed"] += taken.key != str(number)
@@ -65,9 +65,13 @@ def survey(samples: Iterable[tuple[int, Taken]]) -> Survey:
     return {name: dict(counts) for name, counts in found.items()}
 
 
+def _nothing() -> dict[str, Counter[str]]:
+    return {COUNTS: Counter(samples=0, keyed=0)}
+
+
 def merge(surveys: Iterable[Survey]) -> Survey:
     """Return the sum of several surveys. Fields are in the order of their first occurrence."""
-    out: dict[str, Counter[str]] = {}
+    out = _nothing()
     for found in surveys:
         for name, counts in found.items():
             out.setdefault(name, Counter()).update(counts)
