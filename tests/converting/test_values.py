@@ -134,6 +134,8 @@ NPZ: dict[str, Any] = {
     "cubes": np.zeros((2, 2, 2), np.float16),
     "text of numpy": np.asarray(["a", "bé"]),
     "bytes of numpy": np.asarray([b"a", b"b\xff"]),
+    "long doubles": np.arange(2, dtype=np.longdouble),
+    "rows of long doubles": np.zeros((2, 3), np.longdouble),
     "flags": np.asarray([[True, False], [False, True]]),
 }
 
@@ -267,6 +269,9 @@ def test_the_table_has_every_kind_that_values_have() -> None:
     assert {family(kind) for kind in kinds} <= set(KINDS) and "json:jpeg" in kinds and "uuid" in kinds
     with pytest.raises(ConfigError, match=r"values are of the type 'complex', which no format can store"):
         changes("json", [kind_of({"a": [1j]})])
+    for name, kind in (("long doubles", "longdouble"), ("rows of long doubles", "array of float128")):
+        with pytest.raises(ConfigError, match=f"values are of the type '{kind}', which no format can store"):
+            changes("json", [kind_of(NPZ[name][0])])
 
 
 def test_what_parts_become_in_columns_is_said(tmp_path: Path) -> None:
