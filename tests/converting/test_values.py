@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import io
+import json
 import math
 import uuid
 from collections.abc import Callable
@@ -399,3 +400,33 @@ def test_a_source_without_samples_is_named(to: str, tmp_path: Path) -> None:
         with pytest.raises(DataError) as caught:
             fm.convert(tmp_path / name, out, to, workers=1, progress=False)
         assert caught.value.kind == "no-samples" and name in str(caught.value)
+
+
+FEATURES = {
+    "j": {"_type": "Json"},
+    "m": {"_type": "Array2D", "shape": [None, 2], "dtype": "int32"},
+    "class": {"_type": "ClassLabel", "names": ["a", "b"]},
+    "some": {"_type": "List", "feature": {"_type": "ClassLabel", "names": ["a", "b"]}},
+}
+
+
+@pytest.mark.parametrize("to", TARGETS)
+@pytest.mark.parametrize("beside", [False, True])
+def test_features_of_datasets_are_kept_or_declared(to: str, beside: bool, tmp_path: Path) -> None:
+    """Also if they are only in the file beside the tables, as in folders of older releases."""
+    matrices = pa.array([[[1, 2]], [[3, 4], [5, 6]]], pa.list_(pa.list_(pa.int32())))
+    table = pa.table({"j": ['{"a": 1}', '"x"'], "m": matrices, "class": [0, 1], "some": [[0, 1], []]})
+    if not beside:
+        table = table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": FEATURES}})})
+    source = tmp_path / "saved"
+    source.mkdir()
+    with pa.ipc.new_stream(source / "data-00000-of-00001.arrow", table.schema) as writer:
+        writer.write_table(table)
+    (source / "dataset_info.json").write_text(json.dumps({"features": FEATURES}))
+    (source / "state.json").write_text(json.dumps({"_data_files": [{"filename": "data-00000-of-00001.arrow"}]}))
+    for name in FEATURES:
+        out = tmp_path / f"{name}.{to}"
+        assert check(source, out, to, name)
+    plan = fm.convert(source, tmp_path / f"all.{to}", to, dry_run=True, progress=False, fields=["m", "class", "some"]).plan
+    lost = "names of classes and shapes of arrays of 'm', 'class', 'some'"
+    assert (lost in [loss.what for loss in plan.losses]) == (to != "parquet")
