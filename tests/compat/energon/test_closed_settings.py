@@ -475,7 +475,7 @@ def test_hooks_of_the_pipeline_are_refused(coco: Path) -> None:
         energon.get_train_dataset(coco, **TRAIN, task_encoder=cooking())
     dataset = energon.get_train_dataset(coco, **TRAIN)
     for name in ("__iter__", "save_state", "restore_sample"):
-        wrapper = type("Wrapper", (energon.GcDataset,), {name: lambda self: iter(())})
+        wrapper = type("Wrapper", (energon.RepeatDataset,), {name: lambda self: iter(())})
         with pytest.raises(ConfigError, match=f"Wrapper.{name} is unsupported"):
             wrapper(dataset, worker_config=WHERE)
     for name in tables.METHODS.names(Fate.REFUSED):

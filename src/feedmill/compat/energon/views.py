@@ -1,11 +1,10 @@
-"""Energon's wrappers that limit, repeat, concatenate or blend datasets, or leave them as they are.
+"""Energon's wrappers that limit, repeat, concatenate or blend datasets.
 
 They run in the process of the training loop, on what the loaders of the inner datasets yield.
 """
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +13,7 @@ from feedmill.compat.energon.closed import signed
 from feedmill.compat.energon.datasets import EnergonDataset
 from feedmill.compat.energon.errors import without_effect
 from feedmill.compat.energon.sample_views import BatchDataset
-from feedmill.compat.energon.streams import Blended, Concatenated, Mapped, Repeated, Stream
+from feedmill.compat.energon.streams import Blended, Concatenated, Repeated, Stream
 from feedmill.compat.energon.view_base import BaseWrapperDataset, plain_of
 from feedmill.compat.energon.worker import WorkerConfig
 from feedmill.loading.epochs import EpochLoader
@@ -141,8 +140,14 @@ class MixBatchDataset(BatchDataset):
         super().__init__(blend, batch_size, batch_mix_fn, worker_config=worker_config)
 
 
-class Transparent(BaseWrapperDataset):
-    """A wrapper that does not change the items."""
+class ShuffleBufferDataset(BaseWrapperDataset):
+    """The dataset itself, with a warning: the plan decides the order of samples. `size` has no effect."""
+
+    @signed
+    def __init__(self, dataset: SavableDataset, size: int, *, worker_config: WorkerConfig) -> None:
+        super().__init__(dataset, worker_config=worker_config)
+        without_effect("ShuffleBufferDataset", "the plan decides the order: get_train_dataset shuffles")
+        self.size = size
 
     def plain(self) -> EnergonDataset | None:
         return plain_of(self.dataset)
@@ -152,61 +157,6 @@ class Transparent(BaseWrapperDataset):
 
     def config(self) -> dict[str, Any]:
         return self.dataset.config()
-
-
-class ShuffleBufferDataset(Transparent):
-    """The dataset itself, with a warning: the plan decides the order of samples. `size` has no effect."""
-
-    @signed
-    def __init__(self, dataset: SavableDataset, size: int, *, worker_config: WorkerConfig) -> None:
-        super().__init__(dataset, worker_config=worker_config)
-        without_effect("ShuffleBufferDataset", "the plan decides the order: get_train_dataset shuffles")
-        self.size = size
-
-
-class GcDataset(Transparent):
-    """The dataset itself; Python's garbage is collected every `every_n_iter` items.
-
-    Args:
-        every_n_iter: items between two collections.
-        freeze: ignored.
-    """
-
-    @signed
-    def __init__(
-        self, dataset: SavableDataset, *, worker_config: WorkerConfig, every_n_iter: int = 10, freeze: bool = True
-    ) -> None:
-        super().__init__(dataset, worker_config=worker_config)
-        self.every_n_iter, self.freeze = every_n_iter, freeze
-        self._count = 0
-
-    def plain(self) -> EnergonDataset | None:
-        return None
-
-    def _stream(self, options: LoaderOptions) -> Stream:
-        return Mapped(self.dataset.stream(options), self._collect, self.worker_config.global_error_handler)
-
-    def _collect(self, item: Any) -> Any:
-        self._count += 1
-        if self._count % self.every_n_iter == 0:
-            gc.collect()
-        return item
-
-
-class LogSampleDataset(Transparent):
-    """The dataset itself: the ledger (`feedmill trace`) shows what each step saw.
-
-    Args:
-        mode: ``train`` or ``val``; ignored.
-        get_keys_fn: ignored.
-    """
-
-    @signed
-    def __init__(
-        self, dataset: SavableDataset, mode: str, worker_config: WorkerConfig, get_keys_fn: Any = None
-    ) -> None:
-        super().__init__(dataset, worker_config=worker_config)
-        self.mode, self.get_keys_fn = mode, get_keys_fn
 
 
 def endless(dataset: SavableDataset) -> bool:
