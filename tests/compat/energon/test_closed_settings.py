@@ -29,7 +29,7 @@ from feedmill.compat.energon.metadataset import load_dataset  # noqa: E402
 from compat.energon import scripted  # noqa: E402
 from feedmill.compat import energon  # noqa: E402
 from feedmill.compat.energon import settings as tables  # noqa: E402
-from feedmill.compat.energon.failing import tolerance_of  # noqa: E402
+from feedmill.compat.energon.datasets import tolerance_of  # noqa: E402
 from feedmill.formats.settings import Fate, Table  # noqa: E402
 
 WHERE = energon.WorkerConfig(rank=0, world_size=1, num_workers=0)
