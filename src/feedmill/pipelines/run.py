@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import orjson
 
-from feedmill import __version__
+from feedmill._version import __version__
 from feedmill.documents.wildcards import is_pattern
 from feedmill.errors import ConfigError, DataError, NotFound, did_you_mean
 from feedmill.jobs.dry_run import DryRun, JobReport
