@@ -4,5 +4,5 @@
   a forked child); `object_store.py`: S3, GCS, Azure and HTTP by `obstore`;
   `filesystem.py`: any file system of `fsspec`, with its `_errors`, `_instances` and `_renames`.
 - `options.py`: endpoints, credentials, time limits; `msc.py`: profiles of the Multi-Storage Client; `errors.py`.
-- `upload.py`: multipart uploads; `files.py`: writing, downloading and deleting whole files; `claims.py`: locks.
+- `files.py`: writing, downloading and deleting whole files, with multipart uploads; `claims.py`: locks.
 """

@@ -1,7 +1,7 @@
 """Object stores and web servers as a `Store`, through `obstore` (``s3://``, ``gs://``, ``az://``, ``http(s)://``).
 
 `open_store` returns a `RemoteStore` for these schemes. An object appears as a whole, when the block that writes it ends
-(see `upload.py`). An object store has no folders: a folder exists while it has objects.
+(see `files.py`). An object store has no folders: a folder exists while it has objects.
 """
 
 from __future__ import annotations
