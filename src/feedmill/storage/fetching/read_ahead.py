@@ -315,7 +315,6 @@ class ReadAhead:
             segment.start()
 
     def sent(self, segment: Segment, future: Future[Any]) -> None:
-        """Count a request as in flight until it is answered. Called by `Segment.start`."""
         if future.done():  # from the cache; its callback would recurse, thousands of levels deep
             return
         size = segment.size

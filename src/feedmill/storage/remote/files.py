@@ -24,8 +24,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from feedmill.errors import ConfigError, FeedmillError, MissingExtra, NotFound, StorageError
 from feedmill.storage.base import Entry, too_short
-from feedmill.storage.remote.leases import Seen
-from feedmill.storage.remote.range_store import RangeStore
+from feedmill.storage.remote.range_store import RangeStore, Seen
 from feedmill.storage.remote.spool import spool_error
 from feedmill.storage.remote.upload_records import Record, abort_abandoned
 

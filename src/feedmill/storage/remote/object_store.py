@@ -3,8 +3,8 @@
 `open_store` returns a `RemoteStore` for these schemes. An object appears as a whole, when the block that writes it ends
 (see `files.py`). An object store has no folders: a folder exists while it has objects.
 
-The small files of a dataset are read all at once, before they are needed (`preload`), so that opening it takes few round
-trips.
+The small files of a dataset are read all at once, before they are needed (`preload`), so that opening it takes few
+round trips.
 """
 
 from __future__ import annotations
