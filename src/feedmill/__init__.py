@@ -17,6 +17,24 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from feedmill._version import __version__ as __version__
+from feedmill.provided import register
+
+register(
+    {
+        "mapped": "feedmill.samples.views.mapped",
+        "filtered": "feedmill.samples.views.filtered",
+        "selected": "feedmill.samples.views.selected",
+        "to_arrow": "feedmill.samples.frames.to_arrow",
+        "to_polars": "feedmill.samples.frames.to_polars",
+        "to_pandas": "feedmill.samples.frames.to_pandas",
+        "to_torch": "feedmill.loading.adapters.mapped.of_dataset",
+        "card_of": "feedmill.web.cards.card_of",
+        "has_tokens": "feedmill.tokens.pieces.has_tokens",
+        "row_text": "feedmill.tokens.pieces.row_text",
+        "TokenizeTransform": "feedmill.tokens.transform.TokenizeTransform",
+        "dolma": "feedmill.compat.dolma",
+    }
+)
 
 _HOME = {
     "AVDecoder": "samples.avdecoder",

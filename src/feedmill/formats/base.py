@@ -13,7 +13,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from importlib import import_module
 from typing import Any, ClassVar, Self, SupportsIndex
 
 import numpy as np
@@ -28,11 +27,9 @@ from feedmill.formats.inside import numbers_inside
 from feedmill.formats.opened import Opened, View, changed, reopened
 from feedmill.formats.sample import Decode, Sample, Source, split_name
 from feedmill.notebooks import Showable
+from feedmill.provided import provided
 
 Indices = npt.NDArray[np.int64] | Sequence[int]
-
-_VIEWS, _FRAMES, _TORCH = "feedmill.samples.views", "feedmill.samples.frames", "feedmill.loading.adapters.mapped"
-"""Named, not imported: they lie in rooms above this one, and need packages that most datasets do not."""
 
 
 class Dataset(Hinted, Showable, ABC):
@@ -327,7 +324,7 @@ class Dataset(Hinted, Showable, ABC):
         Raises:
             ConfigError: the samples are documents of tokens.
         """
-        return import_module(_VIEWS).mapped(self, function)  # type: ignore[no-any-return]
+        return provided("mapped")(self, function)  # type: ignore[no-any-return]
 
     def filter(self, function: Callable[[Any], Any], *, progress: bool = True) -> Dataset:
         """Return a view of the samples for which a function is true. Every sample is read once, now.
@@ -340,7 +337,7 @@ class Dataset(Hinted, Showable, ABC):
             DataError: the function failed; the error names the sample.
             EmptyResult: it is true for no sample.
         """
-        return import_module(_VIEWS).filtered(self, function, progress=progress)  # type: ignore[no-any-return]
+        return provided("filtered")(self, function, progress=progress)  # type: ignore[no-any-return]
 
     def select(self, indices: Indices | slice | npt.NDArray[np.bool_]) -> Dataset:
         """Return a view of some samples, in the given order.
@@ -352,7 +349,7 @@ class Dataset(Hinted, Showable, ABC):
             IndexError: there is no such sample.
             ConfigError, EmptyResult: the selection is invalid or empty.
         """
-        return import_module(_VIEWS).selected(self, indices)  # type: ignore[no-any-return]
+        return provided("selected")(self, indices)  # type: ignore[no-any-return]
 
     def to_arrow(self, names: Sequence[str] | None = None) -> Any:
         """Return all samples as a `pyarrow.Table`: ``__key__``, and a column for each part, decoded.
@@ -368,15 +365,15 @@ class Dataset(Hinted, Showable, ABC):
             NotFound: there is no such column.
             ConfigError: the values of a column have no common type.
         """
-        return import_module(_FRAMES).to_arrow(self, names)
+        return provided("to_arrow")(self, names)
 
     def to_polars(self, names: Sequence[str] | None = None) -> Any:
         """Return all samples as a `polars.DataFrame`; see `to_arrow`."""
-        return import_module(_FRAMES).to_polars(self, names)
+        return provided("to_polars")(self, names)
 
     def to_pandas(self, names: Sequence[str] | None = None) -> Any:
         """Return all samples as a `pandas.DataFrame`; see `to_arrow`."""
-        return import_module(_FRAMES).to_pandas(self, names)
+        return provided("to_pandas")(self, names)
 
     def to_torch(self, transform: Callable[[Any], Any] | None = None) -> Any:
         """Return a map-style dataset for torch's `DataLoader`: the samples in stored order, read when asked for.
@@ -387,7 +384,7 @@ class Dataset(Hinted, Showable, ABC):
         Raises:
             MissingExtra: torch is not installed.
         """
-        return import_module(_TORCH).of_dataset(self, transform)
+        return provided("to_torch")(self, transform)
 
     def __getitem__(self, index: int | slice | str) -> Any:
         if isinstance(index, str):
