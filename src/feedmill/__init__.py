@@ -39,7 +39,7 @@ register(
 _HOME = {
     "AVDecoder": "samples.avdecoder",
     "CaptioningSample": "samples.types",
-    "CheckReport": "indexing.check",
+    "CheckReport": "indexing.report",
     "Checkpoint": "loading.checkpoint",
     "ConfigError": "errors",
     "Cooker": "loading.cooking",
@@ -190,11 +190,11 @@ if TYPE_CHECKING:
     from feedmill.formats.tokens.windows import WindowDataset
     from feedmill.importing.import_data import import_data
     from feedmill.importing.report import ImportReport
-    from feedmill.indexing.check import CheckReport, check
+    from feedmill.indexing.check import check
     from feedmill.indexing.prepare import prepare
     from feedmill.indexing.prepare_media import prepare_media
     from feedmill.indexing.repair import RepairReport, repair
-    from feedmill.indexing.report import PrepareReport
+    from feedmill.indexing.report import CheckReport, PrepareReport
     from feedmill.jobs.parts import PartEngine
     from feedmill.jobs.ray_engine import RayEngine
     from feedmill.loading.adapters.mapped import PlanDataset

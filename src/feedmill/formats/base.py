@@ -5,29 +5,91 @@ format implements `read_raw`, `locate`, `find` and `__len__`; this module has th
 
 The formats room handles bytes only. `feedmill.samples` adds their meaning (decoders, sample types) through two
 functions: a *decoder* that a sample calls for one part, and a *view* that turns raw samples into what `read` returns.
+
+`Opened` is how a dataset was opened: what turns the bytes of its samples into what users get, and opens it again.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar, Self, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
 
-from feedmill.errors import FeedmillError, Hinted
+from feedmill.errors import DataError, FeedmillError, Hinted
 from feedmill.formats.batches import Batch, Fields, Want
 from feedmill.formats.costs import checked_costs
 from feedmill.formats.extents import Extents
 from feedmill.formats.habits import HINTS, explain_to_torch
 from feedmill.formats.inside import numbers_inside
-from feedmill.formats.opened import Opened, View, changed, reopened
 from feedmill.formats.sample import Decode, Sample, Source, split_name
 from feedmill.notebooks import Showable
 from feedmill.provided import provided
+
+View = Callable[[list[Sample]], list[Any]]
+"""Raw samples -> what the user gets, one for one and in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What a dataset's description says of the order in which it is read for training.
+
+    Attributes:
+        shuffles: False for the stored order.
+        passes: passes over the data in one loop, -1 for draws with replacement; None for what the caller says.
+        parallel, sequence: as in a shuffle of shards; None for what the recipe says.
+    """
+
+    shuffles: bool = True
+    passes: int | None = None
+    parallel: int | None = None
+    sequence: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The settings with which a dataset was opened, except its location.
+
+    Attributes:
+        view: converts raw samples; None returns them unchanged.
+        decode: decodes parts; None leaves them as bytes.
+        subflavors: data attached to every sample, by the dataset's description or by a recipe.
+        about: facts from the dataset's description, for `describe`.
+        aux: name -> URL of data that samples refer to, as a metadataset gives them.
+        order: what the dataset's description says of the order.
+        reopen: opens the dataset again, so that another process gets its own instance instead of a copy.
+    """
+
+    view: View | None = None
+    decode: Decode | None = None
+    subflavors: Mapping[str, Any] | None = None
+    about: Mapping[str, Any] = field(default_factory=dict)
+    aux: Mapping[str, str] = field(default_factory=dict)
+    order: Order = Order()
+    reopen: Callable[[], Dataset] | None = None
+
+
+def changed(reopen: Callable[[], Dataset], changes: Mapping[str, Any]) -> Dataset:
+    """Return a dataset opened again with other settings."""
+    return reopen().opened_as(**changes)
+
+
+def reopened(reopen: Callable[[], Dataset], fingerprint: str) -> Dataset:
+    """Return a dataset opened again. Raises `DataError` if its data is not what it was."""
+    dataset = reopen()
+    if dataset.fingerprint() != fingerprint:
+        raise DataError(
+            "the dataset has changed since it was opened in the main process",
+            file=dataset.url,
+            kind="changed",
+            fix="Open the dataset again in a new run.",
+        )
+    return dataset
+
 
 Indices = npt.NDArray[np.int64] | Sequence[int]
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -32,10 +31,10 @@ from feedmill.formats.tokens.manifest import SUFFIX as MANIFEST
 from feedmill.formats.tokens.manifest import manifest_path, read_manifest, wrong_files
 from feedmill.indexing.check_index import AGAIN, PreparedIndex
 from feedmill.indexing.prepare_tars import FINISH, find_shards, unfinished_shards
+from feedmill.indexing.report import CheckReport
 from feedmill.indexing.scanning import FOUND, Scanned, checked, remarks_of, repeated_parts, spoiled, trailing_data
 from feedmill.jobs.policy import renamed_parameters
 from feedmill.jobs.progress import Progress
-from feedmill.jobs.reports import VerbReport
 from feedmill.samples.avdecoder import AVDecoder
 from feedmill.samples.description import declared_map, unreadable
 from feedmill.samples.fields import named_fields
@@ -43,25 +42,6 @@ from feedmill.samples.open import open as open_dataset
 from feedmill.storage import Entry, Store
 
 MAX_FINDINGS = 1000
-
-
-@dataclass(slots=True)
-class CheckReport(VerbReport):
-    """The result of `check`.
-
-    Attributes:
-        path: URL of the dataset.
-        samples, shards, bytes: totals of the checked data.
-        findings: problems with the data.
-        notes: unusual but valid data.
-    """
-
-    path: str
-    samples: int = 0
-    shards: int = 0
-    bytes: int = 0
-    notes: list[str] = field(default_factory=list)
-    findings: list[FeedmillError] = field(default_factory=list)
 
 
 @renamed_parameters(samples="read_samples")

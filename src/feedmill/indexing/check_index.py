@@ -17,7 +17,7 @@ from feedmill.storage import Store
 from feedmill.storage.cache.copies import cached_copy
 
 if TYPE_CHECKING:
-    from feedmill.indexing.check import CheckReport
+    from feedmill.indexing.report import CheckReport
 
 AGAIN = "Run 'feedmill prepare' again to index the data as it is now."
 

@@ -16,11 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import DataError, FeedmillError, NotFound
-from feedmill.formats.base import Dataset, Indices
+from feedmill.formats.base import Dataset, Indices, Opened
 from feedmill.formats.extents import Extents
 from feedmill.formats.inside import numbers_inside
 from feedmill.formats.offsets import hash_words, read_records
-from feedmill.formats.opened import Opened
 from feedmill.formats.sample import Sample, Source, no_such_key, number_of
 from feedmill.formats.tokens.shard import COUNTED as COUNTED
 from feedmill.formats.tokens.shard import Int64s as Int64s
@@ -292,10 +291,32 @@ class TokenDataset(Dataset):
                 loss[place : place + count] = True
 
     def flat_spans(self, indices: Int64s) -> list[FlatSpans] | None:
-        """Return the mapped files of documents; see `feedmill.formats.tokens.shifted.flat_spans`."""
-        from feedmill.formats.tokens.shifted import flat_spans
+        """Return the files of documents, which are not checked to exist if there is one file.
 
-        return flat_spans(self, self._gather, indices)
+        Returns:
+            None if tokens or masks are remote, or of a kind that compiled code does not read.
+
+        Raises:
+            DataError: a file has become shorter since it was opened.
+            IndexError: there is no such document.
+        """
+        from feedmill.formats.tokens.shifted import FlatSpans, sources_of
+
+        single = len(self.shards) == 1
+        shard, local = (None, indices) if single else self.places(indices)
+        files = [0] if shard is None else np.flatnonzero(np.bincount(shard)).tolist()
+        sources = sources_of(self._gather, self.masks, files)
+        if sources is None:
+            return None
+        found = []
+        for number, tokens, loss in sources:
+            bounds = self.shards[number].bounds
+            if bounds.dtype != np.int64 or not bounds.dtype.isnative:
+                return None
+            rows = None if shard is None or len(sources) == 1 else np.flatnonzero(shard == number)
+            documents = None if shard is None else local if rows is None else local[rows]
+            found.append(FlatSpans(tokens, loss, bounds, rows, documents))
+        return found
 
     @cached_property
     def _gather(self) -> Gather:
