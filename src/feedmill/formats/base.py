@@ -7,6 +7,8 @@ The formats room handles bytes only. `feedmill.samples` adds their meaning (deco
 functions: a *decoder* that a sample calls for one part, and a *view* that turns raw samples into what `read` returns.
 
 `Opened` is how a dataset was opened: what turns the bytes of its samples into what users get, and opens it again.
+
+`TokenReader` and `CountedOnRead` are what datasets of tokens have beyond the contract.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, ClassVar, Self, SupportsIndex
+from typing import Any, ClassVar, Protocol, Self, SupportsIndex, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +27,6 @@ from feedmill.formats.batches import Batch, Fields, Want
 from feedmill.formats.costs import checked_costs
 from feedmill.formats.extents import Extents
 from feedmill.formats.habits import HINTS, explain_to_torch
-from feedmill.formats.inside import numbers_inside
 from feedmill.formats.sample import Decode, Sample, Source, split_name
 from feedmill.notebooks import Showable
 from feedmill.provided import provided
@@ -474,3 +475,30 @@ class Dataset(Hinted, Showable, ABC):
         if not -count <= index < count:
             raise IndexError(f"{self.url}: sample {index} of {count}")
         return index % count if count else index
+
+
+def numbers_inside(indices: npt.ArrayLike, count: int, url: str, noun: str = "sample") -> npt.NDArray[np.int64]:
+    """Return the numbers as int64[n]. Raises `IndexError` for one that is negative or not below `count`."""
+    wanted = np.asarray(indices, np.int64)
+    if len(wanted) and int(wanted.view(np.uint64).max()) >= count:  # negative numbers are large there
+        bad = int(wanted[(wanted < 0) | (wanted >= count)][0])
+        raise IndexError(f"{url}: {noun} {bad} of {count}")
+    return wanted
+
+
+@runtime_checkable
+class TokenReader(Protocol):
+    """The methods of a token dataset beyond the `Dataset` contract: reading spans of documents in bulk."""
+
+    def read_tokens(
+        self, indices: npt.NDArray[np.int64], starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
+    ) -> Sequence[npt.NDArray[np.integer[Any]]]:
+        """Return tokens ``[start, start + length)`` of each document, in the given order; int64[n] all three."""
+
+
+@runtime_checkable
+class CountedOnRead(Protocol):
+    """The method of a dataset that knows how many tokens a sample has only when it reads it; its `lengths` are None."""
+
+    def lengths_of(self, indices: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the tokens of samples, int64[n]. They depend on nothing but the fingerprint."""

@@ -25,7 +25,7 @@ from feedmill.formats.sniff import sniff
 from feedmill.formats.tar import TAR, WEBDATASET, WIDS
 from feedmill.formats.tar.dataset import TarDataset
 from feedmill.formats.tar.strays import pieces_of, regroup, samples_of
-from feedmill.formats.tokens import MEGATRON, megatron_index
+from feedmill.formats.tokens import MEGATRON, megatron
 from feedmill.formats.tokens.bounds import SUFFIX as BOUNDS
 from feedmill.formats.tokens.manifest import SUFFIX as MANIFEST
 from feedmill.formats.tokens.manifest import manifest_path, read_manifest, wrong_files
@@ -167,7 +167,7 @@ def _check_token_files(found: Found, report: CheckReport, progress: bool) -> Non
     """Compare token files with the sizes and hashes in their manifests; that of a folder also lists missing files."""
     store = found.store
     if found.name:
-        one = megatron_index.strip(found.name) + megatron_index.IDX if found.format is MEGATRON else found.name
+        one = megatron.strip(found.name) + megatron.IDX if found.format is MEGATRON else found.name
         described = [one] if store.exists(manifest_path(one)) else []
     else:
         described = [entry.path.removesuffix(MANIFEST) for entry in store.files(suffixes=(MANIFEST,))]
