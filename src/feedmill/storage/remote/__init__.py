@@ -2,7 +2,7 @@
 
 - `range_store.py`: the base class of all of them, which pins versions of files, over `forking.py` (no requests in a
   forked child); `object_store.py`: S3, GCS, Azure and HTTP by `obstore`;
-  `filesystem.py`: any file system of `fsspec`, with its `_errors`, `_instances` and `_renames`.
+  `filesystem.py`: any file system of `fsspec`.
 - `options.py`: endpoints, credentials, time limits; `msc.py`: profiles of the Multi-Storage Client; `errors.py`.
 - `files.py`: writing, downloading and deleting whole files, with multipart uploads; `claims.py`: locks.
 """
