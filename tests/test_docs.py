@@ -231,7 +231,6 @@ def kinds(path: str) -> set[str]:
     "module",
     [
         "indexing/check.py",
-        "indexing/check_index.py",
         "indexing/manifests.py",
         "indexing/scanning.py",
         "kernels/files/tar.py",

@@ -1,7 +1,7 @@
 """Object stores and web servers as a `Store`, through `obstore` (``s3://``, ``gs://``, ``az://``, ``http(s)://``).
 
-`open_store` returns a `RemoteStore` for these schemes. An object appears as a whole, when the block that writes it ends.
-An object store has no folders: a folder exists while it has objects.
+`open_store` returns a `RemoteStore` for these schemes. An object appears as a whole, when the block that writes it
+ends. An object store has no folders: a folder exists while it has objects.
 
 The small files of a dataset are read all at once, before they are needed (`preload`), so that opening it takes few
 round trips.
