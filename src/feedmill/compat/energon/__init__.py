@@ -11,7 +11,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from feedmill import __version__
+from feedmill._version import __version__
 from feedmill.compat.energon.edataclass import edataclass  # imported eagerly, as its module has the same name
 from feedmill.compat.energon.modules import ABSENT, TABLE
 from feedmill.compat.modules import install, refuse

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from feedmill import __version__
+from feedmill._version import __version__
 from feedmill.cli import prepare as prepare_cli
 from feedmill.cli.app import new_app
 from feedmill.cli.check import show as show_findings
