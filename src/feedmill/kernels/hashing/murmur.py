@@ -74,7 +74,11 @@ def hash_bytes(data, low, high):  # type: ignore[no-untyped-def]
 
 
 def hash_keys(data: Array, lows: Array, highs: Array, firsts: Array, counts: Array, out: Array) -> None:
-    """Hash keys, with the arguments of `feedmill.kernels.hashing.ahash.positions`; out: uint64[n, 2], filled."""
+    """Hash keys, with the arguments of `feedmill.kernels.hashing.ahash.positions`; out: uint64[n, 2], filled.
+
+    The hash of a key is that of its parts, folded together half by half, which is cheap, because their hashes are
+    already random. It is never (0, 0), which marks an empty slot in tables.
+    """
     _hash_keys(data, lows, highs, firsts, counts, np.empty((len(lows), 2), np.uint64), out)
 
 
