@@ -13,7 +13,7 @@ import typer
 
 from feedmill.cli import demo
 from feedmill.cli.app import VERBS, app
-from feedmill.cli.story import Story
+from feedmill.cli.demo import Story
 from feedmill.demo.sample_data import caption_files, questions, write_sample_data
 from feedmill.storage import LocalStore
 from helpers import foreign_datasets as sourcedata
@@ -231,7 +231,6 @@ def kinds(path: str) -> set[str]:
     "module",
     [
         "indexing/check.py",
-        "indexing/check_index.py",
         "indexing/manifests.py",
         "indexing/scanning.py",
         "kernels/files/tar.py",

@@ -5,10 +5,12 @@ from __future__ import annotations
 import ast
 import re
 from pathlib import Path
+from pkgutil import resolve_name
 
 import pytest
 
 import feedmill as fm
+from feedmill import provided
 from feedmill.cli import app as cli
 
 ROOT = Path(__file__).parents[1]
@@ -39,6 +41,13 @@ def test_type_checkers_see_the_names_that_are_there() -> None:
     seen = {name.name: node.module for node in block.body if isinstance(node, ast.ImportFrom) for name in node.names}
     assert sorted(seen) == sorted(fm.__all__) == fm.__dir__()
     assert seen == {name: f"feedmill.{home}" for name, home in fm._HOME.items()}
+
+
+def test_rooms_use_what_is_registered_of_higher_ones() -> None:
+    sources = "".join(path.read_text() for path in Path(fm.__file__).parent.rglob("*.py"))
+    asked = set(re.findall(r"\b(?:provided|home_of)\(\"(\w+)\"\)", sources))
+    assert asked == set(provided._HOMES)
+    assert all(resolve_name(home) for home in provided._HOMES.values())
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

@@ -16,12 +16,30 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from feedmill._version import __version__ as __version__
+from feedmill.provided import register
+
+register(
+    {
+        "mapped": "feedmill.samples.views.mapped",
+        "filtered": "feedmill.samples.views.filtered",
+        "selected": "feedmill.samples.views.selected",
+        "to_arrow": "feedmill.samples.frames.to_arrow",
+        "to_polars": "feedmill.samples.frames.to_polars",
+        "to_pandas": "feedmill.samples.frames.to_pandas",
+        "to_torch": "feedmill.loading.adapters.mapped.of_dataset",
+        "card_of": "feedmill.web.cards.card_of",
+        "has_tokens": "feedmill.tokens.pieces.has_tokens",
+        "row_text": "feedmill.tokens.pieces.row_text",
+        "TokenizeTransform": "feedmill.tokens.transform.TokenizeTransform",
+        "dolma": "feedmill.compat.dolma",
+    }
+)
 
 _HOME = {
     "AVDecoder": "samples.avdecoder",
     "CaptioningSample": "samples.types",
-    "CheckReport": "indexing.check",
+    "CheckReport": "indexing.report",
     "Checkpoint": "loading.checkpoint",
     "ConfigError": "errors",
     "Cooker": "loading.cooking",
@@ -161,11 +179,11 @@ if TYPE_CHECKING:
     from feedmill.formats.tokens.windows import WindowDataset
     from feedmill.importing.import_data import import_data
     from feedmill.importing.report import ImportReport
-    from feedmill.indexing.check import CheckReport, check
+    from feedmill.indexing.check import check
     from feedmill.indexing.prepare import prepare
     from feedmill.indexing.prepare_media import prepare_media
     from feedmill.indexing.repair import RepairReport, repair
-    from feedmill.indexing.report import PrepareReport
+    from feedmill.indexing.report import CheckReport, PrepareReport
     from feedmill.jobs.parts import PartEngine
     from feedmill.jobs.ray_engine import RayEngine
     from feedmill.loading.adapters.mapped import PlanDataset

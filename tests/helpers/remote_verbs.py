@@ -200,7 +200,7 @@ OTHERS: dict[str, Verb] = {
 """Commands of other tools."""
 VERBS: dict[str, Verb] = {**_SAMPLES, **_DOCUMENTS, **_TOKENS, **OTHERS}
 """By name."""
-_READS = "info check mount decode numbers trace bench serve", "info lint preview mount analyze-debug", "list", "plan"
+_READS = "info check mount decode numbers trace bench serve", "info lint preview mount", "list", "plan"
 ELSEWHERE: dict[str, str] = {
     **{
         f"{tool} {verb}".strip(): "only reads"

@@ -20,7 +20,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from feedmill import __version__
+from feedmill._version import __version__
 from feedmill.allocator import keep_freed_memory
 from feedmill.cli.command import VerbCommand, finish, with_hints
 from feedmill.cli.output import fail, json_wanted

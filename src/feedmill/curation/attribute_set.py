@@ -21,7 +21,7 @@ from typing import Any
 import orjson
 import xxhash
 
-from feedmill import __version__
+from feedmill._version import __version__
 from feedmill.documents.beside import Place, Records
 from feedmill.errors import DataError
 from feedmill.formats.documents import ATTRIBUTES

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, NamedTuple, cast
 
 import msgspec
 
-from feedmill import __version__
+from feedmill._version import __version__
 from feedmill.curation import records, registry
 from feedmill.curation.blocks import Block, blocks, first_to_cut
 from feedmill.curation.documents import Batch, Decoder, Row
