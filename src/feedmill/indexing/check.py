@@ -33,7 +33,6 @@ from feedmill.formats.tokens.manifest import manifest_path, read_manifest, wrong
 from feedmill.indexing.check_index import AGAIN, PreparedIndex
 from feedmill.indexing.prepare_tars import FINISH, find_shards, unfinished_shards
 from feedmill.indexing.scanning import FOUND, Scanned, checked, remarks_of, repeated_parts, spoiled, trailing_data
-from feedmill.jobs.policy import renamed_parameters
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.reports import VerbReport
 from feedmill.samples.avdecoder import AVDecoder
@@ -64,7 +63,6 @@ class CheckReport(VerbReport):
     findings: list[FeedmillError] = field(default_factory=list)
 
 
-@renamed_parameters(samples="read_samples")
 def check(
     url: str | os.PathLike[str],
     *,
