@@ -46,7 +46,7 @@ from feedmill.planning.resuming.resume import Allowed
 
 if TYPE_CHECKING:
     from feedmill.loading.adapters.iterable import LoaderDataset
-    from feedmill.planning.given import Given
+    from feedmill.planning.overview import Given
 
 logger = logging.getLogger("feedmill")
 
@@ -457,7 +457,7 @@ def _plan_of(given: Any, epochs: float | str | None) -> PlainPlan:
         )
     # Looked up without computing them, which takes requests; a wrapper may delegate the attribute.
     if getattr_static(given, "fingerprints", None) is None and not hasattr(given, "fingerprints"):  # not a plan
-        from feedmill.planning.given import plan_of
+        from feedmill.planning.overview import plan_of
 
         given = plan_of(given, epochs)
     plan = cast(PlainPlan, given)

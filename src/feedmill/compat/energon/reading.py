@@ -10,7 +10,7 @@ from feedmill.errors import ConfigError
 from feedmill.formats.base import Dataset
 from feedmill.formats.opened import Order
 from feedmill.planning.nodes import Leaf, Node, Repeat, Subset, shuffled
-from feedmill.planning.nodes.shards import DEFAULT_PARALLEL
+from feedmill.planning.nodes.shuffle import DEFAULT_PARALLEL
 from feedmill.planning.permutation import derive
 from feedmill.planning.plan import Plan
 

@@ -6,8 +6,8 @@ import os
 from dataclasses import replace
 
 from feedmill.compat.energon.epathlib import EPath
-from feedmill.planning.traverse import TraversedDatasetReference
-from feedmill.planning.traverse import traverse_metadataset as traverse
+from feedmill.planning.recipes.simple import TraversedDatasetReference
+from feedmill.planning.recipes.simple import traverse_metadataset as traverse
 from feedmill.samples.stores import FOLDER
 
 __all__ = ["traverse_metadataset"]

@@ -1,13 +1,11 @@
-"""Options of packing documents into rows."""
+"""Options of packing documents into rows, and the names of the ways of packing."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import get_args
+from typing import Literal, get_args
 
 from feedmill.errors import ConfigError
-from feedmill.planning.packing import best_fit, windows
-from feedmill.planning.packing.choices import Last, Long, Method
 
 _LONGEST = 2**31 - 2
 
@@ -61,6 +59,8 @@ class Packing:
 
     def order(self) -> str:
         """Return everything that determines which tokens are in which row, for fingerprints."""
+        from feedmill.planning.packing import best_fit, windows  # bring numba, which recipes do not need
+
         if self.method == "concat":
             overlap = ", overlap" if self.overlap else ""
             return f"concat {self.seq_len:,}{overlap}, last {self.last}, version {windows.VERSION}"
@@ -68,3 +68,8 @@ class Packing:
             return f"best_fit {self.seq_len:,}, long {self.long}, buffers end with passes, version {best_fit.VERSION}"
         given = f"buffer {self.buffer:,}, version {best_fit.VERSION_OF_GIVEN}"
         return f"best_fit {self.seq_len:,}, long {self.long}, {given}"
+
+
+Method = Literal["best_fit", "concat"]
+Last = Literal["drop", "keep", "pad"]
+Long = Literal["split", "truncate", "drop"]

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from feedmill.errors import ConfigError
 from feedmill.formats.opened import Order
-from feedmill.planning.names import unique_names
 from feedmill.planning.nodes import Node, shuffled
 from feedmill.planning.permutation import derive
-from feedmill.planning.recipes.sources import kind_of
+from feedmill.planning.recipes.read import kind_of
+from feedmill.planning.tree import unique_names
 from feedmill.storage import join_url
 
 if TYPE_CHECKING:

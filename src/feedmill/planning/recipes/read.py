@@ -1,22 +1,23 @@
-"""Read recipes in Feedmill's own YAML and in the dialects, with the recipes they refer to."""
+"""Read recipes in Feedmill's own YAML and in the dialects, with the recipes they refer to, and find their sources."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from feedmill.errors import ConfigError
 from feedmill.planning import dialects
 from feedmill.planning.dialects import TRAIN, VALIDATION, Place, Translation
-from feedmill.planning.recipes.sources import members, place_of
 from feedmill.storage import is_local_file, is_local_folder, join_url, open_store, split_url
 
 if TYPE_CHECKING:
+    from feedmill.formats.base import Dataset
     from feedmill.planning.dialects.energon import Asked
     from feedmill.planning.recipes.marks import Marks
-    from feedmill.planning.recipes.schema import RecipeModel
+    from feedmill.planning.recipes.schema import Member, RecipeModel
+
 
 _log = logging.getLogger("feedmill")
 _LARGEST = 1 << 26
@@ -194,8 +195,7 @@ def model_of(data: Mapping[str, Any], file: str | None, marks: Marks | Translati
     """Return a recipe as validated data. Raises `ConfigError` with the line of every problem."""
     from pydantic import ValidationError
 
-    from feedmill.planning.recipes.problems import problems
-    from feedmill.planning.recipes.schema import RecipeModel
+    from feedmill.planning.recipes.schema import RecipeModel, problems
 
     try:
         return RecipeModel.model_validate(data)
@@ -226,3 +226,40 @@ def _invalid(found: list[tuple[Place, str]], marks: Marks | Translation | None, 
         return ConfigError(what, file=place_of(marks, place), kind="bad-recipe")
     lines = "".join(f"\n  {place_of(marks, place)}: {what}" for place, what in found)
     return ConfigError(f"this recipe has {len(found)} problems:{lines}", file=file, kind="bad-recipe")
+
+
+Open = Callable[..., "Dataset"]
+"""``open(path, split=..., dataset_config=..., split_config=..., decode=...)``; called with set options only."""
+
+KINDS = ("blend", "blend_epochized", "concat")
+"""Keys of lists of sources."""
+
+
+def kind_of(mix: Member | RecipeModel) -> str:
+    """Return the key of its list of sources; 'concat' if it has none."""
+    return next((kind for kind in KINDS if getattr(mix, kind) is not None), "concat")
+
+
+def members(model: RecipeModel) -> list[tuple[tuple[int | str, ...], Member]]:
+    """Return every source of a recipe with its place, including sources of inline blends and concatenations."""
+    found: list[tuple[tuple[int | str, ...], Member]] = []
+
+    def walk(place: tuple[int | str, ...], owner: Any) -> None:
+        for kind in KINDS:
+            for number, member in enumerate(getattr(owner, kind) or ()):
+                found.append(((*place, kind, number), member))
+                walk((*place, kind, number), member)
+
+    if model.source is not None:
+        found.append((("source",), model.source))
+        walk(("source",), model.source)
+    walk((), model)
+    return found
+
+
+def place_of(marks: Marks | Translation | None, place: Sequence[int | str]) -> str:
+    """Return ``file:line`` of a value, or its path in plain data."""
+    if marks is not None:
+        return marks.where(place)
+    dotted = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in place).lstrip(".")
+    return f"recipe {dotted}".rstrip()

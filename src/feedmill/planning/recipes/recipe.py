@@ -10,7 +10,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from feedmill.errors import ConfigError
-from feedmill.planning.recipes.sources import Open, kind_of, place_of
+from feedmill.planning.recipes.read import Open, kind_of, place_of
 from feedmill.planning.tree import Tree, render
 from feedmill.storage import join_url, split_url
 

@@ -26,7 +26,7 @@ from feedmill.storage import join_url, open_store, split_url
 
 if TYPE_CHECKING:
     from feedmill.planning.plan import Plan
-    from feedmill.planning.recipes.skip_fields import SkipModel
+    from feedmill.planning.recipes.fields import SkipModel
 
 _SHORT = 80
 _BEGIN = b'{"position"'  # fields of each line that a loader writes to a quarantine file

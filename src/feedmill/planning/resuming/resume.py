@@ -10,7 +10,7 @@ shuffled source that grew, the current epoch becomes a different permutation of 
 that were seen in it may be repeated, and others are deferred to the next epoch.
 
 *A changed recipe.* Every position before the state's must yield the same sample in both plans, which is proven
-(`feedmill.planning.resuming.prefix`). If sources grew too, it is proven for the old recipe over the grown data, so the
+(`feedmill.planning.resuming.proof`). If sources grew too, it is proven for the old recipe over the grown data, so the
 result is that of resuming first with the grown data and then with the changed recipe. docs/ledger.md lists the cases.
 """
 
@@ -21,10 +21,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from feedmill.errors import ConfigError
+from feedmill.planning.nodes.skip import Gaps
 from feedmill.planning.resuming.changes import explain, fingerprint_of
 from feedmill.planning.resuming.outline import Outline, data_digest, outline_text, read_outline, short_name
 from feedmill.planning.resuming.proof import prove
-from feedmill.planning.skip_ranges import Gaps
 
 if TYPE_CHECKING:
     from feedmill.planning.plan import Plan
