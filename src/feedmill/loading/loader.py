@@ -39,9 +39,9 @@ from feedmill.loading.step_reader import step_reader
 from feedmill.loading.transfer import Transfer
 from feedmill.loading.workers import Workers, chosen
 from feedmill.notebooks import Displayed
-from feedmill.planning.dealing.cuts import Budget, BudgetGrid
-from feedmill.planning.dealing.dealer import Balance, Dealing
+from feedmill.planning.dealing.cuts import BudgetGrid
 from feedmill.planning.dealing.grid import Grid, Remainder
+from feedmill.planning.dealing.rules import Balance, Budget, Dealing
 from feedmill.planning.resuming.resume import Allowed
 
 if TYPE_CHECKING:

@@ -2,6 +2,7 @@
 
 Below the class are its parts: the trees of `Plan.over`, the checks of positions as users give them, the search for the
 positions of samples, and the reading of batches from several datasets as columns, without building sample objects.
+`report` and `resuming` know nodes, and nothing of this module; what deals, packs and compiles is above it.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     import feedmill
     from feedmill.formats.extents import Extents
     from feedmill.formats.sample import Source
-    from feedmill.planning.dealing.dealer import Dealing
+    from feedmill.planning.dealing.rules import Dealing
     from feedmill.planning.packing.spans import LocatedSpans
     from feedmill.storage.cache.settings import DataCache
 

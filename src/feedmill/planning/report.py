@@ -13,7 +13,7 @@ from feedmill.jobs.amounts import short_number
 from feedmill.jobs.policy import renamed_attribute
 from feedmill.planning.nodes import Interleaved, Leaf, Node, Shuffle, Skip, StagedBlend, Subset
 from feedmill.planning.nodes.base import Junction
-from feedmill.planning.recipes.skip import dropped
+from feedmill.planning.nodes.skip import dropped
 from feedmill.planning.tokens import epoch_shares
 
 

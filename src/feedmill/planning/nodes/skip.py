@@ -147,3 +147,17 @@ class Skip(Wrapper):
 
     def describe(self) -> str:
         return f"skip {self.gaps.text}"
+
+
+def dropped(skip: Skip, before: int, sources: int, chunk: int = 65_536) -> list[int] | None:
+    """Return how many samples of each source are skipped among the child's first `before` positions.
+
+    Return None if there are too many to locate one by one.
+    """
+    if skip.gaps.skipped(before) > 1 << 24:
+        return None
+    counts = np.zeros(sources, np.int64)
+    for start in range(0, skip.gaps.skipped(before), chunk):
+        ranks = np.arange(start, min(start + chunk, skip.gaps.skipped(before)))
+        counts += np.bincount(skip.child.locate(skip.gaps.nth(ranks)).source, minlength=sources)
+    return [int(count) for count in counts]

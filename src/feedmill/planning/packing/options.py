@@ -7,6 +7,10 @@ from typing import Literal, get_args
 
 from feedmill.errors import ConfigError
 
+CONCAT_VERSION = 1
+BEST_FIT_VERSION, GIVEN_BUFFER_VERSION = 2, 1
+"""Versions of the order of rows: with buffers that end where passes end, and with a given size of all buffers."""
+
 _LONGEST = 2**31 - 2
 
 
@@ -59,14 +63,12 @@ class Packing:
 
     def order(self) -> str:
         """Return everything that determines which tokens are in which row, for fingerprints."""
-        from feedmill.planning.packing import best_fit, windows  # bring numba, which recipes do not need
-
         if self.method == "concat":
             overlap = ", overlap" if self.overlap else ""
-            return f"concat {self.seq_len:,}{overlap}, last {self.last}, version {windows.VERSION}"
+            return f"concat {self.seq_len:,}{overlap}, last {self.last}, version {CONCAT_VERSION}"
         if self.buffer is None:
-            return f"best_fit {self.seq_len:,}, long {self.long}, buffers end with passes, version {best_fit.VERSION}"
-        given = f"buffer {self.buffer:,}, version {best_fit.VERSION_OF_GIVEN}"
+            return f"best_fit {self.seq_len:,}, long {self.long}, buffers end with passes, version {BEST_FIT_VERSION}"
+        given = f"buffer {self.buffer:,}, version {GIVEN_BUFFER_VERSION}"
         return f"best_fit {self.seq_len:,}, long {self.long}, {given}"
 
 

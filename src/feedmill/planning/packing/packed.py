@@ -34,7 +34,7 @@ from feedmill.planning.nodes.base import LONGEST
 from feedmill.planning.nodes.skip import Gaps
 from feedmill.planning.packing import best_fit, windows
 from feedmill.planning.packing.documents import Documents, IntArray
-from feedmill.planning.packing.options import Packing
+from feedmill.planning.packing.options import CONCAT_VERSION, Packing
 from feedmill.planning.packing.segments import FOLDER
 from feedmill.planning.packing.spans import LocatedSpans, Placements, Spans
 from feedmill.planning.permutation import derive
@@ -371,7 +371,7 @@ class PackedPlan(Plan):
 
     def _key(self) -> str:
         """Return the name of the sidecar: a hash of everything that determines its contents."""
-        sums = f"sums {windows.VERSION}" + (" on read" if self.stream.counted_on_read else "")
+        sums = f"sums {CONCAT_VERSION}" + (" on read" if self.stream.counted_on_read else "")
         how = sums if self.packing.method == "concat" else self.packing.order()
         text = json.dumps([self.stream.fingerprints, self.stream.length, how], sort_keys=True, ensure_ascii=False)
         return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()

@@ -54,13 +54,13 @@ if TYPE_CHECKING:
     from feedmill.formats.base import Dataset
     from feedmill.formats.energon.join import Part
     from feedmill.planning.recipes.fields import HomogeneousModel, JoinPart, ShuffleModel, StageModel, TargetsModel
-    from feedmill.planning.recipes.recipe import Recipe
+    from feedmill.planning.recipes.read import Parsed
     from feedmill.planning.recipes.schema import Member, RecipeModel
     from feedmill.samples.fim import FillInMiddle
     from feedmill.samples.targets import Targets
 
 
-def compile_recipe(recipe: Recipe, open: Open, *, trust: bool = False) -> Plan:
+def compile_recipe(recipe: Parsed, open: Open, *, trust: bool = False) -> Plan:
     """Return the plan of a recipe.
 
     Args:
@@ -134,12 +134,12 @@ class _Compiler:
         self.lines.append(line)
         return leaf
 
-    def recipe(self, recipe: Recipe, seed: int, prefix: str) -> Node:
+    def recipe(self, recipe: Parsed, seed: int, prefix: str) -> Node:
         """Return the node of a whole recipe, cut to its own length; `prefix` is prepended to its sources' names."""
         with storage_options(recipe.storage()):
             return self._recipe(recipe, seed, prefix)
 
-    def _recipe(self, recipe: Recipe, seed: int, prefix: str) -> Node:
+    def _recipe(self, recipe: Parsed, seed: int, prefix: str) -> Node:
         model = recipe.model
         walk = Walk(self, recipe, seed)
         if model.order is not None:
@@ -174,7 +174,7 @@ def _run_length(model: RecipeModel) -> int:
 class Walk:
     """Builder of the nodes of one recipe."""
 
-    def __init__(self, compiler: _Compiler, recipe: Recipe, seed: int) -> None:
+    def __init__(self, compiler: _Compiler, recipe: Parsed, seed: int) -> None:
         self.compiler, self.file, self.seed = compiler, recipe, seed
 
     def blend(
@@ -436,7 +436,7 @@ def _opened_twice(path: str) -> AbstractContextManager[None]:
     return preloaded_once()
 
 
-def joins(recipe: Recipe, open: Open) -> Iterator[tuple[str, str | None, list[Part]]]:
+def joins(recipe: Parsed, open: Open) -> Iterator[tuple[str, str | None, list[Part]]]:
     """Yield for each join of a recipe: its ``file:line``, the folder of its prepared rows, and its opened datasets."""
     walk = Walk(_Compiler(open, False), recipe, 0)
     for place, member in members(recipe.model):

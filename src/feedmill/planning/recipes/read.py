@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from feedmill.errors import ConfigError
 from feedmill.planning import dialects
@@ -24,19 +25,34 @@ _LARGEST = 1 << 26
 _RECIPES = (".yaml", ".yml", ".json")
 
 
-class Parsed(NamedTuple):
-    """The parts of a `Recipe`; `nested` holds the recipes that its sources refer to, by place."""
+@dataclass(eq=False)
+class Parsed:
+    """A validated recipe with the recipes nested in it; a `Recipe` without its methods.
+
+    Attributes:
+        model: the recipe as validated data.
+        base: folder or URL that its paths are relative to.
+        file: path or URL that it was read from; None for text and mappings.
+        marks: the origins of its values, and what a dialect says beside them.
+        nested: the recipes that its sources refer to, by place.
+    """
 
     model: RecipeModel
     base: str
     file: str | None
     marks: Marks | Translation | None
-    nested: dict[Place, Parsed]
+    nested: Mapping[Place, Parsed]
 
-    @property
-    def files(self) -> int:
-        """Return the number of recipes, nested ones included, each counted as often as it is referred to."""
-        return 1 + sum(inner.files for inner in self.nested.values())
+    def storage(self) -> dict[str, dict[str, Any]]:
+        """Return the options of object stores, by the beginnings of URLs; see `feedmill.storage.remote.options`."""
+        from feedmill.storage.remote.options import options_of
+
+        options_by_url = self.model.storage or {}
+        return {url: options_of(options.model_dump(exclude_none=True)) for url, options in options_by_url.items()}
+
+    def where(self, place: Sequence[int | str] = ()) -> str:
+        """Return ``file:line`` of a value of the recipe, for error messages."""
+        return place_of(self.marks, place)
 
 
 def load(
@@ -180,15 +196,21 @@ def _validated(
             kind="bad-recipe",
             fix="Begin with a line such as 'source: my-data/' or 'blend:'.",
         )
-    recipe = Parsed(model_of(data, file, marks), base, file, marks, {})
+    nested: dict[Place, Parsed] = {}
+    recipe = Parsed(model_of(data, file, marks), base, file, marks, nested)
     inner = marks.nested if isinstance(marks, Translation) else {}
     for place, member in members(recipe.model):
         if place in inner:
-            recipe.nested[place] = _validated(inner[place].data, base, file, inner[place], chain)
+            nested[place] = _validated(inner[place].data, base, file, inner[place], chain)
         elif member.recipe is not None:
-            recipe.nested[place] = _nested(recipe, place, member.recipe, chain)
-            dialects.check_files(recipe.files, file)
+            nested[place] = _nested(recipe, place, member.recipe, chain)
+            dialects.check_files(_files(recipe), file)
     return recipe
+
+
+def _files(recipe: Parsed) -> int:
+    """Return the number of recipes, nested ones included, each counted as often as it is referred to."""
+    return 1 + sum(map(_files, recipe.nested.values()))
 
 
 def model_of(data: Mapping[str, Any], file: str | None, marks: Marks | Translation | None) -> RecipeModel:
@@ -209,11 +231,11 @@ def _nested(outer: Parsed, place: Place, path: str, chain: tuple[str, ...]) -> P
         loop = " -> ".join(split_url(each)[1] for each in (*chain[chain.index(url) :], url))
         raise ConfigError(
             f"the recipes contain each other: {loop}",
-            file=place_of(outer.marks, (*place, "recipe")),
+            file=outer.where((*place, "recipe")),
             kind="recipe-cycle",
             fix="Remove one of them from the other.",
         )
-    dialects.check_chain(len(chain), place_of(outer.marks, (*place, "recipe")))
+    dialects.check_chain(len(chain), outer.where((*place, "recipe")))
     return load(url, chain=chain)
 
 

@@ -22,7 +22,7 @@ from pydantic import (
 )
 
 from feedmill.errors import ConfigError, did_you_mean
-from feedmill.planning.dealing.cuts import Budget
+from feedmill.planning.dealing.rules import Budget
 from feedmill.planning.mixing.blend import normalize
 from feedmill.planning.recipes.fields import (
     TAGS,

@@ -12,21 +12,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
 from feedmill.errors import ConfigError
 from feedmill.planning.nodes import Leaf, Node, Skip
 from feedmill.planning.permutation import ORDER_VERSION
-from feedmill.planning.resuming.outline import Outline
-
-if TYPE_CHECKING:
-    from feedmill.planning.packing.packed import PackedPlan
-    from feedmill.planning.plan import Plan
+from feedmill.planning.resuming.outline import Ordered, OrderedRows, Outline, packed
 
 
-def prove(plan: Plan, old: Outline, grown: Mapping[str, str], position: int, changes: str) -> None:
+def prove(plan: Ordered, old: Outline, grown: Mapping[str, str], position: int, changes: str) -> None:
     """Prove that a plan yields the same samples as the plan of an outline at its first positions.
 
     Args:
@@ -46,11 +41,11 @@ def prove(plan: Plan, old: Outline, grown: Mapping[str, str], position: int, cha
         raise _refused(position, f"the plan ends after {end:,} positions", changes)
     if old.version != ORDER_VERSION:
         raise _refused(position, "the state was saved by a release that computes the order differently", changes)
-    packed = cast("PackedPlan", plan) if hasattr(plan, "documents") else None
-    if packed is not None or old.rows is not None:
-        reached = _documents(packed, old, position, changes)
-        assert packed is not None  # else `_documents` has raised
-        root, what, total = packed.documents.node, "document", reached
+    rows = packed(plan)
+    if rows is not None or old.rows is not None:
+        reached = _documents(rows, old, position, changes)
+        assert rows is not None  # else `_documents` has raised
+        root, what, total = rows.documents.node, "document", reached
     else:
         root, what, total = plan.node.child if isinstance(plan.node, Skip) else plan.node, "position", position
     now = Outline.of(plan)
@@ -84,7 +79,7 @@ def prove(plan: Plan, old: Outline, grown: Mapping[str, str], position: int, cha
     raise _refused(position, f"{what} {found.position:,} was {before} and is {after}", changes)
 
 
-def _documents(plan: PackedPlan | None, old: Outline, rows: int, changes: str) -> int:
+def _documents(plan: OrderedRows | None, old: Outline, rows: int, changes: str) -> int:
     """Return how many documents of the stream determine the first rows.
 
     Raises:
@@ -92,15 +87,14 @@ def _documents(plan: PackedPlan | None, old: Outline, rows: int, changes: str) -
     """
     if plan is None or old.rows is None:
         raise _refused(rows, "only one of the plans is packed into rows of tokens", changes)
-    from feedmill.planning.packing.best_fit import BestFit  # brings numba, which takes a while to load
-
     how = plan.packing
     if (how.order(), how.pad) != (old.rows.order, old.rows.pad):
         raise _refused(rows, "the packing of rows changed", changes)
     if how.method == "best_fit" and plan.seed != old.seed:
         raise _refused(rows, "the seed, which determines the order of packed rows, changed", changes)
-    total, length, before = plan.map.reach(rows), plan.documents.length, old.rows.documents
-    if isinstance(plan.map, BestFit):
+    length, before = plan.documents.length, old.rows.documents
+    total: int = plan.map.reach(rows)
+    if how.method == "best_fit":
         cut = not plan.map.ends_at(total)
         if not plan.map.same_buffers(old.node, total):
             raise _refused(rows, "passes or stages end elsewhere, so other documents are packed together", changes)
