@@ -27,11 +27,10 @@ from feedmill.loading.collate import to_torch
 from feedmill.loading.encoder import Prepared, TaskEncoder
 from feedmill.loading.failures import Substitute, Tally, policy_for
 from feedmill.loading.groups import GroupMaker
-from feedmill.loading.iteration import REWIND, Iteration
 from feedmill.loading.labels import Labeled, Labels
 from feedmill.loading.layout import layout_of
 from feedmill.loading.metrics import Metrics, Telemetry
-from feedmill.loading.pipeline import Delivery, Pipeline
+from feedmill.loading.pipeline import REWIND, Delivery, Iteration, Pipeline
 from feedmill.loading.plan import PlainPlan, completed
 from feedmill.loading.progress import Progress
 from feedmill.loading.ranks import given_or_found

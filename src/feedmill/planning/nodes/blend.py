@@ -31,7 +31,7 @@ _LARGEST_COMMON = 10**18
 
 
 class ScheduleLike(Protocol):
-    """Protocol of schedules: those of `mixing.blend`, and `stages.Stages`."""
+    """Protocol of schedules: those of `mixing.blend`."""
 
     @property
     def counts(self) -> IntArray:
