@@ -13,6 +13,7 @@ from typing import Any
 from torch.utils.data import IterableDataset, get_worker_info
 
 from feedmill.errors import ConfigError
+from feedmill.loading.progress import Progress
 from feedmill.loading.state import NOTHING_ALLOWED, make_state
 from feedmill.planning.dealing.grid import Grid
 
@@ -37,7 +38,8 @@ class LoaderDataset(IterableDataset[Any]):  # type: ignore[misc]
     def __init__(self, loader: Any) -> None:
         self.loader = loader
         self._start = loader.position
-        self._begin = self._progress = loader.progress
+        self._begin: Progress = loader.progress
+        self._progress = self._begin
         self._resumed = False
 
     def __iter__(self) -> Iterator[Any]:
@@ -49,7 +51,8 @@ class LoaderDataset(IterableDataset[Any]):  # type: ignore[misc]
         if not self._resumed:
             self._progress = self._shared(replace(self._begin))
         self._resumed = False
-        return self.loader.iterate(self._progress, _AGAIN)
+        batches: Iterator[Any] = self.loader.iterate(self._progress, _AGAIN)
+        return batches
 
     def __len__(self) -> int:
         """Return the number of batches of the rank, over all workers. Raises TypeError if it is unknown."""
