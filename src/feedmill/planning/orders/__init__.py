@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
-from warnings import warn
 
 from feedmill.errors import ConfigError
 from feedmill.planning.nodes.base import LONGEST
@@ -105,9 +104,6 @@ ORDERS_WITH_NODES = (
 
 
 def __getattr__(name: str) -> Any:
-    if name == "normalised":
-        warn(f"{name} is now called normalized; the old name will be removed", DeprecationWarning, stacklevel=2)
-        name = "normalized"
     for module, names in _MODULES.items():
         if name in names:
             return getattr(import_module(module), name)

@@ -18,8 +18,7 @@ import numpy.typing as npt
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats.base import Dataset
 from feedmill.formats.tokens.base import TokenDataset
-from feedmill.formats.tokens.megatron import FORMAT, open_megatron
-from feedmill.formats.tokens.megatron_index import strip
+from feedmill.formats.tokens.megatron import FORMAT, open_megatron, strip
 from feedmill.formats.tokens.ordered import OrderedWindows
 from feedmill.planning.mixing.blend import exact_weight
 from feedmill.planning.nodes import Leaf, Node, Repeat

@@ -20,10 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError, DataError
-from feedmill.formats.base import Dataset
+from feedmill.formats.base import Dataset, TokenReader
 from feedmill.formats.batches import INPUTS, TARGETS, Columns, Shifted, Want
 from feedmill.formats.extents import Extents
-from feedmill.formats.token_reader import TokenReader
 from feedmill.formats.tokens.base import TokenDataset
 from feedmill.formats.tokens.shifted import FlatSpans
 from feedmill.jobs.buffers import empty
