@@ -18,7 +18,7 @@ from feedmill.formats.base import Dataset
 from feedmill.formats.sample import Sample
 from feedmill.planning.packing.packed import PackedPlan
 from feedmill.planning.plan import Plan
-from feedmill.planning.resuming.prefix import same_until
+from feedmill.planning.resuming.proof import same_until
 from feedmill.web.content import facts_of
 
 SECONDS = 1.0

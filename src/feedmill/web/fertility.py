@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from feedmill.errors import ConfigError, FeedmillError
 from feedmill.formats.tokens.base import TokenDataset
-from feedmill.planning.names import unique_names
+from feedmill.planning.tree import unique_names
 from feedmill.tokens.tokenizer import Tokenizer, load_tokenizer
 from feedmill.web.corpus import corpus_of
 from feedmill.web.library import Thing

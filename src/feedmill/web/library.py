@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from feedmill.errors import ConfigError, FeedmillError, NotFound
 from feedmill.formats.base import Dataset
-from feedmill.planning.names import unique_names
 from feedmill.planning.plan import Plan
+from feedmill.planning.tree import unique_names
 from feedmill.samples.open import open as open_dataset
 from feedmill.storage.descriptors import refuse_special
 from feedmill.web.columns import Columns

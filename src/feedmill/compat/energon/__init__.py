@@ -40,7 +40,7 @@ _FEEDMILL = {
     "SampleDecoder": "samples.decode",
     "SimilarityInterleavedSample": "samples.types",
     "TextSample": "samples.types",
-    "TraversedDatasetReference": "planning.traverse",
+    "TraversedDatasetReference": "planning.recipes.simple",
     "VQAOCRSample": "samples.types",
     "VQASample": "samples.types",
     "VidQASample": "samples.types",
@@ -55,7 +55,7 @@ _FEEDMILL = {
 _RENAMED = {
     "AVDecoder": ("samples.avtorch", "TorchAVDecoder"),
     "DefaultTaskEncoder": ("loading.typed", "TypedTaskEncoder"),
-    "FileCacheLazy": ("loading.diskpool", "FileCacheLazy"),
+    "FileCacheLazy": ("loading.cachepool", "FileCacheLazy"),
     "Sample": ("samples.types", "TypedSample"),
     "TaskEncoder": ("loading.typed", "TypedTaskEncoder"),
     "prepare_metadataset": ("indexing.prepare_joins", "prepare_joins"),

@@ -34,9 +34,9 @@ from feedmill.planning.dialects.nanotron_settings import (
     TOKENS,
     without_empty,
 )
-from feedmill.planning.names import unique_names
 from feedmill.planning.orders.nanoset import normalized
 from feedmill.planning.recipes.marks import Marks
+from feedmill.planning.tree import unique_names
 
 _DEFAULT_SEED = 42
 """Nanotron's default seed of a stage."""
