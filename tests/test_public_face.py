@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import importlib
 import re
 from pathlib import Path
 from pkgutil import resolve_name
@@ -16,8 +15,8 @@ from feedmill.cli import app as cli
 
 ROOT = Path(__file__).parents[1]
 DOCS = "\n".join(path.read_text() for path in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
-OTHERS = {"demo", "mix", "modalities", "energon", "nanotron", "megatron", "vla", "dolma"}
-"""Verbs without a function: the demonstration, a name of release 0.1, and the command lines of other tools."""
+OTHERS = {"demo", "modalities", "energon", "nanotron", "megatron", "vla", "dolma"}
+"""Verbs without a function: the demonstration, and the command lines of other tools."""
 RENAMED = {"import": "import_data"}
 """Verbs whose names are keywords of Python, and their functions."""
 VERBS = [RENAMED.get(name, name.replace("-", "_")) for name in cli.VERBS if name not in OTHERS]
@@ -54,12 +53,3 @@ def test_rooms_use_what_is_registered_of_higher_ones() -> None:
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         fm.nothing  # noqa: B018
-
-
-@pytest.mark.parametrize("name", fm._MOVED)
-def test_a_name_of_release_0_1_works_with_one_warning(name: str) -> None:
-    instead, module, its = fm._MOVED[name]
-    with pytest.warns(DeprecationWarning, match=f"feedmill.{name} is now {instead}") as warned:
-        value = getattr(fm, name)
-    assert value is getattr(importlib.import_module(module), its) and len(warned) == 1
-    assert warned[0].filename == __file__ and name not in fm.__all__

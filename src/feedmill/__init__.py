@@ -131,17 +131,6 @@ _HOME = {
     "write": "writing.write",
     "writer": "writing.writer",
 }
-_ENERGON = "feedmill.compat.energon"
-_MOVED = {
-    **{
-        name: (f"{_ENERGON}.{name}", _ENERGON, name)
-        for name in ("FileStore", "FileStoreCachePool", "basic_sample_keys", "cooker", "stateless")
-    },
-    "MixConfig": ("feedmill.FilterConfig", "feedmill.curation.mix.config", "FilterConfig"),
-    "mix": ("feedmill.filter", "feedmill.curation.mix.job", "mix"),
-}
-"""Names of release 0.1 that the next release removes: the replacement, and module and name of the old object."""
-
 _HINTS = {
     **dict.fromkeys(("load_dataset", "load", "read", "load_from_disk", "IterableDataset"), "Use fm.open(path)."),
     **dict.fromkeys(
@@ -356,12 +345,6 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name in _HOME:
         return getattr(import_module(f"feedmill.{_HOME[name]}"), name)
-    if name in _MOVED:
-        from warnings import warn
-
-        instead, module, its = _MOVED[name]
-        warn(f"feedmill.{name} is now {instead}; the old name will be removed", DeprecationWarning, stacklevel=2)
-        return getattr(import_module(module), its)
     hint = _HINTS.get(name)
     raise AttributeError(f"module 'feedmill' has no attribute {name!r}{f'. {hint}' if hint else ''}")
 

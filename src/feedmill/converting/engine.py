@@ -361,8 +361,6 @@ def _write(conversion: Conversion, store: Store, target: Store, path: str, done:
         if not source.add_origins(origins, conversion.units[each.number], each):
             return []
     sequences = conversion.target.sequences(source, done[0])
-    if sequences is None and origins.rows != sum(each.samples for each in done):
-        return []  # an output was finished by an earlier release, which did not record its rows
     place = conversion.target.lineage(path)
     store.write_bytes(place, origins.encoded(target.locate(path), store.stat(path).size, sequences))
     return [place]

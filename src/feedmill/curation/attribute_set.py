@@ -73,11 +73,6 @@ def write_manifest(store: Store, name: str, manifest: dict[str, Any]) -> None:
     manifests(store, name).write(MANIFEST, data, durable=True)
 
 
-def move_manifest(store: Store, name: str) -> None:
-    """Move a manifest that an earlier version wrote inside the attribute set."""
-    manifests(store, name).move(MANIFEST)
-
-
 def digest_ids(ids: Iterable[bytes], digest: xxhash.xxh3_128 | None = None) -> xxhash.xxh3_128:
     """Add ids (compact JSON) to a digest, by default a new one, and return it."""
     digest = xxhash.xxh3_128() if digest is None else digest

@@ -33,7 +33,6 @@ from feedmill.formats.tokens.manifest import manifest_path, read_manifest, wrong
 from feedmill.indexing.prepare_tars import FINISH, find_shards, unfinished_shards
 from feedmill.indexing.report import CheckReport
 from feedmill.indexing.scanning import FOUND, Scanned, checked, remarks_of, repeated_parts, spoiled, trailing_data
-from feedmill.jobs.policy import renamed_parameters
 from feedmill.jobs.progress import Progress
 from feedmill.samples.avdecoder import AVDecoder
 from feedmill.samples.description import declared_map, unreadable
@@ -46,7 +45,6 @@ MAX_FINDINGS = 1000
 AGAIN = "Run 'feedmill prepare' again to index the data as it is now."
 
 
-@renamed_parameters(samples="read_samples")
 def check(
     url: str | os.PathLike[str],
     *,

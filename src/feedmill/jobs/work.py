@@ -45,7 +45,6 @@ from feedmill.jobs.unfinished import (
     local_scratch_of,
     place_of,
     read_job,
-    refuse_old,
     roll_forward,
     scratch_of,
     unfinished,
@@ -86,7 +85,6 @@ class Work:
     Raises:
         StorageError: another process is writing this output (kind ``busy``), or the folder cannot be written.
         DataError: `job.json` is corrupt.
-        ConfigError: an earlier release left unfinished work.
     """
 
     def __init__(self, target: Store, name: str = "") -> None:
@@ -95,7 +93,6 @@ class Work:
         self.resumed = self._begun = self._beginning = False
         self._held = Held(target, name)
         try:
-            refuse_old(target, name)
             self.job = read_job(self.place)
             self.units = Units(self.place, UNITS, part_name())
         except BaseException:

@@ -23,7 +23,6 @@ from feedmill.documents.wildcards import is_pattern
 from feedmill.errors import ConfigError, DataError, NotFound, did_you_mean
 from feedmill.jobs.dry_run import DryRun, JobReport
 from feedmill.jobs.engine import current, is_alone
-from feedmill.jobs.policy import renamed_parameters
 from feedmill.jobs.work import alone
 from feedmill.pipelines.files import Files, changed, files_of, with_hashes
 from feedmill.pipelines.history import History, StepRecord, manifest_of
@@ -77,7 +76,6 @@ class RunReport(JobReport):
         return {**asdict(self), "dry_run": self.planned()}
 
 
-@renamed_parameters(plan="dry_run", force="overwrite")
 def run(
     pipeline: str | os.PathLike[str],
     *,

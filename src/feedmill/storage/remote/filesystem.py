@@ -15,7 +15,7 @@ dataset was open; the dataset's index does. When files are pinned, a branch on t
 commit, which never changes.
 
 **Errors.** Each file system has another client with its own classes of errors, so the HTTP status and the class name
-decide whether a request is retried, and what is said to the user.
+decide whether a request is retried, and what the user reads.
 """
 
 from __future__ import annotations
