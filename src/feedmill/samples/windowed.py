@@ -37,8 +37,7 @@ def windowed(dataset: Dataset, options: WindowOptions) -> Dataset:
     if not options.given:
         return dataset
     from feedmill.formats.tokens.base import TokenDataset  # most datasets are not of tokens
-    from feedmill.formats.tokens.blocks import BlockDataset
-    from feedmill.formats.tokens.windows import WindowDataset
+    from feedmill.formats.tokens.windows import BlockDataset, WindowDataset
 
     if not isinstance(dataset, TokenDataset) and (column := token_column(dataset)) is not None:
         from feedmill.formats.tokens.rows import TokenRows
