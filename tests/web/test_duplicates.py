@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import feedmill as fm
-from feedmill.web.worddiff import MOST_WORDS, diff
+from feedmill.web.duplicates import MOST_WORDS, diff
 from helpers.web_server import Site, serving
 
 
@@ -78,7 +78,7 @@ def test_a_file_of_several(root: Path) -> None:
 
 
 def test_near_duplicates_among_a_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("feedmill.web.clusters.MOST_NEAR", 20)
+    monkeypatch.setattr("feedmill.web.duplicates.MOST_NEAR", 20)
     words = " ".join(f"word{k}" for k in range(60))
     folder = documents(tmp_path, {"a": [{"id": f"d{n}", "text": f"{words} {n}"} for n in range(60)]})
     with serving(folder) as site:

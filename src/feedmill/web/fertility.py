@@ -14,10 +14,10 @@ import numpy.typing as npt
 from feedmill.errors import ConfigError, FeedmillError
 from feedmill.formats.tokens.base import TokenDataset
 from feedmill.planning.names import unique_names
+from feedmill.tokens.pieces import files_of, tokenizer_of
 from feedmill.tokens.tokenizer import Tokenizer, load_tokenizer
 from feedmill.web.corpus import corpus_of
-from feedmill.web.library import Thing
-from feedmill.web.words import files_of, tokenizer_of
+from feedmill.web.library import OpenItem
 
 MOST_TEXTS, MOST_TOKENS = 256, 1_000
 """Documents that are encoded again, and tokens of each that are decoded."""
@@ -44,7 +44,7 @@ class Texts:
     stored: int | None
 
 
-def texts_of(thing: Thing) -> Texts:
+def texts_of(thing: OpenItem) -> Texts:
     """Return documents as text, decoded if they are tokens. Read once.
 
     Raises:
@@ -59,7 +59,7 @@ def texts_of(thing: Thing) -> Texts:
     return found
 
 
-def _read(thing: Thing) -> Texts:
+def _read(thing: OpenItem) -> Texts:
     dataset = files_of(thing.dataset())
     if not isinstance(dataset, TokenDataset):
         corpus = corpus_of(thing)
@@ -69,7 +69,7 @@ def _read(thing: Thing) -> Texts:
         numbers, texts = numbers[::step], texts[::step]
         whole = [text[:MOST_TEXT].encode("utf-8", "replace").decode() for text in texts]  # no lone surrogates
         return Texts(numbers, whole, len(corpus), sum(len(text) > MOST_TEXT for text in texts), None)
-    tokenizer, numbers = tokenizer_of(thing, dataset), _spread(len(dataset))
+    tokenizer, numbers = tokenizer_of(dataset, thing.tokenizers), _spread(len(dataset))
     special, lengths = _special(tokenizer), dataset.lengths[numbers]
     rows = dataset.read_tokens(numbers, np.zeros(len(numbers), np.int64), np.minimum(lengths, MOST_TOKENS))
     plain = [row[~np.isin(row, special)] for row in rows]
@@ -81,7 +81,7 @@ def _spread(count: int) -> npt.NDArray[np.int64]:
     return np.unique(np.linspace(0, max(0, count - 1), min(count, MOST_TEXTS)).astype(np.int64))
 
 
-def tokenizers_of(thing: Thing) -> tuple[dict[str, Tokenizer], list[str]]:
+def tokenizers_of(thing: OpenItem) -> tuple[dict[str, Tokenizer], list[str]]:
     """Return the tokenizers that can be compared, by name: that of the dataset, those given, those of what is open.
 
     The second result says why others cannot be used.
@@ -94,7 +94,7 @@ def tokenizers_of(thing: Thing) -> tuple[dict[str, Tokenizer], list[str]]:
     return found
 
 
-def _find(thing: Thing) -> tuple[dict[str, Tokenizer], list[str]]:
+def _find(thing: OpenItem) -> tuple[dict[str, Tokenizer], list[str]]:
     found: list[Tokenizer] = []
     problems: list[str] = []
 
@@ -109,7 +109,7 @@ def _find(thing: Thing) -> tuple[dict[str, Tokenizer], list[str]]:
 
     for other in [thing, *(one for one in thing.others.values() if one is not thing)]:
         if other.kind == "dataset" and isinstance(files_of(other.dataset()), TokenDataset):
-            add(lambda other=other: tokenizer_of(other, other.dataset()))
+            add(lambda other=other: tokenizer_of(other.dataset(), other.tokenizers))
         if other is thing:
             for path in thing.tokenizers:
                 add(lambda path=path: load_tokenizer(path, template_source="file"))

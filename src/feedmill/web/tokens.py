@@ -12,14 +12,14 @@ from feedmill.errors import FeedmillError, NotFound
 from feedmill.formats.tokens.base import TokenDataset
 from feedmill.kernels.order.binpack import best_fit_decreasing
 from feedmill.planning.packing.best_fit import cut
-from feedmill.web.behind import behind
+from feedmill.tokens.pieces import files_of, pieces_of
 from feedmill.web.charts import ticks
 from feedmill.web.content import read_one
 from feedmill.web.corpus import NoDocuments
 from feedmill.web.fertility import chosen, encoded, measured, texts_of, tokenizers_of
-from feedmill.web.library import Thing
+from feedmill.web.library import OpenItem
+from feedmill.web.results import behind
 from feedmill.web.state import State
-from feedmill.web.words import files_of, pieces_of
 
 SEQ_LEN, MOST_SEQ_LEN = 2048, 1 << 24
 MOST_LENGTHS, MOST_PACKED = 4_000_000, 100_000
@@ -33,7 +33,7 @@ _SHARES = (1, 10, 50, 90, 99)
 Int64s = npt.NDArray[np.int64]
 
 
-def tokens(thing: Thing, state: State, *, wait: bool = False) -> dict[str, Any]:
+def tokens(thing: OpenItem, state: State, *, wait: bool = False) -> dict[str, Any]:
     """Return lengths, fertility and fill as plain data.
 
     Tokenizers are loaded, and texts encoded, in the background. Until that is done, ``loading`` is set, and the data
@@ -78,7 +78,7 @@ def tokens(thing: Thing, state: State, *, wait: bool = False) -> dict[str, Any]:
     }
 
 
-def _load(thing: Thing) -> bool:
+def _load(thing: OpenItem) -> bool:
     """Load tokenizers and encode texts, which the page needs. What fails is met and shown there."""
     try:
         texts = texts_of(thing)
@@ -89,7 +89,7 @@ def _load(thing: Thing) -> bool:
     return True
 
 
-def _once(thing: Thing, key: Any, make: Any) -> Any:
+def _once(thing: OpenItem, key: Any, make: Any) -> Any:
     """Return a result of this view, from the last ones if it is there."""
     kept = thing.__dict__.setdefault("_token_facts", {})
     if key not in kept:
@@ -99,7 +99,7 @@ def _once(thing: Thing, key: Any, make: Any) -> Any:
     return kept[key]
 
 
-def _lengths(thing: Thing) -> tuple[Int64s, int]:
+def _lengths(thing: OpenItem) -> tuple[Int64s, int]:
     """Return lengths of documents in tokens, all or some at equal distances, and the number of documents.
 
     Raises:
@@ -230,7 +230,7 @@ def _way(name: str, rows: int, used: int, total: int, cut_: int, seq_len: int) -
     }
 
 
-def _fertility(thing: Thing, state: State) -> dict[str, Any]:
+def _fertility(thing: OpenItem, state: State) -> dict[str, Any]:
     """Return what tokenizers make of the same text, and one document side by side; or why that is unknown."""
     tokenizers = tokenizers_of(thing)[0]
     names = list(tokenizers)
@@ -255,7 +255,7 @@ def _fertility(thing: Thing, state: State) -> dict[str, Any]:
     }
 
 
-def _sides(thing: Thing, state: State, first: str, second: str | None) -> dict[str, Any]:
+def _sides(thing: OpenItem, state: State, first: str, second: str | None) -> dict[str, Any]:
     tokenizers, texts = tokenizers_of(thing)[0], texts_of(thing)
     place = state.number("doc", 0) or 0
     if place >= len(texts.texts):
@@ -280,5 +280,5 @@ def _sides(thing: Thing, state: State, first: str, second: str | None) -> dict[s
     }
 
 
-def _key(thing: Thing, number: int) -> str:
+def _key(thing: OpenItem, number: int) -> str:
     return read_one(thing.dataset(), number).key

@@ -11,9 +11,9 @@ import pytest
 
 from feedmill.errors import ConfigError, FeedmillError
 from feedmill.tracing import copies
-from feedmill.web import behind as module
 from feedmill.web import fertility, life
-from feedmill.web.behind import Behind, behind
+from feedmill.web import results as module
+from feedmill.web.results import Behind, behind
 from helpers.web_server import serving
 
 
