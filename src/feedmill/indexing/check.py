@@ -38,8 +38,8 @@ from feedmill.jobs.progress import Progress
 from feedmill.jobs.reports import VerbReport
 from feedmill.samples.avdecoder import AVDecoder
 from feedmill.samples.description import declared_map, unreadable
-from feedmill.samples.fields import named_fields
 from feedmill.samples.open import open as open_dataset
+from feedmill.samples.types import named_fields
 from feedmill.storage import Entry, Store
 
 MAX_FINDINGS = 1000

@@ -17,11 +17,10 @@ from feedmill.formats.sample import Sample
 from feedmill.loading.loader import Loader
 from feedmill.planning.overview import PlanReport
 from feedmill.planning.plan import Plan
-from feedmill.samples.fields import named_fields
 from feedmill.samples.preview import PreviewReport, token_text
 from feedmill.samples.sheet import as_image, image_shape
 from feedmill.samples.text import as_text, human_size
-from feedmill.samples.types import TypedSample
+from feedmill.samples.types import TypedSample, named_fields
 from feedmill.web.content import TOO_LARGE, cells, encoded, kind_of, part_names, picture
 from feedmill.web.invisible import one_line, visible
 

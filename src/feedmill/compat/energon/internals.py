@@ -12,7 +12,7 @@ def _from(module: str, names: str) -> dict[str, str]:
     return {name: f"{module}:{name}" for name in names.split()}
 
 
-_CLIPS = _from("feedmill.samples.avclips", "get_clips_uniform get_single_frames_uniform")
+_CLIPS = _from("feedmill.samples.avdecoder", "get_clips_uniform get_single_frames_uniform")
 _ROWS = _from(f"{_FILES}.index_writer", "IndexMediaMetadata IndexSample IndexSamplePart")
 _METADATA = {
     "MediaMetadataBase": "feedmill.samples.mediafacts:MediaMetadata",
@@ -22,8 +22,8 @@ _TOOLS = ("analyze_debug", "checkpoint", "info", "lint", "mount", "prepare", "pr
 
 INTERNALS: dict[str, dict[str, str]] = {
     "av": _CLIPS,
-    "av.av_data": {"AVData": "feedmill.samples.avdata:AVData"},
-    "av.av_decoder": {"AVDecoder": "feedmill.samples.avtorch:TorchAVDecoder"},
+    "av.av_data": {"AVData": "feedmill.samples.avdecoder:AVData"},
+    "av.av_decoder": {"AVDecoder": "feedmill.samples.avdecoder:TorchAVDecoder"},
     "av.av_reader": _from(f"{_FILES}.probe_index", "AVProbeIndex AVProbeIndexEntry"),
     "av.utils": _CLIPS,
     "cache": {"CacheFileLazy": "feedmill.loading.diskpool:FileCacheLazy"},

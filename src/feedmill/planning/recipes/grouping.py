@@ -15,7 +15,7 @@ from feedmill.planning.mixing.blend import normalize
 from feedmill.planning.nodes import Blend, Leaf, Node, Subset
 from feedmill.planning.recipes.member import as_described, names_of, recipe_line, shuffle_as, within
 from feedmill.planning.tokens import per_sample
-from feedmill.samples.selected import SelectedDataset
+from feedmill.samples.views import SelectedDataset
 
 if TYPE_CHECKING:
     from feedmill.formats.base import Dataset

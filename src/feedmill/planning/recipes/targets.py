@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from feedmill.errors import ConfigError
 from feedmill.samples.fim import FillInMiddle
-from feedmill.samples.lossmask import LossMask
-from feedmill.samples.targets import Targets
+from feedmill.samples.targets import LossMask, Targets
 
 if TYPE_CHECKING:
     from feedmill.planning.recipes.fields import TargetsModel
