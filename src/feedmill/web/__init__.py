@@ -15,7 +15,7 @@
     filters.py     view 5: limits on the scores of documents
     duplicates.py  view 6: clusters of duplicates, and the words in which two texts differ
     health.py      view 7: what `check` finds, and the shards
-    tokens.py      view 8: lengths in tokens, how full rows are, tokenizers on the same text
+    tokens.py      view 8: lengths in tokens, and how full rows are
     loader.py      view 9: what the training loop waits for
     compare.py     view 10: two datasets, recipes or runs
     pipeline.py    the steps of a pipeline

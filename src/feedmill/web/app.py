@@ -436,7 +436,7 @@ VIEWS: dict[str, tuple[str | tuple[str, ...], View, str]] = {
     "filters": ("dataset", filters_view.filters, "Thresholds over score histograms, kept and dropped live"),
     "duplicates": ("dataset", duplicates_view.duplicates, "Clusters with word diff, source by source"),
     "health": ("dataset", health_view.health, "Findings, strip of shards, outliers"),
-    "tokens": ("dataset", tokens_view.tokens, "Lengths, fertility, unknown tokens, packing fill"),
+    "tokens": ("dataset", tokens_view.tokens, "Lengths in tokens, and how full rows are"),
     "pipeline": ("pipeline", pipeline_view.pipeline, "Steps, their files, hashes and durations"),
     "loader": ("telemetry", loader_view.loader, "Wait, read, transform and transfer per rank"),
     "compare": (("dataset", "recipe", "pipeline"), compare_view.compare, "Two datasets, recipes or runs, side by side"),

@@ -12,6 +12,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from typing import Any
 
 import numpy as np
@@ -453,25 +454,14 @@ def diff(a: str, b: str) -> dict[str, Any]:
 
 def _differences(a: list[str], b: list[str]) -> list[tuple[str, str]]:
     """Return the words of both texts in order, each with its kind."""
-    known: dict[str, int] = {}
-    one = np.array([known.setdefault(word.strip(), len(known)) for word in a], np.int64)
-    other = np.array([known.setdefault(word.strip(), len(known)) for word in b], np.int64)
-    best = np.zeros((len(a) + 1, len(b) + 1), np.int16)  # best[i, j]: words that a[:i] and b[:j] share in order
-    for i, word in enumerate(one):
-        best[i + 1, 1:] = np.maximum.accumulate(np.maximum(best[i, 1:], best[i, :-1] + (other == word)))
-    found = []
-    i, j = len(a), len(b)
-    while i or j:
-        if i and j and one[i - 1] == other[j - 1]:
-            i, j = i - 1, j - 1
-            found.append(("same", a[i]))
-        elif j and (not i or best[i, j - 1] >= best[i - 1, j]):
-            j -= 1
-            found.append(("b", b[j]))
+    found: list[tuple[str, str]] = []
+    matcher = SequenceMatcher(None, [word.strip() for word in a], [word.strip() for word in b])
+    for tag, first, last, begin, end in matcher.get_opcodes():
+        if tag == "equal":
+            found += [("same", word) for word in a[first:last]]
         else:
-            i -= 1
-            found.append(("a", a[i]))
-    return found[::-1]
+            found += [("a", word) for word in a[first:last]] + [("b", word) for word in b[begin:end]]
+    return found
 
 
 def _merged(words: list[tuple[str, str]]) -> list[tuple[str, list[str]]]:

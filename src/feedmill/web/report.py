@@ -58,7 +58,7 @@ def report(
         compare: also compare the two paths, which are of one kind.
         check: check the datasets, which reads all of their bytes.
         loss: loss log of the recipes' run: CSV, JSON lines or TensorBoard.
-        tokenizer: tokenizer of token files whose manifest names none, and tokenizers to compare.
+        tokenizer: tokenizer of token files whose manifest names none, and of documents whose lengths are shown.
         trust: allow code that the data names to run.
         overwrite: replace an existing file.
 
@@ -197,7 +197,7 @@ def _samples(thing: OpenItem) -> dict[str, Any]:
 
 
 def _tokens(thing: OpenItem) -> dict[str, Any] | None:
-    """Return lengths, fill and fertility; None for what has no tokens, and for documents without a tokenizer."""
+    """Return lengths and fill; None for what has no tokens, and for documents without a tokenizer."""
     from feedmill.tokens.pieces import has_tokens
     from feedmill.web.tokens import tokens
 
