@@ -9,8 +9,8 @@ import numpy as np
 
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats import yamls
+from feedmill.formats.base import Order
 from feedmill.formats.energon.database import META
-from feedmill.formats.opened import Order
 from feedmill.formats.settings import Fate, Origin, Setting, Table, mapped
 from feedmill.kernels.files.tar import ShardScan
 from feedmill.samples.fieldmap import FieldMap, parse_expression

@@ -16,14 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError, FeedmillError, refuse_empty
-from feedmill.formats.base import Dataset, Indices
+from feedmill.formats.base import Dataset, Indices, TokenReader, View
 from feedmill.formats.batches import Batch, Want
 from feedmill.formats.costs import Int64s
 from feedmill.formats.extents import Extents
 from feedmill.formats.offsets import hash_words
-from feedmill.formats.opened import View
 from feedmill.formats.sample import Sample, Source, no_such_key, reraise
-from feedmill.formats.token_reader import TokenReader
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.threads import ordered_map

@@ -61,10 +61,12 @@ def tokens(thing: OpenItem, state: State, *, wait: bool = False) -> dict[str, An
         ConfigError: the address has an invalid number.
     """
     dataset = files_of(thing.dataset())
-    stored = isinstance(dataset, TokenDataset)
     found: dict[str, Any] = {"name": thing.name, "path": thing.path, "loading": False}
     try:
-        known = _stored(dataset) if stored else behind(thing, "_lengths", partial(_encoded, thing)).result(wait=wait)
+        if isinstance(dataset, TokenDataset):
+            known: Lengths | None = _stored(dataset)
+        else:
+            known = behind(thing, "_lengths", partial(_encoded, thing)).result(wait=wait)
     except NoDocuments as error:
         return found | {"absent": error.as_dict()}
     if known is None:
@@ -76,7 +78,7 @@ def tokens(thing: OpenItem, state: State, *, wait: bool = False) -> dict[str, An
         "format": dataset.describe().get("format"),
         "documents": known.of,
         "tokens": dataset.tokens if isinstance(dataset, TokenDataset) else None,
-        "stored": stored,
+        "stored": isinstance(dataset, TokenDataset),
         "sampled": len(lengths),
         "texts_cut": known.cut,
         "tokenizer": known.tokenizer,
