@@ -11,9 +11,9 @@ import pytest
 
 from feedmill.errors import ConfigError, FeedmillError
 from feedmill.tracing import copies
-from feedmill.web import behind as module
-from feedmill.web import fertility, life
-from feedmill.web.behind import Behind, behind
+from feedmill.web import life, tokens
+from feedmill.web import results as module
+from feedmill.web.results import Behind, behind
 from helpers.web_server import serving
 
 
@@ -46,22 +46,21 @@ def test_it_is_made_once_and_errors_reach_every_visitor(hasty: None) -> None:
                 Behind(function).result(wait=True)
 
 
-def test_the_page_of_tokens_comes_before_the_tokenizers(
+def test_the_page_of_tokens_comes_before_the_tokenizer(
     root: Path, hasty: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gate, load = threading.Event(), fertility._find
-    monkeypatch.setattr(fertility, "_find", lambda thing: (gate.wait(120), load(thing))[1])
+    gate, load = threading.Event(), tokens._tokenizer
+    monkeypatch.setattr(tokens, "_tokenizer", lambda thing: (gate.wait(120), load(thing))[1])
     with serving(root / "text/prose.pbin", root / "corpus/documents") as site:
-        first = site.get("/prose.pbin/tokens")
         data = json.loads(site.get("/prose.pbin/tokens.json").text)
-        assert data["loading"] and data["chart"] and data["packing"] and not data["fertility"]
-        assert 'data-refresh="1000"' in first.text and "Tokenizers are loaded" in first.words
-        assert "Tokenizers are loaded" in site.get("/documents/tokens").words
+        assert not data["loading"] and data["chart"] and data["packing"]  # those of tokens need no tokenizer
+        first = site.get("/documents/tokens")
+        assert 'data-refresh="1000"' in first.text and "A tokenizer is loaded" in first.words
         gate.set()
         monkeypatch.setattr(module, "PATIENCE", 60.0)
-        data = json.loads(site.get("/prose.pbin/tokens.json").text)
-        assert not data["loading"] and data["fertility"]
-        assert "data-refresh" not in site.get("/prose.pbin/tokens").text
+        data = json.loads(site.get("/documents/tokens.json").text)
+        assert not data["loading"] and data["chart"]
+        assert "data-refresh" not in site.get("/documents/tokens").text
 
 
 def test_the_life_of_a_document_comes_before_its_copies(

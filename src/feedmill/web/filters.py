@@ -18,7 +18,7 @@ from feedmill.errors import ConfigError, did_you_mean
 from feedmill.web.charts import histogram
 from feedmill.web.corpus import Corpus, NoDocuments, corpus_of, slot
 from feedmill.web.documents import short
-from feedmill.web.library import Thing
+from feedmill.web.library import OpenItem
 from feedmill.web.state import State
 
 LEAST, MOST = "min.", "max."
@@ -65,7 +65,7 @@ class Score:
         return drop
 
 
-def bench(thing: Thing, state: State) -> dict[str, Any]:
+def filters(thing: OpenItem, state: State) -> dict[str, Any]:
     """Return what the limits in the address keep and drop, and the documents around a limit, as plain data.
 
     Raises:
@@ -107,7 +107,7 @@ def bench(thing: Thing, state: State) -> dict[str, Any]:
     }
 
 
-def filter_file(thing: Thing, state: State) -> str:
+def filter_file(thing: OpenItem, state: State) -> str:
     """Return the limits in the address as a configuration of `feedmill filter`.
 
     Raises:
@@ -139,7 +139,7 @@ def filter_file(thing: Thing, state: State) -> str:
     return head + yaml.safe_dump(tree, sort_keys=False, allow_unicode=True, width=1000)
 
 
-def _prepared(thing: Thing) -> tuple[Corpus, dict[str, Score]]:
+def _prepared(thing: OpenItem) -> tuple[Corpus, dict[str, Score]]:
     corpus = corpus_of(thing)
     known = thing.__dict__.get("_scores")
     if known is None:

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import feedmill as fm
-from feedmill.web.bench import _step
+from feedmill.web.filters import _step
 from helpers.web_server import Site, serving
 
 WEIRD = 'it\'s "a" [b].c'

@@ -1,13 +1,41 @@
-"""What takes longer than a visitor waits for: made in a thread of its own, while pages show that it is being made."""
+"""Results that pages share: kept for the next visitor, or made in a thread while pages show that this takes time."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
 from typing import Any, Generic, TypeVar
 
 from feedmill.errors import FeedmillError, defect_of
+
+
+class Kept:
+    """The results of functions that were used last, by key.
+
+    Args:
+        most: number of results that are kept.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._found: OrderedDict[Hashable, Any] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __call__(self, key: Hashable, make: Callable[..., Any], *arguments: Any) -> Any:
+        """Return the result of this key, or make it. Two threads may both make it."""
+        with self._lock:
+            if key in self._found:
+                self._found.move_to_end(key)
+                return self._found[key]
+        made = make(*arguments)
+        with self._lock:
+            self._found[key] = made
+            while len(self._found) > self._most:
+                self._found.popitem(last=False)
+        return made
+
 
 T = TypeVar("T")
 PATIENCE = 0.3
