@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from feedmill.curation.jsonpath import compile_path, compile_test
+from feedmill.documents.expressions.jsonpath import compile_path, compile_test
 from feedmill.errors import ConfigError
 from helpers.dolma_runs import GOLDEN
 

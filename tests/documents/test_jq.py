@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from feedmill.documents.jq import JqError, compile_jq
+from feedmill.documents.expressions import JqError, compile_jq
 from feedmill.errors import ConfigError
 
 UNFIT = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from feedmill.documents.jq import JqError, compile_jq
+from feedmill.documents.expressions import JqError, compile_jq
 
 DOCUMENT = {
     "id": "0-1",

@@ -18,13 +18,13 @@ import msgspec
 
 from feedmill.curation import records
 from feedmill.curation.attribute_set import read_manifest
-from feedmill.curation.jsonpath import named_below as named_by_path
 from feedmill.curation.mix.config import JQ, Stream
 from feedmill.curation.mix.limits import Limit, resolved
 from feedmill.curation.mix.needs import expressions
 from feedmill.curation.spans import attribute_name
+from feedmill.documents.expressions.jsonpath import named_below as named_by_path
+from feedmill.documents.expressions.tree import named_below as named_by_jq
 from feedmill.documents.file import DocumentFile
-from feedmill.documents.jq.mentions import named_below as named_by_jq
 from feedmill.documents.lines import read_blocks
 from feedmill.documents.rows import REFUSED
 from feedmill.errors import ConfigError, suggestion

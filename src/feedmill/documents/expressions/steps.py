@@ -1,4 +1,4 @@
-"""Steps and tests that JSONPath expressions are compiled to. They are plain functions; see `curation.jsonpath`."""
+"""Steps and tests that JSONPath expressions are compiled to. They are plain functions; see `jsonpath`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from feedmill.curation.jsonpath_compare import below
+from feedmill.documents.expressions.comparisons import below
 
 Step = Callable[[list[Any], Any], list[Any]]
 Test = Callable[[Any, Any], bool]

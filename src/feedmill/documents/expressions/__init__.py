@@ -5,8 +5,8 @@ floats, ``/`` returns floats, and there are no paths, assignments, inputs or mod
 when an expression is parsed. An expression is parsed once and compiled to plain functions; no code is generated.
 """
 
-from feedmill.documents.jq import filters, functions, mathematics, texts  # noqa: F401 - they put themselves into the registry
-from feedmill.documents.jq.compile import Filter, compile_jq
-from feedmill.documents.jq.values import JqError
+from feedmill.documents.expressions import filters, functions, mathematics, texts  # noqa: F401 - they put themselves into the registry
+from feedmill.documents.expressions.evaluate import Filter, compile_jq
+from feedmill.documents.expressions.values import JqError
 
 __all__ = ["Filter", "JqError", "compile_jq"]

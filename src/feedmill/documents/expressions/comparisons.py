@@ -1,4 +1,4 @@
-"""Comparison operators of JSONPath filters. They compare the values that two paths find; see `curation.jsonpath`."""
+"""Comparison operators of JSONPath filters. They compare the values that two paths find; see `jsonpath`."""
 
 from __future__ import annotations
 

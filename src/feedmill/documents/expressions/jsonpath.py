@@ -24,8 +24,8 @@ from collections.abc import Callable
 from functools import cache, partial
 from typing import Any, NoReturn
 
-from feedmill.curation.jsonpath_compare import COMPARISONS
-from feedmill.curation.jsonpath_steps import (
+from feedmill.documents.expressions.comparisons import COMPARISONS
+from feedmill.documents.expressions.steps import (
     MISSING,
     Below,
     Filter,

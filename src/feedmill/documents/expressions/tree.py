@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from feedmill.documents.jq.parse import Node, Parser
+from feedmill.documents.expressions.jq import Node, Parser
 
 Place = tuple[Any, ...] | None
 """The keys that lead from the document to a value; None if they are unknown."""

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from itertools import groupby, islice
 from typing import Any
 
-from feedmill.documents.jq.registry import FUNCTIONS, need, number, over
-from feedmill.documents.jq.values import KEY, Inner, JqError, Variables, iterate, kind, truth
+from feedmill.documents.expressions.registry import FUNCTIONS, need, number, over
+from feedmill.documents.expressions.values import KEY, Inner, JqError, Variables, iterate, kind, truth
 
 
 @over("empty", 0)

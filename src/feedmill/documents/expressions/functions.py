@@ -10,8 +10,8 @@ from functools import cache
 from itertools import groupby, islice, zip_longest
 from typing import Any
 
-from feedmill.documents.jq.registry import FUNCTIONS, Make, need, number, plain
-from feedmill.documents.jq.values import (
+from feedmill.documents.expressions.registry import FUNCTIONS, Make, need, number, plain
+from feedmill.documents.expressions.values import (
     KEY,
     Inner,
     JqError,

@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import quote
 
-from feedmill.documents.jq.registry import need, number, plain
-from feedmill.documents.jq.values import JqError, tojson
+from feedmill.documents.expressions.registry import need, number, plain
+from feedmill.documents.expressions.values import JqError, tojson
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DATE = re.compile(r"(\d{4}-\d\d-\d\d)[Tt](\d\d:\d\d:\d\d)(\.\d+)?([Zz]|[+-]\d\d:\d\d)", re.ASCII)

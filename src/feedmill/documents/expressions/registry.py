@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from itertools import product
 from typing import Any
 
-from feedmill.documents.jq.values import Inner, JqError, Variables, kind
+from feedmill.documents.expressions.values import Inner, JqError, Variables, kind
 
 Make = Callable[..., Inner]
 FUNCTIONS: dict[tuple[str, int], Make] = {}

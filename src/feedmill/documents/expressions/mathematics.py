@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from feedmill.documents.jq.registry import need, number, plain
+from feedmill.documents.expressions.registry import need, number, plain
 
 
 def _rounded(function: Callable[[float], int]) -> Callable[[Any], Any]:

@@ -8,9 +8,9 @@ from functools import cache
 from itertools import product
 from typing import Any
 
-from feedmill.documents.jq.parse import Node, Parser
-from feedmill.documents.jq.registry import FUNCTIONS
-from feedmill.documents.jq.values import (
+from feedmill.documents.expressions.jq import Node, Parser
+from feedmill.documents.expressions.registry import FUNCTIONS
+from feedmill.documents.expressions.values import (
     Inner,
     JqError,
     Variables,
