@@ -7,8 +7,7 @@ import json
 import pytest
 
 from feedmill.curation.measure import compiled
-from feedmill.documents.expressions.evaluate import compile_jq
-from feedmill.documents.expressions.jsonpath import compile_path
+from feedmill.documents.expressions import compile_jq, compile_path
 from feedmill.errors import ConfigError, EmptyResult, refuse_empty, whole
 from feedmill.jobs.parts import PartEngine
 from feedmill.storage.limits import parse_size

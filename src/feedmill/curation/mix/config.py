@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from feedmill.curation.mix.limits import Limit, preset
-from feedmill.documents.expressions import compile_jq
-from feedmill.documents.expressions.jsonpath import compile_path
+from feedmill.documents.expressions import compile_jq, compile_path
 from feedmill.errors import ConfigError, suggestion
 from feedmill.storage.codec import KINDS
 

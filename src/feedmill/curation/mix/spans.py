@@ -7,9 +7,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from feedmill.curation.mix.config import JQ, Replacement
-from feedmill.documents.expressions import compile_jq
-from feedmill.documents.expressions.jsonpath import compile_path, compile_straight
-from feedmill.documents.expressions.steps import MISSING
+from feedmill.documents.expressions import MISSING, compile_jq, compile_path, compile_straight
 from feedmill.kernels.jsonl.spanlists import unpack
 
 

@@ -1,4 +1,4 @@
-"""Functions of jq that work on values: on the input, and on one output of each argument."""
+"""Functions that jq expressions can call, by name and number of arguments, and what all nodes are compiled to."""
 
 from __future__ import annotations
 
@@ -7,16 +7,14 @@ import math
 import re
 from collections.abc import Callable, Iterator
 from functools import cache
-from itertools import groupby, islice, zip_longest
-from typing import Any
+from itertools import groupby, islice, product
+from typing import Any, NamedTuple
 
-from feedmill.documents.expressions.registry import FUNCTIONS, Make, need, number, plain
 from feedmill.documents.expressions.values import (
     KEY,
-    Inner,
     JqError,
-    Variables,
     arithmetic,
+    below,
     compare,
     index_value,
     iterate,
@@ -27,7 +25,91 @@ from feedmill.documents.expressions.values import (
 )
 from feedmill.errors import PATTERN_ERRORS
 
-_NAMED = re.compile(r"(?<!\\)\(\?<(?=[A-Za-z_])")  # as in (?<name>...), which Python writes (?P<name>...)
+Variables = dict[str, Any]
+Many = Callable[[Variables, Any], Iterator[Any]]
+"""From variables and an input to the outputs."""
+One = Callable[[Variables, Any], Any]
+"""From variables and an input to the only output."""
+
+
+class Compiled(NamedTuple):
+    """A compiled expression."""
+
+    many: Many
+    one: One | None = None
+    """The same without an iterator, if there is always one output."""
+
+
+def single(one: One) -> Compiled:
+    """Return a compiled expression that always has one output."""
+    return Compiled(lambda variables, value: iter((one(variables, value),)), one)
+
+
+IDENTITY = single(lambda _variables, value: value)
+Make = Callable[..., Compiled]
+FUNCTIONS: dict[tuple[str, int], Make] = {}
+
+
+def lifted(function: Callable[..., Any], *operands: Compiled) -> Compiled:
+    """Return a function of one output of each operand, for all combinations; that of the first changes least often."""
+    ones = [operand.one for operand in operands if operand.one is not None]
+    if len(ones) < len(operands):
+        rows = _rows(*operands)
+        return Compiled(lambda variables, value: (function(*row) for row in rows(variables, value)))
+    if len(ones) == 1:
+        only = ones[0]
+        return single(lambda variables, value: function(only(variables, value)))
+    if len(ones) == 2:
+        first, second = ones
+        return single(lambda variables, value: function(first(variables, value), second(variables, value)))
+    return single(lambda variables, value: function(*[one(variables, value) for one in ones]))
+
+
+def _rows(first: Compiled, *others: Compiled) -> Many:
+    """Return the combinations of outputs: those of the first operand one by one, those of the others at once."""
+    outputs = [operand.many for operand in others]
+    return lambda variables, value: (
+        row
+        for one in first.many(variables, value)
+        for row in product((one,), *[list(many(variables, value)) for many in outputs])
+    )
+
+
+def plain(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return a decorator that registers a function of the input and one output of each argument.
+
+    Python's errors for unsuitable values become a `JqError`.
+    """
+
+    def add(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*values: Any) -> Any:
+            try:
+                return function(*values)
+            except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+                raise JqError(f"{name} cannot be used on {' and '.join(map(kind, values))}") from None
+
+        FUNCTIONS[name, function.__code__.co_argcount - 1] = lambda *arguments: lifted(call, IDENTITY, *arguments)
+        return function
+
+    return add
+
+
+def over(name: str, *counts: int) -> Callable[[Make], Make]:
+    """Return a decorator that registers a function of compiled arguments, which it can run on any value."""
+
+    def add(make: Make) -> Make:
+        for count in counts:
+            FUNCTIONS[name, count] = make
+        return make
+
+    return add
+
+
+def need(value: Any, *types: type) -> Any:
+    """Return the value if it has one of these types. Raises JqError."""
+    if type(value) not in types:
+        raise JqError(f"cannot use {kind(value)} here")
+    return value
 
 
 @plain("not")
@@ -42,21 +124,6 @@ def _length(value: Any) -> Any:
     if type(value) in (int, float):
         return abs(value)
     return len(need(value, str, list, dict))
-
-
-@plain("utf8bytelength")
-def _utf8bytelength(value: Any) -> int:
-    return len(need(value, str).encode())
-
-
-@plain("keys")
-def _keys(value: Any) -> list[Any]:
-    return sorted(value) if type(value) is dict else list(range(len(need(value, list))))
-
-
-@plain("keys_unsorted")
-def _keys_unsorted(value: Any) -> list[Any]:
-    return list(value) if type(value) is dict else list(range(len(need(value, list))))
 
 
 @plain("has")
@@ -79,35 +146,12 @@ def _contains(a: Any, b: Any) -> bool:
     return compare(a, b) == 0
 
 
-@plain("inside")
-def _inside(a: Any, b: Any) -> bool:
-    return bool(_contains(b, a))
-
-
 @plain("add")
 def _add(value: Any) -> Any:
     total = None
     for item in iterate(value):
         total = arithmetic("+", total, item)
     return total
-
-
-@plain("type")
-def _type(value: Any) -> str:
-    return kind(value)
-
-
-@plain("tojson")
-def _tojson(value: Any) -> str:
-    return tojson(value)
-
-
-@plain("fromjson")
-def _fromjson(value: Any) -> Any:
-    try:
-        return json.loads(need(value, str))
-    except ValueError as error:
-        raise JqError(f"cannot parse JSON: {error}") from None
 
 
 @plain("tonumber")
@@ -117,7 +161,20 @@ def _tonumber(value: Any) -> Any:
             value = json.loads(value)
         except ValueError:
             raise JqError(f"cannot parse {tojson(value)} as a number") from None
-    return number(value)
+    return need(value, int, float)
+
+
+@plain("floor")
+def _floor(value: Any) -> Any:
+    return value if type(need(value, int, float)) is int or not math.isfinite(value) else math.floor(value)
+
+
+@plain("join")
+def _join(value: Any, separator: Any) -> Any:
+    items = list(iterate(value))
+    if not items:
+        return None if type(value) is not list else ""
+    return need(separator, str).join("" if i is None else i if type(i) is str else tojson(i) for i in items)
 
 
 @plain("error")
@@ -130,6 +187,13 @@ def _error_with(_value: Any, message: Any) -> Any:
     raise JqError(message)
 
 
+plain("type")(lambda value: kind(value))
+plain("keys")(lambda value: sorted(value) if type(value) is dict else list(range(len(need(value, list)))))
+plain("keys_unsorted")(lambda value: list(value) if type(value) is dict else list(range(len(need(value, list)))))
+plain("inside")(lambda a, b: bool(_contains(b, a)))
+plain("tojson")(lambda value: tojson(value))
+plain("tostring")(lambda value: value if type(value) is str else tojson(value))
+plain("utf8bytelength")(lambda value: len(need(value, str).encode()))
 plain("ascii_downcase")(lambda value: re.sub("[A-Z]", lambda m: m[0].lower(), need(value, str)))
 plain("ascii_upcase")(lambda value: re.sub("[a-z]", lambda m: m[0].upper(), need(value, str)))
 plain("ltrimstr")(lambda value, text: value.removeprefix(text) if type(value) is type(text) is str else value)
@@ -140,8 +204,6 @@ plain("trim")(lambda value: need(value, str).strip())
 plain("ltrim")(lambda value: need(value, str).lstrip())
 plain("rtrim")(lambda value: need(value, str).rstrip())
 plain("split")(lambda value, separator: split(need(value, str), need(separator, str)))
-plain("explode")(lambda value: [ord(c) for c in need(value, str)])
-plain("implode")(lambda value: "".join(chr(need(c, int)) for c in need(value, list)))
 plain("reverse")(lambda value: [] if value is None else need(value, list, str)[::-1])
 plain("sort")(lambda value: sorted(need(value, list), key=KEY))
 plain("unique")(lambda value: [next(group) for _, group in groupby(sorted(need(value, list), key=KEY), KEY)])
@@ -149,7 +211,6 @@ plain("min")(lambda value: min(need(value, list), key=KEY, default=None))
 plain("max")(lambda value: max(reversed(need(value, list)), key=KEY, default=None))
 plain("first")(lambda value: index_value(value, 0))
 plain("last")(lambda value: index_value(value, -1))
-plain("nth")(lambda value, n: index_value(value, n))
 plain("to_entries")(lambda value: [{"key": k, "value": v} for k, v in need(value, dict).items()])
 plain("from_entries")(lambda value: {need(e.get("key", e.get("k", e.get("name"))), str): e.get("value") for e in value})
 plain("flatten")(lambda value: _flat(need(value, list), math.inf))
@@ -165,12 +226,7 @@ def _flat(value: list[Any], depth: float) -> list[Any]:
     return out
 
 
-@plain("join")
-def _join(value: Any, separator: Any) -> Any:
-    items = list(iterate(value))
-    if not items:
-        return None if type(value) is not list else ""
-    return need(separator, str).join("" if i is None else i if type(i) is str else tojson(i) for i in items)
+_NAMED = re.compile(r"(?<!\\)\(\?<(?=[A-Za-z_])")  # as in (?<name>...), which Python writes (?P<name>...)
 
 
 @cache
@@ -200,83 +256,174 @@ def _test_with(value: Any, text: Any, flags: Any) -> bool:
     return pattern.search(target) is not None
 
 
-@plain("split")
-def _split_by(value: Any, text: Any, flags: Any) -> list[Any]:
-    pattern, target = _regex(value, text, flags)
-    cuts = [match.span() for match in pattern.finditer(target)]
-    begins = [0, *(end for _, end in cuts)]
-    return [target[low:high] for low, high in zip(begins, [*(start for start, _ in cuts), len(target)], strict=True)]
-
-
-def _place(match: re.Match[str], group: int = 0) -> dict[str, Any]:
-    start, end = match.span(group)
-    return {"offset": start, "length": end - start, "string": match[group]}
-
-
-def _matches(value: Any, text: Any, flags: Any = "") -> Iterator[dict[str, Any]]:
-    pattern, target = _regex(value, text, flags)
-    names = {number: name for name, number in pattern.groupindex.items()}
-    for match in islice(pattern.finditer(target), None if "g" in (flags or "") else 1):
-        groups = [k for k in range(1, pattern.groups + 1) if match[k] is not None]
-        captures = [_place(match, k) | ({"name": names[k]} if k in names else {}) for k in groups]
-        yield {**_place(match), "captures": captures}
-
-
-def _captured(match: dict[str, Any]) -> dict[str, Any]:
-    return {capture["name"]: capture["string"] for capture in match["captures"] if "name" in capture}
-
-
-def _per_match(name: str, result: Callable[[dict[str, Any]], Any]) -> None:
-    def make(text: Inner, flags: Inner | None = None) -> Inner:
+def _substitute(name: str, count: int) -> None:
+    @over(name, 2, 3)
+    def make(text: Compiled, replacement: Compiled, flags: Compiled | None = None) -> Compiled:
         def run(variables: Variables, value: Any) -> Iterator[Any]:
-            for one in text(variables, value):
-                for how in [""] if flags is None else flags(variables, value):
-                    yield from map(result, _matches(value, one, how))
-
-        return run
-
-    FUNCTIONS[name, 1] = FUNCTIONS[name, 2] = make
-
-
-_per_match("match", lambda match: match)
-_per_match("capture", _captured)
-_per_match("scan", lambda match: match["string"])
-
-
-def _splits(text: Inner, flags: Inner | None = None) -> Inner:
-    def run(variables: Variables, value: Any) -> Iterator[Any]:
-        for one in text(variables, value):
-            for how in [""] if flags is None else flags(variables, value):
-                yield from _split_by(value, one, how)
-
-    return run
-
-
-FUNCTIONS["splits", 1] = FUNCTIONS["splits", 2] = _splits
-
-
-@plain("transpose")
-def _transpose(value: Any) -> list[Any]:
-    rows = [need(row, list) for row in need(value, list)]
-    return [list(column) for column in zip_longest(*rows)]
-
-
-def _substitute(count: int) -> Make:
-    def make(text: Inner, replacement: Inner, flags: Inner | None = None) -> Inner:
-        def run(variables: Variables, value: Any) -> Iterator[Any]:
-            for one in text(variables, value):
-                how = next(flags(variables, value), None) or "" if flags is not None else ""
+            for one in text.many(variables, value):
+                how = next(flags.many(variables, value), None) or "" if flags is not None else ""
                 pattern, target = _regex(value, one, how)
 
                 def put(match: re.Match[str]) -> str:
-                    return str(need(next(replacement(variables, match.groupdict()), ""), str))
+                    return str(need(next(replacement.many(variables, match.groupdict()), ""), str))
 
                 yield pattern.sub(put, target, count=0 if "g" in how else count)
 
-        return run
-
-    return make
+        return Compiled(run)
 
 
-FUNCTIONS["sub", 2] = FUNCTIONS["sub", 3] = _substitute(1)
-FUNCTIONS["gsub", 2] = FUNCTIONS["gsub", 3] = _substitute(0)
+_substitute("sub", 1)
+_substitute("gsub", 0)
+
+
+def _of_kinds(name: str, *kinds: str) -> None:
+    FUNCTIONS[name, 0] = lambda: Compiled(lambda _variables, value: iter((value,) if kind(value) in kinds else ()))
+
+
+_of_kinds("numbers", "number")
+_of_kinds("strings", "string")
+_of_kinds("booleans", "boolean")
+_of_kinds("nulls", "null")
+_of_kinds("arrays", "array")
+_of_kinds("objects", "object")
+_of_kinds("iterables", "array", "object")
+_of_kinds("scalars", "null", "boolean", "number", "string")
+_of_kinds("values", "boolean", "number", "string", "array", "object")
+
+
+@over("empty", 0)
+def _empty() -> Compiled:
+    return Compiled(lambda _variables, _value: iter(()))
+
+
+@over("select", 1)
+def _select(test: Compiled) -> Compiled:
+    return Compiled(lambda variables, value: (value for one in test.many(variables, value) if truth(one)))
+
+
+@over("recurse", 0)
+def _recurse() -> Compiled:
+    return Compiled(lambda _variables, value: iter(_all_of(value, [])))
+
+
+def _all_of(value: Any, found: list[Any]) -> list[Any]:
+    found.append(value)
+    for item in below(value):
+        _all_of(item, found)
+    return found
+
+
+@over("[*]", 0)
+def _children() -> Compiled:
+    """Return what JSONPath finds by ``[*]``."""
+    return Compiled(lambda _variables, value: iter(below(value)))
+
+
+@over("..*", 0)
+def _descendants() -> Compiled:
+    """Return what JSONPath finds by ``..*``: the children first, then what is below each."""
+    return Compiled(lambda _variables, value: iter(_below_all(value)))
+
+
+def _below_all(value: Any) -> list[Any]:
+    children = below(value)
+    return [*children, *(found for child in children for found in _below_all(child))]
+
+
+@over("map", 1)
+def _map(function: Compiled) -> Compiled:
+    many, one = function
+    if one is not None:
+        return single(lambda variables, value: [one(variables, item) for item in iterate(value)])
+    return single(lambda variables, value: [out for item in iterate(value) for out in many(variables, item)])
+
+
+@over("map_values", 1)
+def _map_values(function: Compiled) -> Compiled:
+    def run(variables: Variables, value: Any) -> Any:
+        if type(value) is dict:
+            pairs = ((key, list(islice(function.many(variables, item), 1))) for key, item in value.items())
+            return {key: outputs[0] for key, outputs in pairs if outputs}
+        return [out for item in iterate(value) for out in islice(function.many(variables, item), 1)]
+
+    return single(run)
+
+
+def _some(name: str, decides: bool) -> None:
+    @over(name, 2)
+    def two(source: Compiled, test: Compiled) -> Compiled:
+        def run(variables: Variables, value: Any) -> bool:
+            items = source.many(variables, value)
+            outputs = (truth(one) for item in items for one in test.many(variables, item))
+            return decides if any(one == decides for one in outputs) else not decides
+
+        return single(run)
+
+    FUNCTIONS[name, 1] = lambda test: two(Compiled(lambda _variables, value: iterate(value)), test)
+
+
+_some("any", True)
+_some("all", False)
+
+
+@over("range", 1)
+def _range(stop: Compiled) -> Compiled:
+    return Compiled(lambda variables, value: (i for n in stop.many(variables, value) for i in range(_end_of(n))))
+
+
+def _end_of(stop: Any) -> int:
+    if need(stop, int, float) != stop:
+        return 0
+    if math.isinf(stop) and stop > 0:
+        raise JqError("a range without end")
+    return math.ceil(max(float(stop), -1.0)) if type(stop) is float else int(stop)
+
+
+@over("first", 1)
+def _first(source: Compiled) -> Compiled:
+    return Compiled(lambda variables, value: islice(source.many(variables, value), 1))
+
+
+@over("last", 1)
+def _last(source: Compiled) -> Compiled:
+    return Compiled(lambda variables, value: iter(list(source.many(variables, value))[-1:]))
+
+
+@over("limit", 2)
+def _limit(count: Compiled, source: Compiled) -> Compiled:
+    def run(variables: Variables, value: Any) -> Iterator[Any]:
+        for n in count.many(variables, value):
+            if need(n, int) > 0:
+                yield from islice(source.many(variables, value), n)
+
+    return Compiled(run)
+
+
+def _keyed(function: Compiled, variables: Variables, value: Any) -> list[Any]:
+    pairs = [(KEY(list(function.many(variables, item))), item) for item in need(value, list)]
+    return [item for _, item in sorted(pairs, key=lambda pair: pair[0])]
+
+
+@over("sort_by", 1)
+def _sort_by(function: Compiled) -> Compiled:
+    return single(lambda variables, value: _keyed(function, variables, value))
+
+
+@over("min_by", 1)
+def _min_by(function: Compiled) -> Compiled:
+    return single(lambda variables, value: next(iter(_keyed(function, variables, value)), None))
+
+
+@over("max_by", 1)
+def _max_by(function: Compiled) -> Compiled:
+    return single(lambda variables, value: next(reversed(_keyed(function, variables, value)), None))
+
+
+@over("with_entries", 1)
+def _with_entries(function: Compiled) -> Compiled:
+    def run(variables: Variables, value: Any) -> Any:
+        entries = [{"key": k, "value": v} for k, v in need(value, dict).items()]
+        made = [need(e, dict) for entry in entries for e in function.many(variables, entry)]
+        return {need(e.get("key"), str): e.get("value") for e in made}
+
+    return single(run)

@@ -13,44 +13,16 @@ Unusual behavior that is kept:
 - A path alone tests whether the value exists, even if it is null or false.
 - The result of ``.length()`` cannot be compared: it counts as missing. A missing value passes ``anyOf``, ``subsetOf``
   and ``size`` with any operand.
-
-A path is parsed once and compiled to plain functions. No code is generated or evaluated.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from functools import cache, partial
 from typing import Any, NoReturn
 
-from feedmill.documents.expressions.comparisons import COMPARISONS
-from feedmill.documents.expressions.steps import (
-    MISSING,
-    Below,
-    Filter,
-    Literal,
-    NumberTest,
-    Step,
-    Test,
-    Values,
-    all_of,
-    any_of,
-    children,
-    count,
-    deep,
-    down,
-    everything,
-    length,
-    none_of,
-    operand,
-    slice_of,
-    union_of,
-    walk,
-)
+from feedmill.documents.expressions.tree import DOCUMENT, IDENTITY, Node
 from feedmill.errors import ConfigError
 
-Path = Callable[[Any], list[Any]]
 _KEY = re.compile(r"[^\W]+(?:[-/\\#]|[^\W])*|[-/\\#_](?:[-/\\#]|[^\W])*")
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?")
 _DIGITS = 18
@@ -59,127 +31,34 @@ _INTEGER = re.compile(r"-?\d+")
 _STRING = re.compile(r"'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\"", re.S)
 _SIGN = re.compile(r"==|!=|~=|<=|>=|<|>|(?:in|nin|size|noneOf|anyOf|subsetOf)(?!\w)")
 _SPACE = re.compile(r"\s*")
+_LENGTH = ".length()"
+_CHILDREN: Node = ("call", "[*]", [])
 
 
-@cache
-def compile_path(text: str) -> Path:
-    """Return a function from a JSON value to the list of values that the path finds.
-
-    >>> compile_path("$.a[?(@.n > 1)].t")({"a": [{"n": 1, "t": "x"}, {"n": 2, "t": "y"}]})
-    ['y']
+def read_path(text: str) -> Node:
+    """Return the tree of a JSONPath.
 
     Raises:
         ConfigError: The path is invalid (kind ``bad-jsonpath``); the message has the position of the error.
     """
-    keys, steps = _Parser(text).whole()
-    if not steps:
-        return _straight(keys)
-
-    def run(document: Any) -> list[Any]:
-        value = walk(document, keys)
-        if value is MISSING:
-            return []
-        found = [value]
-        for step in steps:
-            found = step(found, document)
-            if not found:
-                break
-        return found
-
-    return run
+    return _Reader(text).whole()
 
 
-@cache
-def compile_test(text: str) -> Callable[[Any], bool]:
-    """Return a function that tests whether the path finds anything in a JSON value.
+class _Reader:
+    """Recursive descent parser. Each method consumes what it parses and returns a node for it."""
 
-    Raises:
-        ConfigError: See `compile_path`.
-    """
-    keys, steps = _Parser(text).whole()
-    if len(steps) != 1 or not isinstance(steps[0], Filter):
-        path = compile_path(text)
-        return lambda document: bool(path(document))
-    test = steps[0].test
-    if len(keys) == 1 and type(keys[0]) is str:
-        under = _beneath(keys[0], test)
-        return test.beneath(keys[0], under) if isinstance(test, NumberTest) else under
-
-    def run(document: Any) -> bool:
-        value = walk(document, keys)
-        if type(value) is list:
-            return any(test(element, document) for element in value)
-        return value is not MISSING and test(value, document)
-
-    return run
-
-
-def _beneath(key: str, test: Test) -> Callable[[Any], bool]:
-    def run(document: Any) -> bool:
-        value = document.get(key, MISSING) if type(document) is dict else MISSING
-        if type(value) is list:
-            return any(test(element, document) for element in value)
-        return value is not MISSING and test(value, document)
-
-    return run
-
-
-@cache
-def named_below(text: str, key: str) -> tuple[str, ...]:
-    """Return the keys that an expression names directly below ``$.<key>``, in its steps or in a filter on it.
-
-    >>> named_below("$.attributes[?(@.a[0][2] > 1 && !@.b)]", "attributes")
-    ('a', 'b')
-
-    Raises:
-        ConfigError: See `compile_path`.
-    """
-    parser = _Parser(text, key)
-    parser.whole()
-    return tuple(dict.fromkeys(parser.named))
-
-
-@cache
-def compile_straight(text: str) -> Callable[[Any], Any] | None:
-    """Return a function to the value at a path of plain keys and indices, or to `MISSING`; None for other paths.
-
-    Raises:
-        ConfigError: See `compile_path`.
-    """
-    keys, steps = _Parser(text).whole()
-    return None if steps else partial(walk, keys=keys)
-
-
-def _straight(keys: list[str | int]) -> Path:
-    def run(document: Any) -> list[Any]:
-        value = walk(document, keys)
-        return [] if value is MISSING else [value]
-
-    return run
-
-
-class _Parser:
-    """Recursive descent parser. Each method consumes what it parses and returns a function for it."""
-
-    def __init__(self, text: str, watched: str = "") -> None:
+    def __init__(self, text: str) -> None:
         self.text, self.at = text, 0
-        self.watched = watched
-        self.named: list[str] = []  # keys directly below the watched one
-        self.before: list[str | int] | None = None  # keys before the current step; None if anything else precedes it
-        self.inside = False  # the current filter applies to the value of the watched key
 
-    def whole(self) -> tuple[list[str | int], list[Step]]:
+    def whole(self) -> Node:
         self.space()
         if not self.text[self.at :].startswith(("$", "@")):
             self.fail("a path must begin with '$'")
-        try:
-            keys, steps, _ = self.chain(True)
-        except RecursionError:
-            raise ConfigError("the JSONPath is nested too deeply", kind="bad-jsonpath", fix="Simplify it.") from None
+        tree = self.path(IDENTITY)
         self.space()
         if self.at < len(self.text):
             self.fail("unexpected text after the end of the path")
-        return keys, steps
+        return tree
 
     def fail(self, what: str) -> NoReturn:
         raise ConfigError(
@@ -209,63 +88,48 @@ class _Parser:
             self.at = found.end()
         return found
 
-    def note(self, keys: list[str | int], root: bool) -> None:
-        """Add to `named` the key directly below the watched one, if the path `keys` leads there."""
-        below = keys[1:2] if root and keys[:1] == [self.watched] else [] if root or not self.inside else keys[:1]
-        self.named += [key for key in below if isinstance(key, str)]
-
-    def chain(self, whole: bool = False) -> tuple[list[str | int], list[Step], bool]:
-        """Parse a path into its leading keys, the steps after them, and whether it begins at the document's root.
-
-        Args:
-            whole: The path is the whole expression.
-        """
-        keys: list[str | int] = []
-        steps: list[Step] = []
-        many, root = False, False
-        begin = self.at
+    def path(self, root: Node) -> Node:
+        """Parse a path that begins with ``$``, for which `root` stands, or ``@``."""
+        tree, many = root if self.text[self.at] == "$" else IDENTITY, False
+        self.at += 1
         while self.at < len(self.text):
             if self.text.startswith("$", self.at):
                 self.at += 1
-                if self.at - 1 == begin:
-                    root = True
-                else:
-                    steps.append(lambda found, document: [document] * len(found))
+                tree = ("pipe", tree, DOCUMENT)
             elif self.text.startswith("@", self.at):
                 self.at += 1
-            elif self.text.startswith(".length()", self.at):
-                self.at += len(".length()")
-                steps.append(count if many else length)
+            elif self.text.startswith(_LENGTH, self.at):
+                self.at += len(_LENGTH)
+                tree = ("size", tree, many)
             else:
-                self.before = keys if not steps and (root or whole) else None
-                step, several = self.step()
+                step = self.step(tree)
                 if step is None:
                     break
+                tree, several = step
                 many |= several
-                if isinstance(step, str | int) and not steps:
-                    keys.append(step)
-                else:
-                    steps.append(down(step) if isinstance(step, str | int) else step)
-        self.note(keys, root or whole)
-        return keys, steps, root
+        return tree
 
-    def step(self) -> tuple[str | int | Step | None, bool]:
-        """Parse one step, or None if no step follows, and whether it can find several values."""
+    def step(self, tree: Node) -> tuple[Node, bool] | None:
+        """Parse one step behind a tree, if one follows.
+
+        Returns:
+            The tree with the step, and whether the step can find several values.
+        """
         if self.text.startswith("..", self.at):
             self.at += 2
             if self.take("*"):
-                return everything, True
+                return ("pipe", tree, ("call", "..*", [])), True
             key = self.quoted() if self.text.startswith("[", self.at) else self.key()
-            return deep(key), True
+            return _find(("pipe", tree, ("call", "recurse", [])), key), True
         if self.text.startswith(".[", self.at):
             self.at += 1
         if self.text.startswith("[", self.at):
             self.at += 1
-            return self.bracket()
+            return self.bracket(tree)
         if self.text.startswith(".", self.at):
             self.at += 1
-            return (children, True) if self.take("*") else (self.key(), False)
-        return None, False
+            return (("pipe", tree, _CHILDREN), True) if self.take("*") else (_find(tree, self.key()), False)
+        return None
 
     def key(self) -> str:
         found = self.match(_KEY)
@@ -287,46 +151,44 @@ class _Parser:
             return None
         return re.sub(r"\\(['\"\\])", r"\1", found[1] if found[1] is not None else found[2])
 
-    def bracket(self) -> tuple[str | int | Step, bool]:
+    def bracket(self, tree: Node) -> tuple[Node, bool]:
         self.space()
         if self.take("*"):
             self.expect("]")
-            return children, True
+            return ("pipe", tree, _CHILDREN), True
         if self.take("?"):
-            outer, self.inside = self.inside, self.before == [self.watched]
             self.expect("(")
             test = self.alternatives()
             self.expect(")")
             self.expect("]")
-            self.inside = outer
-            return Filter(test), True
+            return ("filter", tree, test), True
         if self.text[self.at : self.at + 1] in ("'", '"'):
-            keys: list[str | int] = []
+            keys: list[Any] = []
             while not keys or self.take(","):
                 key = self.string()
                 if key is None:
                     self.fail("expected a key in quotes")
                 keys.append(key)
             self.expect("]")
-            return (keys[0], False) if len(keys) == 1 else (union_of(keys), True)
-        return self.numbers()
+            return _find(tree, *keys), len(keys) > 1
+        return self.numbers(tree)
 
-    def numbers(self) -> tuple[str | int | Step, bool]:
+    def numbers(self, tree: Node) -> tuple[Node, bool]:
         bounds: list[int | None] = [self.integer()]
         if self.take(","):
-            indices: list[str | int] = [self.index(bounds[0]), self.index(self.integer())]
+            indices = [self.index(bounds[0]), self.index(self.integer())]
             while self.take(","):
                 indices.append(self.index(self.integer()))
             self.expect("]")
-            return union_of(indices), True
+            return _find(tree, *indices), True
         while len(bounds) < 3 and self.take(":"):
             bounds.append(self.integer())
         self.expect("]")
         if len(bounds) == 1:
-            return self.index(bounds[0]), False
+            return _find(tree, self.index(bounds[0])), False
         if len(bounds) == 3 and bounds[2] is not None and bounds[2] < 1:
             self.fail("the step of a slice must be 1 or more")
-        return slice_of(bounds[0] or 0, bounds[1] or 0, (bounds[2] if len(bounds) == 3 else None) or 1), True
+        return ("part", tree, bounds[0] or 0, bounds[1] or 0, (bounds[2] if len(bounds) == 3 else None) or 1), True
 
     def integer(self) -> int | None:
         found = self.match(_INTEGER)
@@ -346,48 +208,40 @@ class _Parser:
             self.fail("an index must be 0 or more (write [-1:] for the last element)")
         return number
 
-    def alternatives(self) -> Test:
+    def alternatives(self) -> Node:
         tests = [self.conjunction()]
         while self.take("||"):
             tests.append(self.conjunction())
-        return tests[0] if len(tests) == 1 else any_of(tests)
+        return _joined("or", tests)
 
-    def conjunction(self) -> Test:
+    def conjunction(self) -> Node:
         tests = [self.negation()]
         while self.take("&&"):
             tests.append(self.negation())
-        return tests[0] if len(tests) == 1 else all_of(tests)
+        return _joined("and", tests)
 
-    def negation(self) -> Test:
+    def negation(self) -> Node:
         self.space()
         if self.text.startswith("!", self.at) and not self.text.startswith("!=", self.at):
             self.at += 1
-            return none_of(self.negation())
+            return ("pipe", _again(self.negation()), ("call", "not", []))
         if self.take("("):
             test = self.alternatives()
             self.expect(")")
             return test
         return self.comparison()
 
-    def comparison(self) -> Test:
+    def comparison(self) -> Node:
         left = self.operand()
         found = self.match(_SIGN)
-        if not found:
-            return lambda element, document: bool(left(element, document))
-        right = self.operand()
-        if found[0] in ("<", ">") and isinstance(left, Below) and isinstance(right, Literal):
-            if type(right.value) is not int and type(right.value) is not float:
-                return lambda _element, _document: False
-            return NumberTest(left.keys, found[0], right.value)
-        compare = COMPARISONS[found[0]]
-        return lambda element, document: compare(left(element, document), right(element, document))
+        return ("compare", left, self.operand(), found[0]) if found else ("exists", left)
 
-    def operand(self) -> Values:
+    def operand(self) -> Node:
         self.space()
         if self.text[self.at : self.at + 1] in ("$", "@"):
-            keys, steps, root = self.chain()
-            return Below(keys) if not steps and not root else operand(keys, steps, root)
-        return Literal(self.literal())
+            tree = self.path(DOCUMENT)
+            return ("call", "empty", []) if tree[0] == "size" else tree
+        return ("literal", self.literal())
 
     def literal(self) -> Any:
         text = self.string()
@@ -410,3 +264,24 @@ class _Parser:
             self.refuse_long(found[0])
             return int(found[0])
         return float(found[0])
+
+
+def _find(tree: Node, *keys: Any) -> Node:
+    """Return the step to one of the keys, or to several."""
+    return ("find", tree, ("literal", keys[0]) if len(keys) == 1 else ("keys", keys))
+
+
+def _joined(word: str, tests: list[Node]) -> Node:
+    """Return the test of ``&&`` or ``||``. Its operands are filters: on an array they test the elements."""
+    return tests[0] if len(tests) == 1 else _balanced(word, [_again(test) for test in tests])
+
+
+def _balanced(word: str, tests: list[Node]) -> Node:
+    """Return a tree that is not deep for hundreds of tests."""
+    half = len(tests) // 2
+    return (word, _balanced(word, tests[:half]), _balanced(word, tests[half:])) if half else tests[0]
+
+
+def _again(test: Node) -> Node:
+    """Return a test as a filter of its own."""
+    return ("exists", ("filter", IDENTITY, test))
