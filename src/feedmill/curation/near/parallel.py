@@ -27,9 +27,8 @@ Result = TypeVar("Result")
 
 THREADS = 4
 KERNELS = (
-    "feedmill.curation.near.sketch",
-    "feedmill.curation.near.join",
-    "feedmill.curation.near.labels",
+    "feedmill.curation.near.graph",
+    "feedmill.documents.lines",
     "feedmill.kernels.hashing.shingles_compiled",
     "feedmill.kernels.hashing.near_pairs_compiled",
 )
