@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import io
+import json
 import math
 import uuid
 from collections.abc import Callable
@@ -134,6 +135,8 @@ NPZ: dict[str, Any] = {
     "cubes": np.zeros((2, 2, 2), np.float16),
     "text of numpy": np.asarray(["a", "bé"]),
     "bytes of numpy": np.asarray([b"a", b"b\xff"]),
+    "long doubles": np.arange(2, dtype=np.longdouble),
+    "rows of long doubles": np.zeros((2, 3), np.longdouble),
     "flags": np.asarray([[True, False], [False, True]]),
 }
 
@@ -267,6 +270,9 @@ def test_the_table_has_every_kind_that_values_have() -> None:
     assert {family(kind) for kind in kinds} <= set(KINDS) and "json:jpeg" in kinds and "uuid" in kinds
     with pytest.raises(ConfigError, match=r"values are of the type 'complex', which no format can store"):
         changes("json", [kind_of({"a": [1j]})])
+    for name, kind in (("long doubles", "longdouble"), ("rows of long doubles", "array of float128")):
+        with pytest.raises(ConfigError, match=f"values are of the type '{kind}', which no format can store"):
+            changes("json", [kind_of(NPZ[name][0])])
 
 
 def test_what_parts_become_in_columns_is_said(tmp_path: Path) -> None:
@@ -382,3 +388,46 @@ def test_lists_of_images_keep_the_encoding_of_mds(tmp_path: Path) -> None:
         assert report.plan.names[name] == encoding and not report.plan.losses
         shards = [shard.read_bytes() for shard in sorted((tmp_path / name).glob("*/*.mds"))]
         assert len(shards) == 2 and all(block in shard for block in MDS[name][1] for shard in shards)
+
+
+@pytest.mark.parametrize("to", TARGETS)
+def test_a_source_without_samples_is_named(to: str, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"a": pa.array([], pa.int64())}), tmp_path / "a.parquet")
+    (tmp_path / "npz").mkdir()
+    np.savez(tmp_path / "npz/0.npz", a=np.zeros((0, 3)))
+    for name in ("a.parquet", "npz"):
+        out = tmp_path / f"{name}.{to}"
+        with pytest.raises(DataError) as caught:
+            fm.convert(tmp_path / name, out, to, workers=1, progress=False)
+        assert caught.value.kind == "no-samples" and name in str(caught.value)
+
+
+FEATURES = {
+    "j": {"_type": "Json"},
+    "m": {"_type": "Array2D", "shape": [None, 2], "dtype": "int32"},
+    "class": {"_type": "ClassLabel", "names": ["a", "b"]},
+    "some": {"_type": "List", "feature": {"_type": "ClassLabel", "names": ["a", "b"]}},
+}
+
+
+@pytest.mark.parametrize("to", TARGETS)
+@pytest.mark.parametrize("beside", [False, True])
+def test_features_of_datasets_are_kept_or_declared(to: str, beside: bool, tmp_path: Path) -> None:
+    """Also if they are only in the file beside the tables, as in folders of older releases."""
+    matrices = pa.array([[[1, 2]], [[3, 4], [5, 6]]], pa.list_(pa.list_(pa.int32())))
+    table = pa.table({"j": ['{"a": 1}', '"x"'], "m": matrices, "class": [0, 1], "some": [[0, 1], []]})
+    if not beside:
+        table = table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": FEATURES}})})
+    source = tmp_path / "saved"
+    source.mkdir()
+    with pa.ipc.new_stream(source / "data-00000-of-00001.arrow", table.schema) as writer:
+        writer.write_table(table)
+    (source / "dataset_info.json").write_text(json.dumps({"features": FEATURES}))
+    (source / "state.json").write_text(json.dumps({"_data_files": [{"filename": "data-00000-of-00001.arrow"}]}))
+    for name in FEATURES:
+        out = tmp_path / f"{name}.{to}"
+        assert check(source, out, to, name)
+    dry = {"dry_run": True, "progress": False, "fields": ["m", "class", "some"]}
+    plan = fm.convert(source, tmp_path / f"all.{to}", to, **dry).plan
+    lost = "names of classes and shapes of arrays of 'm', 'class', 'some'"
+    assert (lost in [loss.what for loss in plan.losses]) == (to != "parquet")

@@ -129,6 +129,43 @@ def test_tensors_and_summaries_are_no_tables(tmp_path: Path) -> None:
     assert note.startswith("values of 'id' are only in the names of folders, such as 'id=")
 
 
+EXTENSIONS: tuple[tuple[str, pa.DataType, bytes], ...] = (
+    ("uuid", pa.string(), b""),
+    ("json", pa.dictionary(pa.int8(), pa.string()), b""),
+    ("bool8", pa.bool_(), b""),
+    ("bool8", pa.int8(), b"x"),
+    ("fixed_shape_tensor", pa.list_(pa.int8()), b'{"shape": [2]}'),
+    ("fixed_shape_tensor", pa.list_(pa.int8(), 2), b'{"shape": [3]}'),
+    ("fixed_shape_tensor", pa.list_(pa.int8(), 2), b"{}"),
+    ("opaque", pa.int8(), b""),
+    ("opaque", pa.int8(), b"{}"),
+)
+
+
+@pytest.mark.parametrize(("name", "kind", "metadata"), EXTENSIONS)
+def test_extension_types_of_another_storage(name: str, kind: Any, metadata: bytes, tmp_path: Path) -> None:
+    notes = {"ARROW:extension:name": f"arrow.{name}", "ARROW:extension:metadata": metadata}
+    table = pa.table([pa.nulls(2, kind)], schema=pa.schema([pa.field("c", kind, metadata=notes)]))
+    pq.write_table(table, tmp_path / "x.parquet")
+    with pa.ipc.new_file(tmp_path / "x.arrow", table.schema) as writer:
+        writer.write_table(table)
+    for file in ("x.parquet", "x.arrow"):
+        error = reason(tmp_path / file)
+        assert error.kind == "unsupported" and "an extension type as it is stored" in error.what, error
+        assert AGAIN not in str(error)
+
+
+def test_lists_of_no_items_and_streams_under_another_name(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"c": pa.array([[], None], pa.list_(pa.int8(), 0))}), tmp_path / "x.parquet")
+    with pytest.raises(DataError) as caught:
+        fm.open(tmp_path / "x.parquet")[0]
+    assert caught.value.kind == "unsupported" and AGAIN not in str(caught.value)
+    with pa.ipc.new_stream(tmp_path / "s.parquet", TABLE.schema) as writer:
+        writer.write_table(TABLE)
+    error = reason(tmp_path / "s.parquet")
+    assert error.what == "expected Parquet, found a stream of Arrow" and ".arrows" in str(error.fix)
+
+
 def test_types_and_codecs_that_pyarrow_lacks(tmp_path: Path) -> None:
     store = LocalStore(tmp_path)
     pq.write_table(TABLE, tmp_path / "x.parquet")

@@ -16,7 +16,11 @@ import pytest
 
 import feedmill as fm
 from feedmill.errors import DataError
+from feedmill.formats.arrowtypes.arrays import is_list
+from feedmill.formats.arrowtypes.reading import values
 from feedmill.formats.tables.schemas import Unity, fitted, united_type
+from helpers import arrow_matrix
+from helpers.arrow_matrix import Column
 
 DAY = datetime.datetime(2026, 11, 29, 1, 2, 3, 400_000)
 UTC = DAY.replace(tzinfo=datetime.UTC)
@@ -27,6 +31,7 @@ SIGNED, UNSIGNED = [pa.int8(), pa.int16(), pa.int32(), pa.int64()], [pa.uint8(),
 INTEGERS, FLOATS = SIGNED + UNSIGNED, [pa.float16(), pa.float32(), pa.float64()]
 GROUPS: dict[str, tuple[list[Any], Any]] = {
     "text": (TEXTS, "ab"),
+    "JSON": ([pa.json_(kind) for kind in TEXTS[:3]], '{"a": 1}'),
     "bytes": (BYTES, b"ab"),
     "integer": (INTEGERS, 7),
     "float": (FLOATS, 0.5),
@@ -63,6 +68,8 @@ def column(kind: Any, value: Any) -> pa.Array:
     if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
         plain = pa.array([value, None], kind.value_type)
         return plain.cast(kind) if pa.types.is_dictionary(kind) else pa.compute.run_end_encode(plain)
+    if isinstance(kind, pa.BaseExtensionType):
+        return pa.ExtensionArray.from_storage(kind, pa.array([value, None], kind.storage_type))
     if kind == pa.float16():
         return pa.array([np.float16(value), None], kind)
     if pa.types.is_large_list(kind) and kind.value_type == pa.float16():
@@ -89,6 +96,55 @@ def test_united_columns_have_the_values_of_each(group: str) -> None:
                 first = [item and {"t": item["t"]} for item in first]
             expected = value if not isinstance(value, datetime.datetime) or value.tzinfo is None else UTC
             assert (first.to_pydatetime() if hasattr(first, "to_pydatetime") else first) == expected and last is None
+
+
+def plainest(kind: Any) -> Any:
+    """The type as which another file may have the same values: lists for views, values for dictionaries and runs."""
+    if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
+        return plainest(kind.value_type)
+    if pa.types.is_struct(kind):
+        return pa.struct([(field.name, plainest(field.type)) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(plainest(kind.key_type), plainest(kind.item_type))
+    return pa.list_(plainest(kind.value_type)) if is_list(kind) else kind
+
+
+def comparable(value: Any) -> Any:
+    """Tuples and arrays as lists, NaN as text."""
+    value = value.tolist() if isinstance(value, np.ndarray | np.generic) else value
+    if isinstance(value, dict):
+        return {name: comparable(item) for name, item in value.items()}
+    return list(map(comparable, value)) if isinstance(value, list | tuple) else "NaN" if value != value else value
+
+
+def check_united(column: Column) -> bool:
+    """Check a column that becomes the plainest type beside a file with it; False if it has that type already."""
+    kind = plainest(column.array.type)
+    united = united_type(column.array.type, kind)
+    assert united is not None, column.name
+    if united.equals(column.array.type):
+        return False
+    schema = pa.schema({"x": united})
+    for low in (0, 1):
+        table = pa.table({"x": column.array[low:]})
+        for got in (fitted(table, schema, "here"), fitted(table.slice(0, 2), schema, "here")):
+            got.validate(full=True)
+            expected = column.values[low : low + len(got)]
+            assert comparable(values(got.column("x"))) == comparable(expected), (column.name, low)
+    lacking = pa.schema({"x": pa.struct([("s", united), ("more", kind)])})
+    inside = pa.table({"x": pa.StructArray.from_arrays([column.array], ["s"])})
+    rows = values(fitted(inside, lacking, "here").column("x"))
+    assert comparable(rows) == [{"s": comparable(value), "more": None} for value in column.values], column.name
+    return True
+
+
+def test_united_columns_of_any_nesting_have_the_values_of_each() -> None:
+    assert sum(map(check_united, [*arrow_matrix.columns(1, limit=150), *arrow_matrix.columns(2, limit=150)])) >= 100
+
+
+@pytest.mark.slow
+def test_all_united_columns_have_the_values_of_each() -> None:
+    assert sum(map(check_united, [*arrow_matrix.columns(1), *arrow_matrix.columns(2, limit=1000)])) >= 500
 
 
 def write(folder: Path, *tables: dict[str, Any]) -> Path:

@@ -262,3 +262,16 @@ def test_files_of_systems_are_left_out(tmp_path: Path) -> None:
     report = run(root, tmp_path / "out")
     assert report.samples == 4 and set(report.left_out.counts) == {"made by a system or archiver"}
     assert len(report.left_out) == 5
+
+
+def test_suffixes_in_capitals_are_the_same(tmp_path: Path) -> None:
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    (tmp_path / "d").mkdir()
+    table = pyarrow.table({"text": ["a", "b"]})
+    parquet.write_table(table, tmp_path / "d/A.PARQUET")
+    with pyarrow.ipc.new_file(tmp_path / "d/B.ARROW", table.schema) as writer:
+        writer.write_table(table)
+    (tmp_path / "d/C.JSONL").write_text('{"text": "c"}\n')
+    (tmp_path / "d/D.CSV").write_text("text\nd\n")
+    report = fm.import_data([str(tmp_path / "d")], tmp_path / "out", progress=False)
+    assert report.samples == 6 and not report.left_out.counts

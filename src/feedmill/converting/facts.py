@@ -7,17 +7,17 @@ from collections.abc import Sequence
 from contextlib import closing
 from typing import Any, NamedTuple
 
-import msgspec
-
 from feedmill.converting.fields import is_typed
 from feedmill.converting.preview import Options
 from feedmill.errors import NotFound
 from feedmill.formats import yamls
+from feedmill.formats.arrowtypes.features import features_of, kinds_in
 from feedmill.formats.base import Dataset
 from feedmill.formats.energon import database
 from feedmill.formats.jsonl.dataset import JsonlDataset
 from feedmill.formats.lerobot.dataset import LeRobotDataset
 from feedmill.formats.lerobot.depth import is_depth
+from feedmill.formats.tables.dataset import TableDataset
 from feedmill.formats.tar.dataset import TarDataset
 from feedmill.formats.vla import COMPANIONS
 from feedmill.formats.vla.dataset import ManifestDataset
@@ -79,20 +79,16 @@ def source_facts(dataset: Dataset, url: str, kind: str, split: str | None) -> Fa
     companions = tuple(n for n in COMPANIONS if isinstance(dataset, ManifestDataset) and dataset.store.exists(n))
     typed = is_typed(dataset)
     features = dataset.info["features"] if isinstance(dataset, LeRobotDataset) else {}
-    columns = _in_schema(dataset), tuple(name for name, feature in features.items() if is_depth(feature))
+    columns = with_classes(dataset), tuple(name for name, feature in features.items() if is_depth(feature))
     return Facts(parts, list(splits), loose, excluded, description, media, typed, kind, companions, *columns)
 
 
-def _in_schema(dataset: Dataset) -> tuple[str, ...]:
+def with_classes(dataset: Dataset) -> tuple[str, ...]:
     """Return the columns whose Hugging Face features add class names or array shapes to the Arrow type."""
-    metadata = getattr(getattr(dataset, "schema", None), "metadata", None) or {}
-    try:
-        features = msgspec.json.decode(metadata.get(b"huggingface", b"{}"))["info"]["features"]
-        items = features.items()
-    except (msgspec.MsgspecError, KeyError, TypeError, AttributeError):
-        return ()
-    kinds = ("ClassLabel", "Array2D", "Array3D", "Array4D", "Array5D")
-    return tuple(name for name, feature in items if isinstance(feature, dict) and feature.get("_type") in kinds)
+    schema = dataset.schema if isinstance(dataset, TableDataset) else None
+    features = {} if schema is None else features_of(schema, dataset.url)
+    kinds = {"ClassLabel", "Array2D", "Array3D", "Array4D", "Array5D"}
+    return tuple(name for name, feature in features.items() if kinds & kinds_in(feature))
 
 
 def _loose(dataset: Dataset) -> int:

@@ -98,10 +98,10 @@ def kind_of(value: Any) -> str:
     """Return the kind of a value, with its details; ``other:<type>`` if the table has none."""
     if value is None:
         return "null"
+    if isinstance(value, np.ndarray | np.longdouble) and (value.dtype.kind not in "biufSU" or _is_long(value.dtype)):
+        return _other(value)
     if isinstance(value, np.ndarray):
-        return (
-            f"array:{value.dtype.newbyteorder('<').str}:{value.ndim}" if value.dtype.kind in "biufSU" else _other(value)
-        )
+        return f"array:{value.dtype.newbyteorder('<').str}:{value.ndim}"
     if isinstance(value, Coded):
         return _IMAGES.get(value.suffix.lower(), f"media:{value.suffix}")
     if type(value).__name__ == "MonthDayNano":
@@ -110,6 +110,11 @@ def kind_of(value: Any) -> str:
         return _nested(value)
     kind = next((kind for kind_type, kind in _TYPES if isinstance(value, kind_type)), "")
     return "big" if kind == "int" and not -(2**63) <= value < 2**63 else kind or _other(value)
+
+
+def _is_long(dtype: np.dtype[Any]) -> bool:
+    """Return whether numbers have more bits than Python's: no format but ``.npy`` has such."""
+    return dtype.kind == "f" and dtype.itemsize > 8
 
 
 def _other(value: Any) -> str:
@@ -193,8 +198,9 @@ def changes(store: str, kinds: Iterable[str]) -> dict[str, str]:
         where = "json" if kind.startswith("json:") and store == "parts" else store
         for one in inside:
             if one not in KINDS:
+                name = (kind if one == "other" else one).partition(":")[2] or one
                 raise ConfigError(
-                    f"its values are of the type {one.partition(':')[2] or one!r}, which no format can store",
+                    f"its values are of the type {name!r}, which no format can store",
                     kind="unsupported",
                     fix="Select other columns with --fields.",
                 )

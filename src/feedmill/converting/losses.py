@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from feedmill.converting.facts import Facts, described, keeps_companions, keeps_media
 from feedmill.converting.fates import KINDS, changes
+from feedmill.converting.fields import wanted as is_wanted
 from feedmill.converting.preview import Loss, Options, named
 from feedmill.converting.survey import COUNTS, Columns, Survey, changes_in, columns_of, names, store_of
 from feedmill.converting.targets.parquet import forms_of
@@ -51,9 +52,13 @@ def losses_of(to: str, facts: Facts, found: Survey, options: Options) -> tuple[C
             losses += _lines(found, columns)
         elif facts.kind != "jsonl":
             losses.append(Loss("the difference between missing fields and null"))
-    if facts.classes:
-        losses.append(Loss(f"names of classes and shapes of arrays of {named(facts.classes)}"))
-    return columns, [*losses, *_about(wanted, facts, options)]
+    return columns, [*losses, *classes_lost(facts.classes, options), *_about(wanted, facts, options)]
+
+
+def classes_lost(classes: Sequence[str], options: Options) -> list[Loss]:
+    """Return the loss of what the features of `datasets` say of columns, see `feedmill.converting.facts.Facts`."""
+    names = [name for name in classes if is_wanted(name, options.fields)]
+    return [Loss(f"names of classes and shapes of arrays of {named(names)}")] if names else []
 
 
 def value_table() -> str:

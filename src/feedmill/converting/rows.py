@@ -11,13 +11,13 @@ import numpy as np
 import orjson
 
 from feedmill.converting.engine import Conversion
-from feedmill.converting.facts import described
+from feedmill.converting.facts import described, with_classes
 from feedmill.converting.fates import Changed
 from feedmill.converting.fields import Taken, row_of, wanted
 from feedmill.converting.job import Bad, ConvertWork, Done, bad_sample
 from feedmill.converting.jsontypes import columns_of, has_json, has_number, merge_columns, types_in, weight
 from feedmill.converting.lines import line_files, parse, rows_in, stem
-from feedmill.converting.losses import all_bytes, dropped
+from feedmill.converting.losses import all_bytes, classes_lost, dropped
 from feedmill.converting.preview import Loss, Options, Preview, named
 from feedmill.converting.reading import read_each
 from feedmill.converting.survey import Columns, Survey, changes_in, known_kinds, merge, names, survey
@@ -212,7 +212,7 @@ def plan_rows(source: str, destination: str, to: str, kind: str, options: Option
             changed, losses = changes_in("lines", found)
             texts = [name for name in types_in(getattr(dataset, "schema", None)) if wanted(name, options.fields)]
             losses += [Loss(f"types of {named(texts)}: JSON text becomes values")] if texts else []
-            plan.losses += losses
+            plan.losses += [*losses, *classes_lost(with_classes(dataset), options)]
             drop = dropped(Columns({}, changed, typed=True))
             if drop and drop >= set(names(found)):
                 raise all_bytes(names(found))

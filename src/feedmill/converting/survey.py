@@ -24,6 +24,7 @@ from feedmill.converting.fields import KEY, Taken, encoded, refuse_unnamed, want
 from feedmill.converting.preview import Loss, named
 from feedmill.converting.values import Coded, digest, plain_bytes, simple, tagged, values_of
 from feedmill.errors import ConfigError, DataError
+from feedmill.formats.arrowtypes.features import features_of, kinds_in
 from feedmill.formats.columnar import JSON, Forms
 from feedmill.formats.sample import Sample
 from feedmill.samples.decode import codec_of
@@ -35,6 +36,8 @@ The field "" counts all samples as "samples", and those whose key is not their n
 """
 
 COUNTS = ""
+_AS_STORED = {"Value", "ClassLabel", "List", "LargeList", "Sequence", "Translation", "TranslationVariableLanguages"}
+"""Features of `datasets` whose values are those of their types."""
 
 
 class Columns(NamedTuple):
@@ -53,7 +56,7 @@ class Columns(NamedTuple):
 
 def survey(samples: Iterable[tuple[int, Taken]]) -> Survey:
     """Return the survey of samples, given with their numbers."""
-    found: dict[str, Counter[str]] = {COUNTS: Counter(samples=0, keyed=0)}
+    found = _nothing()
     for number, taken in samples:
         found[COUNTS]["samples"] += 1
         found[COUNTS]["keyed"] += taken.key != str(number)
@@ -65,9 +68,13 @@ def survey(samples: Iterable[tuple[int, Taken]]) -> Survey:
     return {name: dict(counts) for name, counts in found.items()}
 
 
+def _nothing() -> dict[str, Counter[str]]:
+    return {COUNTS: Counter(samples=0, keyed=0)}
+
+
 def merge(surveys: Iterable[Survey]) -> Survey:
     """Return the sum of several surveys. Fields are in the order of their first occurrence."""
-    out: dict[str, Counter[str]] = {}
+    out = _nothing()
     for found in surveys:
         for name, counts in found.items():
             out.setdefault(name, Counter()).update(counts)
@@ -249,15 +256,16 @@ def _refuse_unsurveyed(taken: Taken, sources: Mapping[str, str]) -> None:
 
 
 def known_kinds(schema: Any, fields: Sequence[str]) -> Survey | None:
-    """Return the kinds that columns of these Arrow types can have; None if only their values tell.
+    """Return the kinds that columns of these Arrow types and features can have; None if only their values tell.
 
     Samples are not counted, and no column is known to be without nulls.
     """
     out: Survey = {COUNTS: {"samples": 1, "keyed": 0}}
+    features = features_of(schema, None)
     for field in schema:
         if wanted(field.name, fields):
             found = _kinds_of_type(field.type)
-            if found is None:
+            if found is None or not kinds_in(features.get(field.name)) <= _AS_STORED:
                 return None
             coded = tagged(field.name, b"")
             out[field.name] = dict.fromkeys({kind_of(coded) if kind == "bytes" else kind for kind in found}, 0)

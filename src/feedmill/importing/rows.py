@@ -122,7 +122,7 @@ def read_rows(store: Store, file: File, encoding: str = "utf-8") -> Iterator[Row
     if kind == kinds.COLUMNS:
         from feedmill.documents.columns import read_rows as read_columns
 
-        form = "parquet" if file.path.endswith(".parquet") else "arrow"
+        form = "parquet" if file.path.lower().endswith(".parquet") else "arrow"
         document = DocumentFile(store.url, file.path, form, file.size, file.version)
         batches: Iterable[Sequence[dict[str, Any]]] = read_columns(document)
         yield from (Row(n, row) for n, row in enumerate((row for batch in batches for row in batch), 1))

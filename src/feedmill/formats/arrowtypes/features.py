@@ -33,6 +33,27 @@ def features_of(schema: Any, file: str | None) -> Mapping[str, Any]:
     )
 
 
+def with_features(schema: Any, features: Mapping[str, Any] | None) -> Any:
+    """Return a schema, or None, with features in its metadata as `datasets` writes them, if it has none."""
+    metadata = {} if schema is None else schema.metadata or {}
+    if schema is None or not features or HUGGINGFACE in metadata:
+        return schema
+    stored = json.dumps({"info": {"features": dict(features)}})
+    return schema.with_metadata({**metadata, HUGGINGFACE: stored.encode()})
+
+
+def kinds_in(feature: Any) -> set[str]:
+    """Return the names of a feature and of all features in it.
+
+    >>> sorted(kinds_in({"feature": {"names": ["a"], "_type": "ClassLabel"}, "_type": "List"}))
+    ['ClassLabel', 'List']
+    """
+    if isinstance(feature, Mapping):
+        kind = feature.get("_type")
+        return {kind for kind in (kind,) if isinstance(kind, str)}.union(*map(kinds_in, feature.values()))
+    return set().union(*map(kinds_in, feature)) if isinstance(feature, list) else set()
+
+
 def meaning(feature: Any) -> Any:
     """Return what a feature says beyond the type of its column: None for `Value`, and for lists and structures of it.
 

@@ -24,6 +24,7 @@ import numpy as np
 
 from feedmill.errors import DataError, FeedmillError, NotFound
 from feedmill.formats.arrowtypes.arrays import filled, is_list, list_lengths, take_rows
+from feedmill.formats.arrowtypes.features import with_features
 from feedmill.formats.arrowtypes.reading import Columns, check_names, values
 from feedmill.formats.base import Indices
 from feedmill.formats.columns import ArrowFile, ColumnFile, ParquetFile, damaged, load_pyarrow
@@ -85,7 +86,7 @@ class TableDataset(RowsDataset):
     ) -> None:
         self._columns = open_columns(store, files, ParquetFile) if columns is None else columns
         super().__init__(store, name=name, files=files, counts=self._counted(), split=split, base=base)
-        self.schema = self._first_schema()
+        self.schema = with_features(self._first_schema(), features)
         self.names: list[str] = list(self.schema.names) if self.schema is not None else []
         self._features = features
         self._readers: dict[int, Columns] = {}

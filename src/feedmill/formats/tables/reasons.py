@@ -22,6 +22,8 @@ _ENCRYPTED, _FEATHER = b"PARE", b"FEA1"
 _STREAM = b"\xff\xff\xff\xff"
 _HEAD = 4096
 _MOST_MEMORY = 1 << 42
+_EXTENSION = re.compile("storage type|seriali[sz]e|shape dimensions|json parse error|key '[a-z_]+' does not exist")
+"""What pyarrow says in lower case of a known extension type that is stored, or described, as it is not by pyarrow."""
 _ASKED = re.compile(r"alloc of size (-?\d+)")
 _OTHERS = (
     (b"version https://git-lfs", "a pointer of Git LFS", "Get the data with 'git lfs pull'."),
@@ -94,8 +96,9 @@ def _by_content(store: Store, path: str, form: Kind) -> _Reason | None:
             return None
         what = f"the file is truncated: it begins like {title}, but does not end with {MAGIC[form]!r}"
         return _Reason(what, _AGAIN, "bad-data")
-    if form == "arrow" and head[:4] == _STREAM[: len(head)]:
-        return None
+    if head[:4] == _STREAM[: len(head)]:
+        fix = "Rename it so that its name ends with .arrows."
+        return None if form == "arrow" else _Reason("expected Parquet, found a stream of Arrow", fix, "unknown-format")
     begin = head.lstrip(b" \t\r\n\xef\xbb\xbf").lower()
     found = next(((what, fix) for start, what, fix in _OTHERS if begin.startswith(start)), None)
     if found is None:
@@ -131,6 +134,12 @@ def _by_message(store: Store, path: str, form: Kind, error: BaseException, said:
             return _Reason(f"this pyarrow cannot decompress it ({said})", fix, "unsupported")
         fix = "Cast the column to a type that pyarrow reads, such as 64-bit integers, and write the file again."
         return _Reason(f"pyarrow does not support a type in it ({said})", fix, "unsupported")
+    if _EXTENSION.search(words):
+        fix = "Write the column as its writer's plain type: text, bytes, numbers or lists."
+        return _Reason(f"pyarrow does not take an extension type as it is stored in it ({said})", fix, "unsupported")
+    if form == "parquet" and "expected all lists to be of size" in words:
+        fix = "Write the column as lists of any size."
+        return _Reason(f"pyarrow does not read its lists of a fixed size ({said})", fix, "unsupported")
     if words.endswith("tensor"):  # instead of a schema
         fix = "Write it as a .npy file, or as a table."
         return _Reason(f"expected a table, found another kind of Arrow data ({said})", fix, "unsupported")

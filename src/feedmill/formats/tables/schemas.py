@@ -5,6 +5,7 @@ Types unite if no value changes and none is lost::
     null and any type                               the other type
     dictionaries, run-end encoded                   as their values
     text: string, large, view                       string, or large_string
+    JSON text (arrow.json)                          of what their text unites to
     bytes: binary, large, view, of fixed size       binary, or large_binary
     integers                                        the narrowest type that holds both, if there is one
     floating point numbers; decimals                the wider one
@@ -25,10 +26,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import types
 
 from feedmill.errors import DataError
+from feedmill.formats.arrowtypes.arrays import Bools, bounds, chunks_of, filled, is_list, present_in, take, within
 from feedmill.formats.arrowtypes.features import HUGGINGFACE, features_of, meaning
 
 _UNITS = ("s", "ms", "us", "ns")
@@ -109,8 +113,17 @@ def _struct(one: Any, other: Any) -> Any:
     return None if None in found.values() else pa.struct(found.items())
 
 
+def _is_json(kind: Any) -> bool:
+    return getattr(kind, "extension_name", "") == "arrow.json"
+
+
+def _json(one: Any, other: Any) -> Any:
+    return pa.json_(_text(one.storage_type, other.storage_type))
+
+
 _RULES: tuple[tuple[Sequence[Any], Any], ...] = (
     (_TEXTS, _text),
+    ((_is_json,), _json),
     (_BYTES, _bytes),
     ((types.is_integer,), _integer),
     ((types.is_floating,), lambda one, other: max(one, other, key=lambda kind: kind.bit_width)),
@@ -245,12 +258,8 @@ def _cast(column: Any, to: Any, where: str) -> Any:
     if column.type.equals(to.type):
         return column
     try:
-        if "list_view" in str(column.type):  # see findings/pyarrow_cast_of_list_views.sh
-            raise pa.ArrowNotImplementedError("list_view")
-        return column.cast(to.type)
-    except pa.ArrowNotImplementedError:  # rare types, which have no cast
-        return pa.array(column.to_pylist(), to.type)
-    except pa.ArrowInvalid as error:
+        parts = [_as(array, to.type) for array in chunks_of(column)]
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         reason = " ".join(str(error).split())[:200]
         raise DataError(
             f"a value of {to.name!r} does not fit {to.type}, to which the types of the files unite ({reason})",
@@ -259,3 +268,54 @@ def _cast(column: Any, to: Any, where: str) -> Any:
             kind="other-columns",
             fix="Write the column with one type in all files.",
         ) from None
+    return pa.chunked_array(parts, to.type) if isinstance(column, pa.ChunkedArray) else parts[0]
+
+
+def _as(array: Any, to: Any) -> Any:
+    """Return an array as the type to which its type and others unite.
+
+    Its parts are cast one by one: Arrow has no cast of many nested types, and its cast of list views loses items (see
+    findings/pyarrow_cast_of_list_views.sh). Raises `pyarrow.ArrowInvalid` if a value does not fit.
+    """
+    kind = array.type
+    if kind.equals(to):
+        return array
+    if types.is_null(kind):
+        return pa.nulls(len(array), to)
+    if types.is_dictionary(kind):
+        return _chosen(_as(array.dictionary, to), filled(array.indices), present_in(array.indices))
+    if types.is_run_end_encoded(kind):
+        runs = np.searchsorted(np.asarray(array.run_ends), array.offset + np.arange(len(array)), side="right")
+        return _chosen(_as(array.values, to), runs, np.ones(len(array), bool))
+    nulls = pa.array(~present_in(array)) if array.null_count else None
+    if types.is_struct(kind):
+        have = {one.name: number for number, one in enumerate(kind)}
+        lacking = pa.nulls(len(array))
+        parts = [_as(array.field(have[one.name]) if one.name in have else lacking, one.type) for one in to]
+        return pa.StructArray.from_arrays(parts, fields=list(to), mask=nulls)
+    if types.is_map(kind):
+        keys, at = within(array.keys, *bounds(array))
+        items, _ = within(array.items, *bounds(array))
+        parts = [_joined(keys, to.key_type), _joined(items, to.item_type)]
+        return pa.MapArray.from_arrays(pa.array(at, pa.int32()), *parts, type=to, mask=nulls)
+    if is_list(kind):
+        make, offset = (pa.LargeListArray, pa.int64()) if types.is_large_list(to) else (pa.ListArray, pa.int32())
+        items, at = within(array.values, *bounds(array))
+        return make.from_arrays(pa.array(at, offset), _joined(items, to.value_type), type=to, mask=nulls)
+    if _is_json(to):
+        return pa.ExtensionArray.from_storage(to, _as(array.storage, to.storage_type))
+    return array.cast(to)
+
+
+def _chosen(values: Any, numbers: npt.NDArray[Any], present: Bools) -> Any:
+    """Return values by number; null where `present` is not."""
+    if not present.all():
+        numbers = np.where(present, numbers, len(values))
+        values = pa.concat_arrays([values, pa.nulls(1, values.type)])
+    return _joined(take(values, numbers.astype(np.int64)), values.type)
+
+
+def _joined(column: Any, to: Any) -> Any:
+    """Return an array or chunked array as one array of a type."""
+    parts = [_as(array, to) for array in chunks_of(column)]
+    return parts[0] if len(parts) == 1 else pa.concat_arrays(parts or [pa.nulls(0, to)])
