@@ -39,7 +39,7 @@ LOCKS = {
     "split": ".o-{part}.pbin.feedmill-work/lock",
     "filter": ".o.pbin.feedmill-work/lock",
     "filter lines": ".o.jsonl.feedmill-work/lock",
-    "mix": "mixed/.feedmill/m-0000.jsonl.gz.feedmill-lock",
+    "mix": ".feedmill/mix-mixed/m-0000.jsonl.gz.feedmill-lock",
 }
 
 

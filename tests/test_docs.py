@@ -13,7 +13,7 @@ import typer
 
 from feedmill.cli import demo
 from feedmill.cli.app import VERBS, app
-from feedmill.cli.story import Story
+from feedmill.cli.demo import Story
 from feedmill.demo.sample_data import caption_files, questions, write_sample_data
 from feedmill.storage import LocalStore
 from helpers import foreign_datasets as sourcedata
@@ -156,7 +156,7 @@ def options(*words: str) -> set[str]:
         command = command.get_command(None, word)  # type: ignore[attr-defined, arg-type]
     shown = [p for p in command.params if not getattr(p, "hidden", False)]
     found = {o for p in shown for o in [*p.opts, *p.secondary_opts] if o.startswith("--")}
-    return found - {"--help", "--json", "--progress", "--no-progress"}
+    return found - {"--help", "--json", "--progress"}
 
 
 MODALITIES = [
@@ -231,7 +231,6 @@ def kinds(path: str) -> set[str]:
     "module",
     [
         "indexing/check.py",
-        "indexing/check_index.py",
         "indexing/manifests.py",
         "indexing/scanning.py",
         "kernels/files/tar.py",

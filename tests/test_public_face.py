@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import ast
-import importlib
 import re
 from pathlib import Path
+from pkgutil import resolve_name
 
 import pytest
 
 import feedmill as fm
+from feedmill import provided
 from feedmill.cli import app as cli
 
 ROOT = Path(__file__).parents[1]
 DOCS = "\n".join(path.read_text() for path in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
-OTHERS = {"demo", "mix", "modalities", "energon", "nanotron", "megatron", "vla", "dolma"}
-"""Verbs without a function: the demonstration, a name of release 0.1, and the command lines of other tools."""
+OTHERS = {"demo", "modalities", "energon", "nanotron", "megatron", "vla", "dolma"}
+"""Verbs without a function: the demonstration, and the command lines of other tools."""
 RENAMED = {"import": "import_data"}
 """Verbs whose names are keywords of Python, and their functions."""
 VERBS = [RENAMED.get(name, name.replace("-", "_")) for name in cli.VERBS if name not in OTHERS]
@@ -42,15 +43,13 @@ def test_type_checkers_see_the_names_that_are_there() -> None:
     assert seen == {name: f"feedmill.{home}" for name, home in fm._HOME.items()}
 
 
+def test_rooms_use_what_is_registered_of_higher_ones() -> None:
+    sources = "".join(path.read_text() for path in Path(fm.__file__).parent.rglob("*.py"))
+    asked = set(re.findall(r"\b(?:provided|home_of)\(\"(\w+)\"\)", sources))
+    assert asked == set(provided._HOMES)
+    assert all(resolve_name(home) for home in provided._HOMES.values())
+
+
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         fm.nothing  # noqa: B018
-
-
-@pytest.mark.parametrize("name", fm._MOVED)
-def test_a_name_of_release_0_1_works_with_one_warning(name: str) -> None:
-    instead, module, its = fm._MOVED[name]
-    with pytest.warns(DeprecationWarning, match=f"feedmill.{name} is now {instead}") as warned:
-        value = getattr(fm, name)
-    assert value is getattr(importlib.import_module(module), its) and len(warned) == 1
-    assert warned[0].filename == __file__ and name not in fm.__all__

@@ -24,6 +24,8 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "feedmill"
+TABLES = {"feedmill.cli.verbs"}
+"""Tables of modules by name, of which one is imported when its verb runs: its names are no imports."""
 _NAMED = re.compile(r"feedmill(\.[a-z_0-9]+)+$")
 
 
@@ -51,6 +53,8 @@ def uses() -> dict[str, set[str]]:
                 wanted |= {each for each in inner if each in modules()}
                 if not inner <= modules().keys():
                     wanted.add(node.module)
+            elif name in TABLES:
+                continue
             elif isinstance(node, ast.Constant) and isinstance(node.value, str) and _NAMED.match(node.value):
                 wanted.add(node.value if node.value in modules() else node.value.rpartition(".")[0])
         found[name] = {each for each in wanted if each in modules() and each != name}
@@ -100,10 +104,16 @@ def circles() -> list[set[str]]:
     return found
 
 
-def arrows_up() -> list[tuple[str, str]]:
-    """Imports of a room by one that is not above it, as the table in CONTRIBUTING.md has them."""
+@cache
+def levels() -> dict[str, int]:
+    """The level of each room, as the table in CONTRIBUTING.md has it."""
     rows = re.findall(r"^\| (\d+) \| (.*?) \|", (ROOT / "CONTRIBUTING.md").read_text(), re.M)
-    level = {room: int(number) for number, rooms in rows for room in re.findall(r"`(\w+)`", rooms)}
+    return {room: int(number) for number, rooms in rows for room in re.findall(r"`(\w+)`", rooms)}
+
+
+def arrows_up() -> list[tuple[str, str]]:
+    """Imports of a room by one that is not above it."""
+    level = levels()
     found = []
     for name, wanted in uses().items():
         room = ([*name.split("."), ""])[1]

@@ -16,12 +16,30 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from feedmill._version import __version__ as __version__
+from feedmill.provided import register
+
+register(
+    {
+        "mapped": "feedmill.samples.views.mapped",
+        "filtered": "feedmill.samples.views.filtered",
+        "selected": "feedmill.samples.views.selected",
+        "to_arrow": "feedmill.samples.frames.to_arrow",
+        "to_polars": "feedmill.samples.frames.to_polars",
+        "to_pandas": "feedmill.samples.frames.to_pandas",
+        "to_torch": "feedmill.loading.adapters.mapped.of_dataset",
+        "card_of": "feedmill.web.cards.card_of",
+        "has_tokens": "feedmill.tokens.pieces.has_tokens",
+        "row_text": "feedmill.tokens.pieces.row_text",
+        "TokenizeTransform": "feedmill.tokens.transform.TokenizeTransform",
+        "dolma": "feedmill.compat.dolma",
+    }
+)
 
 _HOME = {
     "AVDecoder": "samples.avdecoder",
     "CaptioningSample": "samples.types",
-    "CheckReport": "indexing.check",
+    "CheckReport": "indexing.report",
     "Checkpoint": "loading.checkpoint",
     "ConfigError": "errors",
     "Cooker": "loading.cooking",
@@ -113,17 +131,6 @@ _HOME = {
     "write": "writing.write",
     "writer": "writing.writer",
 }
-_ENERGON = "feedmill.compat.energon"
-_MOVED = {
-    **{
-        name: (f"{_ENERGON}.{name}", _ENERGON, name)
-        for name in ("FileStore", "FileStoreCachePool", "basic_sample_keys", "cooker", "stateless")
-    },
-    "MixConfig": ("feedmill.FilterConfig", "feedmill.curation.mix.config", "FilterConfig"),
-    "mix": ("feedmill.filter", "feedmill.curation.mix.job", "mix"),
-}
-"""Names of release 0.1 that the next release removes: the replacement, and module and name of the old object."""
-
 _HINTS = {
     **dict.fromkeys(("load_dataset", "load", "read", "load_from_disk", "IterableDataset"), "Use fm.open(path)."),
     **dict.fromkeys(
@@ -172,11 +179,11 @@ if TYPE_CHECKING:
     from feedmill.formats.tokens.windows import WindowDataset
     from feedmill.importing.import_data import import_data
     from feedmill.importing.report import ImportReport
-    from feedmill.indexing.check import CheckReport, check
+    from feedmill.indexing.check import check
     from feedmill.indexing.prepare import prepare
     from feedmill.indexing.prepare_media import prepare_media
     from feedmill.indexing.repair import RepairReport, repair
-    from feedmill.indexing.report import PrepareReport
+    from feedmill.indexing.report import CheckReport, PrepareReport
     from feedmill.jobs.parts import PartEngine
     from feedmill.jobs.ray_engine import RayEngine
     from feedmill.loading.adapters.mapped import PlanDataset
@@ -338,12 +345,6 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name in _HOME:
         return getattr(import_module(f"feedmill.{_HOME[name]}"), name)
-    if name in _MOVED:
-        from warnings import warn
-
-        instead, module, its = _MOVED[name]
-        warn(f"feedmill.{name} is now {instead}; the old name will be removed", DeprecationWarning, stacklevel=2)
-        return getattr(import_module(module), its)
     hint = _HINTS.get(name)
     raise AttributeError(f"module 'feedmill' has no attribute {name!r}{f'. {hint}' if hint else ''}")
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
 
-_CARDS = "feedmill.web.cards"
-"""Named, not imported: the pages are in a room far above this one."""
+from feedmill.provided import provided
 
 
 class Displayed:
@@ -16,7 +14,7 @@ class Displayed:
 
     def _repr_html_(self) -> str:
         """Return a small card of HTML."""
-        card: str = import_module(_CARDS).card_of(self)
+        card: str = provided("card_of")(self)
         return card
 
 

@@ -14,7 +14,6 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from feedmill.cli.app import app
-from feedmill.cli.command import OLD, translated
 from feedmill.cli.verbs import GROUPS, VERBS
 from feedmill.jobs.amounts import parse_count
 
@@ -137,12 +136,6 @@ def test_a_misspelt_verb_gets_a_suggestion() -> None:
     assert done.exit_code == 2 and "there is no verb 'xyzzy'" in done.output
 
 
-def test_the_old_flags_of_progress_still_work() -> None:
-    assert list(translated("stat", ["a", "--no-progress"])) == ["a", "--progress=none"]
-    assert list(translated("stat", ["--progress", "--json", "a"])) == ["--json", "a"]
-    assert list(translated("stat", ["--progress", "plain", "a"])) == ["--progress", "plain", "a"]
-
-
 def test_python_runs_the_package() -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     done = subprocess.run(
@@ -162,7 +155,3 @@ def test_completion_names_the_verbs() -> None:
         check=False,
     )
     assert done.stdout.split() == ["tokenize"], done
-
-
-def test_old_spellings_are_gone_from_every_table() -> None:
-    assert {new.partition("=")[0] for names in OLD.values() for new in names.values()}.isdisjoint(BANNED)

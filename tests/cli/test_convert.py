@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from pathlib import Path
 
 import pytest
@@ -60,17 +59,10 @@ def test_options_that_would_do_nothing_are_refused(to: str, options: list[object
     assert status == 1 and told in shown and not (tmp_path / "d").exists()
 
 
-def test_the_old_name_of_the_budget_works_with_a_warning(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(logging.getLogger("feedmill"), "propagate", True)
+def test_a_budget_is_a_number_or_a_share(tmp_path: Path) -> None:
     source = sample_set(tmp_path / "source")
-    status, _ = run(source, tmp_path / "d", "--to", "wds", "--on-error", "skip", "--max-bad", 3)
-    assert status == 0 and "--max-bad is now called --error-budget" in caplog.text
-    status, shown = run(
-        source, tmp_path / "e", "--to", "wds", "--on-error", "skip", "--max-bad", 3, "--error-budget", 2
-    )
-    assert status == 1 and "both are given" in shown
+    status, _ = run(source, tmp_path / "d", "--to", "wds", "--on-error", "skip", "--error-budget", 3)
+    assert status == 0
     status, shown = run(source, tmp_path / "e", "--to", "wds", "--error-budget", 1.5)
     assert status == 1 and "--error-budget 1.5 is invalid" in shown
     status, shown = run(source, tmp_path / "e", "--to", "wds", "--error-budget", "nan")

@@ -189,27 +189,7 @@ def test_filter_takes_a_configuration_or_token_files(tmp_path: Path, monkeypatch
     (tmp_path / "f.json").write_text(json.dumps({"streams": [stream]}))
     shown = run("filter", "f.json", "--dry-run", "--json")
     assert json.loads(shown)["streams"][0]["kept"] == 1 and not (tmp_path / "out").exists()
-    old = run("mix", "f.json", "--dry-run", "--json")
-    assert old == shown and "mix" not in run("--help").split()
     assert "no output was given" in run("filter", "d/documents/a.jsonl", status=1)
     assert "--min-length is for token files" in run("filter", "f.json", "--min-length", 3, status=1)
     assert "--allow-stale is for a configuration" in run("filter", "a.jsonl", "b.jsonl", "--allow-stale", status=1)
     assert fm.filter({"streams": [stream]}, dry_run=True, progress=False).as_dict() == json.loads(shown)
-
-
-def test_the_old_name_and_option_of_filter_give_one_line_of_warning(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    for arguments, line in (
-        (
-            ("mix", tmp_path / "none.json"),
-            "'feedmill mix' is now called 'feedmill filter'; the old name will be removed",
-        ),
-        (
-            ("filter", tmp_path / "none.json", "--processes", 1),
-            "--processes is now called --workers; the old name will be removed",
-        ),
-    ):
-        caplog.clear()
-        run(*arguments, status=1)
-        assert caplog.messages == [line]

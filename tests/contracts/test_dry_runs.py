@@ -31,8 +31,7 @@ def commands(table: dict[str, list[str]]) -> list[Any]:
 
 
 def test_every_verb_that_writes_is_here() -> None:
-    others = set(GROUPS["Commands of other tools"]) - {"mix"}
-    writing = set(VERBS) - READING - others
+    writing = set(VERBS) - READING - set(GROUPS["Commands of other tools"])
     assert set(GOOD) == set(BAD) == writing
 
 
@@ -41,9 +40,8 @@ def test_the_function_has_the_option_too(verb: str) -> None:
     module = import_module(VERBS[verb].module)
     here = inspect.signature(getattr(module, function_of(verb))).parameters["dry_run"]
     assert here.default is False
-    if verb != "mix":
-        face = getattr(fm, {"import": "import_data"}.get(verb, function_of(verb)))
-        assert inspect.signature(face).parameters["dry_run"].default is False
+    face = getattr(fm, {"import": "import_data"}.get(verb, function_of(verb)))
+    assert inspect.signature(face).parameters["dry_run"].default is False
 
 
 @pytest.mark.parametrize(("verb", "command"), commands(GOOD))

@@ -34,7 +34,6 @@ IN_BUCKETS = {
     "dedupe": ["dedupe {b}/web/documents"],
     "neardedupe": ["neardedupe {b}/web/documents"],
     "filter": ["filter {b}/books.pbin {b}/short.pbin --max-length 100", "filter mix.yaml"],
-    "mix": ["mix mix.yaml"],
     "run": ["run pipeline.yaml"],
     "tokenize": ["tokenize {b}/docs.jsonl -o {b}/tokens/docs -t tokenizer"],
     "merge": ["merge {b}/books.pbin {b}/news.pbin {b}/all.pbin"],

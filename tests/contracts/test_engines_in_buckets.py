@@ -104,7 +104,7 @@ def test_the_work_may_be_elsewhere_in_a_bucket(
 _DYING = """
 import os, signal, sys
 left = int(sys.argv[1])
-from feedmill.storage.remote.upload import _Parts
+from feedmill.storage.remote.object_store import _Parts
 complete = _Parts.complete
 
 def dying(self):

@@ -1,10 +1,9 @@
-"""Every verb of the command line is a function of the package with the same options, and old options still work."""
+"""Every verb of the command line is a function of the package with the same options."""
 
 from __future__ import annotations
 
 import contextlib
 import inspect
-import logging
 from importlib import import_module
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -16,14 +15,10 @@ from typer.testing import CliRunner
 
 import feedmill as fm
 from feedmill.cli.app import app
-from feedmill.cli.command import OLD, translated
 from feedmill.cli.engines import OPTIONS
 from feedmill.cli.verbs import VERBS, function_of
 from feedmill.errors import ConfigError
-from feedmill.jobs.policy import renamed_parameters
 from feedmill.planning.nodes import shuffled
-from helpers.conversion_sources import sample_set
-from helpers.document_folders import texts, write_documents
 from helpers.tars import make_shards, write_tar
 
 PRINTING = {"json", "interactive", "list", "schema", "bins", "plot", "plot_to", "progress"}
@@ -48,8 +43,8 @@ ONLY_HERE: dict[str, tuple[set[str], set[str]]] = {
     "run": (set(), {"on_step"}),
 }
 """Verb -> options that only the command line has, and those that only the function has."""
-FACES = ("demo", "mix", "modalities", "energon", "nanotron", "megatron", "vla", "dolma")
-"""A story, an old name, and the commands of other tools."""
+FACES = ("demo", "modalities", "energon", "nanotron", "megatron", "vla", "dolma")
+"""A story, and the commands of other tools."""
 
 
 def options(verb: str) -> tuple[int, set[str]]:
@@ -74,12 +69,6 @@ def test_a_verb_and_its_function_have_the_same_options(verb: str) -> None:
         words -= set(OPTIONS)
     here, there = words - PRINTING, set(named[arguments:]) - PRINTING
     assert here - there == only_words and there - here == only_named
-
-
-@pytest.mark.parametrize("verb", OLD)
-def test_old_options_are_not_those_of_today(verb: str) -> None:
-    known = {spelling for parameter in command(verb).params for spelling in parameter.opts}
-    assert not known & set(OLD[verb]) and {new.partition("=")[0] for new in OLD[verb].values()} <= known
 
 
 def command(verb: str) -> Any:
@@ -159,69 +148,6 @@ def test_an_option_has_the_default_of_the_parameter(verb: str) -> None:
     assert not differing
 
 
-def make_texts(root: Path) -> list[str]:
-    write_documents(root, texts(3))
-    return [str(root / "documents")]
-
-
-def make_samples(root: Path) -> list[str]:
-    sample_set(root / "s", count=3)
-    return [str(root / "s"), str(root / "out"), "--to", "mds"]
-
-
-def make_tars(root: Path) -> list[str]:
-    return [str(make_shards(root / "tars", [2])), "--split-ratio", "1,0,0", "--non-interactive"]
-
-
-CALLS: dict[tuple[str, str], Any] = {
-    ("tag", "--processes"): (make_texts, ["-t", "char_length_v1", "--processes", "1"]),
-    ("tag", "-p"): (make_texts, ["-t", "char_length_v1", "-p1"]),
-    ("tag", "--to"): (make_texts, ["-t", "char_length_v1", "--to={root}/there"]),
-    ("dedupe", "-p"): (make_texts, ["-p", "1"]),
-    ("neardedupe", "--processes"): (make_texts, ["--processes=1"]),
-    ("stat", "-p"): (make_texts, ["-p", "1"]),
-    ("convert", "--max-bad"): (make_samples, ["--on-error", "skip", "--max-bad", "3"]),
-    ("prepare", "--skip-bad-shards"): (make_tars, ["--skip-bad-shards"]),
-    ("prepare", "--force-overwrite"): (make_tars, ["--force-overwrite"]),
-    ("convert", "--plan"): (make_samples, ["--plan"]),
-    ("convert", "--samples-per-shard"): (make_samples, ["--samples-per-shard", "2"]),
-    ("tag", "--redo"): (make_texts, ["-t", "char_length_v1", "--redo"]),
-}
-
-
-@pytest.mark.parametrize(("verb", "old"), CALLS)
-def test_an_old_option_works_with_one_line_of_warning(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, verb: str, old: str
-) -> None:
-    make, words = CALLS[verb, old]
-    with caplog.at_level(logging.WARNING, "feedmill"):
-        result = run(verb, *make(tmp_path), *(word.format(root=tmp_path) for word in words))
-    assert result.exit_code == 0, result.output
-    lines = [record.getMessage() for record in caplog.records if "is now called" in record.getMessage()]
-    assert lines == [f"{old} is now called {OLD[verb][old].replace('=', ' ')}; the old name will be removed"]
-
-
-def test_an_option_under_both_names_is_an_error() -> None:
-    with pytest.raises(ConfigError, match="both are given"):
-        list(translated("stat", ["x", "-p", "1", "--workers=2"]))
-    assert list(translated("stat", ["--", "-p"])) == ["--", "-p"]
-    assert list(translated("tokenize", ["-p", "1"])) == ["-p", "1"]
-
-
-def test_old_parameters_work_with_a_warning(tmp_path: Path) -> None:
-    (documents,) = make_texts(tmp_path)
-    with pytest.warns(DeprecationWarning, match="processes= is now called workers="):
-        assert fm.stat([documents], processes=1, progress=False).files == 1  # type: ignore[call-arg]
-    with pytest.raises(ConfigError, match="both are given"):
-        fm.stat([documents], processes=1, workers=1)  # type: ignore[call-arg]
-
-    @renamed_parameters(old="new")
-    def function(new: int) -> int:
-        return new
-
-    assert function(3) == 3
-
-
 SHORTS = {
     "-t": {"--tokenizer", "--tagger"},  # nobody gives both: each is the main option of its verbs
 }
@@ -245,10 +171,10 @@ KINDS_OF_VALUES = {
 """Options with more than one kind of value, and why."""
 
 
-def parsed() -> list[tuple[str, Any]]:
+def parsed() -> list[Any]:
     """Each option of each verb, as the parser sees it."""
-    verbs = [verb for verb in VERBS if verb not in FACES and not VERBS[verb].hidden]
-    return [(verb, each) for verb in verbs for each in command(verb).params if each.param_type_name == "option"]
+    verbs = [verb for verb in VERBS if verb not in FACES]
+    return [each for verb in verbs for each in command(verb).params if each.param_type_name == "option"]
 
 
 def long_name(option: Any) -> str:
@@ -258,13 +184,10 @@ def long_name(option: Any) -> str:
 def test_an_option_has_the_same_names_in_every_verb_and_a_short_form_one_meaning() -> None:
     names: dict[str, set[tuple[str, ...]]] = {}
     meanings: dict[str, set[str]] = {}
-    for verb, option in parsed():
+    for option in parsed():
         names.setdefault(long_name(option), set()).add(tuple(sorted(option.opts)))
         for short in (name for name in option.opts if not name.startswith("--")):
             meanings.setdefault(short, set()).add(long_name(option))
-        for old, new in OLD.get(verb, {}).items():
-            if not old.startswith("--"):
-                meanings.setdefault(old, set()).add(new.partition("=")[0])
     assert not {name: found for name, found in names.items() if len(found) > 1}
     several = {short: found for short, found in meanings.items() if len(found) > 1}
     assert several == SHORTS
@@ -272,7 +195,7 @@ def test_an_option_has_the_same_names_in_every_verb_and_a_short_form_one_meaning
 
 def test_an_option_takes_the_same_kind_of_value_in_every_verb() -> None:
     kinds: dict[str, set[Any]] = {}
-    for _, option in parsed():
+    for option in parsed():
         shown = option.metavar or str(option.type)
         kinds.setdefault(long_name(option), set()).add((shown, option.multiple, option.is_flag))
     assert {name for name, found in kinds.items() if len(found) > 1} == set(KINDS_OF_VALUES)

@@ -64,8 +64,8 @@ for kind in (LocalFileSystem, FTPFileSystem):
     for name in ("mv", "rm_file"):
         setattr(kind, name, dying(getattr(kind, name)))
 if part:
-    from feedmill.storage.remote import upload
-    upload.part_size, upload._BUFFER, upload._STEP = lambda: part, part // 2, part
+    from feedmill.storage.remote import object_store
+    object_store.part_size, object_store._BUFFER, object_store._STEP = lambda: part, part // 2, part
 from feedmill.cli.app import main
 sys.argv = ["feedmill", *sys.argv[3:]]
 if __name__ == "__main__":

@@ -140,7 +140,7 @@ def test_a_driver_killed_on_a_bucket(
 
 
 def test_a_node_with_another_version_is_named(cluster: Any, tmp_path: Path) -> None:
-    (tmp_path / "sitecustomize.py").write_text("import feedmill; feedmill.__version__ = '9.9'")
+    (tmp_path / "sitecustomize.py").write_text("from feedmill import _version; _version.__version__ = '9.9'")
     variables = {"PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ["PYTHONPATH"]])}
     node = cluster.add_node(**NODE, env_vars=variables)
     try:

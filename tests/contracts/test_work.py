@@ -271,17 +271,6 @@ def test_a_hostile_note_reaches_nothing_outside(tmp_path: Path, path: str) -> No
         assert not (folder / "x").exists()
 
 
-@pytest.mark.parametrize("old", [".nv-meta/feedmill.work/job.json", ".feedmill-convert/job.json", ".x.feedmill-job"])
-def test_unfinished_work_of_earlier_releases_is_named(tmp_path: Path, old: str) -> None:
-    store = LocalStore(tmp_path)
-    store.write_bytes(old, b"{}")
-    name = "x" if ".x." in old else ""
-    for act in (lambda: Work(store, name), lambda: settle(store, name)):
-        with pytest.raises(ConfigError, match="an earlier release") as caught:
-            act()
-        assert caught.value.file == str(tmp_path / old)
-
-
 def test_a_file_in_the_place_of_the_folder_is_named(tmp_path: Path) -> None:
     (tmp_path / FOLDER).write_text("mine")
     for act in (lambda: Work(LocalStore(tmp_path)), lambda: alone(LocalStore(tmp_path)).__enter__()):

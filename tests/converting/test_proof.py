@@ -150,9 +150,6 @@ def test_a_plan_writes_nothing(tmp_path: Path) -> None:
     report = convert(source, tmp_path / "d", "vla-text", on_preview=said.append, **how)
     assert said == [report.plan] and report.plan.count == 180 and report.plan.outputs == 1
     assert [loss.content for loss in report.plan.losses] == [True, True] and not (tmp_path / "d").exists()
-    with pytest.warns(DeprecationWarning, match="on_preview"):  # the name of release 0.1
-        convert(source, tmp_path / "d", "vla-text", said=said.append, **how)
-    assert len(said) == 2
 
 
 @pytest.mark.parametrize("to", ["webdataset", "wds", "mds", "parquet", "jsonl"])

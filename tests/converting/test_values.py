@@ -427,7 +427,7 @@ def test_features_of_datasets_are_kept_or_declared(to: str, beside: bool, tmp_pa
     for name in FEATURES:
         out = tmp_path / f"{name}.{to}"
         assert check(source, out, to, name)
-    fields = ["m", "class", "some"]
-    plan = fm.convert(source, tmp_path / f"all.{to}", to, dry_run=True, progress=False, fields=fields).plan
+    dry = {"dry_run": True, "progress": False, "fields": ["m", "class", "some"]}
+    plan = fm.convert(source, tmp_path / f"all.{to}", to, **dry).plan
     lost = "names of classes and shapes of arrays of 'm', 'class', 'some'"
     assert (lost in [loss.what for loss in plan.losses]) == (to != "parquet")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
 from collections.abc import Iterator
@@ -53,20 +52,10 @@ def without_sidecar(base: Path) -> None:
     (base / META / "feedmill.shards.json").unlink()
 
 
-def without_words(base: Path) -> None:
-    """As an older release of Feedmill prepared it."""
-    path = base / META / "feedmill.shards.json"
-    content = json.loads(path.read_text())
-    del content["uuid"]
-    for record in content["shards"].values():
-        del record["word"]
-    path.write_text(json.dumps(content))
-
-
-@pytest.mark.parametrize("older", [None, without_sidecar, without_words])
-def test_a_shard_swapped_for_one_of_its_size_is_noticed(base: Path, older) -> None:
-    if older is not None:
-        older(base)
+@pytest.mark.parametrize("recorded", [True, False])
+def test_a_shard_swapped_for_one_of_its_size_is_noticed(base: Path, recorded: bool) -> None:
+    if not recorded:
+        without_sidecar(base)
     assert [s.key for s in fm.open(base)] == [f"k{i}" for i in range(10)]
     shard = swap(base)
     dataset = fm.open(base)
@@ -128,24 +117,8 @@ def test_preparing_again_takes_the_shards_as_they_are(base: Path) -> None:
     assert [s.key for s in fm.open(base)][5:] == [f"n{i}" for i in range(5)]
 
 
-def test_old_records_get_their_words_when_prepared_again(base: Path) -> None:
-    without_words(base)
-    fm.prepare(str(base), progress=False)
-    content = json.loads((base / META / "feedmill.shards.json").read_text())
-    assert all(len(record["word"]) == len(record["middle"]) == 32 for record in content["shards"].values())
-    assert content["uuid"] == (base / META / "index.uuid").read_text()
-
-
-@pytest.mark.parametrize("field", ["middle", "word"])
-def test_the_same_over_s3(
-    base: Path, tmp_path: Path, s3_bucket: str, monkeypatch: pytest.MonkeyPatch, field: str
-) -> None:
+def test_the_same_over_s3(base: Path, tmp_path: Path, s3_bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path / "cache"))
-    sidecar = base / META / "feedmill.shards.json"
-    content = json.loads(sidecar.read_text())
-    for record in content["shards"].values():
-        del record["word" if field == "middle" else "middle"]
-    sidecar.write_text(json.dumps(content))
     remote = open_store(f"{s3_bucket}/d")
     for path in base.rglob("*"):
         if path.is_file():

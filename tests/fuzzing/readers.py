@@ -120,7 +120,7 @@ READERS: list[Reader] = [
     Reader("tar", corpus.TARS, dataset("one.tar"), weight=2),
     Reader("webdataset", (corpus.shards,), dataset("", PREPARE)),
     Reader("energon", (corpus.prepared,), dataset("", PREPARE)),
-    Reader("energon hashes", (corpus.prepared,), verbs("check {folder}", "check {folder} --samples", "info {folder}")),
+    Reader("energon hashes", (corpus.prepared,), verbs("check {folder}", "check {folder} --read-samples", "info {folder}")),
     Reader("sqlite", (corpus.prepared,), dataset("", PREPARE), (".tar", ".idx", ".yaml", ".json", ".uuid", ".bin")),
     Reader("jsonl", (corpus.jsonl, corpus.jsonl_indexed), dataset("lines.jsonl", PREPARE)),
     Reader("vla", (corpus.vla, corpus.vla_golden), dataset()),

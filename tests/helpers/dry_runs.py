@@ -73,7 +73,6 @@ GOOD: dict[str, list[str]] = {
     ],
     "neardedupe": ["neardedupe web/documents", "neardedupe web/documents --signatures signs"],
     "filter": ["filter books.pbin short.pbin --max-length 100", "filter mix.yaml"],
-    "mix": ["mix mix.yaml"],
     "run": ["run pipeline.yaml", "run filtering.yaml"],
     "tokenize": [
         "tokenize docs.jsonl -o tokens/docs -t tokenizer",
@@ -173,7 +172,6 @@ BAD: dict[str, list[str]] = {
         "filter typo.yaml",
         "filter nothing.yaml",
     ],
-    "mix": ["mix nowhere.yaml", "mix nothing.yaml"],
     "run": ["run nowhere.yaml", "run broken.yaml"],
     "tokenize": [
         "tokenize nowhere -o t -t tokenizer",

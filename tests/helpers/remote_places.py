@@ -16,7 +16,7 @@ import obstore
 import pytest
 
 from feedmill.storage import open_store
-from feedmill.storage.remote import upload
+from feedmill.storage.remote import object_store
 from feedmill.storage.remote.object_store import RemoteStore
 from helpers.remote_verbs import make
 from helpers.stores import ftp_server
@@ -60,8 +60,8 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts of `PART` bytes in this process; the S3 server accepts them."""
     monkeypatch.setattr("moto.s3.models.S3_UPLOAD_PART_MIN_SIZE", 1)
-    monkeypatch.setattr(upload, "part_size", lambda: PART)
-    monkeypatch.setattr(upload, "_BUFFER", PART // 2)
+    monkeypatch.setattr(object_store, "part_size", lambda: PART)
+    monkeypatch.setattr(object_store, "_BUFFER", PART // 2)
 
 
 class Place(NamedTuple):

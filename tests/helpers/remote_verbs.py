@@ -78,7 +78,7 @@ _SAMPLES = {
     "import": Verb("import {src}/photos {out}/set --max-shard-samples 3 --workers 1"),
     "import documents": Verb("import {src}/notes {src}/table.csv {out}/docs --compression gz --workers 1"),
     "import episodes": Verb("import {src}/robot {out}/set --max-shard-samples 1 --workers 1"),
-    "reshard": Verb("reshard {src}/tars {out}/wds --samples 7"),
+    "reshard": Verb("reshard {src}/tars {out}/wds --max-shard-samples 7"),
     "webdataset": Verb("convert {src}/tars {out}/wds --to webdataset"),
     "wds": Verb("convert {src}/x.jsonl {out}/wds --to wds"),
     "wids": Verb("convert {src}/tars {out}/wds --to wds --wids --allow-loss"),
@@ -109,7 +109,6 @@ _DOCUMENTS = {
     "convert documents": Verb("convert {src}/documents {out}/d --to jsonl.zst"),
     "filter": Verb("filter {src}/x.jsonl {out}/f.jsonl --min-length 10"),
     "filter documents": Verb("filter {conf}/mix.yaml --workers 1", files={"{conf}/mix.yaml": _mix("{out}")}),
-    "mix": Verb("mix {conf}/mix.yaml --workers 1", files={"{conf}/mix.yaml": _mix("{out}")}),
     "stat": Verb("stat {out}/documents --plot-to {out}/plot.png --workers 1", ("documents",)),
     "plan": Verb("plan {conf}/r.yaml --samples 100 --plot-to {out}/plan.png", ("x.jsonl",), {"{conf}/r.yaml": _RECIPE}),
     "run": Verb("run {out}/pipeline.yaml", ("x.jsonl",), {"{out}/pipeline.yaml": _PIPELINE}),
@@ -201,7 +200,7 @@ OTHERS: dict[str, Verb] = {
 """Commands of other tools."""
 VERBS: dict[str, Verb] = {**_SAMPLES, **_DOCUMENTS, **_TOKENS, **OTHERS}
 """By name."""
-_READS = "info check mount decode numbers trace bench serve", "info lint preview mount analyze-debug", "list", "plan"
+_READS = "info check mount decode numbers trace bench serve", "info lint preview mount", "list", "plan"
 ELSEWHERE: dict[str, str] = {
     **{
         f"{tool} {verb}".strip(): "only reads"

@@ -1,8 +1,9 @@
 """Run Energon's own tests on Feedmill: ``python tests/interop/energon_tests.py FOLDER [MODULE...] [-k NAME] [--json]``.
 
 FOLDER is the folder `tests` of a clone of Megatron Energon. The tests are unchanged: `megatron.energon` and its
-submodules are other names of `feedmill.compat.energon` and its submodules, and nothing else is replaced. Each module
-runs in a process of its own. Prints one line per module and the first line of each failure.
+submodules are other names of `feedmill.compat.energon` and its submodules, and nothing else is replaced. Names that
+Feedmill does not have are stand-ins, so that the other tests of a module run. Each module runs in a process of its own.
+Prints one line per module and the first line of each failure.
 
 The tests require PyTorch, webdataset, click, and for some modules torchvision and multi-storage-client.
 """
@@ -28,6 +29,13 @@ ENERGON, FEEDMILL = "megatron.energon", "feedmill.compat.energon"
 _IN_WORKERS = "import sys, energon_tests; sys.meta_path.insert(0, energon_tests.Aliases())"
 LIMIT = 600
 """Seconds that one module may take by default."""
+
+
+class Absent:
+    """Stand-in for a name that Feedmill does not have: the tests that use it fail."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        raise NotImplementedError("Feedmill does not have this name")
 
 
 class Aliases(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -57,6 +65,18 @@ class Aliases(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         module.__spec__ = self.own_spec  # the import has set that of the alias
         for name in [name for name in sys.modules if name.startswith(f"{FEEDMILL}.")]:
             sys.modules.setdefault(ENERGON + name.removeprefix(FEEDMILL), sys.modules[name])
+            _complete(sys.modules[name])
+
+
+def _complete(module: types.ModuleType) -> None:
+    """Give a module stand-ins for the names that it does not have."""
+    from feedmill.compat.energon.modules import ABSENT
+
+    for name in (*ABSENT, "command"):
+        try:
+            getattr(module, name)
+        except (ImportError, AttributeError):
+            setattr(module, name, Absent)
 
 
 class Results:

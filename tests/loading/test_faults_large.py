@@ -18,7 +18,7 @@ from tests.loading.test_ahead import local, plan_of
 import feedmill as fm
 from feedmill.storage.cache import settings as datacache
 from feedmill.storage.cache.settings import DataCache
-from feedmill.storage.fetching import lanes, needed, ranges
+from feedmill.storage.fetching import lanes, ranges, read_ahead
 from feedmill.storage.fetching.fetch import counters, fetcher
 from feedmill.storage.remote.object_store import RemoteStore
 
@@ -106,7 +106,7 @@ def caches(monkeypatch):
 def small_requests(monkeypatch, target: int) -> None:
     """Make more requests for the same bytes, so that some of them fail."""
     monkeypatch.setattr(ranges, "LONG", target)
-    monkeypatch.setattr(needed, "TARGET", target)
+    monkeypatch.setattr(read_ahead, "TARGET", target)
     monkeypatch.setattr(ranges, "LARGEST", 2 * target)
 
 

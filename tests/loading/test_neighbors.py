@@ -23,8 +23,7 @@ from feedmill.planning.nodes import Leaf
 from feedmill.planning.nodes.shuffle import BlockShuffle
 from feedmill.planning.plan import Plan
 from feedmill.storage.cache import settings as datacache
-from feedmill.storage.cache.pages import PAGE, PageCache
-from feedmill.storage.cache.readers import READERS
+from feedmill.storage.cache.pages import PAGE, READERS, PageCache
 from feedmill.storage.cache.settings import DataCache
 from feedmill.storage.fetching.fetch import fetcher
 from feedmill.storage.remote.object_store import RemoteStore

@@ -20,8 +20,7 @@ from feedmill.formats.energon.index import IndexRows, write_index
 from feedmill.indexing.manifests import write_manifest
 from feedmill.indexing.prepare import prepare
 from feedmill.mounting.catalog import IndexCatalog
-from feedmill.mounting.mount import operations
-from feedmill.mounting.operations import Operations
+from feedmill.mounting.mount import Operations, operations
 from feedmill.storage import LocalStore
 from helpers.raw_samples import samples_of_tars
 from helpers.tars import make_shards, sparse_tar, write_tar

@@ -62,16 +62,10 @@ def test_a_filter_deletes_no_file_of_others(folder: Path, caplog: pytest.LogCapt
     assert "deleted" not in caplog.text
 
 
-@pytest.mark.parametrize("old", [False, True], ids=["", "a manifest of an earlier version"])
-def test_two_steps_may_write_to_one_folder(folder: Path, old: bool) -> None:
+def test_two_steps_may_write_to_one_folder(folder: Path) -> None:
     steps = [kept("web"), kept("books"), tokens("kept")]
     assert ran(*steps) == ["web", "books", "tokenize"]
-    if old:
-        file = json.loads(Path("p.run.json").read_text())
-        file["steps"] = [{key: value for key, value in step.items() if key != "others"} for step in file["steps"]]
-        Path("p.run.json").write_text(json.dumps(file))
-    else:
-        assert ran(*steps) == []
+    assert ran(*steps) == []
     assert ran(*steps, overwrite=True) == ["web", "books", "tokenize"]
     assert ran(kept("web"), kept("books", at_least=2), tokens("kept")) == ["books"]  # the same documents
     assert sorted(os.listdir("kept")) == ["books-0000.jsonl.gz", "web-0000.jsonl.gz"]

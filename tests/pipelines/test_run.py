@@ -19,8 +19,7 @@ import feedmill as fm
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound, StorageError
 from feedmill.jobs.work import alone
 from feedmill.pipelines.history import History
-from feedmill.pipelines.options import described, problems, types_of
-from feedmill.pipelines.pipeline import VERBS, Step
+from feedmill.pipelines.pipeline import VERBS, Step, described, problems, types_of
 from feedmill.samples.media import MediaFilter
 from feedmill.storage import LocalStore
 from helpers import warm

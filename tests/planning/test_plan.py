@@ -202,8 +202,6 @@ def test_report_says_where_realised_weights_differ() -> None:
     plan = blended(weights=("0.3333333333", "0.6666666666"))
     docs = plan.report().sources[0]
     assert docs.asked == docs.realized  # both normalize to 1/3
-    with pytest.warns(DeprecationWarning, match=r"\.realised is now called \.realized"):
-        assert docs.realised == docs.realized
     plan = blended(weights=("1", "1e-30"))
     code = plan.report().sources[1]
     assert code.asked != code.realized and abs(code.asked - code.realized) < 1e-15

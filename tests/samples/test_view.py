@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from feedmill.errors import ConfigError, DataError, NotFound, TrustError
-from feedmill.formats.opened import Order
+from feedmill.formats.base import Order
 from feedmill.formats.yamls import read_yaml
 from feedmill.samples.decode import Decoder
 from feedmill.samples.types import CaptioningSample, TextSample

@@ -23,8 +23,7 @@ from feedmill.errors import ConfigError, DataError, FeedmillError, MissingExtra,
 from feedmill.storage import Store, open_store
 from feedmill.storage.cache.copies import cached_copy
 from feedmill.storage.remote.claims import Claim
-from feedmill.storage.remote.filesystem import FilesystemStore
-from feedmill.storage.remote.filesystem_instances import CONNECTIONS
+from feedmill.storage.remote.filesystem import CONNECTIONS, FilesystemStore
 from feedmill.storage.remote.options import storage_options
 from helpers import dataset_kinds, warm
 from helpers.hub_server import HubServer, hub_server

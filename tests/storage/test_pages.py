@@ -17,8 +17,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from feedmill.storage.cache import page_eviction
-from feedmill.storage.cache.page_eviction import soonest_uses
+from feedmill.storage.cache import page_io
+from feedmill.storage.cache.page_io import soonest_uses
 from feedmill.storage.cache.page_map import FAR, HEADER, RECORD
 from feedmill.storage.cache.pages import PAGE, PageCache, Pages
 from helpers import warm
@@ -247,7 +247,7 @@ def test_pinned_pages_stay_and_a_cache_full_of_them_takes_no_more(cache: PageCac
 
 
 def test_without_holes_whole_objects_are_emptied(cache: PageCache, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(page_eviction, "punch_hole", lambda *_: False)
+    monkeypatch.setattr(page_io, "punch_hole", lambda *_: False)
     cache.size = room(4)
     old, new = cache.open(URL, "1", 3 * PAGE), cache.open(URL, "2", 3 * PAGE)
     old.put(0, bytes(3 * PAGE))

@@ -15,7 +15,7 @@ import pytest
 
 from feedmill.errors import ConfigError, StorageError
 from feedmill.storage import open_store
-from feedmill.storage.remote import upload
+from feedmill.storage.remote import object_store
 from feedmill.storage.remote.claims import Claim
 from helpers import warm
 
@@ -79,7 +79,7 @@ def test_what_is_built_in_place_is_sent_in_parts(s3_bucket):
 
 
 def test_an_object_of_too_many_parts_is_refused(s3_bucket, monkeypatch):
-    monkeypatch.setattr(upload, "_MOST_PARTS", 2)
+    monkeypatch.setattr(object_store, "_MOST_PARTS", 2)
     store = open_store(s3_bucket)
     with pytest.raises(StorageError, match="more than 2 parts of 5 MiB") as caught, store.write("a") as file:
         for _ in range(3):

@@ -182,8 +182,8 @@ def test_new_shards_whose_units_the_machine_lost_are_written_again(
     fm.write(str(start / "more"), samples(20, 500))
     calm, place = tmp_path / "calm", tmp_path / "killed"
     words = {
-        "append": ["append", "d", "more", "--samples", "4", "--workers", "1"],
-        "reshard": ["reshard", "d", "e", "--samples", "4", "--workers", "1"],
+        "append": ["append", "d", "more", "--max-shard-samples", "4", "--workers", "1"],
+        "reshard": ["reshard", "d", "e", "--max-shard-samples", "4", "--workers", "1"],
     }[verb]
 
     def act(folder: Path) -> Path:

@@ -141,7 +141,7 @@ def test_a_killed_delete(start: Path, tmp_path: Path, moments: Sequence[int], le
 
 @moments(4, MOMENTS, least=2)
 def test_a_killed_append(start: Path, tmp_path: Path, moments: Sequence[int], least: int) -> None:
-    words = ["append", "d", str(tmp_path / "more"), "--samples", "20", "--workers", "1"]
+    words = ["append", "d", str(tmp_path / "more"), "--max-shard-samples", "20", "--workers", "1"]
     assert killed_at_each_file(words, start, tmp_path / "k", [contents(start)], moments) >= least
 
 
@@ -153,7 +153,7 @@ def test_killed_adding_of_parts(start: Path, tmp_path: Path, moments: Sequence[i
 
 @moments(4, MOMENTS)
 def test_a_killed_reshard(start: Path, tmp_path: Path, moments: Sequence[int], least: int) -> None:
-    words = ["reshard", str(start), "e", "--samples", "25", "--shuffle", "3", "--workers", "1"]
+    words = ["reshard", str(start), "e", "--max-shard-samples", "25", "--shuffle", "3", "--workers", "1"]
     (tmp_path / "calm").mkdir()
     finish(words, tmp_path / "calm")
     killed = 0
@@ -170,7 +170,7 @@ def test_a_killed_reshard(start: Path, tmp_path: Path, moments: Sequence[int], l
 
 def test_processes_killed_at_random_moments(tmp_path: Path) -> None:
     fm.write(str(tmp_path / "s"), samples(900), max_shard_samples=100)
-    words = ["reshard", str(tmp_path / "s"), "e", "--samples", "30", "--workers", "2"]
+    words = ["reshard", str(tmp_path / "s"), "e", "--max-shard-samples", "30", "--workers", "2"]
     (tmp_path / "calm").mkdir()
     begun = time.monotonic()
     finish(words, tmp_path / "calm")
@@ -245,7 +245,7 @@ def test_a_change_that_is_half_in_place_is_an_error_where_it_cannot_be_finished(
 def test_other_work_clears_up_after_a_killed_append(start: Path, tmp_path: Path) -> None:
     place = tmp_path / "x"
     shutil.copytree(start, place / "d")
-    words = ["append", "d", str(tmp_path / "more"), "--samples", "10", "--workers", "1"]
+    words = ["append", "d", str(tmp_path / "more"), "--max-shard-samples", "10", "--workers", "1"]
     assert run_until_killed(6, words, place)
     assert len(list((place / "d/shards").glob("*.tar"))) > 4
     finish(["delete", "d", "--yes", "s00001", "--workers", "1"], place)
@@ -272,7 +272,7 @@ def test_shards_that_a_killed_append_has_listed_join_their_split(start: Path, sp
         "split_parts:\n  train: ['shards/{000000..000001}.tar']\n  val: [shards/000002.tar]\n"
         "exclude: [shards/000003.tar]\n"
     )
-    words = ["append", "start", "more", "--samples", "10", "--workers", "1"]
+    words = ["append", "start", "more", "--max-shard-samples", "10", "--workers", "1"]
     words += [] if split is None else ["--split", split]
     killed_once_listed(start, ["append", "d", *words[2:]])
     assert len(fm.open(place / "d", split=split or "train")) == (30 if split else 60)
@@ -294,7 +294,7 @@ def test_shards_that_a_killed_append_has_listed_join_their_split(start: Path, sp
 
 def test_splits_that_were_made_after_a_killed_append_stay(start: Path) -> None:
     place = start.parent
-    killed_once_listed(start, ["append", "d", "more", "--samples", "10", "--workers", "1"])
+    killed_once_listed(start, ["append", "d", "more", "--max-shard-samples", "10", "--workers", "1"])
     prepare(str(place / "d"), split_ratio="1,8,0", progress=False)
     splits = fm.open(place / "d").splits
     finish(["delete", "d", "--yes", "s00119", "--workers", "1"], place)
@@ -314,7 +314,7 @@ class TestTarsOfOthers:
         write_tar(tmp_path / "d/shards/000500.tar", [("mine.txt", b"precious")])
         return tmp_path
 
-    WORDS = ("append", "d", "more", "--samples", "5", "--workers", "1")
+    WORDS = ("append", "d", "more", "--max-shard-samples", "5", "--workers", "1")
 
     @staticmethod
     def tars(place: Path) -> list[str]:
@@ -336,7 +336,6 @@ class TestTarsOfOthers:
         assert check(str(place / "d"), progress=False).notes == []
 
     def test_shards_that_were_indexed_half_way_are_not_indexed_twice(self, place: Path) -> None:
-        """Earlier releases indexed them."""
         prepare(str(place / "d"), shards=[f"shards/{name}.tar" for name in self.tars(place)], progress=False)
         assert len(contents(place / "d")) == 31
         finish(self.WORDS, place)

@@ -84,7 +84,6 @@ def test_new_images_that_cannot_be_read_are_named_and_have_no_old_size(small: st
 
 
 def test_indexed_shards_without_metadata_have_unknown_costs_until_prepare_reads_them(small: str) -> None:
-    """Earlier releases appended them."""
     with sqlite3.connect(f"{small}/.nv-meta/index.sqlite") as connection:
         connection.execute("DELETE FROM media_metadata WHERE entry_key LIKE '2.%' OR entry_key LIKE '3.%'")
     connection.close()

@@ -20,7 +20,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from feedmill import __version__
+from feedmill._version import __version__
 from feedmill.allocator import keep_freed_memory
 from feedmill.cli.command import VerbCommand, finish, with_hints
 from feedmill.cli.output import fail, json_wanted
@@ -36,7 +36,7 @@ class VerbGroup(TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
         """Return the verbs that the help lists, in the order in which people meet them."""
-        return [name for name, verb in VERBS.items() if not verb.hidden]
+        return list(VERBS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
         """Import and return the verb; None for an unknown name."""
@@ -60,14 +60,14 @@ class VerbGroup(TyperGroup):
         width = max(map(len, VERBS))
         for group, verbs in GROUPS.items():
             with formatter.section(group):
-                formatter.write_dl([(f"{name:<{width}}", verb.help) for name, verb in verbs.items() if not verb.hidden])
+                formatter.write_dl([(f"{name:<{width}}", verb.help) for name, verb in verbs.items()])
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the verb that the first word names; an unknown word is an error that names a similar verb."""
         if args and args[0] not in VERBS and not args[0].startswith("-"):
             from feedmill.errors import did_you_mean
 
-            hint = did_you_mean(args[0], [name for name, verb in VERBS.items() if not verb.hidden])
+            hint = did_you_mean(args[0], list(VERBS))
             ctx.fail(f"there is no verb {args[0]!r}{hint}")
         return super().resolve_command(ctx, args)
 

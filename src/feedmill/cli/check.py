@@ -11,7 +11,7 @@ from feedmill.cli.options import DatasetConfig, DatasetPath, Json, SplitConfig, 
 from feedmill.cli.output import counted, emit, human_size
 
 if TYPE_CHECKING:
-    from feedmill.indexing.check import CheckReport
+    from feedmill.indexing.report import CheckReport
 
 
 @on_engine

@@ -84,7 +84,7 @@ def _verbs_with(options: Collection[str], but: str) -> Iterator[str]:
 
     for verb, row in VERBS.items():
         function = getattr(import_module(row.module), function_of(verb), None) if verb != but else None
-        if function is None or row.hidden:
+        if function is None:
             continue
         for hint in get_type_hints(function, include_extras=True).values():
             info = getattr(hint, "__metadata__", (None,))[0]

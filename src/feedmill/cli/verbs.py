@@ -14,7 +14,6 @@ class Verb(NamedTuple):
         example: a command line, without ``feedmill``; empty for commands of other tools.
         page: its page of the documentation.
         long: whether it shows progress.
-        hidden: whether the list leaves it out.
         function: its function, where that cannot have the verb's name.
     """
 
@@ -23,7 +22,6 @@ class Verb(NamedTuple):
     example: str = ""
     page: str = ""
     long: bool = False
-    hidden: bool = False
     function: str = ""
 
 
@@ -43,8 +41,8 @@ _QUICK = {
 }
 
 
-def _verb(name: str, text: str, example: str, page: str, *, hidden: bool = False, function: str = "") -> Verb:
-    return Verb(f"feedmill.cli.{name}", text, example, f"docs/{page}", name not in _QUICK, hidden, function)
+def _verb(name: str, text: str, example: str, page: str, *, function: str = "") -> Verb:
+    return Verb(f"feedmill.cli.{name}", text, example, f"docs/{page}", name not in _QUICK, function)
 
 
 GROUPS: dict[str, dict[str, Verb]] = {
@@ -206,7 +204,6 @@ GROUPS: dict[str, dict[str, Verb]] = {
         ),
     },
     "Commands of other tools": {
-        "mix": _verb("mix", "Old name of 'filter' for documents.", "", "filter.md", hidden=True),
         "modalities": Verb(
             "feedmill.compat.modalities.cli", "Modalities' own data commands: index, pack, merge, shuffle."
         ),

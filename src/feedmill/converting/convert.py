@@ -19,18 +19,11 @@ from feedmill.formats.documents import LINE_SUFFIXES
 from feedmill.formats.registry import ends as file_ends
 from feedmill.formats.registry import targets
 from feedmill.jobs.dry_run import DryRun, active, can_run_dry
-from feedmill.jobs.policy import RAISE, OnError, check_budget, on_error_policy, renamed_parameters, skips
+from feedmill.jobs.policy import RAISE, OnError, check_budget, on_error_policy, skips
 from feedmill.storage import is_local_folder, open_store, split_url
 from feedmill.storage.limits import parse_size
 
 
-@renamed_parameters(
-    max_bad="error_budget",
-    said="on_preview",
-    plan_only="dry_run",
-    samples_per_shard="max_shard_samples",
-    shard_size="max_shard_size",
-)
 @can_run_dry
 def convert(
     source: str | os.PathLike[str],

@@ -3,6 +3,8 @@
 Each unit writes one output, independent of the number of processes. A conversion that is restarted after a kill keeps
 its finished outputs and continues with the others. Files that join outputs (an index, a manifest, one file of many
 chunks) are written last.
+
+The lineage of the outputs is written, too: from which row of which file of the source each sample came.
 """
 
 from __future__ import annotations
@@ -20,11 +22,11 @@ import numpy as np
 import orjson
 
 from feedmill.converting import staging
-from feedmill.converting.job import Bad, ConvertWork, Done, place_of
-from feedmill.converting.lineages import write_lineages
+from feedmill.converting.job import VERB, Bad, ConvertWork, Done, place_of
 from feedmill.converting.preview import Options, Preview
 from feedmill.converting.proof import Proof, read_proof, write_proof
 from feedmill.converting.units import Different, Shared, Target, Unit, Written, check_unit, convert_unit
+from feedmill.documents.lineage.sidecar import Origins
 from feedmill.errors import DataError, FeedmillError
 from feedmill.formats.base import Dataset
 from feedmill.formats.converted import proof_place
@@ -35,7 +37,7 @@ from feedmill.jobs.policy import over_budget
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run
 from feedmill.jobs.threads import ordered_map
-from feedmill.storage import open_store, split_url
+from feedmill.storage import Store, open_store, split_url
 
 MOST_LISTED = 100
 _AT_ONCE = 8
@@ -331,3 +333,34 @@ def _differs_again(conversion: Conversion, unit: Unit) -> bool:
             return check_unit(shared, Written(done, 0, 0)) is not None
         except (FeedmillError, OSError):  # the source has changed, or the disk is full
             return False
+
+
+def write_lineages(conversion: Conversion, store: Store, target: Store, name: str, done: Sequence[Done]) -> list[str]:
+    """Write the lineage of each output, and return their paths; none if the source's samples are rows of no file.
+
+    Args:
+        store: where the outputs are: the target, or the folder from which they are moved there.
+        name: the destination in its store, if it is one file.
+        done: all outputs, in order.
+    """
+    if conversion.is_file:
+        return _write(conversion, store, target, name, done)
+    filled = [each for each in done if each.path]
+    written = ordered_map(
+        lambda each: _write(conversion, store, target, each.path, [each]),
+        filled,
+        workers=0 if store.is_local else _AT_ONCE,  # in an object store each is a request
+        in_flight=2 * _AT_ONCE,
+    )
+    return [path for paths in written for path in paths]
+
+
+def _write(conversion: Conversion, store: Store, target: Store, path: str, done: Sequence[Done]) -> list[str]:
+    origins, source = Origins(VERB), conversion.shared.source
+    for each in done:
+        if not source.add_origins(origins, conversion.units[each.number], each):
+            return []
+    sequences = conversion.target.sequences(source, done[0])
+    place = conversion.target.lineage(path)
+    store.write_bytes(place, origins.encoded(target.locate(path), store.stat(path).size, sequences))
+    return [place]

@@ -21,7 +21,7 @@ from typing import Any
 import orjson
 import xxhash
 
-from feedmill import __version__
+from feedmill._version import __version__
 from feedmill.documents.beside import Place, Records
 from feedmill.errors import DataError
 from feedmill.formats.documents import ATTRIBUTES
@@ -71,11 +71,6 @@ def write_manifest(store: Store, name: str, manifest: dict[str, Any]) -> None:
     whole = {"version": VERSION, "feedmill": __version__, **manifest}
     data = orjson.dumps(whole, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS)
     manifests(store, name).write(MANIFEST, data, durable=True)
-
-
-def move_manifest(store: Store, name: str) -> None:
-    """Move a manifest that an earlier version wrote inside the attribute set."""
-    manifests(store, name).move(MANIFEST)
 
 
 def digest_ids(ids: Iterable[bytes], digest: xxhash.xxh3_128 | None = None) -> xxhash.xxh3_128:

@@ -16,7 +16,9 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
-PACKAGE = "feedmill.compat.dolma"
+from feedmill.provided import home_of
+
+PACKAGE = home_of("dolma")
 """Imported by name, as its room is above this one: it is needed only by modules that import Dolma."""
 
 

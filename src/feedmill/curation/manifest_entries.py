@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from feedmill.curation.attribute_set import move_manifest, read_manifest, write_manifest
+from feedmill.curation.attribute_set import read_manifest, write_manifest
 from feedmill.documents.file import DocumentFile, by_folder
 from feedmill.storage import open_store
 
@@ -38,8 +38,6 @@ def recorded(
                 return None
             entries.append(entry)
         manifests.append(manifest)
-    for root in by_folder(files):
-        move_manifest(open_store(root or "."), name)
     return manifests, entries
 
 

@@ -30,7 +30,7 @@ from feedmill.formats.documents import rows_of
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.engine import Where, current, key_of
 from feedmill.jobs.garbage import uncollected
-from feedmill.jobs.policy import RAISE, OnError, on_error_policy, renamed_parameters, skips
+from feedmill.jobs.policy import RAISE, OnError, on_error_policy, skips
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.results import kept_results
 from feedmill.jobs.run import Policy, run
@@ -223,7 +223,6 @@ class StatTask(NamedTuple):
     on_error: OnError
 
 
-@renamed_parameters(processes="workers")
 def stat(
     patterns: Sequence[str | os.PathLike[str]],
     *,

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, NamedTuple, cast
 
 import msgspec
 
-from feedmill import __version__
+from feedmill._version import __version__
 from feedmill.curation import records, registry
 from feedmill.curation.blocks import Block, blocks, first_to_cut
 from feedmill.curation.documents import Batch, Decoder, Row
@@ -34,7 +34,7 @@ from feedmill.formats.documents import rows_of
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.dry_run import DryRun, JobReport, active, can_run_dry
 from feedmill.jobs.engine import Where, current, key_of
-from feedmill.jobs.policy import RAISE, OnError, on_error_policy, renamed_parameters, skips
+from feedmill.jobs.policy import RAISE, OnError, on_error_policy, skips
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run
 from feedmill.storage import LocalStore, open_store, paths_of
@@ -95,14 +95,6 @@ class TagReport(JobReport):
     warnings: list[str] = field(default_factory=list)
 
 
-@renamed_parameters(
-    processes="workers",
-    experiment="name",
-    destination="output",
-    out="output",
-    redo="overwrite",
-    modules="tagger_modules",
-)
 @can_run_dry
 def tag(
     documents: Sequence[str | os.PathLike[str]],
@@ -243,9 +235,6 @@ def tag_file(task: TagTask, workers: int = 1) -> Done:
 def _tag_file(task: TagTask, workers: int) -> Done:
     source, name = task.input.store(), task.input.path
     todo = [output for output in task.outputs if task.overwrite or not _current(task, output)]
-    for output in task.outputs:
-        if output not in todo:
-            Records(output.root).move(output.path)  # what an earlier version wrote
     if not todo:
         record = records.read_record(task.outputs[0].root, task.outputs[0].path)
         return Done(task.input.name, record.rows if record else 0, task.input.size, False)

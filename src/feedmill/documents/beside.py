@@ -6,18 +6,17 @@ files. So these folders contain outputs only. What Feedmill keeps about them is 
 the folder, or beside the folder ``documents`` or ``attributes`` that it is or is in.
 
 If that is impossible (the root of a bucket, a mount point, a parent folder that is not writable), it is in
-``.feedmill`` inside the folder. Earlier versions always wrote it there.
+``.feedmill`` inside the folder.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 from typing import NamedTuple
 
-from feedmill.errors import FeedmillError, NotFound
+from feedmill.errors import NotFound
 from feedmill.formats.documents import ATTRIBUTES, DOCUMENTS
-from feedmill.storage import LocalStore, Store, canonical_location, open_store
+from feedmill.storage import Store, canonical_location, open_store
 
 FOLDER = ".feedmill"
 
@@ -72,23 +71,24 @@ def _may_write(folder: str, base: str) -> bool:
 class Records:
     """Small files about the outputs in a folder, each named after its output.
 
-    Files that earlier versions wrote inside the folder are found, and removed when they are written again.
+    Those of a run that could not write beside the folder are inside, and are found there by all runs.
+
+    Attributes:
+        places: the places that can have a file, the current one first.
     """
 
     def __init__(self, folder: str) -> None:
-        here, there = inside(folder), beside(folder)
-        self.place = here if there is None else there
-        self._before = None if there is None else here
+        self.places = [place for place in (beside(folder), inside(folder)) if place is not None]
+
+    @property
+    def place(self) -> Place:
+        """Return the place where files are written."""
+        return self.places[0]
 
     @property
     def folder(self) -> Store:
         """Return the folder of the files."""
         return self.place.store.below(self.place.folder)
-
-    @property
-    def places(self) -> list[Place]:
-        """Return the places that can have a file, the current one first."""
-        return [self.place, self._before] if self._before is not None else [self.place]
 
     def where(self, output: str) -> Place | None:
         """Return the place that has the file about an output, or None if there is none."""
@@ -102,26 +102,6 @@ class Records:
         """
         write = self.place.store.write_bytes if durable else self.place.store.write_note
         write(self.place.path(output), data)
-        self._remove_old(output)
-
-    def move(self, output: str) -> None:
-        """Move a file that an earlier version wrote among the outputs, and remove a folder that a killed run left."""
-        if self._before is not None and self._before.store.exists(old := self._before.path(output)):
-            self.write(output, self._before.store.read(old))
-        else:
-            self._remove_old(output)
-
-    def _remove_old(self, output: str) -> None:
-        """Remove a file that an earlier version wrote among the outputs, and its folder if that is empty then."""
-        if self._before is None:
-            return
-        store, path = self._before.store, self._before.path(output)
-        with contextlib.suppress(FeedmillError):
-            store.delete(path)
-        if isinstance(store, LocalStore):
-            with contextlib.suppress(OSError):
-                while path := os.path.dirname(path):
-                    os.rmdir(store.locate(path))
 
     def outputs(self) -> list[str]:
         """Return the outputs that have a file."""

@@ -5,34 +5,94 @@ format implements `read_raw`, `locate`, `find` and `__len__`; this module has th
 
 The formats room handles bytes only. `feedmill.samples` adds their meaning (decoders, sample types) through two
 functions: a *decoder* that a sample calls for one part, and a *view* that turns raw samples into what `read` returns.
+
+`Opened` is how a dataset was opened: what turns the bytes of its samples into what users get, and opens it again.
+
+`TokenReader` and `CountedOnRead` are what datasets of tokens have beyond the contract.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from importlib import import_module
-from typing import Any, ClassVar, Self, SupportsIndex
+from typing import Any, ClassVar, Protocol, Self, SupportsIndex, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
-from feedmill.errors import FeedmillError, Hinted
+from feedmill.errors import DataError, FeedmillError, Hinted
 from feedmill.formats.batches import Batch, Fields, Want
 from feedmill.formats.costs import checked_costs
 from feedmill.formats.extents import Extents
 from feedmill.formats.habits import HINTS, explain_to_torch
-from feedmill.formats.inside import numbers_inside
-from feedmill.formats.opened import Opened, View, changed, reopened
 from feedmill.formats.sample import Decode, Sample, Source, split_name
 from feedmill.notebooks import Showable
+from feedmill.provided import provided
+
+View = Callable[[list[Sample]], list[Any]]
+"""Raw samples -> what the user gets, one for one and in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What a dataset's description says of the order in which it is read for training.
+
+    Attributes:
+        shuffles: False for the stored order.
+        passes: passes over the data in one loop, -1 for draws with replacement; None for what the caller says.
+        parallel, sequence: as in a shuffle of shards; None for what the recipe says.
+    """
+
+    shuffles: bool = True
+    passes: int | None = None
+    parallel: int | None = None
+    sequence: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The settings with which a dataset was opened, except its location.
+
+    Attributes:
+        view: converts raw samples; None returns them unchanged.
+        decode: decodes parts; None leaves them as bytes.
+        subflavors: data attached to every sample, by the dataset's description or by a recipe.
+        about: facts from the dataset's description, for `describe`.
+        aux: name -> URL of data that samples refer to, as a metadataset gives them.
+        order: what the dataset's description says of the order.
+        reopen: opens the dataset again, so that another process gets its own instance instead of a copy.
+    """
+
+    view: View | None = None
+    decode: Decode | None = None
+    subflavors: Mapping[str, Any] | None = None
+    about: Mapping[str, Any] = field(default_factory=dict)
+    aux: Mapping[str, str] = field(default_factory=dict)
+    order: Order = Order()
+    reopen: Callable[[], Dataset] | None = None
+
+
+def changed(reopen: Callable[[], Dataset], changes: Mapping[str, Any]) -> Dataset:
+    """Return a dataset opened again with other settings."""
+    return reopen().opened_as(**changes)
+
+
+def reopened(reopen: Callable[[], Dataset], fingerprint: str) -> Dataset:
+    """Return a dataset opened again. Raises `DataError` if its data is not what it was."""
+    dataset = reopen()
+    if dataset.fingerprint() != fingerprint:
+        raise DataError(
+            "the dataset has changed since it was opened in the main process",
+            file=dataset.url,
+            kind="changed",
+            fix="Open the dataset again in a new run.",
+        )
+    return dataset
+
 
 Indices = npt.NDArray[np.int64] | Sequence[int]
-
-_VIEWS, _FRAMES, _TORCH = "feedmill.samples.views", "feedmill.samples.frames", "feedmill.loading.adapters.mapped"
-"""Named, not imported: they lie in rooms above this one, and need packages that most datasets do not."""
 
 
 class Dataset(Hinted, Showable, ABC):
@@ -327,7 +387,7 @@ class Dataset(Hinted, Showable, ABC):
         Raises:
             ConfigError: the samples are documents of tokens.
         """
-        return import_module(_VIEWS).mapped(self, function)  # type: ignore[no-any-return]
+        return provided("mapped")(self, function)  # type: ignore[no-any-return]
 
     def filter(self, function: Callable[[Any], Any], *, progress: bool = True) -> Dataset:
         """Return a view of the samples for which a function is true. Every sample is read once, now.
@@ -340,7 +400,7 @@ class Dataset(Hinted, Showable, ABC):
             DataError: the function failed; the error names the sample.
             EmptyResult: it is true for no sample.
         """
-        return import_module(_VIEWS).filtered(self, function, progress=progress)  # type: ignore[no-any-return]
+        return provided("filtered")(self, function, progress=progress)  # type: ignore[no-any-return]
 
     def select(self, indices: Indices | slice | npt.NDArray[np.bool_]) -> Dataset:
         """Return a view of some samples, in the given order.
@@ -352,7 +412,7 @@ class Dataset(Hinted, Showable, ABC):
             IndexError: there is no such sample.
             ConfigError, EmptyResult: the selection is invalid or empty.
         """
-        return import_module(_VIEWS).selected(self, indices)  # type: ignore[no-any-return]
+        return provided("selected")(self, indices)  # type: ignore[no-any-return]
 
     def to_arrow(self, names: Sequence[str] | None = None) -> Any:
         """Return all samples as a `pyarrow.Table`: ``__key__``, and a column for each part, decoded.
@@ -368,15 +428,15 @@ class Dataset(Hinted, Showable, ABC):
             NotFound: there is no such column.
             ConfigError: the values of a column have no common type.
         """
-        return import_module(_FRAMES).to_arrow(self, names)
+        return provided("to_arrow")(self, names)
 
     def to_polars(self, names: Sequence[str] | None = None) -> Any:
         """Return all samples as a `polars.DataFrame`; see `to_arrow`."""
-        return import_module(_FRAMES).to_polars(self, names)
+        return provided("to_polars")(self, names)
 
     def to_pandas(self, names: Sequence[str] | None = None) -> Any:
         """Return all samples as a `pandas.DataFrame`; see `to_arrow`."""
-        return import_module(_FRAMES).to_pandas(self, names)
+        return provided("to_pandas")(self, names)
 
     def to_torch(self, transform: Callable[[Any], Any] | None = None) -> Any:
         """Return a map-style dataset for torch's `DataLoader`: the samples in stored order, read when asked for.
@@ -387,7 +447,7 @@ class Dataset(Hinted, Showable, ABC):
         Raises:
             MissingExtra: torch is not installed.
         """
-        return import_module(_TORCH).of_dataset(self, transform)
+        return provided("to_torch")(self, transform)
 
     def __getitem__(self, index: int | slice | str) -> Any:
         if isinstance(index, str):
@@ -415,3 +475,30 @@ class Dataset(Hinted, Showable, ABC):
         if not -count <= index < count:
             raise IndexError(f"{self.url}: sample {index} of {count}")
         return index % count if count else index
+
+
+def numbers_inside(indices: npt.ArrayLike, count: int, url: str, noun: str = "sample") -> npt.NDArray[np.int64]:
+    """Return the numbers as int64[n]. Raises `IndexError` for one that is negative or not below `count`."""
+    wanted = np.asarray(indices, np.int64)
+    if len(wanted) and int(wanted.view(np.uint64).max()) >= count:  # negative numbers are large there
+        bad = int(wanted[(wanted < 0) | (wanted >= count)][0])
+        raise IndexError(f"{url}: {noun} {bad} of {count}")
+    return wanted
+
+
+@runtime_checkable
+class TokenReader(Protocol):
+    """The methods of a token dataset beyond the `Dataset` contract: reading spans of documents in bulk."""
+
+    def read_tokens(
+        self, indices: npt.NDArray[np.int64], starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
+    ) -> Sequence[npt.NDArray[np.integer[Any]]]:
+        """Return tokens ``[start, start + length)`` of each document, in the given order; int64[n] all three."""
+
+
+@runtime_checkable
+class CountedOnRead(Protocol):
+    """The method of a dataset that knows how many tokens a sample has only when it reads it; its `lengths` are None."""
+
+    def lengths_of(self, indices: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the tokens of samples, int64[n]. They depend on nothing but the fingerprint."""

@@ -21,7 +21,7 @@ from feedmill.errors import ConfigError, did_you_mean
 Orientation = Literal["apply", "stored"]
 """Whether decoded pixels are turned upright, or given as they are stored."""
 
-_log = logging.getLogger("feedmill.samples")
+_log = logging.getLogger("feedmill")
 
 _OF_MATRIX = {
     (1, 0, 0, 1): 1,

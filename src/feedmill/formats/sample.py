@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from feedmill.errors import DataError, FeedmillError, NotFound
 from feedmill.notebooks import Displayed
-
-if TYPE_CHECKING:
-    from feedmill.formats.base import Dataset
 
 Decode = Callable[[str, bytes], Any]
 """(part name, bytes) -> value. Pure; called from several threads at once."""
@@ -70,7 +67,7 @@ class Sample(Displayed, Mapping[str, Any]):
     Attributes:
         key: the sample's name in its dataset.
         subflavors: data attached by the dataset's description.
-        home: the dataset that `Dataset.read` read it from.
+        home: the `Dataset` whose `read` read it, or None.
     """
 
     __slots__ = ("_block", "_decode", "_further", "_source", "_spans", "_values", "home", "key", "subflavors")
@@ -92,7 +89,7 @@ class Sample(Displayed, Mapping[str, Any]):
         self._decode = decode
         self._values: dict[str, Any] | None = None
         self._further: tuple[Source, ...] = ()
-        self.home: Dataset | None = None
+        self.home: Any = None
 
     @property
     def source(self) -> Source:

@@ -2,7 +2,7 @@
 
 A folder on a local disk::
 
-    near.json                    {"version": 1 or 2, "options": {...}}: options that determine sets, keys and decisions
+    near.json                    {"version": 1, "options": {...}}: options that determine sets, keys and decisions
     dump-00000.json, ...         a run that added documents: its files in order, their segments, its index;
                                  the fingerprint of the run, and its results
     segments/<print>-00000       arrays of some documents of a file: sets, keys, ids
@@ -26,9 +26,9 @@ a store are numbered from 0 in the order in which they were added. A segment has
 ``documents`` uint32[m], relative to the dump's first. Also ``edges`` int64[k, 2], the similar pairs found, and
 ``counts`` int64[2], the numbers of pairs compared and skipped. `clusters`: the ``members`` int64[m] of clusters among
 the dump's documents, ascending; for each, ``roots`` int64[m], the first document of its cluster, and ``kept``
-int64[m], the document that is kept. In version 2, the record of a dump with more pairs than a task holds has
-``clusters``, a number of documents. The clusters of each range of that many documents, from the dump's first on, are in
-a file `clusters-NNNNN`. A folder without such a dump has version 1.
+int64[m], the document that is kept. The record of a dump with more pairs than a task holds has ``clusters``, a number
+of documents. The clusters of each range of that many documents, from the dump's first on, are in a file
+`clusters-NNNNN`.
 
 Array files are those of `feedmill.formats.arrays`.
 """
@@ -46,8 +46,7 @@ from feedmill.formats import arrays
 from feedmill.formats.arrays import Arrays
 from feedmill.storage import Store
 
-FIRST_VERSION, VERSION = 1, 2
-"""Version of folders that every release can read, and of those with clusters in several files."""
+VERSION = 1
 RECORD = "near.json"
 LOCK = "lock"
 

@@ -8,63 +8,43 @@ after each finding.
 from __future__ import annotations
 
 import os
+import sqlite3
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
 
 import numpy as np
 
 from feedmill.errors import DataError, FeedmillError, MissingExtra, TrustError
 from feedmill.formats.converted import Converted, proof_place, read_converted
-from feedmill.formats.energon import ENERGON, database
+from feedmill.formats.energon import ENERGON, all_offsets, database, sidecar
 from feedmill.formats.energon import prepared as energon
 from feedmill.formats.energon.splits import read_splits
 from feedmill.formats.format import TOKENS, Found
 from feedmill.formats.jsonl import dataset as jsonl
-from feedmill.formats.offsets import load_offsets
+from feedmill.formats.offsets import Int64s, load_offsets
 from feedmill.formats.sniff import sniff
 from feedmill.formats.tar import TAR, WEBDATASET, WIDS
 from feedmill.formats.tar.dataset import TarDataset
 from feedmill.formats.tar.strays import pieces_of, regroup, samples_of
-from feedmill.formats.tokens import MEGATRON, megatron_index
+from feedmill.formats.tokens import MEGATRON, megatron
 from feedmill.formats.tokens.bounds import SUFFIX as BOUNDS
 from feedmill.formats.tokens.manifest import SUFFIX as MANIFEST
 from feedmill.formats.tokens.manifest import manifest_path, read_manifest, wrong_files
-from feedmill.indexing.check_index import AGAIN, PreparedIndex
 from feedmill.indexing.prepare_tars import FINISH, find_shards, unfinished_shards
+from feedmill.indexing.report import CheckReport
 from feedmill.indexing.scanning import FOUND, Scanned, checked, remarks_of, repeated_parts, spoiled, trailing_data
-from feedmill.jobs.policy import renamed_parameters
 from feedmill.jobs.progress import Progress
-from feedmill.jobs.reports import VerbReport
 from feedmill.samples.avdecoder import AVDecoder
 from feedmill.samples.description import declared_map, unreadable
 from feedmill.samples.fields import named_fields
 from feedmill.samples.open import open as open_dataset
 from feedmill.storage import Entry, Store
+from feedmill.storage.cache.copies import cached_copy
 
 MAX_FINDINGS = 1000
+AGAIN = "Run 'feedmill prepare' again to index the data as it is now."
 
 
-@dataclass(slots=True)
-class CheckReport(VerbReport):
-    """The result of `check`.
-
-    Attributes:
-        path: URL of the dataset.
-        samples, shards, bytes: totals of the checked data.
-        findings: problems with the data.
-        notes: unusual but valid data.
-    """
-
-    path: str
-    samples: int = 0
-    shards: int = 0
-    bytes: int = 0
-    notes: list[str] = field(default_factory=list)
-    findings: list[FeedmillError] = field(default_factory=list)
-
-
-@renamed_parameters(samples="read_samples")
 def check(
     url: str | os.PathLike[str],
     *,
@@ -187,7 +167,7 @@ def _check_token_files(found: Found, report: CheckReport, progress: bool) -> Non
     """Compare token files with the sizes and hashes in their manifests; that of a folder also lists missing files."""
     store = found.store
     if found.name:
-        one = megatron_index.strip(found.name) + megatron_index.IDX if found.format is MEGATRON else found.name
+        one = megatron.strip(found.name) + megatron.IDX if found.format is MEGATRON else found.name
         described = [one] if store.exists(manifest_path(one)) else []
     else:
         described = [entry.path.removesuffix(MANIFEST) for entry in store.files(suffixes=(MANIFEST,))]
@@ -386,3 +366,102 @@ def _check_jsonl(store: Store, name: str, report: CheckReport) -> None:
         jsonl.open_jsonl(store, name, report.path)  # validates the splits
     except FeedmillError as error:
         report.findings.append(error)
+
+
+class PreparedIndex:
+    """Index of a prepared folder, to compare with its shards."""
+
+    def __init__(self, store: Store, report: CheckReport) -> None:
+        self.store = store
+        self.counts: dict[str, int] = {}
+        self.connection: sqlite3.Connection | None = None
+        self.records = sidecar.read(store)
+        try:
+            self.counts = energon.read_info(store)
+            if store.exists(database.INDEX):
+                self.connection = database.open_index(cached_copy(store, database.INDEX))
+                self._check_database(report)
+            self._check_all_offsets(report)
+        except FeedmillError as error:
+            report.findings.append(error)
+        self.numbers = {shard: number for number, shard in enumerate(self.counts)}
+        self.has_parts = self.connection is not None and bool(
+            self.connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'sample_parts'").fetchone()
+        )
+
+    def _check_all_offsets(self, report: CheckReport) -> None:
+        where, fault = (
+            self.store.locate(all_offsets.PATH),
+            all_offsets.fault_of(self.store, sidecar.read_uuid(self.store)),
+        )
+        if fault == "damaged":
+            what = "the file with the offsets of all shards is damaged"
+            report.findings.append(DataError(what, file=where, kind="bad-index", fix=AGAIN))
+        elif fault == "stale":
+            report.notes.append(f"{where}: it belongs to an older index, so loaders ignore it. {AGAIN}")
+
+    def _check_database(self, report: CheckReport) -> None:
+        assert self.connection is not None
+        try:
+            status = self.connection.execute("PRAGMA quick_check").fetchone()[0]
+        except sqlite3.DatabaseError as error:
+            status = str(error)
+        if status != "ok":
+            where = self.store.locate(database.INDEX)
+            report.findings.append(
+                DataError(f"the database is damaged ({status})", file=where, kind="bad-index", fix=AGAIN)
+            )
+            self.connection.close()
+            self.connection = None  # its rows are unreliable, so they are not compared
+
+    def compare(self, found: Scanned) -> Iterator[DataError]:
+        """Yield the differences between the index and a shard."""
+        record = self.records.get(found.shard)
+        if record is not None and record.size != found.record.size:
+            yield self._stale(found.shard, f"it had {record.size} bytes when indexed, now {found.record.size}")
+        elif record is not None and record.digest not in (None, found.record.digest):
+            yield self._stale(
+                found.shard, "its content changed since it was indexed (the hash differs)", "hash-mismatch"
+            )
+        yield from self._compare_offsets(found)
+        if self.connection is not None:
+            try:
+                yield from self._compare_rows(found)
+            except sqlite3.DatabaseError as error:  # e.g. a text that is not UTF-8, which quick_check accepts
+                yield self._stale(found.shard, f"its rows in the database cannot be read ({error})", "bad-index")
+
+    def _compare_offsets(self, found: Scanned) -> Iterator[DataError]:
+        path = energon.idx_name(found.shard)
+        try:
+            offsets: Int64s = load_offsets(self.store, path, fix=AGAIN)
+        except FeedmillError as error:
+            yield DataError(error.what, file=self.store.locate(path), kind="bad-index", fix=AGAIN)
+            return
+        if len(found.scan.keys) != self.counts[found.shard] or len(offsets) != len(found.scan.starts):
+            expected = f"{self.counts[found.shard]} in .info.json and {len(offsets) - 1} in {path}"
+            yield self._stale(found.shard, f"it has {len(found.scan.keys)} samples, but the index has {expected}")
+        elif not np.array_equal(offsets[1:], found.scan.starts[1:]):  # readers may assume 0 for the first
+            wrong = int(np.flatnonzero(offsets[1:] != found.scan.starts[1:])[0]) + 1
+            yield self._stale(
+                found.shard, f"entry {wrong} of {path} is {offsets[wrong]}, in the shard {found.scan.starts[wrong]}"
+            )
+
+    def _compare_rows(self, found: Scanned) -> Iterator[DataError]:
+        assert self.connection is not None
+        number = self.numbers[found.shard]
+        sql = "SELECT sample_key, byte_offset FROM samples WHERE tar_file_id = ? ORDER BY sample_index"
+        rows = self.connection.execute(sql, (number,)).fetchall()
+        if rows != list(zip(found.scan.keys, found.scan.starts[:-1].tolist(), strict=True)):
+            yield self._stale(found.shard, f"its {len(rows)} rows in the database do not match its samples")
+        elif self.has_parts:
+            sql = (
+                "SELECT sample_index, part_name, content_byte_offset, content_byte_size FROM sample_parts"
+                " WHERE tar_file_id = ? ORDER BY sample_index, content_byte_offset"
+            )
+            scan = found.scan
+            parts = list(zip(scan.sample.tolist(), scan.parts, scan.data.tolist(), scan.sizes.tolist(), strict=True))
+            if self.connection.execute(sql, (number,)).fetchall() != parts:
+                yield self._stale(found.shard, "its parts in the database do not match those in the shard")
+
+    def _stale(self, shard: str, what: str, kind: str = "stale-index") -> DataError:
+        return DataError(what, file=self.store.locate(shard), kind=kind, fix=AGAIN)

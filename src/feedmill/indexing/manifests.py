@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from feedmill.formats.vla.manifest import (
     shard_path,
     wrong_count,
 )
+from feedmill.indexing.report import CheckReport
 from feedmill.indexing.scanning import (
     FOUND,
     Scanned,
@@ -34,9 +35,6 @@ from feedmill.jobs.progress import Progress
 from feedmill.notebooks import Showable
 from feedmill.samples.images import IMAGE_SUFFIXES
 from feedmill.storage import Entry, Store, open_store
-
-if TYPE_CHECKING:
-    from feedmill.indexing.check import CheckReport
 
 _MOST_ALIKE = 0.9
 """If at least this fraction of samples has a part, a sample without it is a finding."""

@@ -12,12 +12,11 @@ from feedmill.indexing.prepare_jsonl import prepare_jsonl
 from feedmill.indexing.prepare_tars import prepare_tars
 from feedmill.indexing.report import PrepareReport
 from feedmill.jobs.dry_run import can_run_dry
-from feedmill.jobs.policy import RAISE, OnError, on_error_policy, renamed_parameters, skips
+from feedmill.jobs.policy import RAISE, OnError, on_error_policy, skips
 from feedmill.samples.media import MediaFilter
 from feedmill.storage import is_local_file, is_local_folder
 
 
-@renamed_parameters(skip_bad_shards="on_error")
 @can_run_dry
 def prepare(
     url: str | os.PathLike[str],

@@ -1,11 +1,12 @@
-"""The report of `prepare`."""
+"""The reports of `prepare` and `check`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from feedmill.errors import DataError
+from feedmill.errors import DataError, FeedmillError
 from feedmill.jobs.dry_run import JobReport
+from feedmill.jobs.reports import VerbReport
 
 
 @dataclass(slots=True)
@@ -38,3 +39,22 @@ class PrepareReport(JobReport):
     media: int = 0
     warnings: list[str] = field(default_factory=list)
     seconds: float = 0.0
+
+
+@dataclass(slots=True)
+class CheckReport(VerbReport):
+    """The result of `check`.
+
+    Attributes:
+        path: URL of the dataset.
+        samples, shards, bytes: totals of the checked data.
+        findings: problems with the data.
+        notes: unusual but valid data.
+    """
+
+    path: str
+    samples: int = 0
+    shards: int = 0
+    bytes: int = 0
+    notes: list[str] = field(default_factory=list)
+    findings: list[FeedmillError] = field(default_factory=list)

@@ -8,16 +8,12 @@
 from __future__ import annotations
 
 import inspect
-import logging
 import operator
-import warnings
 from collections.abc import Callable
 from functools import wraps
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from feedmill.errors import ConfigError, did_you_mean
-
-logger = logging.getLogger("feedmill")
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 OnError = Literal["raise", "skip"]
@@ -39,65 +35,25 @@ POLICIES: dict[OnError, ErrorPolicy] = {RAISE: ErrorPolicy(skips=False), SKIP: E
 """Policies by name. To add one, add a row here and a name in `OnError`."""
 METAVAR = "|".join(POLICIES)
 """Placeholder of the policies in help texts."""
-_OLD: dict[str | bool, OnError] = {
-    "fail": RAISE,
-    "stop": RAISE,
-    "error": RAISE,
-    "continue": SKIP,
-    False: RAISE,
-    True: SKIP,
-}
-"""Deprecated names of release 0.1."""
 _SHARE_OF = 1000
 
 
-def on_error_policy(value: str | bool) -> OnError:
-    """Return the policy that an option `on_error` names; names of release 0.1 are accepted with a warning.
-
-    Raises:
-        ConfigError: the name is unknown.
+def on_error_policy(value: str) -> OnError:
+    """Return the policy that an option `on_error` names. Raises `ConfigError` if the name is unknown.
 
     >>> on_error_policy("skip")
     'skip'
     """
     known = next((name for name in POLICIES if name == value), None)
-    if known is not None:
-        return known
-    if value not in _OLD:
+    if known is None:
         names = " or ".join(map(repr, POLICIES))
         raise ConfigError(f"unknown error policy {value!r}", kind="bad-option", fix=f"Use {names}.")
-    if not isinstance(value, bool):  # a bool comes with the option's old name, which has its own warning
-        logger.warning("on-error %s is now called %s; the old name will be removed", value, _OLD[value])
-    return _OLD[value]
+    return known
 
 
 def skips(on_error: OnError) -> bool:
     """Return whether a policy skips invalid inputs; otherwise the run ends at the first."""
     return POLICIES[on_error].skips
-
-
-def renamed_parameters(**names: str) -> Callable[[Function], Function]:
-    """Accept arguments under the names of release 0.1, with a DeprecationWarning: ``renamed_parameters(old="new")``.
-
-    The function raises `ConfigError` if both are given.
-    """
-
-    def decorate(function: Function) -> Function:
-        @wraps(function)
-        def call(*arguments: Any, **named: Any) -> Any:
-            for old in names.keys() & named.keys():
-                new = names[old]
-                if new in named:
-                    raise both_given(f"{old}=", f"{new}=")
-                warnings.warn(
-                    f"{old}= is now called {new}=; the old name will be removed", DeprecationWarning, stacklevel=2
-                )
-                named[new] = named.pop(old)
-            return function(*arguments, **named)
-
-        return call  # type: ignore[return-value]
-
-    return decorate
 
 
 def suggesting(**others: str) -> Callable[[Function], Function]:
@@ -119,21 +75,6 @@ def suggesting(**others: str) -> Callable[[Function], Function]:
         return call  # type: ignore[return-value]
 
     return decorate
-
-
-def renamed_attribute(old: str, new: str) -> property:
-    """Return a property that reads the attribute `new` under its name `old` of release 0.1, with a warning."""
-
-    def read(owner: Any) -> Any:
-        warnings.warn(f".{old} is now called .{new}; the old name will be removed", DeprecationWarning, stacklevel=2)
-        return getattr(owner, new)
-
-    return property(read)
-
-
-def both_given(old: str, new: str) -> ConfigError:
-    """Return the error for an option that is given under its old and its new name."""
-    return ConfigError(f"{old} is the old name of {new}, and both are given", kind="bad-option", fix=f"Use {new}.")
 
 
 def whole(name: str, value: Any) -> int:

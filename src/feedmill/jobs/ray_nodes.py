@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from importlib import import_module, metadata
 from typing import Any, NamedTuple
 
-from feedmill import __version__
+from feedmill._version import __version__
 from feedmill.errors import ConfigError, FeedmillError
 from feedmill.storage import LocalStore, Store, open_store
 from feedmill.storage.cache.copies import forget_copies

@@ -20,9 +20,6 @@ from feedmill.storage.staging import sync
 FOLDER = ".feedmill-work"
 JOB = "job.json"
 VERSION = 1
-_OLD = (".nv-meta/feedmill.work/job.json", ".feedmill-convert/job.json")
-_OLD_FILES = (".{}.feedmill-job", ".{}.feedmill-convert/job.json", ".{}.feedmill-work/job")
-"""Paths of unfinished work of earlier releases, in a folder and next to a file."""
 
 
 def place_of(target: Store, name: str = "") -> Store:
@@ -58,7 +55,6 @@ def _below(target: Store, name: str) -> str:
 
 def unfinished(target: Store, name: str = "") -> dict[str, Any] | None:
     """Return the unfinished job on an output; None if there is none. Raises as `Work`."""
-    refuse_old(target, name)
     return read_job(place_of(target, name))
 
 
@@ -138,17 +134,3 @@ def read_job(place: Store) -> dict[str, Any] | None:
     if isinstance(job, dict) and job.get("version") == VERSION and "identity" in job:
         return job
     raise damaged(place, f"expected a JSON object of version {VERSION}")
-
-
-def refuse_old(target: Store, name: str) -> None:
-    """Raise `ConfigError` if an earlier release left unfinished work."""
-    if not isinstance(target, LocalStore):
-        return
-    for path in (old.format(name) for old in _OLD_FILES) if name else _OLD:
-        if os.path.exists(os.path.join(target.root, path)):
-            raise ConfigError(
-                "an earlier release of Feedmill was interrupted here and left unfinished work",
-                file=target.locate(path),
-                kind="unfinished-job",
-                fix="Finish it with that release, or remove the output and this file.",
-            )

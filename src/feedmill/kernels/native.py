@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from feedmill import __version__
+from feedmill._version import __version__
 from feedmill.kernels import addresses, codecache
 
 Array = npt.NDArray[Any]

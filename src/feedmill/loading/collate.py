@@ -17,7 +17,7 @@ import numpy as np
 from feedmill.errors import MissingExtra
 from feedmill.formats.batches import Parts
 from feedmill.formats.sample import Sample
-from feedmill.formats.tokens.window import Window
+from feedmill.formats.tokens.windows import Window
 from feedmill.jobs.buffers import empty
 from feedmill.kernels import addresses
 from feedmill.samples.fields import named_fields, parts_together

@@ -168,7 +168,7 @@ def _read(state: Mapping[str, Any]) -> Cursor:
     try:
         pending = tuple((first, used) for first, used in state["pending"])
         numbers = [state[name] for name in ("size", "rank", "ranks", "start", "next")]
-        length, batch = known = [state.get(name) for name in ("length", "batch")]  # older states have neither
+        length, batch = known = [state[name] for name in ("length", "batch")]
         given = [*numbers, *chain.from_iterable(pending), *(number for number in known if number is not None)]
         size, rank, ranks, start, begun = numbers
         if all(type(number) is int and number >= 0 for number in given) and size and rank < ranks:

@@ -1,9 +1,9 @@
 """Pipelines: several verbs as steps, each skipped if nothing that it depends on has changed.
 
-- `pipeline.py`: reads and checks the description of a pipeline, and knows which verbs can be steps.
+- `pipeline.py`: reads and checks the description of a pipeline and the options of its steps.
 - `files.py`: the files of inputs and outputs, and their hashes.
 - `history.py`: what the last run of each step read and wrote, in the manifest beside the pipeline.
-- `outputs.py`: which files at the outputs are a step's own: only these may it replace or delete.
 - `remarks.py`: what the report of a step's verb warns of, and what it left out.
-- `run.py`: decides which steps must run, runs them on the engine in use, and records each.
+- `run.py`: decides which steps must run, runs them on the engine in use, records each, and knows which files at the
+  outputs are its own: only these may it replace or delete.
 """

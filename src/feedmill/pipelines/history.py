@@ -37,9 +37,9 @@ class StepRecord(msgspec.Struct):
     feedmill: str
     inputs: dict[str, FileFacts]
     outputs: dict[str, FileFacts]
-    seconds: float = 0.0
-    report: Any = None
-    others: list[str] = []
+    seconds: float
+    report: Any
+    others: list[str]
 
 
 class Manifest(msgspec.Struct):

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from feedmill.errors import ConfigError
-from feedmill.jobs.policy import renamed_parameters
 from feedmill.notebooks import Showable
 from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.recipe import Recipe
@@ -31,7 +30,6 @@ class PlanReport(Showable):
         return dict(self.facts)
 
 
-@renamed_parameters(batch="batch_size")
 def plan(
     recipe: str | os.PathLike[str] | Recipe | Plan,
     *,

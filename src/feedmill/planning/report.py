@@ -10,7 +10,6 @@ from posixpath import commonpath
 from typing import Any
 
 from feedmill.jobs.amounts import short_number
-from feedmill.jobs.policy import renamed_attribute
 from feedmill.planning.nodes import Interleaved, Leaf, Node, Shuffle, Skip, StagedBlend, Subset
 from feedmill.planning.nodes.base import Junction
 from feedmill.planning.recipes.skip import dropped
@@ -43,8 +42,6 @@ class SourceReport:
     exact: bool = True
     tokens: int | None = None
     token_share: float | None = None
-
-    realised = renamed_attribute("realised", "realized")
 
     @property
     def repeats(self) -> float | None:
@@ -86,8 +83,6 @@ class StageReport:
     names: tuple[str, ...]
     asked: tuple[Fraction, ...]
     realized: tuple[Fraction, ...]
-
-    realised = renamed_attribute("realised", "realized")
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data; weights as floats, by name."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from feedmill.errors import ConfigError
-from feedmill.formats.opened import Order
+from feedmill.formats.base import Order
 from feedmill.formats.settings import Fate, Origin, Setting, Table, mapped
 
 _FACTORIES = "megatron/energon/flavors/webdataset"

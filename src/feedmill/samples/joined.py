@@ -13,12 +13,11 @@ from typing import Any
 import numpy as np
 
 from feedmill.errors import ConfigError, DataError
-from feedmill.formats.base import Dataset, Indices
+from feedmill.formats.base import Dataset, Indices, Opened
 from feedmill.formats.costs import LARGEST, bad_cost
 from feedmill.formats.energon.join import MISSING
 from feedmill.formats.extents import Extents
 from feedmill.formats.offsets import Int64s, hash_words
-from feedmill.formats.opened import Opened
 from feedmill.formats.sample import Sample, Source, locate, reraise
 from feedmill.samples.selected import bounds_within
 from feedmill.samples.trusted import TrustedCode

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib import import_module
 from textwrap import wrap
 from typing import Any
 
@@ -14,12 +13,11 @@ import numpy as np
 from feedmill.errors import ConfigError, FeedmillError, NotFound
 from feedmill.formats.base import Dataset
 from feedmill.jobs.reports import VerbReport
+from feedmill.provided import provided
 from feedmill.samples.targets import LOSS_MASK
 from feedmill.samples.text import MAX_LINES, MAX_WIDTH, as_text, cut, printable
 
 _RANGES = 6
-_WORDS = "feedmill.tokens.pieces"
-"""Named, not imported: it lies in a room above this one, and needs packages that most datasets do not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +111,10 @@ def token_text(dataset: Dataset, sample: Any, span: tuple[int, int] | None = Non
         span: Only tokens ``[first, end)``.
         lines: Maximum number of lines.
     """
-    words = import_module(_WORDS)
-    if not words.has_tokens(dataset):
+    if not provided("has_tokens")(dataset):
         return ""
     try:
-        text = printable(words.row_text(dataset, sample, span))
+        text = printable(provided("row_text")(dataset, sample, span))
     except FeedmillError as error:
         unknown = error.kind == "no-tokenizer"  # the error names an option that only 'decode' has
         reason = "no manifest names the tokenizer; 'feedmill decode --tokenizer' takes one" if unknown else str(error)

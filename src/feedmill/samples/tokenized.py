@@ -1,7 +1,6 @@
 """Text documents as token data: a dataset whose samples are tokenized when they are read.
 
-The tokenizer is a `feedmill.tokens.transform.TokenizeTransform`. That module is named, not imported: it lies in a room
-above this one, and needs packages that most datasets do not.
+The tokenizer is a `feedmill.tokens.transform.TokenizeTransform`, of a room above this one.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from importlib import import_module
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -22,11 +20,11 @@ from feedmill.formats.base import Dataset, Indices
 from feedmill.formats.extents import Extents
 from feedmill.formats.offsets import hash_words
 from feedmill.formats.sample import Sample, Source
+from feedmill.provided import provided
 
 Int64s = npt.NDArray[np.int64]
 Ids = npt.NDArray[np.uint32]
 
-_TRANSFORM = "feedmill.tokens.transform"
 _KEPT = 64 << 20
 """Bytes of tokens that are kept in memory: planning a row and reading it would tokenize its documents twice."""
 _AT_ONCE = 1024
@@ -68,7 +66,7 @@ def encoder_of(given: Encoder | TokenizeOptions | Mapping[str, Any] | str) -> En
         given = TokenizeOptions(**given)
     if not isinstance(given, TokenizeOptions):
         return given
-    made: Encoder = import_module(_TRANSFORM).TokenizeTransform(**asdict(given))
+    made: Encoder = provided("TokenizeTransform")(**asdict(given))
     return made
 
 

@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from feedmill.errors import ConfigError, DataError, did_you_mean
+from feedmill.formats.base import Order, View
 from feedmill.formats.batches import Fields
-from feedmill.formats.opened import Order, View
 from feedmill.formats.sample import Decode, Sample, Source, locate, reraise, split_name, with_names
 from feedmill.formats.settings import Fate
 from feedmill.formats.yamls import Document

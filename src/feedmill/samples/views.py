@@ -16,10 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError, refuse_empty
-from feedmill.formats.base import Dataset
-from feedmill.formats.opened import View
+from feedmill.formats.base import Dataset, TokenReader, View
 from feedmill.formats.sample import Sample, reraise
-from feedmill.formats.token_reader import TokenReader
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.threads import ordered_map

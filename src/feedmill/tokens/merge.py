@@ -224,7 +224,7 @@ def note_larger(report: Report, form: Form, limit: int | None) -> None:
 
 def _write_total(output: str, form: Form, tokens: int) -> None:
     """Write datatrove's ``<name>.ds.metadata`` of all files; its name is the output's name without the part number."""
-    from feedmill.formats.tokens.ds_metadata import METADATA, metadata_text
+    from feedmill.formats.tokens.ds import METADATA, metadata_text
 
     folder, name = split_url(part_path(output, ""))
     text = metadata_text(form.tokenizer, form.token_size, tokens)

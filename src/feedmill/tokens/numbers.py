@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 from feedmill.documents.kinds import kind_of
 from feedmill.errors import ConfigError
-from feedmill.jobs.policy import renamed_parameters
 from feedmill.notebooks import Showable
 from feedmill.storage import open_store, split_url
 
@@ -72,7 +71,6 @@ class NumbersReport(Showable):
         return dict(self.counts)
 
 
-@renamed_parameters(sequence_length="seq_len")
 def numbers(
     *,
     seq_len: int | None = None,

@@ -100,7 +100,7 @@ class EncodeSpec:
         facts.pop("template_source")
         facts.pop("pattern")
         if self.chat is None:
-            facts.pop("chat")  # pieces and outputs of earlier releases have no such word
+            facts.pop("chat")
         if self.how.sentences is None:
             facts["how"].pop("sentences")
         else:
@@ -343,7 +343,7 @@ def identity_of(tokenizer: Tokenizer) -> str:
 
 def piece_name(number: int, units: tuple[Unit, ...], spec_key: str) -> str:
     """Return the name of the piece of units: a hash of everything that determines its content."""
-    words = [spec_key, "rows"]  # earlier versions wrote pieces without `PieceFacts.rows`
+    words = [spec_key, "rows"]
     for unit in units:
         words += [unit.file.url, unit.file.kind, unit.file.version, str(unit.begin), str(unit.end)]
         words += [] if unit.file.rows == (0, 1) else [repr(unit.file.rows)]

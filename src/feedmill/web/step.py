@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from feedmill.errors import ConfigError, FeedmillError
-from feedmill.formats.token_reader import TokenReader
+from feedmill.formats.base import TokenReader
 from feedmill.planning import ledger
 from feedmill.planning.forecast import mixture
 from feedmill.planning.packing.packed import PackedPlan

@@ -6,7 +6,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
-from feedmill import __version__
+from feedmill._version import __version__
 from feedmill.samples.text import human_size
 from feedmill.web.kept import Kept
 from feedmill.web.marks import marked, visible

@@ -20,7 +20,7 @@ from feedmill.formats.offsets import hash_words
 from feedmill.formats.sample import Sample
 from feedmill.formats.tar.dataset import TarDataset
 from feedmill.jobs.dry_run import active, can_run_dry
-from feedmill.jobs.policy import RAISE, OnError, on_error_policy, renamed_parameters, skips
+from feedmill.jobs.policy import RAISE, OnError, on_error_policy, skips
 from feedmill.samples.encode import Encode, Encoder
 from feedmill.samples.open import open as open_dataset
 from feedmill.storage import open_store
@@ -117,7 +117,6 @@ class _Column:
             return None
 
 
-@renamed_parameters(replace="overwrite", missing="on_error")
 @can_run_dry
 def add_parts(
     url: str | os.PathLike[str],

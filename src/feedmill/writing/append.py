@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats.energon import prepared as energon
 from feedmill.jobs.dry_run import active, can_run_dry
-from feedmill.jobs.policy import renamed_parameters
 from feedmill.storage import open_store, paths_of
 from feedmill.storage.limits import parse_size
 from feedmill.writing.copying import Copy, Group, Piece, facts, groups_of, open_source, pieces_of
@@ -34,7 +33,6 @@ class _Copies:
         return self.copies[work[0]](work[1])
 
 
-@renamed_parameters(samples="max_shard_samples", size="max_shard_size")
 @can_run_dry
 def append(
     url: str | os.PathLike[str],

@@ -21,7 +21,7 @@ from feedmill.formats.offsets import Int64s, hash_words
 from feedmill.formats.tar.scan import in_file, scan_shard
 from feedmill.formats.tar.write import END
 from feedmill.jobs.dry_run import active, can_run_dry
-from feedmill.jobs.policy import RAISE, OnError, on_error_policy, renamed_parameters, skips
+from feedmill.jobs.policy import RAISE, OnError, on_error_policy, skips
 from feedmill.storage import open_store
 from feedmill.storage.os_errors import is_disk_error, storage_error
 from feedmill.writing.present import need_local, need_prepared
@@ -31,7 +31,6 @@ from feedmill.writing.shard import Shard
 _STEP = 8 << 20
 
 
-@renamed_parameters(ignore_missing="on_error")
 @can_run_dry
 def delete(
     url: str | os.PathLike[str],

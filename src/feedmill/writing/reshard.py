@@ -15,7 +15,6 @@ from feedmill.formats.offsets import hash_words
 from feedmill.formats.sniff import sniff
 from feedmill.formats.tar.dataset import TarDataset
 from feedmill.jobs.dry_run import active, can_run_dry
-from feedmill.jobs.policy import renamed_parameters
 from feedmill.storage import Store, canonical_location
 from feedmill.storage.cache.copies import cached_copy
 from feedmill.storage.limits import parse_size
@@ -31,7 +30,6 @@ from feedmill.writing.writer import WriteReport
 _DESCRIPTION = ("dataset.yaml", "sample_loader.py")
 
 
-@renamed_parameters(samples="max_shard_samples", size="max_shard_size")
 @can_run_dry
 def reshard(
     source: str | os.PathLike[str],

@@ -14,7 +14,7 @@ from feedmill.documents.lineage.samples import write_shard_lineage
 from feedmill.documents.lineage.sidecar import Origins
 from feedmill.formats.offsets import hash_words
 from feedmill.jobs.engine import Where, key_of
-from feedmill.jobs.policy import renamed_parameters, suggesting
+from feedmill.jobs.policy import suggesting
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run
 from feedmill.jobs.threads import ordered_map
@@ -36,7 +36,6 @@ Produce = Callable[[Any], Iterable[Any]]
 """Function that returns the samples of one shard for an item."""
 
 
-@renamed_parameters(samples_per_shard="max_shard_samples", shard_size="max_shard_size")
 @suggesting(
     split_ratio="write all samples, then divide the shards: fm.prepare(url, split_ratio=...); or write each split with"
     " split=... and append=True.",

@@ -16,7 +16,6 @@ from typing import Any, Self
 
 from feedmill.errors import ConfigError, DataError
 from feedmill.jobs.dry_run import JobReport
-from feedmill.jobs.policy import renamed_parameters
 from feedmill.samples.description import describe_type
 from feedmill.samples.encode import Encode, Encoder
 from feedmill.storage.limits import parse_size
@@ -132,7 +131,6 @@ class Writer:
         StorageError: the dataset cannot be written.
     """
 
-    @renamed_parameters(samples_per_shard="max_shard_samples", shard_size="max_shard_size")
     def __init__(
         self,
         url: str,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import json
 import os
+import pickle
 import subprocess
 import sys
 from argparse import ArgumentParser
@@ -13,23 +15,22 @@ from typing import Any
 
 import numpy as np
 import pytest
+from feedmill.compat.dolma.core.errors import DolmaError, DolmaRetryableFailure
+from feedmill.compat.dolma.taggers.length import CharLengthV1
+from feedmill.compat.dolma.taggers.sampling import RandomNumberTagger
 
 from feedmill.compat.dolma import Document, deduper, mixer
 from feedmill.compat.dolma.cli import MISSING, field, make_parser, namespace_to_nested_omegaconf
 from feedmill.compat.dolma.core import binning, paths
-from feedmill.compat.dolma.core.errors import DolmaError, DolmaRetryableFailure
 from feedmill.compat.dolma.core.parallel import BaseParallelProcessor, QueueType
 from feedmill.compat.dolma.core.runtime import create_and_run_tagger
-from feedmill.compat.dolma.taggers.length import CharLengthV1
-from feedmill.compat.dolma.taggers.sampling import RandomNumberTagger
+from feedmill.compat.dolma.modules import CLASSES, TABLE
 from feedmill.compat.dolma.tokenizer.reshard import ReshardingConfig
 from feedmill.curation import registry
 from feedmill.curation.dolma_api import importable
-from feedmill.curation.plugins import BuiltInTagger
+from feedmill.curation.plugins import BuiltInTagger, TaggerRegistry
 from feedmill.formats.tokens.dolma import write_dolma
 from feedmill.storage import LocalStore
-
-SOURCE = Path(__file__).parents[3] / "src" / "feedmill" / "compat" / "dolma"
 
 
 class Upper(BaseParallelProcessor):
@@ -64,14 +65,38 @@ def test_every_tagger_of_the_modules_is_known() -> None:
     def below(cls: type[BuiltInTagger]) -> list[type[BuiltInTagger]]:
         return [sub for one in cls.__subclasses__() for sub in (one, *below(one))]
 
-    for path in (SOURCE / "taggers").rglob("*.py"):
-        name = ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__")
-        __import__(f"feedmill.compat.dolma.{name}")
+    for module, made in CLASSES.items():
+        found = importlib.import_module(f"feedmill.compat.dolma.{module}")
+        assert {name: getattr(found, name).name for name in made} == made
     names = {
         cls.name for cls in below(BuiltInTagger) if cls.__module__.startswith("feedmill.compat") and "name" in vars(cls)
     }
     assert len(names) >= 90 and names - set(registry.known()) == {"pii_presidio_v1"}
     assert RandomNumberTagger().predict(Document("s", "i", "text")).spans[0].type == "random"
+
+
+@pytest.mark.parametrize("module", TABLE)
+def test_modules_of_the_table_have_their_names(module: str) -> None:
+    full = f"feedmill.compat.dolma.{module}"
+    found = importlib.import_module(full)
+    assert importlib.util.find_spec(full) is found.__spec__
+    assert all(getattr(found, name) is not None for name in TABLE[module]) and set(TABLE[module]) == set(found.__all__)
+    with pytest.raises(AttributeError, match=f"'{full}' has no attribute 'nonsense'"):
+        found.nonsense  # noqa: B018
+
+
+def test_a_module_of_the_table_is_an_attribute_and_its_classes_can_be_derived_from_and_sent() -> None:
+    import feedmill.compat.dolma.core.registry
+    import feedmill.compat.dolma.taggers.length
+
+    assert feedmill.compat.dolma.core.registry.TaggerRegistry is TaggerRegistry
+    assert pickle.loads(pickle.dumps(feedmill.compat.dolma.taggers.length.CharLengthV1)) is CharLengthV1
+
+    class Longer(CharLengthV1):
+        def predict(self, doc: Document) -> Any:
+            return super().predict(Document(doc.source, doc.id, doc.text + "!"))
+
+    assert Longer().predict(Document("s", "i", "text")).spans[0].score == 5
 
 
 def test_files_are_processed_once(tmp_path: Path) -> None:

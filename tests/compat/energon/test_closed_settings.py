@@ -29,7 +29,7 @@ from feedmill.compat.energon.metadataset import load_dataset  # noqa: E402
 from compat.energon import scripted  # noqa: E402
 from feedmill.compat import energon  # noqa: E402
 from feedmill.compat.energon import settings as tables  # noqa: E402
-from feedmill.compat.energon.failing import tolerance_of  # noqa: E402
+from feedmill.compat.energon.datasets import tolerance_of  # noqa: E402
 from feedmill.formats.settings import Fate, Table  # noqa: E402
 
 WHERE = energon.WorkerConfig(rank=0, world_size=1, num_workers=0)
@@ -475,7 +475,7 @@ def test_hooks_of_the_pipeline_are_refused(coco: Path) -> None:
         energon.get_train_dataset(coco, **TRAIN, task_encoder=cooking())
     dataset = energon.get_train_dataset(coco, **TRAIN)
     for name in ("__iter__", "save_state", "restore_sample"):
-        wrapper = type("Wrapper", (energon.GcDataset,), {name: lambda self: iter(())})
+        wrapper = type("Wrapper", (energon.RepeatDataset,), {name: lambda self: iter(())})
         with pytest.raises(ConfigError, match=f"Wrapper.{name} is unsupported"):
             wrapper(dataset, worker_config=WHERE)
     for name in tables.METHODS.names(Fate.REFUSED):

@@ -6,12 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from feedmill.cli.app import app
-from feedmill.compat.energon import WorkerConfig, get_loader, get_train_dataset, get_val_dataset
+from feedmill.compat.energon import WorkerConfig, get_loader, get_train_dataset
 from feedmill.errors import ConfigError
 from helpers.tars import write_tar
 
@@ -117,47 +116,6 @@ def test_checkpoints_in_one_file_and_wrong_ones(data: Path, tmp_path: Path) -> N
     assert "no JSON" in run("checkpoint", "info", tmp_path / "bad.json", code=1)
 
 
-def test_debug_logs_are_written_and_shown(data: Path, tmp_path: Path) -> None:
-    path = str(tmp_path / "logs/{worker_id}-{pid}.jsonl")
-    config = WorkerConfig(rank=1, world_size=2, num_workers=2, worker_debug_path=path, worker_log_level=2)
-    loader = get_loader(get_val_dataset(data, split_part="train", batch_size=5, worker_config=config))
-    seen = [keys(loader, 99) for _ in range(2)]
-    files = sorted((tmp_path / "logs").iterdir())
-    assert [file.name.partition("-")[0] for file in files] == ["3", "4", "5"]
-    entries = [json.loads(line) for line in files[0].read_text().splitlines()]
-    yields = [entry for entry in entries if entry["t"] == "SavableDataLoader.yield"]
-    assert [entry["keys"] for entry in yields] == seen[0] + seen[1]
-    assert [entry["idx"] for entry in yields] == [*range(4), *range(4)]
-    share = json.loads(files[1].read_text().splitlines()[0])
-    assert (share["w"], share["m"], len(share["sources"])) == (2, "val", 5) and share["sources"][0]["file"].endswith(
-        ".tar"
-    )
-    picture = tmp_path / "map.png"
-    said = run("analyze-debug", tmp_path / "logs", "--include-modality", "train,val", "--heatmap-path", picture)
-    assert "Analyzing 3 logs" in said and "Found 20 unique sample keys, 8 steps" in said
-    image = np.asarray(pytest.importorskip("PIL.Image").open(picture))
-    assert image.shape == (20, 8, 3) and (image.max(2) > 0).sum() == 40
-    forced = run("analyze-debug", *files, "--include-modality", "val", "--force-loading-order", "--heatmap-path",
-                 picture, "--heatmap-samples", 5, "--heatmap-steps", 2, "--no-colors")  # fmt: skip
-    assert "Found 20 unique sample keys" in forced
-    assert "no batches of train" in run("analyze-debug", files[0], code=1)
-    assert "cannot be written" in run("analyze-debug", files[0], "--include-modality", "val", "--heatmap-path",
-                                      tmp_path / "map.none", code=1)  # fmt: skip
-
-
-def test_logs_that_are_none(tmp_path: Path, data: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "there is no such log" in run("analyze-debug", tmp_path / "none", code=1)
-    assert "has no logs" in run("analyze-debug", tmp_path, code=1)
-    (tmp_path / "bad.jsonl").write_text("[]\n")
-    assert "no entry of a debug log" in run("analyze-debug", tmp_path / "bad.jsonl", code=1)
-    entry = {"t": "SavableDataLoader.yield", "idx": 0, "keys": ["a"]}
-    (tmp_path / "two.jsonl").write_text("".join(json.dumps({**entry, "id": number}) + "\n" for number in (0, 1)))
-    words = ("analyze-debug", tmp_path / "two.jsonl", "--heatmap-path", tmp_path / "map.png")
-    assert "Found 1 unique sample keys, 1 steps" in run(*words, stdin="7\n1\n")
-    keys(loader_of(data, worker_log_level=1), 1)
-    assert '"SavableDataLoader.yield"' in capsys.readouterr().out
-
-
 def test_commands_for_programs(data: Path) -> None:
     pytest.importorskip("click")
     from click.testing import CliRunner as Runner
@@ -171,5 +129,5 @@ def test_commands_for_programs(data: Path) -> None:
     assert done.exit_code == 0 and "40 samples" in done.output
     failed = Runner().invoke(prepare, [str(data), "--non-interactive"])
     assert failed.exit_code == 1 and isinstance(failed.exception, ConfigError)
-    assert {"checkpoint", "analyze-debug"} <= set(main.commands)
+    assert {"checkpoint", "prepare"} <= set(main.commands)
     assert prepare_media_command.name == "prepare-media" and command_redist.name == "redist"

@@ -120,7 +120,7 @@ def test_options_without_effect_are_named() -> None:
         dataset = train(handler=energon.log_exception)
     with pytest.warns(UserWarning, match="checkpoint_every_sec has no effect"):
         get_loader(dataset, checkpoint_every_sec=5)
-    with pytest.warns(UserWarning, match="gc_collect_every_n_steps has no effect: wrap the dataset in GcDataset"):
+    with pytest.warns(UserWarning, match="gc_collect_every_n_steps has no effect: call gc.collect"):
         get_loader(dataset, gc_collect_every_n_steps=5)
     with pytest.warns(UserWarning, match="shuffle_buffer_size has no effect: shuffle_over_epochs_mult"):
         train(shuffle_over_epochs_multiplier=None)

@@ -1,10 +1,10 @@
-"""Energon's smaller modules: hooks of forks, printed samples, the frame index, index writer, pool and media files."""
+"""Energon's smaller modules: hooks of forks, printed samples, the pool and media files, and what is not there."""
 
 from __future__ import annotations
 
+import importlib
 import io
 import os
-import sqlite3
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,20 +12,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 from feedmill.compat.energon.flavors.webdataset.aggregator_pool import AggregatorPool, BaseAggregator
-from feedmill.compat.energon.flavors.webdataset.indexing import DuplicateSampleKeyError, SqliteIndexWriter
-from feedmill.compat.energon.flavors.webdataset.prepare import IndexMediaMetadata, IndexSample, IndexSamplePart
 from feedmill.compat.energon.media import MediaMetadataBase, deserialize_media_metadata, serialize_media_metadata
 from feedmill.compat.energon.media.extractor import MediaFilterConfig, MediaFilterStrategy
 from feedmill.compat.energon.media.filesystem_prepare import prepare_filesystem_dataset
 
 from feedmill.compat.energon.fork_hook import DataclassForkMixin, ForkMixin, WeakCallbacks
+from feedmill.compat.energon.modules import INTERNALS
 from feedmill.compat.energon.sample_utils import (
     default_get_batch_keys,
     format_sample_compact,
     format_sample_detailed,
 )
 from feedmill.errors import ConfigError, FeedmillError
-from feedmill.formats.energon.database import open_index
 
 
 def test_callbacks_end_with_their_objects():
@@ -103,42 +101,6 @@ def test_keys_of_a_batch(batch, keys):
     assert default_get_batch_keys(batch) == keys
 
 
-def row(key: str, number: int = 0) -> IndexSample:
-    return IndexSample(tar_file_id=0, sample_key=key, sample_index=number, byte_offset=512 * number, byte_size=512)
-
-
-def test_an_index_is_written_row_by_row(tmp_path):
-    path = tmp_path / ".nv-meta/index.sqlite"
-    with SqliteIndexWriter(path, enable_media_metadata=True) as writer:
-        writer.append_samples([row("a"), row("b", 1)])
-        for rows in ([row("c"), row("a")], [row("d"), row("d")]):
-            with pytest.raises(DuplicateSampleKeyError) as caught:
-                writer.append_samples(rows)
-            assert caught.value.sample_key == rows[1].sample_key and str(path) in str(caught.value)
-        writer.append_parts(
-            [
-                IndexSamplePart(
-                    tar_file_id=0, sample_index=0, part_name="jpg", content_byte_offset=1, content_byte_size=2
-                )
-            ]
-        )
-        metadata = IndexMediaMetadata(entry_key="a.jpg", metadata_type="image", metadata_json="{}")
-        writer.append_media_metadata_batch([metadata, metadata])
-        writer.append_media_filter(strategy="GLOB", patterns="*.jpg")
-    with pytest.raises(ValueError, match="is closed"):
-        writer.append_samples([])
-    writer.close()
-    index = open_index(path)
-    assert index.execute("SELECT sample_key FROM samples").fetchall() == [("a",), ("b",)]
-    assert index.execute("SELECT count(*) FROM sqlite_master WHERE type = 'index' AND sql NOT NULL").fetchone() == (3,)
-    index.close()
-    with SqliteIndexWriter(path, enable_sample_tables=False, enable_media_metadata=True, reset_tables=False) as writer:
-        assert writer.db.execute("SELECT count(*) FROM media_metadata").fetchone() == (1,)
-    with SqliteIndexWriter(path, enable_media_metadata=True) as writer:
-        assert writer.db.execute("SELECT count(*) FROM samples").fetchone() == (0,)
-    assert sqlite3.connect(path).execute("SELECT count(*) FROM media_filters").fetchone() == (0,)
-
-
 class Sum(BaseAggregator):
     def __init__(self):
         self.batches = []
@@ -199,31 +161,6 @@ def test_media_files(tmp_path):
     assert prepare_filesystem_dataset(tmp_path, chosen, progress=False) == 1
 
 
-def test_the_frames_of_a_video():
-    av = pytest.importorskip("av")
-    from feedmill.compat.energon.av.av_reader import AVProbeIndex
-
-    buffer = io.BytesIO()
-    with av.open(buffer, "w", format="mp4") as out:
-        stream = out.add_stream("mpeg4", rate=10)
-        stream.width, stream.height, stream.codec_context.gop_size = 32, 32, 4
-        for _ in range(10):
-            out.mux(stream.encode(av.VideoFrame(32, 32, "yuv420p")))
-        out.mux(stream.encode(None))
-    with av.open(io.BytesIO(buffer.getvalue())) as container:
-        index = AVProbeIndex(container)
-        times = [frame.timestamp for frame in index]
-        keys = [number for number, frame in enumerate(index) if frame.is_keyframe]
-        assert len(index) == 10 and keys[0] == 0 and len(keys) > 1
-        second = keys[1]
-        assert index.search_timestamp(times[second]) == second == index.search_timestamp(times[second] + 1)
-        assert index.search_timestamp(times[second] - 1) == 0
-        assert index.search_timestamp(times[second] - 1, backward=False) == second
-        assert index.search_timestamp(times[5], any_frame=True) == 5
-        assert index.search_timestamp(times[-1] + 1, backward=False, any_frame=True) == -1
-        assert index.search_timestamp(-1) == 0 and next(container.decode(video=0)).pts == times[0]
-
-
 def test_names_of_files():
     from feedmill.compat.energon.flavors.webdataset import config
 
@@ -237,12 +174,25 @@ def test_names_of_files():
 
 
 def test_every_inner_name_can_be_imported():
-    import importlib
-
-    from feedmill.compat.energon.internals import INTERNALS
-
     for module, names in INTERNALS.items():
         found = importlib.import_module(f"feedmill.compat.energon.{module}")
         assert all(getattr(found, name) is not None for name in names) and set(names) <= set(found.__all__)
     with pytest.raises(AttributeError, match="has no attribute 'nonsense'"):
         importlib.import_module("feedmill.compat.energon.cli.main").nonsense  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "instead"),
+    [
+        ("", "GcDataset", r"call gc.collect\(\) in the loop"),
+        ("wrappers.watchdog_dataset", "WatchdogDataset", "give watchdog_timeout_seconds and fail_on_timeout"),
+        ("wrappers", "LogSampleDataset", "`feedmill trace` shows"),
+        ("flavors.webdataset.indexing", "SqliteIndexWriter", "`feedmill prepare` writes the index"),
+        ("av.av_reader", "AVProbeIndex", "AVDecoder finds frames"),
+        ("transforms", "MergeTransform", "use torchvision's transforms"),
+    ],
+)
+def test_a_name_that_is_absent_says_what_to_do_instead(module, name, instead):
+    full = f"feedmill.compat.energon.{module}".removesuffix(".")
+    with pytest.raises(ImportError, match=f"{full} has no {name}: {instead}"):
+        getattr(importlib.import_module(full), name)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import threading
 from collections import Counter
 from itertools import chain, islice
 from typing import Any
@@ -15,8 +18,6 @@ from helpers.digests import GOLDEN
 
 torch = pytest.importorskip("torch")
 
-from feedmill.compat.energon.wrappers.watchdog_dataset import WatchdogDataset  # noqa: E402
-
 from feedmill.compat.energon import (  # noqa: E402
     BatchDataset,
     BlendDataset,
@@ -24,11 +25,9 @@ from feedmill.compat.energon import (  # noqa: E402
     DefaultTaskEncoder,
     EpochizeDataset,
     FilterDataset,
-    GcDataset,
     GroupBatchDataset,
     IterMapDataset,
     LimitDataset,
-    LogSampleDataset,
     MapDataset,
     MixBatchDataset,
     PackingDataset,
@@ -43,6 +42,7 @@ from feedmill.compat.energon import (  # noqa: E402
     get_val_dataset,
     homogeneous_concat_mix,
 )
+from feedmill.compat.energon import loader as loaders  # noqa: E402
 
 DATA: list[str] = []
 WHOLE = [f"s{number:02d}" for number in range(13)]
@@ -120,9 +120,6 @@ VIEWS: dict[str, Any] = {
     "blend": lambda: BlendDataset((val(), 2), (val(2), 1), worker_config=WHERE),
     "mix": lambda: MixBatchDataset((val(1), 1), (val(1), 1), batch_size=3, batch_mix_fn=keys, worker_config=WHERE),
     "epochs": lambda: EpochizeDataset(train(2), 3, worker_config=WHERE),
-    "garbage": lambda: GcDataset(val(), worker_config=WHERE, every_n_iter=4),
-    "log": lambda: LogSampleDataset(val(), "val", WHERE),
-    "watchdog": lambda: WatchdogDataset(val(), WHERE, 60),
 }
 
 
@@ -275,30 +272,28 @@ def test_what_cannot_be_a_view() -> None:
         next(iter(get_loader(empty)))
 
 
-def test_late_items_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    import threading
-
+def test_a_late_item_ends_the_process_if_requested(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[Any] = []
     noticed = threading.Event()
-    monkeypatch.setattr(WatchdogDataset, "_watchdog_trigger", lambda self: noticed.set())
+
+    def exit_now(status: int) -> None:
+        ended.append(status)
+        noticed.set()
+
+    monkeypatch.setattr(os, "kill", lambda *given: ended.append(given))
+    monkeypatch.setattr(os, "_exit", exit_now)
+    monkeypatch.setattr(loaders, "_PAUSE", 0)
 
     def slow(batch: Any) -> Any:
         assert noticed.wait(120)
         return batch
 
-    loader = get_loader(MapDataset(val(1), slow, worker_config=WHERE), watchdog_timeout_seconds=0.2)
+    late = MapDataset(val(1), slow, worker_config=WHERE)
+    loader = get_loader(late, watchdog_timeout_seconds=0.2, fail_on_timeout=True)
     assert len(keys(loader)) == len(WHOLE)
+    assert ended[:2] == [(os.getpid(), signal.SIGTERM), 1]
 
 
-def test_a_late_item_ends_the_process_if_requested(monkeypatch: pytest.MonkeyPatch) -> None:
-    import os
-    import signal
-    import time
-
-    ended: list[Any] = []
-    monkeypatch.setattr(os, "kill", lambda *given: ended.append(given))
-    monkeypatch.setattr(os, "_exit", ended.append)
-    monkeypatch.setattr(time, "sleep", lambda _: None)
-    WatchdogDataset(val(), WHERE, 1, fail_on_timeout=True)._watchdog_trigger()
-    assert ended == [(os.getpid(), signal.SIGTERM), 1]
-    WatchdogDataset(val(), WHERE, 1)._watchdog_trigger()
-    assert len(ended) == 2
+def test_without_a_request_no_item_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loaders, "_watched", None)
+    assert len(keys(get_loader(val(), watchdog_timeout_seconds=0.001))) == len(WHOLE)

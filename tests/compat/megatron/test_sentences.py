@@ -21,8 +21,7 @@ from typer.testing import CliRunner, Result
 import feedmill as fm
 from feedmill.cli.app import app
 from feedmill.errors import ConfigError, DataError, MissingExtra, NotFound
-from feedmill.formats.tokens.megatron import write_megatron
-from feedmill.formats.tokens.megatron_index import read_header
+from feedmill.formats.tokens.megatron import read_header, write_megatron
 from feedmill.tokens import sentences
 from feedmill.tokens.sentences import FILES, find_sentences, split_sentences
 

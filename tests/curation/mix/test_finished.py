@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +16,7 @@ from feedmill.curation.mix.config import read_config
 from feedmill.curation.mix.finished import Finished
 from feedmill.curation.mix.job import mix
 from feedmill.curation.mix.report import MixReport
-from feedmill.curation.provenance import check_attributes
 from feedmill.curation.tag import tag
-from feedmill.errors import DataError
 from feedmill.storage import open_store
 from helpers.document_folders import write_documents
 
@@ -35,16 +31,6 @@ def run(path: str, name: str = "m") -> MixReport:
     stream: dict[str, Any] = {"name": name, "documents": ["d/documents/*"], "output": {"path": path}}
     stream["output"]["max_size_in_bytes"] = 1
     return mix(read_config({"streams": [stream]}), workers=1, progress=False)
-
-
-def as_before(records: str) -> None:
-    """Make the records those of a version that wrote no lineage, inside the folder of the outputs."""
-    for path in Path(records).iterdir():
-        if path.suffix == ".lineage":
-            path.unlink()
-        else:
-            path.write_text(json.dumps({k: v for k, v in json.loads(path.read_text()).items() if k != "lineage"}))
-    shutil.move(records, "x/documents/.feedmill")
 
 
 def records_in(folder: str) -> list[str]:
@@ -77,24 +63,6 @@ def test_patterns_that_match_hidden_names_find_outputs_only(path: str, records: 
     assert records_in(records) == [f"m-000{n}.jsonl.gz.json" for n in range(2)]
     assert len(os.listdir(records)) == 4  # each with a lineage
     assert run(path).streams[0].finished_before == 2
-
-
-def test_records_of_earlier_versions_are_found_and_moved() -> None:
-    run("x/documents")
-    before = Path("x/documents/.feedmill")
-    as_before("x/.feedmill/mix-documents")
-    assert run("x/documents").streams[0].finished_before == 2
-    assert not before.exists() and len(records_in("x/.feedmill/mix-documents")) == 2
-    as_before("x/.feedmill/mix-documents")
-    Path("x/documents/m-0001.jsonl.gz").unlink()
-    assert run("x/documents").streams[0].finished_before == 1
-    assert not before.exists() and len(records_in("x/.feedmill/mix-documents")) == 2
-
-
-def test_outputs_of_earlier_mixes_are_found_by_old_records_too() -> None:
-    run("x/documents", "m")
-    as_before("x/.feedmill/mix-documents")
-    assert Finished("x/documents").outputs() == ["m-0000.jsonl.gz", "m-0001.jsonl.gz"]
 
 
 def test_an_output_whose_lineage_was_lost_is_written_again() -> None:
@@ -152,29 +120,10 @@ def test_folders_of_attributes_contain_attributes_only() -> None:
         assert sorted(os.listdir(f"d/attributes/{name}")) == ["part-0.jsonl.gz", "part-1.jsonl.gz"]
 
 
-def test_records_of_attributes_of_earlier_versions_are_found_and_moved() -> None:
-    def go() -> tuple[int, bool]:
-        tagged = tag(["d/documents"], ["char_length_v1"], name="q", progress=False)
-        return tagged.reused, find_duplicates(["d/documents"], options, workers=1).skipped
+def test_records_of_a_run_that_could_write_inside_the_folder_only_are_found() -> None:
+    def reused() -> int:
+        return tag(["d/documents"], ["char_length_v1"], name="q", progress=False).reused
 
-    def as_before() -> None:
-        for name in ("q", "dp"):
-            shutil.move(f"d/.feedmill/mix-attributes/{name}", f"d/attributes/{name}/.feedmill")
-
-    options = DedupeOptions(name="dp", attribute="dp")
-    assert go() == (0, False)
-    documents = Path("d/documents/part-0.jsonl.gz")
-    as_before()
-    before = documents.read_bytes()
-    documents.write_bytes(Path("d/documents/part-1.jsonl.gz").read_bytes())
-    for name in ("q", "dp"):
-        with pytest.raises(DataError, match="another version") as caught:
-            check_attributes(f"d/attributes/{name}/part-0.jsonl.gz")
-        assert caught.value.kind == "stale-attributes"
-    documents.write_bytes(before)
-    assert go() == (2, False)  # the manifest of `dedupe` has the times of documents
-    as_before()
-    assert go() == (2, True)
-    for name in ("q", "dp"):
-        assert sorted(os.listdir(f"d/attributes/{name}")) == ["part-0.jsonl.gz", "part-1.jsonl.gz"]
-    assert len(os.listdir("d/.feedmill/mix-attributes/q")) == 2 and go() == (2, True)
+    assert reused() == 0
+    os.rename("d/.feedmill/mix-attributes/q", "d/attributes/q/.feedmill")
+    assert reused() == 2 and not Path("d/.feedmill/mix-attributes/q").exists()

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from feedmill.errors import DataError, NotFound
-from feedmill.formats.token_reader import TokenReader
+from feedmill.formats.base import TokenReader
 from feedmill.formats.tokens.base import COUNTED, TokenDataset, TokenShard
 from feedmill.formats.tokens.manifest import Skipped, TokenManifest, read_manifest, tokenizer_words, write_manifest
 from feedmill.formats.tokens.pbin import open_pbin

@@ -16,10 +16,12 @@ from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats.tokens.ds import (
     ds_token_size,
     file_order,
+    human_tokens,
+    metadata_text,
     open_ds,
+    read_metadata,
     write_ds,
 )
-from feedmill.formats.tokens.ds_metadata import human_tokens, metadata_text, read_metadata
 from feedmill.storage import LocalStore
 from helpers.nanoset_golden import NANOSETS, documents, expected, sha256
 

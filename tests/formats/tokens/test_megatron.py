@@ -12,8 +12,15 @@ from hypothesis import strategies as st
 
 from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats.tokens.manifest import TokenizerFacts, TokenManifest, write_manifest
-from feedmill.formats.tokens.megatron import megatron_dtype, open_megatron, read_modes, write_megatron
-from feedmill.formats.tokens.megatron_index import HEADER, is_megatron, read_header
+from feedmill.formats.tokens.megatron import (
+    HEADER,
+    is_megatron,
+    megatron_dtype,
+    open_megatron,
+    read_header,
+    read_modes,
+    write_megatron,
+)
 from feedmill.storage import LocalStore
 from helpers.nanoset_golden import NANOSETS, copy_into, documents, expected, sha256
 

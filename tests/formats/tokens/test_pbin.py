@@ -326,7 +326,7 @@ class TestSidecar:
         assert len(open_one(path)) == 8_000
         assert ["corrupt" in finding.what for finding in check(str(path), progress=False).findings] == [True]
 
-    def test_one_of_an_older_release_is_left_aside(self, path: Path) -> None:
+    def test_one_of_another_version_is_left_aside(self, path: Path) -> None:
         with open(bounds_path(str(path)), "r+b") as f:
             f.seek(8)
             f.write(struct.pack("<I", 1))

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from feedmill.errors import ConfigError
-from feedmill.planning import orders
 from feedmill.planning.nodes import Leaf, Repeat
 from feedmill.planning.orders import BlendableDataset, Nanoset, file_order, nanoset_index, normalized
 
@@ -65,10 +64,6 @@ def test_the_worked_example_of_the_documentation() -> None:
     assert sample.tolist() == (example["shuffled_dataset_sample_index_seed1234"] * 4)[:70]
     assert dataset.tolist() == nanoset_index(lengths, [10, 50, 30, 10], 70)[0].tolist()
     assert dataset.tolist() != nanoset_index(lengths, weights, 70)[0].tolist(), "normalizing again rounds otherwise"
-    with pytest.warns(DeprecationWarning, match="normalise= is now called normalize="):
-        assert nanoset_index(lengths, weights, 70, normalise=False)[0].tolist() == dataset.tolist()
-    with pytest.warns(DeprecationWarning, match="normalised is now called normalized"):
-        assert orders.normalised is normalized
 
 
 @pytest.mark.parametrize("case", GOLDEN["blendable"], ids=lambda case: str(case["weights"]))

@@ -382,9 +382,9 @@ def test_rows_are_proven_by_their_documents(pack: str, tmp_path: Path, monkeypat
     assert pack in ("passes", "best_fit") or counts.get("careful", 0) < 10, counts
 
 
-def test_rows_of_an_older_order_are_refused_with_the_option_that_gives_it(tmp_path: Path, monkeypatch: Any) -> None:
+def test_rows_of_another_buffer_are_refused_with_the_option_that_gives_it(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path))
-    old = packed({"blend": BLEND}, {"seq_len": 64, "buffer": 1 << 14})  # the order text of a default of older releases
+    old = packed({"blend": BLEND}, {"seq_len": 64, "buffer": 1 << 14})
     state = state_at(old, 10)
     for flags in ({"allow_change": False}, {}):
         with pytest.raises(ConfigError, match=r"\('buffer: 16384' in 'pack' gives the order of the saved run\)"):

@@ -8,8 +8,9 @@ Programs and modules with taggers that import Dolma run with ``feedmill.compat.d
     python -m feedmill.compat.dolma.tokenizer.reshard -c reshard.yaml
 
 Modules of this package have the names and signatures of Dolma's, and no logic of their own: the classes are those of
-`feedmill.curation.plugins`. In files that ``--tagger_modules`` names, ``import dolma`` means this package.
-docs/migration/dolma.md lists the differences.
+`feedmill.curation.plugins`. Those that only have names are rows of the table in `feedmill.compat.dolma.modules`. In
+files that ``--tagger_modules`` names, ``import dolma`` means this package. docs/migration/dolma.md lists the
+differences.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from feedmill.compat.dolma import core  # which gets modules of the table
+from feedmill.compat.dolma.modules import TABLE
+from feedmill.compat.modules import install
 from feedmill.curation.fasttexts import BaseFastTextTagger
 from feedmill.curation.plugins import (
     BaseTagger,
@@ -41,9 +45,12 @@ __all__ = [
     "TaggerRegistry",
     "TextSlice",
     "add_tagger",
+    "core",
     "deduper",
     "mixer",
 ]
+
+install(__name__, TABLE, {})
 
 
 def deduper(config: Mapping[str, Any]) -> None:

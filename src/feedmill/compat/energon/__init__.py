@@ -11,9 +11,10 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from feedmill import __version__
+from feedmill._version import __version__
 from feedmill.compat.energon.edataclass import edataclass  # imported eagerly, as its module has the same name
-from feedmill.compat.energon.modules import install
+from feedmill.compat.energon.modules import ABSENT, TABLE
+from feedmill.compat.modules import install, refuse
 
 _FEEDMILL = {
     "AVData": "samples.avdata",
@@ -98,11 +99,9 @@ _DATASETS = {
     "DefaultGenericWebdatasetFactory": "factories",
     "EpochizeDataset": "views",
     "FilterDataset": "sample_views",
-    "GcDataset": "views",
     "GroupBatchDataset": "sample_views",
     "IterMapDataset": "sample_views",
     "LimitDataset": "views",
-    "LogSampleDataset": "views",
     "MapDataset": "sample_views",
     "Metadataset": "metadatasets",
     "MetadatasetV2": "metadatasets",
@@ -112,16 +111,16 @@ _DATASETS = {
     "SavableDataset": "base",
     "ShuffleBufferDataset": "views",
     "StandardWebdatasetFactory": "factories",
-    "concat_pad": "mixing",
-    "generic_concat": "mixing",
-    "homogeneous_concat_mix": "mixing",
+    "concat_pad": "views",
+    "generic_concat": "views",
+    "homogeneous_concat_mix": "views",
     "load_dataset": "metadatasets",
 }
 _DEEPER = {
-    "AuxDatasetReference": "parsed",
-    "AuxFilesystemReference": "parsed",
+    "AuxDatasetReference": "metadatasets",
+    "AuxFilesystemReference": "metadatasets",
     "DatasetBlendMode": "metadatasets",
-    "DatasetReference": "parsed",
+    "DatasetReference": "metadatasets",
     "INDEX_SQLITE_FILENAME": "file_names",
     "INDEX_UUID_FILENAME": "file_names",
     "INFO_JSON_FILENAME": "file_names",
@@ -129,21 +128,19 @@ _DEEPER = {
     "LoadedDataset": "metadatasets",
     "LoadedDatasetList": "metadatasets",
     "MAIN_FOLDER_NAME": "file_names",
-    "MetadatasetBlend": "parsed",
-    "MetadatasetJoin": "parsed",
+    "MetadatasetBlend": "metadatasets",
+    "MetadatasetJoin": "metadatasets",
     "SPLIT_YAML_FILENAME": "file_names",
     "BaseWrapperDataset": "view_base",
-    "WatchdogDataset": "watching",
     "get_dataset_from_config": "opened_factory",
 }
 """Names of Energon's modules that its package does not have."""
 _TYPED = ("Captioning", "ImageClassification", "Image", "Interleaved", "MultiChoiceVQA", "OCR", "SimilarityInterleaved")
 _TYPED_FACTORIES = tuple(f"{name}Webdataset" for name in (*_TYPED, "Text", "VQAOCR", "VQA", "VidQA"))
-_ABSENT = {"JoinedWebdatasetFactory": "write the join in a metadataset"}
 
 __all__ = ["__version__", "edataclass", *sorted({*_FEEDMILL, *_RENAMED, *_HERE, *_DATASETS, *_TYPED_FACTORIES})]
 
-install(__name__)
+install(__name__, TABLE, ABSENT)
 
 
 def __getattr__(name: str) -> Any:
@@ -159,8 +156,7 @@ def __getattr__(name: str) -> Any:
     if name in _TYPED_FACTORIES:
         made = globals()[name] = import_module(f"{__name__}.factories").typed_factory(name)
         return made
-    if name in _ABSENT:
-        raise ImportError(f"feedmill.compat.energon has no {name}: {_ABSENT[name]}.")
+    refuse(__name__, ABSENT, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

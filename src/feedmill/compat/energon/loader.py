@@ -6,19 +6,21 @@ They have Energon's methods, and Feedmill's order and state. Scripts create them
 
 from __future__ import annotations
 
+import logging
+import os
+import signal
+import threading
+import time
 import warnings
-from collections.abc import Sequence
-from itertools import count
+from collections.abc import Iterator, Sequence
 from typing import Any, TypedDict, Unpack
 
 from torch.utils.data import DataLoader
 
 from feedmill.compat.energon.base import LoaderOptions, SavableDataset
 from feedmill.compat.energon.closed import closed
-from feedmill.compat.energon.debug_log import DebugLog
 from feedmill.compat.energon.settings import LOADERS
 from feedmill.compat.energon.streams import Combined
-from feedmill.compat.energon.watching import WatchdogDataset
 from feedmill.compat.energon.worker import WorkerConfig
 from feedmill.errors import ConfigError
 from feedmill.loading.cachepool import CachePool
@@ -31,7 +33,9 @@ from feedmill.loading.transfer import has_accelerator
 
 __all__ = ["BasicDataLoader", "SavableDataLoader", "get_loader", "get_savable_loader"]
 
-_numbers = count()
+_log = logging.getLogger("feedmill.energon")
+_PAUSE = 10
+"""Seconds that a process has to end itself before it is ended."""
 
 
 class Options(TypedDict, total=False):
@@ -110,16 +114,8 @@ class SavableDataLoader(DataLoader[Any]):  # type: ignore[misc]
         self.worker_config = dataset.worker_config
         self.num_workers = self.worker_config.num_workers
         self.stream = dataset.stream(LoaderOptions(prefetch_factor, cache_pool, watchdog_timeout_seconds, processes))
-        self._watchdog = WatchdogDataset(
-            dataset,
-            dataset.worker_config,
-            watchdog_timeout_seconds,
-            watchdog_initial_timeout_seconds,
-            fail_on_timeout,
-        )
-        self._log = DebugLog(
-            self.worker_config, next(_numbers), "val" if getattr(dataset, "restart", False) else "train"
-        )
+        self._limit = watchdog_timeout_seconds if fail_on_timeout else None
+        self._first_limit = watchdog_initial_timeout_seconds
 
     @property
     def loader(self) -> Loader:
@@ -135,10 +131,10 @@ class SavableDataLoader(DataLoader[Any]):  # type: ignore[misc]
 
     def __iter__(self) -> Any:
         """Return an iterator over one loop. Iterating again resumes; validation begins again at the first sample."""
-        items = self._log.batches(iter(self.stream))
+        items = iter(self.stream)
         if not self.num_workers and has_accelerator():
             items = map(pinned, items)
-        return self._watchdog.watch(items)
+        return items if self._limit is None else _watched(items, self._limit, self._first_limit)
 
     def __len__(self) -> int:
         """Return the number of items per loop; of one pass over the data if they repeat without end."""
@@ -221,6 +217,50 @@ class SavableDataLoader(DataLoader[Any]):  # type: ignore[misc]
 
 
 BasicDataLoader = SavableDataLoader
+
+
+def _watched(items: Iterator[Any], seconds: float, first_seconds: float | None) -> Iterator[Any]:
+    """Yield the items. If the loop waits longer than `seconds` for one of them, end this process.
+
+    Args:
+        items: the items of one loop.
+        seconds: seconds after which an item is late.
+        first_seconds: the same for the first item; None for `seconds`.
+    """
+    with _Watch(seconds) as watch:
+        watch.due = time.monotonic() + (seconds if first_seconds is None else first_seconds)
+        for item in items:
+            watch.due = None
+            yield item
+            watch.due = time.monotonic() + seconds
+
+
+class _Watch:
+    """A thread that ends this process when `due` (a time of `time.monotonic`) has passed; None for nothing due."""
+
+    def __init__(self, seconds: float) -> None:
+        self.due: float | None = None
+        self._seconds, self._done = seconds, threading.Event()
+
+    def __enter__(self) -> _Watch:
+        threading.Thread(target=self._run, name="feedmill-timeout", daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+
+    def _run(self) -> None:
+        while not self._done.wait(min(self._seconds / 4, 1.0)):
+            due = self.due
+            if due is not None and time.monotonic() > due:
+                self.due = None
+                self._end_process()
+
+    def _end_process(self) -> None:
+        _log.critical("an item took longer than %s s: this process ends (fail_on_timeout)", self._seconds)
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(_PAUSE)
+        os._exit(1)
 
 
 @closed(LOADERS, "processes")

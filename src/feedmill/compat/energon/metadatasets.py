@@ -1,4 +1,4 @@
-"""Energon's view of a metadataset: its datasets with their weights or repetitions (`load_dataset`)."""
+"""Energon's view of a metadataset: its datasets with their weights or repetitions (`load_dataset`), and its file."""
 
 from __future__ import annotations
 
@@ -10,21 +10,25 @@ from fractions import Fraction
 from typing import Any
 
 from feedmill.compat.energon.closed import closed
+from feedmill.compat.energon.epathlib import EPath
 from feedmill.compat.energon.opened_factory import OpenedFactory, get_dataset_from_config
 from feedmill.compat.energon.opening import Opening, absolute, check_subset, trusts
-from feedmill.compat.energon.parsed import Split, splits_of
 from feedmill.compat.energon.reading import DatasetSubset, Reading
 from feedmill.compat.energon.settings import OPENING
 from feedmill.compat.energon.worker import WorkerConfig
 from feedmill.errors import ConfigError
 from feedmill.indexing.prepare_joins import prepare_joins
-from feedmill.planning.dialects.energon import Asked
+from feedmill.planning.dialects.energon import Asked, split_names
 from feedmill.planning.nodes import Blend, Leaf, Node, Repeat
 from feedmill.planning.nodes.epochized import EpochizedBlend
+from feedmill.planning.recipes import read
 from feedmill.planning.recipes.read import is_dataset
+from feedmill.planning.recipes.recipe import Recipe
 from feedmill.planning.recipes.simple import sources_of
 from feedmill.planning.traverse import TraversedDatasetReference, traverse_metadataset
 from feedmill.samples.decode import SampleDecoder
+from feedmill.samples.stores import FOLDER
+from feedmill.storage import join_url, split_url
 
 
 class DatasetBlendMode(Enum):
@@ -107,7 +111,7 @@ class DatasetLoader:
 
     @property
     def splits(self) -> dict[str, Split]:
-        """Return what the metadataset says about its splits, by name; see `feedmill.compat.energon.parsed`.
+        """Return what the metadataset says about its splits, by name. Metadatasets that it names are not resolved.
 
         Raises:
             NotFound, ConfigError: as `get_train_dataset`; it is no metadataset that is a file.
@@ -271,3 +275,107 @@ def _numbers(node: Node, share: Fraction) -> Iterator[tuple[int, Fraction]]:
         shares = [node.times]
     for child, part in zip(node.children, shares, strict=True):
         yield from _numbers(child, share * part)
+
+
+@dataclass(kw_only=True)
+class AuxDatasetReference:
+    """Auxiliary data that is a prepared folder or JSONL file, at `path`."""
+
+    path: EPath
+
+
+@dataclass(kw_only=True)
+class AuxFilesystemReference:
+    """Auxiliary data that is a plain folder, at `fs_path`."""
+
+    fs_path: EPath
+
+
+@dataclass(kw_only=True)
+class DatasetReference:
+    """A dataset or metadataset that a metadataset names. Attributes are None if the file does not set them.
+
+    Attributes:
+        path: its path.
+        aux: name -> auxiliary data.
+        weight, repetitions: its number in a blend by weight, or by repetitions.
+        nonmatch: in a join, what to do for a missing partner.
+        subset, split_part, subflavors, dataset_config, split_config, shuffle_over_epochs_multiplier: as in the file.
+    """
+
+    path: EPath
+    aux: Mapping[str, AuxDatasetReference | AuxFilesystemReference] | None = None
+    subset: Any = None
+    split_part: str | None = None
+    subflavor: str | None = None
+    subflavors: Mapping[str, Any] | None = None
+    dataset_config: str | None = None
+    split_config: str | None = None
+    shuffle_over_epochs_multiplier: int | None = 1
+    weight: float | None = None
+    repetitions: float | None = None
+    nonmatch: str | None = None
+
+
+@dataclass(kw_only=True)
+class MetadatasetJoin:
+    """A join: `join` has its datasets, as a list or by name; the other attributes are as in the file."""
+
+    join: Any
+    joiner: Mapping[str, Any] | None = None
+    subset: Any = None
+    split_part: str | None = None
+    subflavors: Mapping[str, Any] | None = None
+    shuffle_over_epochs_multiplier: int | None = 1
+    weight: float | None = None
+    repetitions: float | None = None
+
+
+@dataclass(kw_only=True)
+class MetadatasetBlend:
+    """A blend: its members are in `blend` (by weight), `blend_epochized` (by repetitions), or `datasets` (of V1)."""
+
+    blend: list[Any] | None = None
+    blend_epochized: list[Any] | None = None
+    datasets: list[Any] | None = None
+    subset: Any = None
+
+
+Split = DatasetReference | MetadatasetJoin | MetadatasetBlend
+
+
+def splits_of(url: str) -> dict[str, Split]:
+    """Return the splits of a metadataset by name.
+
+    Raises:
+        NotFound, ConfigError: as `feedmill.Recipe.load`, for any of the splits.
+    """
+    document, folder = read.load_document(url), split_url(url)[0]
+    found = {}
+    for name in split_names(document):
+        Recipe.load(url, split=name, mode="validation")  # raises the errors, with their lines
+        found[name] = _entry(document.value["splits"][name], folder)
+    return found
+
+
+def _entry(node: Mapping[str, Any], folder: str) -> Any:
+    """Return what an entry describes."""
+    given = dict(node)
+    if "join" in given:
+        parts = given["join"]
+        named = isinstance(parts, Mapping)
+        made = {name: _entry(parts[name], folder) for name in parts} if named else [_entry(it, folder) for it in parts]
+        return MetadatasetJoin(**{**given, "join": made})
+    for kind in ("blend", "blend_epochized", "datasets"):
+        if kind in given:
+            return MetadatasetBlend(**{**given, kind: [_entry(it, folder) for it in given[kind]]})
+    if given.get("aux"):
+        given["aux"] = {name: _aux(text, folder) for name, text in given["aux"].items()}
+    return DatasetReference(**{**given, "path": EPath(join_url(folder, given["path"]))})
+
+
+def _aux(text: str, folder: str) -> AuxDatasetReference | AuxFilesystemReference:
+    for prefix in (f"{FOLDER}://", f"{FOLDER}+"):
+        if text.startswith(prefix):
+            return AuxFilesystemReference(fs_path=EPath(join_url(folder, text.removeprefix(prefix))))
+    return AuxDatasetReference(path=EPath(join_url(folder, text)))

@@ -1,20 +1,30 @@
-"""Create Energon's submodules, for imports such as ``from feedmill.compat.energon.cache.base import Lazy``.
+"""Energon's submodules, for imports such as ``from feedmill.compat.energon.cache.base import Lazy``.
 
-The modules are created from one table when `feedmill.compat.energon` is imported. They take each name from that package
-when it is first used.
+Each module takes its names from the package, or from the file that defines them (`feedmill.compat.modules`).
 """
 
 from __future__ import annotations
 
-import sys
-from functools import partial
-from importlib import import_module
-from importlib.machinery import ModuleSpec
-from types import ModuleType
-from typing import Any
-
-from feedmill.compat.energon.internals import INTERNALS
-from feedmill.compat.energon.wrapper_names import WRAPPERS
+_WRAPPER_MODULES = {
+    "base": "BaseWrapperDataset",
+    "batch_dataset": "BatchDataset",
+    "blend_dataset": "BlendDataset",
+    "concat_dataset": "ConcatDataset",
+    "epochize_dataset": "EpochizeDataset",
+    "filter_dataset": "FilterDataset",
+    "group_batch_dataset": "GroupBatchDataset",
+    "iter_map_dataset": "IterMapDataset",
+    "limit_dataset": "LimitDataset",
+    "map_dataset": "MapDataset",
+    "mix_batch_dataset": "MixBatchDataset concat_pad generic_concat homogeneous_concat_mix",
+    "packing_dataset": "PackingDataset",
+    "repeat_dataset": "RepeatDataset",
+    "shuffle_buffer_dataset": "ShuffleBufferDataset",
+    "skip": "SkipSample",
+}
+_WRAPPERS = {"wrappers": " ".join(_WRAPPER_MODULES.values())} | {
+    f"wrappers.{name}": names for name, names in _WRAPPER_MODULES.items()
+}
 
 MODULES: dict[str, str] = {
     "av": "AVData AVDecoder",
@@ -91,35 +101,77 @@ MODULES: dict[str, str] = {
     ),
     "task_encoder.cooking": "Cooker basic_sample_keys cooker",
     "task_encoder.loader": "get_train_dataset get_val_dataset get_val_datasets",
-    **WRAPPERS,
+    **_WRAPPERS,
 }
 """Module -> its names, which `feedmill.compat.energon` has too."""
 
-
-def install(package: str) -> None:
-    """Make the modules of both tables importable below `package`, which is being imported."""
-    modules = sorted({*MODULES, *INTERNALS})  # a package precedes its modules
-    for name in modules:
-        full = f"{package}.{name}"
-        public, internal = frozenset(MODULES.get(name, "").split()), INTERNALS.get(name, {})
-        spec = ModuleSpec(full, None, is_package=any(other.startswith(f"{name}.") for other in modules))
-        module = ModuleType(full, "Names of Energon's module of this name.")
-        module.__spec__ = spec
-        module.__package__ = spec.parent
-        if spec.submodule_search_locations is not None:
-            module.__path__ = spec.submodule_search_locations
-        module.__dict__["__all__"] = sorted({*public, *internal})
-        module.__dict__["__getattr__"] = partial(_named, package, full, public, internal)
-        sys.modules[full] = module
-        parent, _, last = full.rpartition(".")
-        if parent in sys.modules:  # else the parent has a file, which is imported when it is first used
-            setattr(sys.modules[parent], last, module)
+_PACKAGE = "feedmill.compat.energon"
 
 
-def _named(package: str, module: str, public: frozenset[str], internal: dict[str, str], name: str) -> Any:
-    if name in internal:
-        where, _, there = internal[name].partition(":")
-        return getattr(import_module(where), there)
-    if name not in public:
-        raise AttributeError(f"module {module!r} has no attribute {name!r}")
-    return getattr(import_module(package), name)
+def _from(module: str, names: str) -> dict[str, str]:
+    return {name: f"{module}:{name}" for name in names.split()}
+
+
+_CLIPS = _from("feedmill.samples.avclips", "get_clips_uniform get_single_frames_uniform")
+_METADATA = {
+    "MediaMetadataBase": "feedmill.samples.mediafacts:MediaMetadata",
+    **_from(f"{_PACKAGE}.media_files", "MediaMetadataType deserialize_media_metadata serialize_media_metadata"),
+}
+_TOOLS = ("checkpoint", "info", "lint", "mount", "prepare", "prepare_media", "preview")
+
+INTERNALS: dict[str, dict[str, str]] = {
+    "av": _CLIPS,
+    "av.av_data": {"AVData": "feedmill.samples.avdata:AVData"},
+    "av.av_decoder": {"AVDecoder": "feedmill.samples.avtorch:TorchAVDecoder"},
+    "av.utils": _CLIPS,
+    "cache": {"CacheFileLazy": "feedmill.loading.diskpool:FileCacheLazy"},
+    "cache.file_cache_pool": {"CacheFileLazy": "feedmill.loading.diskpool:FileCacheLazy"},
+    "flavors.webdataset.aggregator_pool": _from(f"{_PACKAGE}.aggregator_pool", "AggregatorPool BaseAggregator"),
+    "flavors.webdataset.structs": _from(f"{_PACKAGE}.reading", "DatasetSubset"),
+    "media": _METADATA,
+    "media.extractor": _from(f"{_PACKAGE}.media_files", "MediaFilterConfig MediaFilterStrategy"),
+    "media.filesystem_prepare": _from(f"{_PACKAGE}.media_files", "prepare_filesystem_dataset"),
+    "media.metadata": _METADATA,
+    "tools": {},
+    **{f"tools.{tool}": {"command": f"{_PACKAGE}.cli.main:{tool}_command"} for tool in _TOOLS},
+}
+"""Module -> names that the package itself does not have -> where each is defined."""
+INTERNALS["tools.checkpoint"] |= {
+    f"command_{name}": f"{_PACKAGE}.cli.main:checkpoint_{name}_command" for name in ("info", "redist")
+}
+
+_NO_LOGS = "`feedmill trace` shows what each step of a run saw"
+_ROWS = "`feedmill prepare` writes the index of a folder"
+ABSENT = {
+    "AVProbeIndex": "AVDecoder finds frames without it",
+    "AVProbeIndexEntry": "AVDecoder finds frames without it",
+    "CustomTransform": "use torchvision's transforms one after another",
+    "DuplicateSampleKeyError": "`feedmill prepare` raises feedmill.errors.DataError",
+    "GcDataset": "call gc.collect() in the loop",
+    "IndexMediaMetadata": _ROWS,
+    "IndexSample": _ROWS,
+    "IndexSamplePart": _ROWS,
+    "JoinedWebdatasetFactory": "write the join in a metadataset",
+    "LogSampleDataset": _NO_LOGS,
+    "MergeTransform": "use torchvision's transforms one after another",
+    "SqliteIndexWriter": _ROWS,
+    "WatchdogDataset": "give watchdog_timeout_seconds and fail_on_timeout to the loader",
+}
+"""Name of Energon -> what to do instead."""
+_WITHOUT_NAMES = (
+    "av.av_reader",
+    "flavors.webdataset.indexing",
+    "flavors.webdataset.prepare",
+    "tools.analyze_debug",
+    "transforms",
+    "wrappers.gc_dataset",
+    "wrappers.log_sample_dataset",
+    "wrappers.watchdog_dataset",
+)
+"""Modules all of whose names are absent: to import one of their names is an error that says what to do instead."""
+
+TABLE: dict[str, dict[str, str]] = {
+    module: {name: f"{_PACKAGE}:{name}" for name in MODULES.get(module, "").split()} | INTERNALS.get(module, {})
+    for module in (*MODULES, *INTERNALS, *_WITHOUT_NAMES)
+}
+"""Module -> its names -> where each is found."""

@@ -7,8 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 from feedmill.errors import ConfigError
-from feedmill.formats.base import Dataset
-from feedmill.formats.opened import Order
+from feedmill.formats.base import Dataset, Order
 from feedmill.planning.nodes import Leaf, Node, Repeat, Subset, shuffled
 from feedmill.planning.nodes.shards import DEFAULT_PARALLEL
 from feedmill.planning.permutation import derive

@@ -186,6 +186,7 @@ PREPARE = Table(
         "index_sqlite_tmp_path": no_effect("`TMPDIR` sets the folder of temporary files"),
     },
 )
+_NO_LOG = no_effect("no logs are written: `feedmill trace` shows what each step saw", warns=True)
 WORKERS = Table(
     face="`WorkerConfig`",
     origin=(
@@ -198,8 +199,8 @@ WORKERS = Table(
         "num_workers": mapped("workers of the rank"),
         "data_parallel_group": mapped("the group over which states are gathered"),
         "seed_offset": mapped("seed of the order and of random numbers"),
-        "worker_debug_path": mapped("path of the debug logs"),
-        "worker_log_level": mapped("what the debug logs have"),
+        "worker_debug_path": _NO_LOG,
+        "worker_log_level": _NO_LOG,
         "global_error_handler": mapped("called for each sample that fails"),
         "restore_error_handler": no_effect("a resume does not encode samples again", warns=True),
         "_worker_debug_file": _never("it is internal"),
@@ -219,7 +220,7 @@ LOADERS = Table(
         "checkpoint_every_sec": _CHECKPOINTS,
         "checkpoint_every_min_n_samples": _CHECKPOINTS,
         "n_checkpoints": _CHECKPOINTS,
-        "gc_collect_every_n_steps": no_effect("wrap the dataset in `GcDataset`", warns=True),
+        "gc_collect_every_n_steps": no_effect("call `gc.collect()` in the loop", warns=True),
         "gc_freeze_at_start": no_effect("Feedmill does not freeze objects"),
         "prefetch_factor": mapped("batches per worker that are made ahead"),
         "cache_pool": mapped("given to cookers that need a cache"),
@@ -240,17 +241,14 @@ WRAPPERS = Table(
             ("concat", "Concat"),
             ("epochize", "Epochize"),
             ("filter", "Filter"),
-            ("gc", "Gc"),
             ("group_batch", "GroupBatch"),
             ("iter_map", "IterMap"),
             ("limit", "Limit"),
-            ("log_sample", "LogSample"),
             ("map", "Map"),
             ("mix_batch", "MixBatch"),
             ("packing", "Packing"),
             ("repeat", "Repeat"),
             ("shuffle_buffer", "ShuffleBuffer"),
-            ("watchdog", "Watchdog"),
         )
     ),
     settings={
@@ -277,13 +275,6 @@ WRAPPERS = Table(
         "final_packer": mapped("samples of a pack -> pack"),
         "sample_encoder": mapped("finishes the encoding of a selected sample"),
         "size": no_effect("`ShuffleBufferDataset` is the dataset itself, with a warning: the plan decides the order"),
-        "every_n_iter": mapped("items between two collections of garbage"),
-        "freeze": no_effect("Feedmill does not freeze objects"),
-        "mode": no_effect("the ledger shows what each step saw: `feedmill trace`"),
-        "get_keys_fn": no_effect("the ledger shows what each step saw: `feedmill trace`"),
-        "timeout_seconds": mapped("seconds after which an item is late"),
-        "initial_timeout_seconds": mapped("the same for the first item of a loop"),
-        "fail_on_timeout": mapped("the process ends if an item is late"),
         "failure_tolerance": mapped(
             "failures in a row that end the iteration; over unbatched samples, the smallest one of all hooks"
         ),

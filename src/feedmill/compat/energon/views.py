@@ -1,20 +1,22 @@
-"""Energon's wrappers that limit, repeat, concatenate or blend datasets, or leave them as they are.
+"""Energon's wrappers that limit, repeat, concatenate or blend datasets.
 
 They run in the process of the training loop, on what the loaders of the inner datasets yield.
 """
 
 from __future__ import annotations
 
-import gc
+import dataclasses
 from collections.abc import Callable
 from typing import Any
+
+import torch
 
 from feedmill.compat.energon.base import LoaderOptions, SavableDataset
 from feedmill.compat.energon.closed import signed
 from feedmill.compat.energon.datasets import EnergonDataset
 from feedmill.compat.energon.errors import without_effect
 from feedmill.compat.energon.sample_views import BatchDataset
-from feedmill.compat.energon.streams import Blended, Concatenated, Mapped, Repeated, Stream
+from feedmill.compat.energon.streams import Blended, Concatenated, Repeated, Stream
 from feedmill.compat.energon.view_base import BaseWrapperDataset, plain_of
 from feedmill.compat.energon.worker import WorkerConfig
 from feedmill.loading.epochs import EpochLoader
@@ -141,8 +143,14 @@ class MixBatchDataset(BatchDataset):
         super().__init__(blend, batch_size, batch_mix_fn, worker_config=worker_config)
 
 
-class Transparent(BaseWrapperDataset):
-    """A wrapper that does not change the items."""
+class ShuffleBufferDataset(BaseWrapperDataset):
+    """The dataset itself, with a warning: the plan decides the order of samples. `size` has no effect."""
+
+    @signed
+    def __init__(self, dataset: SavableDataset, size: int, *, worker_config: WorkerConfig) -> None:
+        super().__init__(dataset, worker_config=worker_config)
+        without_effect("ShuffleBufferDataset", "the plan decides the order: get_train_dataset shuffles")
+        self.size = size
 
     def plain(self) -> EnergonDataset | None:
         return plain_of(self.dataset)
@@ -154,61 +162,6 @@ class Transparent(BaseWrapperDataset):
         return self.dataset.config()
 
 
-class ShuffleBufferDataset(Transparent):
-    """The dataset itself, with a warning: the plan decides the order of samples. `size` has no effect."""
-
-    @signed
-    def __init__(self, dataset: SavableDataset, size: int, *, worker_config: WorkerConfig) -> None:
-        super().__init__(dataset, worker_config=worker_config)
-        without_effect("ShuffleBufferDataset", "the plan decides the order: get_train_dataset shuffles")
-        self.size = size
-
-
-class GcDataset(Transparent):
-    """The dataset itself; Python's garbage is collected every `every_n_iter` items.
-
-    Args:
-        every_n_iter: items between two collections.
-        freeze: ignored.
-    """
-
-    @signed
-    def __init__(
-        self, dataset: SavableDataset, *, worker_config: WorkerConfig, every_n_iter: int = 10, freeze: bool = True
-    ) -> None:
-        super().__init__(dataset, worker_config=worker_config)
-        self.every_n_iter, self.freeze = every_n_iter, freeze
-        self._count = 0
-
-    def plain(self) -> EnergonDataset | None:
-        return None
-
-    def _stream(self, options: LoaderOptions) -> Stream:
-        return Mapped(self.dataset.stream(options), self._collect, self.worker_config.global_error_handler)
-
-    def _collect(self, item: Any) -> Any:
-        self._count += 1
-        if self._count % self.every_n_iter == 0:
-            gc.collect()
-        return item
-
-
-class LogSampleDataset(Transparent):
-    """The dataset itself: the ledger (`feedmill trace`) shows what each step saw.
-
-    Args:
-        mode: ``train`` or ``val``; ignored.
-        get_keys_fn: ignored.
-    """
-
-    @signed
-    def __init__(
-        self, dataset: SavableDataset, mode: str, worker_config: WorkerConfig, get_keys_fn: Any = None
-    ) -> None:
-        super().__init__(dataset, worker_config=worker_config)
-        self.mode, self.get_keys_fn = mode, get_keys_fn
-
-
 def endless(dataset: SavableDataset) -> bool:
     """Return whether a loop over a dataset never ends."""
     if isinstance(dataset, EnergonDataset):
@@ -218,3 +171,51 @@ def endless(dataset: SavableDataset) -> bool:
     if isinstance(dataset, LimitDataset):
         return False
     return isinstance(dataset, BaseWrapperDataset) and any(map(endless, dataset.datasets))
+
+
+def concat_pad(batch: list[Any]) -> Any:
+    """Return batches as one tensor: concatenated in the first dimension, and padded with zeros in the others.
+
+    Args:
+        batch: tensors with the same number of dimensions.
+    """
+    shape = [max(sizes) for sizes in zip(*(value.shape[1:] for value in batch), strict=True)]
+    out = batch[0].new_zeros((sum(len(value) for value in batch), *shape))
+    first = 0
+    for value in batch:
+        out[(slice(first, first + len(value)), *(slice(size) for size in value.shape[1:]))] = value
+        first += len(value)
+    return out
+
+
+def generic_concat(batch: list[Any]) -> Any:
+    """Return batches as one, by the type of the first one.
+
+    Tensors are concatenated by `concat_pad`; dicts, dataclasses and named tuples field by field. Other values
+    become a list.
+    """
+    first = batch[0]
+    if isinstance(first, torch.Tensor):
+        return concat_pad(batch)
+    if isinstance(first, dict):
+        return {name: generic_concat([value[name] for value in batch]) for name in first}
+    names = None
+    if dataclasses.is_dataclass(first):
+        names = [field.name for field in dataclasses.fields(first)]
+    elif isinstance(first, tuple) and hasattr(first, "_fields"):
+        names = list(first._fields)
+    if names is None:
+        return batch
+    return type(first)(**{name: generic_concat([getattr(value, name) for value in batch]) for name in names})
+
+
+def homogeneous_concat_mix(samples: list[Any]) -> Any:
+    """Return batches of one type as one batch, see `generic_concat`.
+
+    Raises:
+        TypeError: the types differ.
+    """
+    kinds = {type(sample).__name__ for sample in samples}
+    if len(kinds) > 1:
+        raise TypeError(f"batches of different types cannot be joined: {', '.join(sorted(kinds))}")
+    return generic_concat(samples)

@@ -25,9 +25,7 @@ class WorkerConfig:
         num_workers: number of workers of this rank.
         data_parallel_group: group over which states are gathered; the world if None.
         seed_offset: seed of the order and of random numbers.
-        worker_debug_path: path of the debug logs, with ``{worker_id}`` and perhaps ``{pid}``; None for the standard
-            output. See `feedmill.compat.energon.debug_log`.
-        worker_log_level: 1 to log the keys of batches, 2 or more for the locations of their samples, too; 0 for no log.
+        worker_debug_path, worker_log_level: no effect, with a warning: `feedmill trace` shows what each step saw.
         global_error_handler: called with (exception, key, sources) for a failed sample. If it raises, the iteration
             ends; otherwise a substitute replaces the sample.
         restore_error_handler: no effect, with a warning; a resume does not encode samples again.
@@ -44,6 +42,9 @@ class WorkerConfig:
     restore_error_handler: Callable[..., None] = reraise_exception
 
     def __post_init__(self) -> None:
+        for name in ("worker_debug_path", "worker_log_level"):
+            if getattr(self, name):
+                without_effect(name, "no logs are written: feedmill trace shows what each step saw", level=5)
         if self.restore_error_handler is not reraise_exception:
             without_effect("restore_error_handler", "a resume does not encode samples again", level=5)
 

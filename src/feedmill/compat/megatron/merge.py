@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from feedmill.errors import ConfigError, NotFound
-from feedmill.formats.tokens.megatron_index import BIN, IDX
+from feedmill.formats.tokens.megatron import BIN, IDX
 from feedmill.formats.tokens.megatron_merge import Merged, merge_megatron
 from feedmill.storage import open_store, split_url
 

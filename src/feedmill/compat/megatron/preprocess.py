@@ -11,12 +11,11 @@ import glob
 import json
 import os
 import re
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from feedmill.compat.megatron.arguments import Arguments
 from feedmill.compat.megatron.settings import FLAGS, PREPROCESS
 from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.settings import Fate
@@ -45,6 +44,23 @@ class Preprocessed:
     def as_dict(self) -> dict[str, Any]:
         """Return plain data, for ``--json``."""
         return {"keys": {key: report.as_dict() for key, report in self.keys.items()}, "notes": self.notes}
+
+
+class Arguments(ArgumentParser):
+    """A parser of Megatron-LM's syntax (``--json-keys text title``) that reports wrong usage like the other commands.
+
+    Args:
+        command: name of the command; `help`: its line in the help.
+        fail: reports wrong usage, and does not return.
+    """
+
+    def __init__(self, command: str, help: str, fail: Callable[[str], NoReturn]) -> None:
+        super().__init__(prog=f"feedmill megatron {command}", description=help)
+        self._fail = fail
+
+    def error(self, message: str) -> NoReturn:
+        """Report wrong usage."""
+        self._fail(message)
 
 
 def _parser(fail: Callable[[str], NoReturn]) -> Arguments:

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from feedmill.compat.vla.encoder import VlaEncoder
 from feedmill.compat.vla.options import Meaning, get, merged, parse_options, understood
@@ -244,9 +245,7 @@ class VlaRun:
         path = get(self.config, "data.tokenizer")
         if name != "text_untokenized" or path is None:
             return None
-        from feedmill.compat.vla.tokenizing import tokenizer
-
-        return tokenizer(join_url(self.base, str(path)))
+        return _Texts(join_url(self.base, str(path)))
 
     def loader(self, rank: int = 0, world_size: int = 1, *, tokenize: Tokenize | None = None, **more: Any) -> Loader:
         """Return a loader of this rank's share of every global batch.
@@ -299,6 +298,24 @@ class VlaRun:
             yield batch
             if loader.position >= window.stop:
                 return
+
+
+class _Texts:
+    """Tokenizing function of a local tokenizer that can be pickled: another process loads the tokenizer again."""
+
+    def __init__(self, path: str) -> None:
+        from feedmill.tokens.tokenizer import load_tokenizer
+
+        self.path = path
+        self._tokenizer = load_tokenizer(path)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Texts, (self.path,)
+
+    def __call__(self, texts: Sequence[str]) -> list[npt.NDArray[np.integer[Any]]]:
+        clean = [text.encode("utf-8", "replace").decode() for text in texts]
+        found = self._tokenizer.encode(clean)
+        return list(np.split(found.ids, np.cumsum(found.lengths)[:-1]))
 
 
 def _whole(value: Any, least: int) -> bool:

@@ -10,14 +10,12 @@ from feedmill.curation.dedupe.job import BloomOptions, DedupeReport, find_duplic
 from feedmill.curation.dedupe.options import DOCUMENTS, PARAGRAPHS, DedupeOptions
 from feedmill.errors import ConfigError
 from feedmill.jobs.dry_run import can_run_dry
-from feedmill.jobs.policy import renamed_parameters
 from feedmill.storage import paths_of
 
 By = Literal["documents", "paragraphs", "ngrams"]
 NGRAMS: By = "ngrams"
 
 
-@renamed_parameters(processes="workers")
 @can_run_dry
 def dedupe(
     documents: Sequence[str | os.PathLike[str]],

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, NamedTuple, cast
 import msgspec
 import orjson
 
-from feedmill import __version__
+from feedmill._version import __version__
 from feedmill.curation import records
 from feedmill.curation.extract import pages
 from feedmill.curation.extract.pages import Form, Made, Settings, Work, extract_block

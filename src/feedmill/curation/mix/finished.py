@@ -1,7 +1,4 @@
-"""Records of finished outputs of a filter: one small JSON file per output, in the place of `feedmill.documents.beside`.
-
-Records that earlier versions wrote inside the folder of the outputs are moved.
-"""
+"""Records of finished outputs of a filter: a small JSON file for each, in the place of `feedmill.documents.beside`."""
 
 from __future__ import annotations
 

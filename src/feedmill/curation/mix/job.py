@@ -273,7 +273,6 @@ def _make(shard: Shard, workers: int = 1) -> tuple[Counts, int]:
     store, finished, print_ = open_store(shard.stream.output), Finished(shard.stream.output), _fingerprint(shard)
     counts = _finished_counts(shard, print_)
     if counts is not None:
-        finished.move(shard.path)
         return counts, 1
     new, origins = finished.where(shard.path) is None, Origins("filter", _rules(shard))
     if new:
@@ -304,7 +303,7 @@ def _finished_counts(shard: Shard, fingerprint: str) -> Counts | None:
     if done is not None and store.exists(shard.path):
         with contextlib.suppress(LookupError, TypeError):  # an output with an invalid record is written again
             same = done["fingerprint"] == fingerprint and done["size"] == store.stat(shard.path).size
-            if same and ("lineage" not in done or finished.has_lineage(shard.path)):  # earlier versions wrote none
+            if same and finished.has_lineage(shard.path):
                 return Counts.from_dict(done["counts"])
     return None
 

@@ -17,7 +17,6 @@ from feedmill.curation.mix.merging import Document, Shard, merged, read_merged
 from feedmill.curation.mix.pieces import Piece, pieces
 from feedmill.curation.mix.rules import Rules
 from feedmill.curation.mix.spans import SpanError
-from feedmill.documents.beside import FOLDER
 from feedmill.documents.file import DocumentFile
 from feedmill.documents.jq import JqError
 from feedmill.documents.lineage.runs import Runs
@@ -46,10 +45,10 @@ def write_shard(shard: Shard, origins: Origins, workers: int = 1) -> Counts:
     folder, name = shard.stream.output, shard.path
     permute = shard.config.permute
     held: list[bytes] = []
-    store, busy = open_store(folder), "another process is writing this output"
+    store, place, busy = open_store(folder), Finished(folder).place, "another process is writing this output"
     with (
-        store.exclusive(f"{FOLDER}/{name}.feedmill-lock", what=busy, file=store.locate(name))
-        if isinstance(store, LocalStore)
+        place.store.exclusive(place.path(name, ".feedmill-lock"), what=busy, file=store.locate(name))
+        if isinstance(place.store, LocalStore)
         else nullcontext(),
         write_lines(store, name, kind=shard.kind) as write,
     ):

@@ -18,8 +18,6 @@ from feedmill.curation.near.view import open_view
 from feedmill.documents.file import DocumentFile
 from feedmill.errors import ConfigError
 from feedmill.formats.signatures import (
-    RECORD,
-    VERSION,
     damaged,
     dump_name,
     write_record,
@@ -90,7 +88,6 @@ def add_dump(
             setattr(report, name, value)
         if size:
             record["clusters"] = size
-            write_record(dumps.store, RECORD, {"version": VERSION, "options": options.signature()})
         report.added, report.empty = record["rows"], sum(one.empty for one in sketched)
         results = {name: getattr(report, name) for name in _Found.__struct_fields__}
         record |= {"run": run, "found": {**results, "warnings": report.warnings[before:]}}

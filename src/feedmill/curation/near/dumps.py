@@ -15,7 +15,6 @@ from feedmill.curation.near.options import NearOptions
 from feedmill.curation.near.view import WORK, open_view
 from feedmill.errors import ConfigError, FeedmillError, NotFound
 from feedmill.formats.signatures import (
-    FIRST_VERSION,
     LOCK,
     RECORD,
     VERSION,
@@ -172,10 +171,10 @@ def _agree(store: Store, options: NearOptions) -> None:
     if found is None and active() is not None:
         return
     if found is None:
-        write_record(store, RECORD, {"version": FIRST_VERSION, "options": wanted})
+        write_record(store, RECORD, {"version": VERSION, "options": wanted})
         return
-    if found.get("version") not in (FIRST_VERSION, VERSION) or not isinstance(found.get("options"), dict):
-        raise damaged(store, RECORD, f"expected version {FIRST_VERSION} or {VERSION}")
+    if found.get("version") != VERSION or not isinstance(found.get("options"), dict):
+        raise damaged(store, RECORD, f"expected version {VERSION}")
     different = [name for name in wanted if found["options"].get(name) != wanted[name]]
     if different:
         differences = ", ".join(f"{name} {found['options'].get(name)} instead of {wanted[name]}" for name in different)

@@ -64,7 +64,7 @@ def finish(task: FinishTask) -> Finished:
     dump = view.plans[task.dump]["print"]
     found = read_marker(view.store, marker)
     if found is not None and found.pop("dump") == dump and found.pop("documents") == task.file.version:
-        done = Finished(**{"xxh3": "", "read": task.read, **found})  # markers of earlier versions have no hashes
+        done = Finished(**found)
         if done.ids == task.ids and store.exists(task.out) and store.stat(task.out).size == done.size:
             return done
     duplicates, written = 0, list[str]()

@@ -183,8 +183,7 @@ def _finish(
     for file in files:
         place = known[file.store().locate(file.path)]
         at = (dumps.folder, len(dumps.records), key, place.dump, place.first, place.record["rows"], place.record["ids"])
-        read = place.record.get("xxh3", "")  # signatures of earlier versions do not have it
-        tasks.append(finishing.FinishTask(file, options.name, options.documents_folder, *at, read))
+        tasks.append(finishing.FinishTask(file, options.name, options.documents_folder, *at, place.record["xxh3"]))
     with Progress.of_files("writing", [task.file.size for task in tasks], progress) as bar:
         where = Where("writing", fingerprint([task.key for task in tasks]), dumps.store)
         return list(spread(finishing.finish, tasks, workers, bar, where))

@@ -59,7 +59,7 @@ class Sketched:
         digest: Digest of the content.
         segments: Number of rows of each segment.
         empty: Number of texts without words.
-        xxh3: Hash of the stored bytes; empty in signatures of earlier versions.
+        xxh3: Hash of the stored bytes.
     """
 
     rows: int
@@ -67,7 +67,7 @@ class Sketched:
     digest: str
     segments: list[int]
     empty: int
-    xxh3: str = ""
+    xxh3: str
 
 
 class _Signed(NamedTuple):

@@ -33,7 +33,7 @@ VERSION = 1
 class ShardRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """One shard when it was indexed: size in bytes, store version, number of samples, and hashes of the content.
 
-    `middle` and `blocks` are missing in records of earlier releases.
+    `write` adds `word`, `middle` and `blocks`.
     """
 
     size: int

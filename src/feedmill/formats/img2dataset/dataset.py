@@ -32,7 +32,7 @@ from feedmill.formats.costs import bad_cost
 from feedmill.formats.energon.costs import MEDIA_COSTS, file_costs
 from feedmill.formats.extents import Extents
 from feedmill.formats.format import Wanted
-from feedmill.formats.img2dataset.mark import STATS
+from feedmill.formats.img2dataset import STATS
 from feedmill.formats.offsets import Int64s, hash_words
 from feedmill.formats.sample import Sample, Source, no_such_key
 from feedmill.formats.tables.dataset import TableDataset, open_columns

@@ -1,4 +1,4 @@
-"""JSON lines with their offsets: `dataset.py`, splits of lines (`splits.py`), costs of fields (`costs.py`)."""
+"""JSON lines with their offsets: `dataset.py`, and splits of lines (`splits.py`)."""
 
 from feedmill.formats.format import ROWS, Format, TargetFormat
 

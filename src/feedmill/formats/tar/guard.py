@@ -114,11 +114,11 @@ class ShardGuard:
             raise self._another(shard, f"expected {record.size:,} bytes, found {entry.size:,}")
         if entry.version == record.version:
             return True
-        one_block = not self.store.is_local and record.middle is not None
-        expected, read = (record.middle, middle_hash) if one_block else (record.word, content_hash)
+        local = self.store.is_local
+        expected, read = (record.word, content_hash) if local else (record.middle, middle_hash)
         if expected is None:
             return False
-        block = self._fetched.pop(shard, None) if one_block else None
+        block = None if local else self._fetched.pop(shard, None)
         if block is None:
             self._seen.look()
         if self._seen.has(shard, entry.version, expected):

@@ -7,7 +7,7 @@ A format's writer is a `TokenWriter`, see `feedmill.formats.tokens.writing`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from feedmill.errors import DataError, FeedmillError, NotFound
-from feedmill.formats.base import Dataset, Indices
+from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound
+from feedmill.formats.base import Dataset, Indices, Opened, numbers_inside
 from feedmill.formats.extents import Extents
-from feedmill.formats.inside import numbers_inside
+from feedmill.formats.format import Wanted
 from feedmill.formats.offsets import hash_words, read_records
-from feedmill.formats.opened import Opened
 from feedmill.formats.sample import Sample, Source, no_such_key, number_of
 from feedmill.formats.tokens.shard import COUNTED as COUNTED
 from feedmill.formats.tokens.shard import Int64s as Int64s
@@ -38,9 +37,10 @@ if TYPE_CHECKING:
     from feedmill.formats.tokens.masks import Masks
     from feedmill.formats.tokens.shifted import FlatSpans
 
-
 _BLOCK_TOKENS, _LEAST_BLOCK, _LARGEST_BLOCK = 1 << 21, 1 << 8, 1 << 12
 """Tokens of a block of the block shuffle, 4 MiB of the smallest type, and the bounds of its samples."""
+COUNTS = ("sequences",)
+"""Facts of a dataset that are numbers of something in its files, and add up."""
 
 
 def samples_per_block(tokens: int) -> int:
@@ -292,10 +292,32 @@ class TokenDataset(Dataset):
                 loss[place : place + count] = True
 
     def flat_spans(self, indices: Int64s) -> list[FlatSpans] | None:
-        """Return the mapped files of documents; see `feedmill.formats.tokens.shifted.flat_spans`."""
-        from feedmill.formats.tokens.shifted import flat_spans
+        """Return the files of documents, which are not checked to exist if there is one file.
 
-        return flat_spans(self, self._gather, indices)
+        Returns:
+            None if tokens or masks are remote, or of a kind that compiled code does not read.
+
+        Raises:
+            DataError: a file has become shorter since it was opened.
+            IndexError: there is no such document.
+        """
+        from feedmill.formats.tokens.shifted import FlatSpans, sources_of
+
+        single = len(self.shards) == 1
+        shard, local = (None, indices) if single else self.places(indices)
+        files = [0] if shard is None else np.flatnonzero(np.bincount(shard)).tolist()
+        sources = sources_of(self._gather, self.masks, files)
+        if sources is None:
+            return None
+        found = []
+        for number, tokens, loss in sources:
+            bounds = self.shards[number].bounds
+            if bounds.dtype != np.int64 or not bounds.dtype.isnative:
+                return None
+            rows = None if shard is None or len(sources) == 1 else np.flatnonzero(shard == number)
+            documents = None if shard is None else local if rows is None else local[rows]
+            found.append(FlatSpans(tokens, loss, bounds, rows, documents))
+        return found
 
     @cached_property
     def _gather(self) -> Gather:
@@ -419,3 +441,27 @@ def refuse_missing(store: Store, path: str) -> None:
         next(iter(store.files(path)), None)
     except NotFound:  # no folder either
         raise NotFound("there is no such file", file=store.locate(path), fix="Check the path.") from None
+
+
+def open_files(wanted: Wanted, format: str, open_one: Callable[[Wanted], TokenDataset]) -> TokenDataset:
+    """Return the dataset of a file or folder, or of a list of files in the given order."""
+    if not wanted.names:
+        if wanted.name:
+            refuse_missing(wanted.store, wanted.name)
+        return open_one(wanted)
+    if wanted.files is not None:
+        raise ConfigError("'files' is only for folders, found a list of files", fix="Remove it.")
+    opened = []
+    for name in wanted.names:
+        refuse_missing(wanted.store, name)
+        opened.append(open_one(wanted._replace(name=name, names=(), url=wanted.store.locate(name))))
+    about: dict[str, Any] = {}
+    for name in dict.fromkeys(name for dataset in opened for name in dataset.about):
+        values = [dataset.about[name] for dataset in opened if name in dataset.about]
+        if name in COUNTS:
+            about[name] = sum(values)
+            continue
+        alike = all(value == values[0] for value in values)
+        about[name] = values[0] if alike else list(dict.fromkeys(map(str, values)))
+    shards = [shard for dataset in opened for shard in dataset.shards]
+    return TokenDataset(wanted.store, shards, name=wanted.store.url, format=format, about=about)

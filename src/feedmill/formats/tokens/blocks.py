@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from feedmill.formats.base import Indices
-from feedmill.formats.inside import numbers_inside
+from feedmill.formats.base import Indices, numbers_inside
 from feedmill.formats.tokens.base import Int64s, TokenDataset
 from feedmill.formats.tokens.windows import WindowDataset
 from feedmill.kernels.order.blocks import greedy_blocks

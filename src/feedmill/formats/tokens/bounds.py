@@ -7,12 +7,12 @@
     24  u64      bytes of the file
     32  16 bytes xxh3-128 of the file's first 12 bytes and its last 64 KiB (of a shorter file: all bytes)
     48  u64      entries of the file's own index that were wrong and are corrected here
-    56  u64      xxh3-64 of the rest (0 in layout 1, which is ignored)
+    56  u64      xxh3-64 of the rest
     64  u64 x (n + 1)  first token of each document, then the number of tokens
 
-All numbers are little-endian. A sidecar whose size or hash does not match its file is ignored, since it only saves
-time. A sidecar whose own hash differs is corrupt and an error. Its hash is verified by `check`, and when it is loaded
-if it has at most `HASHED` bytes.
+All numbers are little-endian. A sidecar of another layout, or whose size or hash does not match its file, is ignored,
+since it only saves time. A sidecar whose own hash differs is corrupt and an error. Its hash is verified by `check`, and
+when it is loaded if it has at most `HASHED` bytes.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ from feedmill.errors import ConfigError, DataError
 from feedmill.formats.content import content_hash
 from feedmill.formats.format import Wanted
 from feedmill.formats.npz.arrays import npy_header
-from feedmill.formats.tokens.base import Int64s, TokenDataset, TokenShard
+from feedmill.formats.tokens.base import Int64s, TokenDataset, TokenShard, open_files
 from feedmill.formats.tokens.bounds import (
     BoundsHeader,
     bounds_path,
@@ -40,7 +40,6 @@ from feedmill.formats.tokens.bounds import (
     table_hash,
 )
 from feedmill.formats.tokens.flat import load_numbers
-from feedmill.formats.tokens.together import open_files
 from feedmill.storage import Store
 from feedmill.storage.reasons import copy_again
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from feedmill.errors import DataError
 from feedmill.formats.base import Dataset
-from feedmill.formats.tokens import ds, ds_metadata
+from feedmill.formats.tokens import ds
 from feedmill.formats.tokens.base import TokenDataset
 from feedmill.formats.tokens.levanter_ledger import LEDGER
 from feedmill.formats.tokens.manifest import read_manifest
@@ -61,7 +61,7 @@ def _identity(dataset: TokenDataset, path: str) -> Identity | None:
     if not path.endswith(ds.SUFFIX):
         return None
     try:
-        metadata = ds_metadata.read_metadata(store, path)
+        metadata = ds.read_metadata(store, path)
     except DataError:
         return None  # invalid metadata was reported at opening
     return Identity(metadata.tokenizer, "", store.locate(path)) if metadata and metadata.tokenizer else None

@@ -18,7 +18,7 @@ Rejected: caches that are not finished, rows and ledgers that disagree, lost fil
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any
 
@@ -31,18 +31,20 @@ from feedmill.formats.extents import Extents
 from feedmill.formats.format import Wanted
 from feedmill.formats.sample import Source
 from feedmill.formats.tokens.base import Int64s, TokenDataset, TokenShard
+from feedmill.formats.tokens.gather import pieces_of
 from feedmill.formats.tokens.levanter_ledger import LEDGER, Ledger, read_ledger
-from feedmill.formats.tokens.levanter_loss import FieldMasks, LengthMasks
-from feedmill.formats.tokens.levanter_rows import AGAIN, JaggedField
+from feedmill.formats.tokens.masks import Bools, Masks
 from feedmill.formats.tokens.zarr.array import ZarrArray
 from feedmill.formats.tokens.zarr.meta import NAME
 from feedmill.storage import Store
+from feedmill.storage.reasons import copy_again
 
 FORMAT = "levanter"
 TOKENS, MASK, LENGTHS = "input_ids", "assistant_masks", "sources_len"
 _TEMPORARY = ("___temp", "__shards__")
 """Folders in which Levanter builds parts of a cache; they remain if it is killed after the last step."""
 _STEP = 1 << 24
+AGAIN = copy_again("the cache", "build it again with Levanter")
 
 
 class LevanterCache(TokenDataset):
@@ -232,3 +234,135 @@ def _never_written(field: JaggedField, number: int) -> DataError:
         kind="empty-chunk",
         fix=f"If these tokens are not all {data.meta.fill}, build the cache again.",
     )
+
+
+class _OwnMasks(Masks):
+    """Masks that no file has as they are: all is in terms of `spans`."""
+
+    def __init__(self, store: Store, shards: Sequence[TokenShard], field: JaggedField) -> None:
+        super().__init__(store, shards)
+        self._field = field
+
+    def rows(self, shard: int, starts: Int64s, out: npt.NDArray[Any], rows: Int64s | None = None) -> None:
+        found = self.spans(shard, starts, starts + out.shape[1])
+        for place, mask in zip(range(len(starts)) if rows is None else rows.tolist(), found, strict=True):
+            out[place] = mask
+
+    def flat(self, shard: int) -> None:  # noqa: ARG002
+        return None
+
+    def _bad(self, what: str) -> DataError:
+        return DataError(
+            f"the field cannot be the loss mask: {what}",
+            file=self._store.locate(self._field.name),
+            kind="bad-mask",
+            fix=AGAIN,
+        )
+
+
+class FieldMasks(_OwnMasks):
+    """``assistant_masks``: 1 for tokens in the loss, else 0. Raises `DataError` for rows of other lengths."""
+
+    def __init__(self, store: Store, shards: Sequence[TokenShard], field: JaggedField) -> None:
+        super().__init__(store, shards, field)
+        if not np.array_equal(field.load_bounds(), shards[0].bounds):
+            raise self._bad("its rows have other lengths than the tokens")
+
+    def spans(self, shard: int, first: Int64s, stop: Int64s) -> list[Bools]:  # noqa: ARG002
+        lengths = stop - first
+        to = np.cumsum(lengths) - lengths
+        found = np.empty(int(lengths.sum()), self._field.data.meta.dtype)
+        self._field.data.copy(first, stop, to, found)
+        if ((found != 0) & (found != 1)).any():
+            wrong = int(found[(found != 0) & (found != 1)][0])
+            raise self._bad(f"it has the number {wrong}, expected 0 and 1")
+        mask = found != 0
+        return [mask[low:high] for low, high in zip(to.tolist(), (to + lengths).tolist(), strict=True)]
+
+    def extents(self, sample: Int64s, file: Int64s, first: Int64s, stop: Int64s) -> list[Extents]:  # noqa: ARG002
+        row, number, begin, end = self._field.data.extents(first, stop)
+        return [Extents(self._store, self._field.files, sample[row], number, begin, end)]
+
+
+class LengthMasks(_OwnMasks):
+    """``sources_len``: the first tokens of each row are not in the loss. Raises `DataError` for other than one number
+    per row, and for prompts that are longer than their row."""
+
+    def __init__(self, store: Store, shards: Sequence[TokenShard], field: JaggedField) -> None:
+        super().__init__(store, shards, field)
+        if not np.array_equal(field.load_bounds(), np.arange(field.rows + 1)):
+            raise self._bad("expected one number per row")
+        self._bounds = shards[0].bounds
+        self._lengths = field.data.read(0, field.rows).astype(np.int64)
+        wrong = np.flatnonzero((self._lengths < 0) | (self._lengths > np.diff(self._bounds)))
+        if len(wrong):
+            row = int(wrong[0])
+            tokens = int(self._bounds[row + 1] - self._bounds[row])
+            raise self._bad(f"row {row} of {tokens} tokens has a prompt of {int(self._lengths[row])}")
+
+    def spans(self, shard: int, first: Int64s, stop: Int64s) -> list[Bools]:  # noqa: ARG002
+        out = [np.ones(count, np.bool_) for count in (stop - first).tolist()]
+        row, column, document, start, length = pieces_of(self._bounds, first, stop)
+        masked = np.clip(self._lengths[document] - start, 0, length)
+        for number, at, count in zip(row.tolist(), column.tolist(), masked.tolist(), strict=True):
+            out[number][at : at + count] = False
+        return out
+
+    def extents(self, sample: Int64s, file: Int64s, first: Int64s, stop: Int64s) -> list[Extents]:  # noqa: ARG002
+        return []
+
+
+class JaggedField:
+    """A field whose rows are lists of integers.
+
+    Args:
+        store, name: the folder of the field.
+        sizes: bytes of the files of the store by path.
+
+    Attributes:
+        data: the numbers of all rows.
+        rows, tokens: number of rows, and of their numbers.
+        files: paths of the files of the data.
+
+    Raises:
+        DataError: the arrays are corrupt, or a file is missing.
+    """
+
+    def __init__(self, store: Store, name: str, sizes: Mapping[str, int]) -> None:
+        self.name = name
+        self.data, self.offsets = ZarrArray(store, f"{name}/data", sizes), ZarrArray(store, f"{name}/offsets", sizes)
+        self._offset_files = self.offsets.files(1)
+        self.rows = int(self.offsets.read(0, 1)[0])
+        if self.rows < 0:
+            raise self._bad(f"it has {self.rows} rows")
+        self._offset_files = self.offsets.files(self.rows + 1)
+        self.tokens = int(self.offsets.read(self.rows, self.rows + 1)[0]) if self.rows else 0
+        if self.tokens < 0:
+            raise self._bad(f"its rows end at {self.tokens}")
+        self.files = self.data.files(self.tokens)
+
+    def load_bounds(self) -> Int64s:
+        """Return where each row begins, and the end of the last one, int64[rows + 1].
+
+        Raises:
+            DataError: a row ends before it begins, or a chunk is corrupt.
+        """
+        bounds = self.offsets.read(0, self.rows + 1).astype(np.int64, copy=False)
+        bounds[0] = 0  # the number of rows
+        falls = np.flatnonzero(np.diff(bounds) < 0)
+        if len(falls):
+            raise self._bad(f"row {int(falls[0])} ends before it begins")
+        return bounds
+
+    def paths(self) -> list[str]:
+        """Return the paths of all files of the field."""
+        about = [f"{array.folder}/{NAME}" for array in (self.data, self.offsets)]
+        return [*about, *self._offset_files, *self.files]
+
+    def _bad(self, what: str) -> DataError:
+        return DataError(
+            f"the offsets of its rows are corrupt: {what}",
+            file=self.data.store.locate(self.offsets.folder),
+            kind="bad-index",
+            fix=AGAIN,
+        )

@@ -62,7 +62,7 @@ class TokenManifest(msgspec.Struct, frozen=True, omit_defaults=True):
         skipped, skipped_examples: number of skipped documents, and the first hundred of them.
         options: other values that determine the bytes.
         sizes: file name -> bytes, for all files of the dataset.
-        hashes: file name -> xxh3-128, in hex. Absent in manifests of 0.1, and for files that contain a hash.
+        hashes: file name -> xxh3-128, in hex. Absent for files that contain a hash.
     """
 
     format: str

@@ -11,8 +11,7 @@ from typing import BinaryIO
 
 from feedmill.errors import ConfigError
 from feedmill.formats.tokens.flat import load_numbers
-from feedmill.formats.tokens.megatron import open_megatron
-from feedmill.formats.tokens.megatron_index import (
+from feedmill.formats.tokens.megatron import (
     BIN,
     HEADER,
     IDX,
@@ -20,6 +19,7 @@ from feedmill.formats.tokens.megatron_index import (
     VERSION,
     MegatronIndex,
     code_of,
+    open_megatron,
     read_header,
 )
 from feedmill.storage import Store

@@ -8,7 +8,7 @@ Both are contiguous, because an embedding and a loss take them flat and would co
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,9 +18,6 @@ from feedmill.formats.tokens.gather import Gather
 from feedmill.formats.tokens.masks import Masks
 from feedmill.jobs.buffers import empty
 from feedmill.kernels.rows import shift_rows
-
-if TYPE_CHECKING:
-    from feedmill.formats.tokens.base import TokenDataset
 
 Pair = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
 
@@ -45,7 +42,7 @@ def shifted(
         DataError: a file has become shorter since it was opened.
     """
     files = [0] if single else np.flatnonzero(np.bincount(file)).tolist()
-    sources = _sources(gather, masks, files)
+    sources = sources_of(gather, masks, files)
     if sources is None:
         return None
     shape = (len(file), width - 1)
@@ -75,33 +72,7 @@ class FlatSpans(NamedTuple):
     documents: Int64s | None = None
 
 
-def flat_spans(dataset: TokenDataset, gather: Any, indices: Int64s) -> list[FlatSpans] | None:
-    """Return the files of documents, which are not checked to exist if there is one file.
-
-    Returns:
-        None if tokens or masks are remote, or of a kind that compiled code does not read.
-
-    Raises:
-        DataError: a file has become shorter since it was opened.
-        IndexError: there is no such document.
-    """
-    single = len(dataset.shards) == 1
-    shard, local = (None, indices) if single else dataset.places(indices)
-    sources = _sources(gather, dataset.masks, [0] if shard is None else np.flatnonzero(np.bincount(shard)).tolist())
-    if sources is None:
-        return None
-    found = []
-    for number, tokens, loss in sources:
-        bounds = dataset.shards[number].bounds
-        if bounds.dtype != np.int64 or not bounds.dtype.isnative:
-            return None
-        rows = None if shard is None or len(sources) == 1 else np.flatnonzero(shard == number)
-        documents = None if shard is None else local if rows is None else local[rows]
-        found.append(FlatSpans(tokens, loss, bounds, rows, documents))
-    return found
-
-
-def _sources(
+def sources_of(
     gather: Any, masks: Masks | None, files: Sequence[int]
 ) -> list[tuple[int, npt.NDArray[Any], npt.NDArray[Any] | None]] | None:
     """Return the number of each file, its tokens and its mask; None if one of them cannot be read so."""

@@ -8,8 +8,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from feedmill.formats.base import Indices
-from feedmill.formats.inside import numbers_inside
+from feedmill.formats.base import Indices, numbers_inside
 from feedmill.formats.tokens.base import Int64s, TokenDataset
 from feedmill.formats.tokens.gather import resets_from_bounds, resets_from_eos
 

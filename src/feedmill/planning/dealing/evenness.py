@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from feedmill.errors import ConfigError
-from feedmill.jobs.policy import renamed_attribute
 from feedmill.planning.dealing.cuts import BudgetGrid
 from feedmill.planning.dealing.dealer import Balance, BudgetDealer, Dealer, Dealing, dealing_of
 from feedmill.planning.dealing.grid import Grid
@@ -36,8 +35,6 @@ class Share:
     realized: float
     least: float
     most: float
-
-    realised = renamed_attribute("realised", "realized")
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data, for ``--json``."""

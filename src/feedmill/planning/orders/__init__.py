@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
-from warnings import warn
 
 if TYPE_CHECKING:
     from feedmill.formats.tokens.ds import file_order
@@ -87,9 +86,6 @@ ORDERS_WITH_NODES = (
 
 
 def __getattr__(name: str) -> Any:
-    if name == "normalised":
-        warn(f"{name} is now called normalized; the old name will be removed", DeprecationWarning, stacklevel=2)
-        name = "normalized"
     for module, names in _MODULES.items():
         if name in names:
             return getattr(import_module(module), name)

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError, DataError
-from feedmill.formats.tokens.megatron_index import strip
+from feedmill.formats.tokens.megatron import strip
 from feedmill.planning.orders.megatron import split_ranges
 from feedmill.storage import Store, open_store
 

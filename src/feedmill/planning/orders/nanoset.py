@@ -21,7 +21,6 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError
-from feedmill.jobs.policy import renamed_parameters
 from feedmill.kernels.order.greedy import greedy, ranks
 from feedmill.kernels.order.mersenne import inverse, shuffle
 from feedmill.planning.nodes.base import NOWHERE, Epochs, IntArray, Junction, Leaf, Node
@@ -163,7 +162,6 @@ class Nanoset(Dealt):
     args = ("seed", "weights")
     options: ClassVar[Mapping[str, Any]] = {"normalize": False}
 
-    @renamed_parameters(normalise="normalize")
     def __init__(
         self,
         children: Sequence[Node],
@@ -223,7 +221,6 @@ class BlendableDataset(Dealt):
             )
 
 
-@renamed_parameters(normalise="normalize")
 def nanoset_index(
     lengths: Sequence[int],
     weights: Sequence[float] | None = None,

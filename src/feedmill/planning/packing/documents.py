@@ -11,7 +11,7 @@ import numpy.typing as npt
 import xxhash
 
 from feedmill.errors import ConfigError, DataError
-from feedmill.formats.token_reader import CountedOnRead
+from feedmill.formats.base import CountedOnRead
 
 if TYPE_CHECKING:
     from feedmill.formats.base import Dataset

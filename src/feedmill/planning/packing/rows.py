@@ -9,8 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError, DataError
-from feedmill.formats.base import Dataset
-from feedmill.formats.token_reader import TokenReader
+from feedmill.formats.base import Dataset, TokenReader
 from feedmill.formats.tokens.base import TokenDataset
 from feedmill.kernels.bounds import bounds_of
 from feedmill.planning.nodes import Located

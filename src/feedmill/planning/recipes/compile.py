@@ -419,7 +419,7 @@ def _opened_twice(path: str) -> AbstractContextManager[None]:
     """Return a context in which the small files of a remote dataset are requested once."""
     if "://" not in path:
         return nullcontext()
-    from feedmill.storage.fetching.preload import preloaded_once
+    from feedmill.storage.remote.object_store import preloaded_once
 
     return preloaded_once()
 

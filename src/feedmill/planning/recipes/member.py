@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from feedmill.errors import ConfigError
-from feedmill.formats.opened import Order
+from feedmill.formats.base import Order
 from feedmill.planning.names import unique_names
 from feedmill.planning.nodes import Node, shuffled
 from feedmill.planning.permutation import derive

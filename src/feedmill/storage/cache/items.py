@@ -112,7 +112,7 @@ def scan(folder: Path, *, notes: bool = True) -> tuple[list[Item], int]:
         note, size = read_note(folder / name) if notes else None, status.st_size
         note_status = files.get(name + NOTE, _Status(0, 0))
         taken = size + note_status.st_size
-        if note is None:  # a leftover of a killed process or of an earlier release
+        if note is None:  # a leftover of a killed process
             items.append(Item(name, size, taken, 0, kind="none"))
         else:
             items.append(Item(name, size, taken, note_status.st_mtime_ns, note.url, note.version, note.kind))

@@ -21,11 +21,10 @@ from feedmill.storage.cache.page_locks import RangeLock
 from feedmill.storage.cache.pages import PAGE, PageCache, Pages
 from feedmill.storage.fetching.fetch import fetcher
 from feedmill.storage.fetching.flights import Flight
-from feedmill.storage.fetching.segments import Segment
+from feedmill.storage.fetching.segments import Owner, Segment, SegmentStore
 
 if TYPE_CHECKING:
-    from feedmill.storage.fetching.read_ahead import ReadAhead
-    from feedmill.storage.remote.range_store import Body, RangeStore
+    from feedmill.storage.fetching.fetch import Body
 
 Int64s = npt.NDArray[np.int64]
 Unit = Literal["auto", "block", "shard"]
@@ -56,8 +55,8 @@ class PagedSegment(Segment):
 
     def __init__(
         self,
-        owner: ReadAhead,
-        store: RangeStore,
+        owner: Owner,
+        store: SegmentStore,
         key: str,
         begin: int,
         end: int,
@@ -207,7 +206,7 @@ class Paging:
             else:
                 self.refused += size
 
-    def open(self, store: RangeStore, keys: Sequence[str], count: int) -> list[Pages | None]:
+    def open(self, store: SegmentStore, keys: Sequence[str], count: int) -> list[Pages | None]:
         """Return the pages of objects; None for objects that do not exist. Raises as `Store.entries`.
 
         Args:

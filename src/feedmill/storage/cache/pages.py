@@ -4,17 +4,24 @@ If a cache size is set, reading ahead stores the fetched bytes here, so that lat
 fetch them again. `PageCache` opens objects as `Pages`, limits their size, and evicts pages.
 
     folder/usage                                bytes in use, and which processes there are (``usage.py``)
-    folder/readers                              which ranks read ahead (``readers.py``)
+    folder/readers                              which ranks read ahead (`Readers`)
     folder/<hash of the store>/<hash>.data      bytes of an object at their offsets, with holes (``page_io.py``)
     folder/<hash of the store>/<hash>.map       which pages are present (``page_map.py``)
 
 Only files and folders with these names are deleted, and links below the folder are not followed.
+
+The readers of a page cache are the ranks of runs that read ahead through it: so those of a machine know each other.
+Each has a row of the file ``readers``, with the number of its run and its rank, and a lock on the row's byte: that of a
+dead process is gone. The rows are hints; whatever they say, each rank reads its own samples. They are not in the file
+of counters (``usage.py``), whose layout processes of other versions of Feedmill share.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import logging
+import mmap
 import os
 import re
 import threading
@@ -26,11 +33,13 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import numpy as np
+import numpy.typing as npt
 import xxhash
 
 from feedmill.errors import StorageError
 from feedmill.storage.cache.items import Cached
 from feedmill.storage.cache.page_io import Pages
+from feedmill.storage.cache.page_locks import RangeLock, is_locked
 from feedmill.storage.cache.page_map import (
     PAGE,
     PRESENT,
@@ -44,12 +53,11 @@ from feedmill.storage.cache.page_map import (
     remove_damaged,
     remove_unused,
 )
-from feedmill.storage.cache.readers import Readers
 from feedmill.storage.cache.usage import Usage
 
-__all__ = ["PAGE", "Cached", "PageCache", "Pages"]
-
 logger = logging.getLogger("feedmill")
+
+__all__ = ["PAGE", "Cached", "PageCache", "Pages"]
 
 _GROUP = re.compile(r"[0-9a-f]{16}")
 _MAP = re.compile(r"([0-9a-f]{32})\.map")
@@ -65,6 +73,9 @@ _TRIES, _IDLE_TRIES = 100, 3
 """How often to evict for one reservation, and how often without freeing anything."""
 _RECOUNT = 1 << 28
 """The counter is compared with the maps after this number of bytes was put, or a 20th of the size if that is more."""
+READERS = 256
+"""Maximum number of readers that know each other."""
+_ROW = np.dtype([("run", "<u8"), ("rank", "<i8")])
 
 
 class _Object(NamedTuple):
@@ -395,3 +406,47 @@ def _described(item: _Object) -> Cached:
     present = np.flatnonzero(item.records["state"] == PRESENT)
     last_use = item.records["last_use"][present].max() / 1e9 if len(present) else 0.0
     return Cached(item.header.url, item.header.version, _present_bytes(item), item.header.size, float(last_use))
+
+
+class Readers:
+    """The table of readers of a cache."""
+
+    def __init__(self, fd: int) -> None:
+        """Open the table.
+
+        Args:
+            fd: descriptor of the file, which this object closes; it may be empty.
+
+        Raises:
+            OSError: the file cannot be used.
+        """
+        self._fd = fd
+        os.posix_fallocate(fd, 0, READERS * _ROW.itemsize)
+        self._rows: npt.NDArray[np.void] = np.frombuffer(mmap.mmap(fd, READERS * _ROW.itemsize), _ROW)
+
+    def join(self, run: int, rank: int) -> RangeLock | None:
+        """Add a reader to the table; return the lock whose release removes it, or None if the table is full.
+
+        Args:
+            run: the same number for all ranks of a run, and not 0.
+            rank: its rank.
+
+        Raises:
+            OSError: as `RangeLock`.
+        """
+        lock = RangeLock(self._fd)
+        for row in range(READERS):
+            if lock.take(fcntl.F_WRLCK, row, 1):
+                self._rows[row] = run, rank
+                return lock
+        lock.release()
+        return None
+
+    def ranks(self, run: int) -> list[int]:
+        """Return the ranks of a run whose readers are alive on this machine, ascending and each once."""
+        rows = np.flatnonzero(self._rows["run"].copy() == run).tolist()
+        return sorted({int(self._rows["rank"][row]) for row in rows if is_locked(self._fd, row, 1)})
+
+    def close(self) -> None:
+        """Close the file. The readers of this process stay until their locks are released."""
+        os.close(self._fd)

@@ -2,7 +2,7 @@
 
 All reads of remote stores go through the `fetcher` of the process. It uses threads, not asyncio: an answer that
 arrives at asyncio while the interpreter exits can abort the process. A store makes each single try
-(`RangeStore.request_once`). Retries are decided here, and not by the client of the store, because a request that the
+(`RangeClient.request_once`). Retries are decided here, and not by the client of the store, because a request that the
 server rejects for the load must lower the limit of its lane.
 """
 
@@ -13,20 +13,24 @@ import os
 import random
 import threading
 import time
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from feedmill.allocator import keep_freed_memory
 from feedmill.errors import DataError, FeedmillError
+from feedmill.storage.base import Store
 from feedmill.storage.fetching.flights import Answer, Flight
-from feedmill.storage.fetching.lanes import SMALL, Lane, Lanes
+from feedmill.storage.fetching.lanes import MAX_AT_ONCE, SMALL, Lane, Lanes
 from feedmill.storage.remote.errors import Reaction
-from feedmill.storage.remote.options import BRISK
+from feedmill.storage.remote.options import BRISK, Patience
 
 if TYPE_CHECKING:
-    from feedmill.storage.remote.range_store import Body, RangeStore
+    from obstore import Bytes
+
+    Body: TypeAlias = "Bytes | bytes | memoryview"
 
 _LARGEST_GAP = 1 << 20
 _AT_ONCE = 64
@@ -117,6 +121,48 @@ def result_of(future: Future[T]) -> T:
     return future.result()
 
 
+class RangeClient(Store):
+    """A store that the `Fetcher` requests ranges of files from. Base class of `RangeStore`.
+
+    Attributes:
+        host: scheme and server, or scheme and bucket: requests to the same host share the limits on requests in flight.
+        max_in_flight: maximum number of requests to the host in flight.
+        connection: number of times that the store connected again.
+    """
+
+    host: str
+    max_in_flight = MAX_AT_ONCE
+    connection: int
+
+    @abstractmethod
+    def request_once(self, key: str, begin: int, end: int, *, brisk: bool = False) -> Body:
+        """Request a range of a file, or with the end `WHOLE` all of it, without retries. Any error may be raised.
+
+        Args:
+            brisk: use a shorter time limit, if the store can.
+        """
+
+    @abstractmethod
+    def reaction_to(self, error: BaseException) -> Reaction:
+        """Return what to do after an error of `request_once`."""
+
+    @abstractmethod
+    def translate(self, error: BaseException, url: str) -> FeedmillError | None:
+        """Convert an error of a request to one with a fix; None if it is not about storage."""
+
+    @abstractmethod
+    def renew(self, connection: int) -> None:
+        """Connect again, unless that was done since the denied request was sent: many are denied at once.
+
+        Args:
+            connection: `connection` when the request was sent.
+        """
+
+    @abstractmethod
+    def patience(self) -> Patience:
+        """Return how often and how long a failed request for a range is retried."""
+
+
 class Fetcher:
     """Fetches ranges of objects with threads. There is one for each process; see `fetcher`.
 
@@ -145,14 +191,14 @@ class Fetcher:
         """Return the largest gap worth bridging in bytes: what the network delivers in the time of a request."""
         return int(min(_LARGEST_GAP, SMALL + self._rate * self._latency / _AT_ONCE))
 
-    def lane(self, store: RangeStore, size: int) -> Lane:
+    def lane(self, store: RangeClient, size: int) -> Lane:
         """Return the lane of requests of `size` bytes to the server of a store."""
         lanes = self._lanes.get(store.host) or self._lanes.setdefault(
             store.host, Lanes(store.max_in_flight, self._clock)
         )
         return lanes.of(size)
 
-    def fetch(self, store: RangeStore, requests: Sequence[Request]) -> list[Body]:
+    def fetch(self, store: RangeClient, requests: Sequence[Request]) -> list[Body]:
         """Return ranges of objects, in order. If one request fails, requests that have not begun are canceled.
 
         Raises:
@@ -173,10 +219,10 @@ class Fetcher:
                 answer.cancel()
         return results
 
-    def _task(self, store: RangeStore, key: str, begin: int, end: int) -> Task[Body]:
+    def _task(self, store: RangeClient, key: str, begin: int, end: int) -> Task[Body]:
         return lambda flight: self.request(store, key, begin, end, flight)
 
-    def submit(self, store: RangeStore, key: str, begin: int, end: int) -> Answer[Body]:
+    def submit(self, store: RangeClient, key: str, begin: int, end: int) -> Answer[Body]:
         """Return the future bytes of a range of an object."""
         return self.start(end - begin, self._task(store, key, begin, end))
 
@@ -229,7 +275,7 @@ class Fetcher:
         allowed = self._hedging and self.hedges < max(_HEDGE_FIRST, _HEDGE_SHARE * self.requests)
         return allowed and len(answer.flights) < _MAX_FLIGHTS and not lane.all_slow
 
-    def request(self, store: RangeStore, key: str, begin: int, end: int, flight: Flight | None = None) -> Body:
+    def request(self, store: RangeClient, key: str, begin: int, end: int, flight: Flight | None = None) -> Body:
         """Request a range or a whole object, with retries.
 
         Args:
@@ -287,7 +333,7 @@ class Fetcher:
         return size >= SMALL and lane.is_measured and _BRISK_TIMES * lane.quantile(0.95) < BRISK
 
     @staticmethod
-    def _pause(store: RangeStore, tries: int, seconds: float, error: Exception, flight: Flight) -> None:
+    def _pause(store: RangeClient, tries: int, seconds: float, error: Exception, flight: Flight) -> None:
         """Wait before the next try, which `flight` may cancel; raise the error if there is none left."""
         patience = store.patience()
         if tries > patience.tries or seconds > patience.seconds:

@@ -12,22 +12,21 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import FeedmillError
+from feedmill.storage.cache.page_io import soonest_uses
 from feedmill.storage.cache.paged import PagedSegment, Paging
 from feedmill.storage.cache.pages import PAGE, Pages
 from feedmill.storage.fetching.budget import widened
 from feedmill.storage.fetching.fetch import ending, fetcher
-from feedmill.storage.fetching.needed import Chunk, Needed, chunks, needed, objects
-from feedmill.storage.fetching.ranges import OFFSET_BITS, requests_for
+from feedmill.storage.fetching.ranges import OFFSET_BITS, TARGET, Requests, requests_for
 from feedmill.storage.fetching.segments import Segment, farthest
-from feedmill.storage.fetching.uses import PlannedUses
 
 if TYPE_CHECKING:
     from feedmill.storage.remote.range_store import RangeStore
@@ -315,7 +314,6 @@ class ReadAhead:
             segment.start()
 
     def sent(self, segment: Segment, future: Future[Any]) -> None:
-        """Count a request as in flight until it is answered. Called by `Segment.start`."""
         if future.done():  # from the cache; its callback would recurse, thousands of levels deep
             return
         size = segment.size
@@ -404,3 +402,135 @@ def _drop(segments: Sequence[Segment]) -> None:
     for segment in segments:
         segment.store.held.remove(segment)
         segment.cancel()
+
+
+class Needed(NamedTuple):
+    """Requests, and when they are needed.
+
+    Attributes:
+        begins, ends: int64[n], as in `Requests`.
+        soonest, latest: int64[n], the first and the last step that needs each.
+    """
+
+    begins: Int64s
+    ends: Int64s
+    soonest: Int64s
+    latest: Int64s
+
+    @property
+    def size(self) -> int:
+        """Return the bytes of all requests."""
+        return int((self.ends - self.begins).sum())
+
+
+def objects(pages: Sequence[Pages | None], low: Int64s) -> Iterator[tuple[Pages, int, int, int]]:
+    """Yield the cached pages of each object with bytes, the number of its first byte, and the rows of its ranges.
+
+    Args:
+        pages: by the number of the object.
+        low: int64[n], ascending, begins of ranges with the number of the object in the bits above `OFFSET_BITS`.
+    """
+    numbers, firsts = np.unique(low >> OFFSET_BITS, return_index=True)
+    for number, start, stop in zip(numbers.tolist(), firsts.tolist(), [*firsts[1:].tolist(), len(low)], strict=True):
+        cached = pages[number]
+        if cached is not None and cached.size:
+            yield cached, number << OFFSET_BITS, start, stop
+
+
+def needed(requests: Requests, steps: Int64s, last: int) -> Needed:
+    """Return the requests that a step up to `last` needs.
+
+    Args:
+        steps: int64[n], the steps of the ranges from which the requests were made.
+    """
+    soonest, latest = (extreme.reduceat(steps, requests.first) for extreme in (np.minimum, np.maximum))
+    now = soonest <= last
+    return Needed(requests.begins[now], requests.ends[now], soonest[now], latest[now])
+
+
+Chunk = tuple[int, int, int, int]
+"""A request for a part of an object: begin, end, and the first and the last step that needs it."""
+
+
+def chunks(begins: Int64s, ends: Int64s, steps: Int64s, size: int) -> list[Chunk]:
+    """Cut an object into chunks of `TARGET` bytes. A chunk is longer if a range that begins in it ends later.
+
+    Args:
+        begins, ends, steps: int64[n], ranges of the object, ascending by begin, and the step that needs each.
+        size: bytes of the object.
+    """
+    last = int(steps.max())
+    found = {begin: (begin, min(begin + TARGET, size), last, last) for begin in range(0, size, TARGET)}
+    numbers, first = np.unique(begins // TARGET, return_index=True)
+    columns = [
+        extreme.reduceat(values, first).tolist()
+        for extreme, values in ((np.maximum, ends), (np.minimum, steps), (np.maximum, steps))
+    ]
+    for number, reached, soonest, latest in zip(numbers.tolist(), *columns, strict=True):
+        begin = number * TARGET
+        if begin < size:
+            found[begin] = (begin, min(max(found[begin][1], reached), size), soonest, latest)
+    return list(found.values())
+
+
+class PlannedUses:
+    """Records the uses of pages for `ReadAhead`: that of now, and once its step is done, the next one. Thread-safe.
+
+    Args:
+        shared: whether other readers use the same pages at about the same time: a page is then kept for them until the
+            steps of the following call are done, too.
+    """
+
+    def __init__(self, shared: bool = False) -> None:
+        self._lock, self._shared = threading.Lock(), shared
+        self._later: deque[tuple[int, list[tuple[Pages, Int64s, Int64s]], int]] = deque()
+
+    def plan(
+        self,
+        pages: Sequence[Pages | None],
+        low: Int64s,
+        high: Int64s,
+        now: Int64s,
+        later: Int64s,
+        current: npt.NDArray[np.bool_],
+        last: int,
+    ) -> None:
+        """Record when ranges are read: now, and by `done` of the step `last`, when they are read next.
+
+        Args:
+            pages, low: as for `objects`; `high` has the ends.
+            now, later: int64[n], positions of the plan.
+            current: bool[n], ranges of steps up to `last`.
+        """
+        known = list(objects(pages, low))
+        limit = np.zeros(len(low), np.int64)
+        for cached, base, start, stop in known:
+            limit[start:stop] = base + cached.size
+        high = np.minimum(high, limit)
+        for cached, numbers, uses in _by_object(known, *soonest_uses(low, high, now)):
+            cached.plan_uses(numbers, uses)
+        if current.any():
+            found = list(_by_object(known, *soonest_uses(low[current], high[current], later[current])))
+            with self._lock:
+                self._later.append((last, found, int(now[current].max())))
+
+    def done(self, step: int, *, closed: bool = False) -> None:
+        """Record the next uses of pages whose step is done; with `closed`, no step follows."""
+        following = int(self._shared and not closed)
+        while True:
+            with self._lock:
+                if len(self._later) <= following or self._later[following][0] > step:
+                    return
+                _, found, until = self._later.popleft()
+            for cached, numbers, uses in found:
+                cached.plan_uses(numbers, uses, until=until)
+
+
+def _by_object(
+    known: Sequence[tuple[Pages, int, int, int]], pages: Int64s, uses: Int64s
+) -> Iterator[tuple[Pages, Int64s, Int64s]]:
+    """Yield each object of `objects` with the numbers of its pages and their uses, from those of all objects."""
+    bases = np.asarray([base for _, base, _, _ in known], np.int64) // PAGE
+    cuts = [*np.searchsorted(pages, bases).tolist(), len(pages)]
+    for (cached, *_), base, a, b in zip(known, bases.tolist(), cuts[:-1], cuts[1:], strict=True):
+        yield cached, pages[a:b] - base, uses[a:b]

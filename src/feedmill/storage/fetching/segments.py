@@ -10,23 +10,39 @@ import threading
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future, wait
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from feedmill.storage.fetching.fetch import fetcher
+from feedmill.storage.cache.whole import WholeObjects
+from feedmill.storage.fetching.fetch import RangeClient, fetcher
 from feedmill.storage.fetching.flights import Answer, Flight
 from feedmill.storage.fetching.ranges import OFFSET_BITS
-
-if TYPE_CHECKING:
-    from feedmill.storage.fetching.read_ahead import ReadAhead
-    from feedmill.storage.remote.range_store import RangeStore
 
 Int64s = npt.NDArray[np.int64]
 
 _MOST_KNOWN = 64
 """Number of lists of paths whose objects are known by number."""
+
+
+class Owner(Protocol):
+    """The reader that requests segments: `ReadAhead`."""
+
+    def sent(self, segment: Segment, future: Future[Any]) -> None:
+        """Count a request as in flight until it is answered. Called by `Segment.start`."""
+
+
+class SegmentStore(RangeClient):
+    """A store whose ranges are read ahead. Base class of `RangeStore`.
+
+    Attributes:
+        held: segments that were read ahead.
+        whole: objects that lie in the page cache as a whole.
+    """
+
+    held: HeldSegments
+    whole: WholeObjects
 
 
 class Segment:
@@ -46,7 +62,7 @@ class Segment:
 
     __slots__ = ("_future", "_lock", "begin", "data", "end", "key", "last", "origin", "owner", "store")
 
-    def __init__(self, owner: ReadAhead, store: RangeStore, key: str, begin: int, end: int, last: int) -> None:
+    def __init__(self, owner: Owner, store: SegmentStore, key: str, begin: int, end: int, last: int) -> None:
         self.owner, self.store, self.key = owner, store, key
         self.begin, self.end, self.last = begin, end, last
         self.data: memoryview | None = None
@@ -315,7 +331,7 @@ class HeldSegments:
                 return None
         return numbers
 
-    def requested_by(self, owner: ReadAhead, key: str) -> list[Segment]:
+    def requested_by(self, owner: Owner, key: str) -> list[Segment]:
         """Return the segments of an object that a reader requested, sorted by offset."""
         with self._lock:
             file = self._files.get(key)

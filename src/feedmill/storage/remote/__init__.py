@@ -1,8 +1,8 @@
 """Stores on other machines: object stores, web servers, and the file systems of `fsspec`.
 
-- `range_store.py`: the base class of all of them, over `pinned.py` (versions of files) and `forking.py` (no requests in
-  a forked child); `object_store.py`: S3, GCS, Azure and HTTP by `obstore`;
-  `filesystem.py`: any file system of `fsspec`, with its `_errors`, `_instances` and `_renames`.
+- `range_store.py`: the base class of all of them, which pins versions of files, over `forking.py` (no requests in a
+  forked child); `object_store.py`: S3, GCS, Azure and HTTP by `obstore`, with multipart uploads;
+  `filesystem.py`: any file system of `fsspec`.
 - `options.py`: endpoints, credentials, time limits; `msc.py`: profiles of the Multi-Storage Client; `errors.py`.
-- `upload.py`: multipart uploads; `files.py`: writing, downloading and deleting whole files; `claims.py`: locks.
+- `claims.py`: locks; `leases.py`: those that end by themselves; `upload_records.py`: what killed processes left.
 """

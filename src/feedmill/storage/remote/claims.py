@@ -42,12 +42,12 @@ import orjson
 from feedmill.errors import FeedmillError, NotFound, StorageError
 from feedmill.storage.base import Store
 from feedmill.storage.locks import FileLock
-from feedmill.storage.remote.leases import EXPIRY, Beat, Seen, has_ended, identity
+from feedmill.storage.remote.leases import EXPIRY, Beat, has_ended, identity
 from feedmill.storage.remote.upload_records import abort_abandoned, check_again
 
 if TYPE_CHECKING:
     from feedmill.storage.local import LocalStore
-    from feedmill.storage.remote.range_store import RangeStore
+    from feedmill.storage.remote.range_store import RangeStore, Seen
 
 logger = logging.getLogger("feedmill")
 

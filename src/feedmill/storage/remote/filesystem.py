@@ -2,7 +2,7 @@
 
 `open_store` returns a `FilesystemStore` for all schemes of `fsspec` that our other stores do not read. Ranges are
 requested as from an object store: many at once in threads, with retries, reading ahead and the cache. A file system
-that is not thread-safe has several instances, each used by one thread at a time (`Instances`).
+that is not thread-safe has up to `CONNECTIONS` instances, each used by one thread at a time (`Instances`).
 
 **Writing.** A file is written to this machine's temporary folder, uploaded under a hidden name beside its final one
 (``.<name>.<hex>.feedmill-tmp``), and renamed. The next job of this machine deletes that of a killed process
@@ -13,32 +13,36 @@ object store publishes it as a whole; others may show a truncated file until the
 with the size. `fsspec` does not return it with the bytes, so an answer does not show that a file was replaced while a
 dataset was open; the dataset's index does. When files are pinned, a branch on the Hugging Face Hub is replaced by its
 commit, which never changes.
+
+**Errors.** Each file system has another client with its own classes of errors, so the HTTP status and the class name
+decide whether a request is retried, and what the user reads.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import json
 import logging
 import os
+import re
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound, StorageError
+from feedmill.errors import ConfigError, DataError, FeedmillError, MissingExtra, NotFound, StorageError
 from feedmill.storage.base import Entry
 from feedmill.storage.fetching.fetch import WHOLE, fetcher
-from feedmill.storage.remote.errors import CHECK, Reaction
-from feedmill.storage.remote.filesystem_errors import ShortAnswer, is_beyond_end, reaction_to, translate
-from feedmill.storage.remote.filesystem_instances import CONNECTIONS, filesystem_class, instances_of
-from feedmill.storage.remote.filesystem_renames import is_temporary, make_folder, renames, replace, undo
+from feedmill.storage.remote.errors import AGAIN, CHECK, Reaction
 from feedmill.storage.remote.msc import resolve
 from feedmill.storage.remote.options import Patience, patience_of
 from feedmill.storage.remote.range_store import RangeStore, is_listed
 from feedmill.storage.remote.spool import spool_error
 from feedmill.storage.remote.upload_records import abort_abandoned, recorded
-from feedmill.storage.staging import temporary_beside
+from feedmill.storage.staging import TEMPORARY_SUFFIX, temporary_beside
 
 logger = logging.getLogger("feedmill")
 
@@ -49,6 +53,16 @@ _VERSIONS = (
     *("last_write_time", "created"),
 )
 """Names under which file systems report the version of a file; the first one present is used."""
+CONNECTIONS = 8
+"""Instances kept of a file system that is not thread-safe; servers of FTP and SFTP allow about ten connections."""
+_SHARED = {"hf", "memory", "local", "hdfs", "arrow_hdfs"}
+"""File systems without `asyncio` whose instances are thread-safe."""
+_NOT_STORES = {
+    *("async_wrapper", "asyncwrapper", "asynclocal", "blockcache", "cached", "filecache", "simplecache"),  # wrappers
+    *("dir", "reference", "generic", "zip", "tar", "libarchive", "dask", "data", "pyscript", "jlab", "jupyter"),
+    *("file", "s3", "s3a", "gs", "gcs", "az", "abfs", "adl", "http", "https"),  # our other stores read these
+}
+"""Schemes of `fsspec` that are not stores of files, or that our other stores read."""
 
 
 class FilesystemStore(RangeStore):
@@ -351,3 +365,257 @@ def _at_commit(fs: Any, root: str) -> str:
     commit = api.repo_info(resolved.repo_id, repo_type=resolved.repo_type, revision=resolved.revision).sha
     prefix = {"dataset": "datasets/", "space": "spaces/"}.get(resolved.repo_type, "")
     return f"{prefix}{resolved.repo_id}@{commit}/{resolved.path_in_repo}".rstrip("/")
+
+
+class ShortAnswer(OSError):
+    """An answer has fewer bytes than requested, although the file has more."""
+
+
+_NETWORK = re.compile(r"Connect|Timeout|Transport|Protocol|Network|SSH|Socket|EOF|Payload|ServerDisconnected|Reset")
+"""Class names of network errors of clients that do not derive from `ConnectionError`."""
+_FTP_MISSING = re.compile(r"no such|not found|n.t exist|cannot find", re.IGNORECASE)
+_FTP_DENIED = re.compile(r"denied|not (permitted|allowed)|permission|privilege|forbidden|prohibited", re.IGNORECASE)
+_FTP_OTHER = re.compile(r"exists|not empty|space|quota|read-only", re.IGNORECASE)
+"""What FTP servers say with status 550: about a missing file, denied access, and other refusals."""
+_PATH = re.compile(r"\S*/\S*")
+_READ_ONLY = (NotImplementedError, AttributeError)
+"""What file systems raise for operations that they do not have."""
+
+
+def _status(error: BaseException) -> int | None:
+    """Return the HTTP status of an error of any client; None if it has none."""
+    response: Any = getattr(error, "response", None)
+    attributes = (getattr(response, "status_code", None), getattr(error, "status", None), getattr(error, "code", None))
+    for status in attributes:
+        if isinstance(status, int) and 100 <= status < 600:
+            return status
+    return None
+
+
+def _is_network(error: BaseException) -> bool:
+    names = [kind.__name__ for kind in type(error).__mro__]
+    return isinstance(error, ConnectionError | TimeoutError | asyncio.TimeoutError | EOFError) or any(
+        map(_NETWORK.search, names[:-1])
+    )
+
+
+def is_beyond_end(error: BaseException) -> bool:
+    """Return whether a request failed because its range begins after the end of the file."""
+    return _status(error) == 416
+
+
+def _is_missing(error: BaseException) -> bool:
+    missing = isinstance(error, FileNotFoundError | NotADirectoryError) or _status(error) in (404, 410)
+    if missing or not _is_refused_by_ftp(error):
+        return missing
+    said = _PATH.sub("", str(error))  # a path may have such words, too
+    return bool(_FTP_MISSING.search(said)) or not (_FTP_DENIED.search(said) or _FTP_OTHER.search(said))
+
+
+def _is_denied(error: BaseException) -> bool:
+    denied = isinstance(error, PermissionError) or _status(error) == 403
+    return denied or (_is_refused_by_ftp(error) and bool(_FTP_DENIED.search(_PATH.sub("", str(error)))))
+
+
+def _is_refused_by_ftp(error: BaseException) -> bool:
+    """Return whether this is FTP's one status for missing files, denied access and all else that is impossible."""
+    return type(error).__name__ == "error_perm" and str(error).startswith("550")
+
+
+def reaction_to(error: BaseException) -> Reaction:
+    """Return what to do after a failed request for a range."""
+    status = _status(error)
+    if status in (429, 503):
+        return Reaction.THROTTLED
+    if _is_missing(error):
+        return Reaction.FINAL
+    if status == 401 or _is_denied(error):
+        return Reaction.DENIED
+    if isinstance(error, ShortAnswer) or status == 408 or (status is not None and status >= 500):
+        return Reaction.AGAIN
+    return Reaction.AGAIN if status is None and _is_network(error) else Reaction.FINAL
+
+
+def translate(error: BaseException, url: str) -> FeedmillError | None:
+    """Convert an error of a file system to one with a fix; None if it is not about storage."""
+    if not isinstance(error, Exception):
+        return None
+    status, text = _status(error), " ".join(str(error).split())[:300]
+    kind, what, fix = "storage", f"the store refused the request ({type(error).__name__}: {text})", AGAIN
+    if isinstance(error, ImportError):
+        return MissingExtra(f"the file system needs another package ({text})", file=url, fix="Install it with pip.")
+    if type(error).__name__ == "HfUriError":
+        fix = "Name a repository: hf://datasets/ORG/NAME, with @REVISION and the path of a folder if needed."
+        return StorageError("this is not the URL of a repository of the Hub", file=url, kind="bad-url", fix=fix)
+    if _is_missing(error):
+        said = f" (the server said: {text})" if _is_refused_by_ftp(error) else ""  # its words may have another meaning
+        return NotFound(f"there is no such file{said}", file=url, fix=CHECK)
+    if status == 401:
+        kind, what = "bad-credentials", "no credentials were given, or they were rejected"
+        fix = "Check them; for hf:// set HF_TOKEN, or run 'hf auth login'."
+    elif _is_denied(error):
+        kind, what, fix = "eacces", "permission denied", "Ask for access, or check the URL and the credentials."
+    elif isinstance(error, IsADirectoryError):
+        kind, what, fix = "eisdir", "this is a folder, a file was expected", CHECK
+    elif isinstance(error, _READ_ONLY):
+        kind, what = (
+            "not-supported",
+            f"the file system does not support this operation ({type(error).__name__}: {text})",
+        )
+        fix = "Use a local folder or an object store here."
+    elif isinstance(error, TimeoutError | asyncio.TimeoutError) or "Timeout" in type(error).__name__:
+        kind, what = "timeout", "the server did not answer in time"
+    elif status is None and _is_network(error):
+        kind, what, fix = "no-connection", f"the server cannot be reached ({text})", "Check the network and the URL."
+    return StorageError(what, file=url, kind=kind, fix=fix)
+
+
+def filesystem_class(protocol: str, url: str) -> Any:
+    """Return the `fsspec` class for a scheme.
+
+    Args:
+        protocol: the scheme without ``://``.
+        url: of the store, for errors.
+
+    Raises:
+        ConfigError: the scheme is not supported.
+        MissingExtra: `fsspec` or the package of the file system is not installed.
+    """
+    try:
+        from fsspec.registry import get_filesystem_class, known_implementations, registry
+    except ImportError:
+        raise MissingExtra(
+            f"the scheme {protocol}:// is read with fsspec, which is not installed", "fsspec", file=url
+        ) from None
+    schemes = (set(known_implementations) | set(registry)) - _NOT_STORES
+    if protocol not in schemes or "::" in url:
+        raise ConfigError(
+            f"the scheme {protocol + '://'!r} is not supported"
+            if protocol not in schemes
+            else "chained URLs are not supported",
+            file=url,
+            kind="bad-scheme",
+            fix="Use a path, s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, https://host/folder,"
+            f" msc://profile/path, or one of fsspec: {', '.join(sorted(schemes))}.",
+        )
+    try:
+        return get_filesystem_class(protocol)
+    except ImportError as error:
+        hint = known_implementations.get(protocol, {}).get("err") or str(error)
+        fix = "Install it with: pip install huggingface_hub" if protocol == "hf" else f"{hint.rstrip('.')}."
+        raise MissingExtra(f"{protocol}:// URLs need a package that is not installed", file=url, fix=fix) from None
+
+
+class Instances:
+    """The instances of one file system in this process.
+
+    Args:
+        kind: class of `fsspec`.
+        options: its arguments.
+        shared: whether one instance serves all threads; else each is used by one thread at a time.
+    """
+
+    def __init__(self, kind: Any, options: Mapping[str, Any], *, shared: bool) -> None:
+        self.shared = shared
+        self.kind, self._options = kind, options
+        self._lock = threading.Lock()
+        self._free: list[Any] = []
+
+    @contextlib.contextmanager
+    def use(self) -> Iterator[Any]:
+        """Lend an instance to a block."""
+        with self._lock:
+            fs = (self._free[-1] if self.shared else self._free.pop()) if self._free else None
+            if fs is None and self.shared:
+                self._free.append(fs := self._new())
+        if self.shared:
+            yield fs
+            return
+        fs = self._new() if fs is None else fs
+        # After an error the instance is dropped: its connection may be in the middle of an answer.
+        yield fs
+        with self._lock:
+            if len(self._free) < CONNECTIONS:
+                self._free.append(fs)
+
+    def _new(self) -> Any:
+        return self.kind(**self._options, skip_instance_cache=True)
+
+    def clear(self) -> None:
+        """Drop all instances, so that new ones connect again."""
+        with self._lock:
+            self._free.clear()
+
+
+_known: dict[tuple[str, str], Instances] = {}
+_lock = threading.Lock()
+
+
+def instances_of(protocol: str, kind: Any, options: Mapping[str, Any]) -> Instances:
+    """Return the instances of a file system class; all stores with the same options share them."""
+    shared = bool(getattr(kind, "async_impl", False)) or protocol in _SHARED
+    with _lock:
+        key = (protocol, json.dumps(options, sort_keys=True, default=repr))
+        return _known.setdefault(key, Instances(kind, options, shared=shared))
+
+
+def is_temporary(path: str) -> bool:
+    """Return whether a file has a hidden name of an upload (`temporary_beside`)."""
+    name = path.rpartition("/")[2]
+    return name.startswith(".") and name.endswith(TEMPORARY_SUFFIX)
+
+
+def renames(fs: Any) -> bool:
+    """Return whether a file system can rename a file; for others, `fsspec` would copy it."""
+    from fsspec.spec import AbstractFileSystem
+
+    return not fs.async_impl and type(fs).mv is not AbstractFileSystem.mv
+
+
+def make_folder(fs: Any, folder: str) -> None:
+    """Create a folder and its parents, although other threads and processes may create them at the same time."""
+    left = len(folder.strip("/").split("/"))
+    while True:
+        try:
+            fs.makedirs(folder, exist_ok=True)
+            return
+        except Exception:  # each file system has another error for a folder that exists by now
+            fs.invalidate_cache()
+            if fs.isdir(folder):
+                return
+            left -= 1  # if others were faster, at least one more of the folders exists now
+            if not left:
+                raise
+
+
+def replace(fs: Any, source: str, target: str) -> None:
+    """Rename a file over another one; if the file system cannot replace files, rename the other one first."""
+    try:
+        fs.mv(source, target)
+        return
+    except (OSError, ValueError):
+        if not fs.exists(target):
+            raise
+    previous = _previous(source)
+    fs.mv(target, previous)
+    try:
+        fs.mv(source, target)
+    except BaseException:
+        fs.mv(previous, target)
+        raise
+    fs.rm_file(previous)
+
+
+def _previous(hidden: str) -> str:
+    """Return the name of the file that is being replaced."""
+    return hidden.removesuffix(TEMPORARY_SUFFIX) + "-old" + TEMPORARY_SUFFIX
+
+
+def undo(fs: Any, hidden: str) -> None:
+    """Remove what a killed process left of an upload under a hidden name (`temporary_beside`)."""
+    folder, _, name = hidden.rpartition("/")
+    target, previous = f"{folder}/{name[1:].rpartition('.')[0].rpartition('.')[0]}", _previous(hidden)
+    if fs.exists(previous):
+        fs.rm_file(previous) if fs.exists(target) else fs.mv(previous, target)
+    if fs.exists(hidden):
+        fs.rm_file(hidden)

@@ -18,7 +18,6 @@ import secrets
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -26,28 +25,13 @@ from feedmill.errors import NotFound, StorageError
 from feedmill.storage.boot import boot_id
 
 if TYPE_CHECKING:
-    from feedmill.storage.remote.range_store import RangeStore
+    from feedmill.storage.remote.range_store import RangeStore, Seen
 
 logger = logging.getLogger("feedmill")
 
 EXPIRY = 90.0
 _BEAT = 15.0
 _LOOK = 2.0
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """A small object as it was read or put.
-
-    Attributes:
-        data: its content.
-        version: what identifies this version in a conditional request; empty if the store has no such requests.
-        modified: time at which it was put, in seconds by the server's clock; None if unknown.
-    """
-
-    data: bytes
-    version: Mapping[str, str] = field(default_factory=dict)
-    modified: float | None = None
 
 
 def identity() -> dict[str, Any]:

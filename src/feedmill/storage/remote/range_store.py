@@ -5,6 +5,9 @@ A subclass makes one request for one range (`RangeStore.request_once`) and class
 
 The threads and connections do not survive `fork`: a child would hang, and its parent with it. Requests in a forked
 child therefore raise an error. Processes started by "spawn" or "forkserver" (as `feedmill.jobs` does) are not affected.
+
+A store pins the versions of the files that it has read (`PinningStore`): a file that is replaced while a dataset is
+open is an error.
 """
 
 from __future__ import annotations
@@ -12,34 +15,113 @@ from __future__ import annotations
 import contextlib
 import threading
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, TypeAlias
+from typing import BinaryIO
 
 from feedmill.errors import FeedmillError, NotFound, StorageError
 from feedmill.storage.base import Entry, InMemory, Int64s, OnDisk, Ranges, refuse_nul, too_short
 from feedmill.storage.cache.paged import on_disk
 from feedmill.storage.cache.whole import WholeObjects
-from feedmill.storage.fetching.fetch import Failed, fetcher
-from feedmill.storage.fetching.lanes import MAX_AT_ONCE
+from feedmill.storage.fetching.fetch import Failed, fetcher, replaced, result_of
 from feedmill.storage.fetching.ranges import OFFSET_BITS, merged
-from feedmill.storage.fetching.segments import HeldSegments, Segment
+from feedmill.storage.fetching.segments import HeldSegments, Segment, SegmentStore
 from feedmill.storage.os_errors import is_disk_error
-from feedmill.storage.remote.errors import AGAIN, Reaction
+from feedmill.storage.remote.errors import AGAIN, CHECK
 from feedmill.storage.remote.forking import guard_against_fork
-from feedmill.storage.remote.leases import Seen
-from feedmill.storage.remote.options import Patience
-from feedmill.storage.remote.pinned import PinningStore
 from feedmill.storage.remote.spool import spool_error, spool_folder
-
-if TYPE_CHECKING:
-    from obstore import Bytes
-
-    Body: TypeAlias = "Bytes | bytes | memoryview"
 
 _EMPTY = memoryview(b"")
 _answered: set[str] = set()
 """Buckets and servers that have answered this process."""
+SINGLE_LOOKUPS = 4
+"""Up to this number of files, entries are requested one by one; more are listed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A small object as it was read or put.
+
+    Attributes:
+        data: its content.
+        version: what identifies this version in a conditional request; empty if the store has no such requests.
+        modified: time at which it was put, in seconds by the server's clock; None if unknown.
+    """
+
+    data: bytes
+    version: Mapping[str, str] = field(default_factory=dict)
+    modified: float | None = None
+
+
+class PinningStore(SegmentStore):
+    """A remote store that knows which version of each file it has read. Base class of `RangeStore`."""
+
+    def __init__(self) -> None:
+        self._versions: dict[str, str] | None = None
+        self._entries: dict[str, Entry | None] = {}
+
+    def pin_files(self) -> None:
+        if self._versions is None:
+            self._versions = {}
+
+    def pin_version(self, key: str, version: str) -> None:
+        """Pin the version of a file unless one is pinned already."""
+        assert self._versions is not None
+        self._versions.setdefault(key, version)
+
+    def check_version(self, key: str, version: str) -> None:
+        """Raise `DataError` if a pinned file has another version than before."""
+        if self._versions is not None and self._versions.setdefault(key, version) != version:
+            raise replaced(f"{self.url}/{key}")
+
+    def forget(self, key: str) -> None:
+        """Unpin a file that this store writes or deletes."""
+        self._entries.pop(key, None)
+        if self._versions is not None:
+            self._versions.pop(key, None)
+
+    def note_entry(self, entry: Entry) -> None:
+        """Keep the entry of a pinned file that came with its bytes, so that `entries` makes no request for it."""
+        if self._versions is not None and entry.path not in self._entries:
+            self._entries[entry.path] = entry
+
+    def entries(self, paths: Sequence[str]) -> list[Entry | None]:
+        self.pin_files()
+        keys = [self.key(path) for path in paths]
+        missing = [key for key in dict.fromkeys(keys) if key not in self._entries]
+        if len(missing) > SINGLE_LOOKUPS and self.lists:
+            self._list_entries(missing)
+            missing = [key for key in missing if key not in self._entries]
+        futures = [fetcher().run(0, self._look_up, key) for key in missing]
+        for key, future in zip(missing, futures, strict=True):
+            self._entries[key] = result_of(future)
+        return [self._entries[key] for key in keys]
+
+    def _look_up(self, key: str) -> Entry | None:
+        """Return the entry of a file, with its version pinned; None if there is no such file."""
+        try:
+            entry = self.stat(key)
+        except NotFound:
+            return None
+        self.pin_version(key, entry.version)
+        return entry
+
+    @property
+    @abstractmethod
+    def lists(self) -> bool:
+        """Return whether the store can list its files."""
+
+    @abstractmethod
+    def _list_entries(self, keys: Sequence[str]) -> None:
+        """Read the entries of files in one folder from listings, and pin their versions."""
+
+    def key(self, path: str) -> str:
+        """Return the key of a file below the store's URL. Raises `StorageError` for a folder."""
+        key = "/".join(part for part in self.check_path(path).split("/") if part not in ("", "."))
+        if not key:
+            raise StorageError("this is a folder, a file was expected", file=self.url, kind="eisdir", fix=CHECK)
+        return key
 
 
 class RangeStore(PinningStore):
@@ -49,19 +131,11 @@ class RangeStore(PinningStore):
         url: as it is shown to users, and opened again in another process.
         target: the URL that requests go to, if it differs; see `feedmill.storage.remote.msc`.
 
-    Attributes:
-        host: scheme and server, or scheme and bucket: requests to the same host share the limits on requests in flight.
-        max_in_flight: maximum number of requests to the host in flight.
-        held: segments that were read ahead.
-        whole: objects that lie in the page cache as a whole.
-        connection: number of times that the store connected again.
-
     Raises:
         ConfigError: the URL has a NUL.
     """
 
     is_local = False
-    max_in_flight = MAX_AT_ONCE
 
     def __init__(self, url: str, target: str | None = None) -> None:
         refuse_nul(url)
@@ -75,22 +149,6 @@ class RangeStore(PinningStore):
         self._renewing = threading.Lock()
 
     @abstractmethod
-    def request_once(self, key: str, begin: int, end: int, *, brisk: bool = False) -> Body:
-        """Request a range of a file, or with the end `WHOLE` all of it, without retries. Any error may be raised.
-
-        Args:
-            brisk: use a shorter time limit, if the store can.
-        """
-
-    @abstractmethod
-    def reaction_to(self, error: BaseException) -> Reaction:
-        """Return what to do after an error of `request_once`."""
-
-    @abstractmethod
-    def translate(self, error: BaseException, url: str) -> FeedmillError | None:
-        """Convert an error of a request to one with a fix; None if it is not about storage."""
-
-    @abstractmethod
     def is_beyond_end(self, error: BaseException) -> bool:
         """Return whether a request failed because its range begins after the end of the file."""
 
@@ -99,19 +157,10 @@ class RangeStore(PinningStore):
         """Connect again, with new credentials."""
 
     def renew(self, connection: int) -> None:
-        """Connect again, unless that was done since the denied request was sent: many are denied at once.
-
-        Args:
-            connection: `connection` when the request was sent.
-        """
         with self._renewing:
             if connection == self.connection:
                 self.reconnect()
                 self.connection += 1
-
-    @abstractmethod
-    def patience(self) -> Patience:
-        """Return how often and how long a failed request for a range is retried."""
 
     @abstractmethod
     def download(self, path: str, file: BinaryIO) -> Entry:

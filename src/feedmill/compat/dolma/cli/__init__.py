@@ -5,22 +5,31 @@ docs/migration/dolma.md lists the differences.
 
 Each entry of `COMMANDS` names a module of this folder with a `Schema`, and a function that takes the arguments, the
 configuration file, and whether ``--exact`` was given.
+
+`field`, `make_parser` and `namespace_to_nested_omegaconf` are for the options of programs that were written with Dolma:
+dataclasses whose fields have a help. Dolma's own commands have no such dataclasses here, see
+`feedmill.compat.dolma.config`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+import dataclasses
+from argparse import ArgumentParser, Namespace
+from collections.abc import Mapping, Sequence
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_type_hints
 
 import typer
 
 from feedmill.cli.app import new_app
-from feedmill.compat.dolma.cli.fields import MISSING, field, make_parser, namespace_to_nested_omegaconf
 from feedmill.compat.dolma.config import Schema, help_text
-from feedmill.errors import ConfigError
+from feedmill.errors import ConfigError, MissingExtra
 
 __all__ = ["COMMANDS", "MISSING", "app", "field", "make_parser", "namespace_to_nested_omegaconf", "run"]
+
+MISSING: Any = "???"
+"""The value of an option without a default, as of OmegaConf."""
 
 
 class Command(NamedTuple):
@@ -98,3 +107,58 @@ def _help() -> None:
     for name, command in COMMANDS.items():
         typer.echo(f"  {name:<8} {command.help}")
     typer.echo("\n--exact keeps Dolma's known defects. 'feedmill dolma COMMAND --help' shows a command's options.")
+
+
+def field(default: Any = MISSING, help: str | None = None, **extra: Any) -> Any:
+    """Return a field of a dataclass with a default, a help text and further metadata. Each instance has its default."""
+    metadata = {"help": help, **extra}
+    if type(default).__hash__ is None:
+        return dataclasses.field(default_factory=lambda: copy.deepcopy(default), metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def make_parser(parser: ArgumentParser, config: type, prefix: str | None = None) -> ArgumentParser:
+    """Add an argument for each field of a dataclass, ``--outer.inner`` for those of nested ones, and return the parser.
+
+    A field of a bool is a flag, ``--x`` and ``--no-x``.
+    """
+    types = get_type_hints(config)
+    for one in dataclasses.fields(config):
+        name = f"{prefix}.{one.name}" if prefix else one.name
+        kind = types.get(one.name, one.metadata.get("type"))
+        text = one.metadata.get("help")
+        if dataclasses.is_dataclass(kind) and isinstance(kind, type):
+            make_parser(parser, kind, name)
+        elif kind is bool:
+            parser.add_argument(f"--{name}", help=text, dest=name, action="store_true", default=MISSING)
+            parser.add_argument(f"--no-{name}", dest=name, action="store_false", default=MISSING)
+        else:
+            parser.add_argument(f"--{name}", help=text, nargs=one.metadata.get("nargs", "?"), default=MISSING)
+    return parser
+
+
+def namespace_to_nested_omegaconf(args: Namespace, structured: type, config: Mapping[str, Any] | None = None) -> Any:
+    """Return the values of a dataclass, as an OmegaConf configuration: given arguments, then `config`, then defaults.
+
+    Raises:
+        MissingExtra: omegaconf is not installed.
+    """
+    try:
+        OmegaConf: Any = import_module("omegaconf").OmegaConf
+    except ImportError:
+        fix = "Install it with: pip install omegaconf"
+        raise MissingExtra("Dolma's configurations are those of omegaconf, which is not installed", fix=fix) from None
+    given: dict[str, Any] = {}
+    for name, value in vars(args).items():
+        if value == MISSING:
+            continue
+        *outer, last = name.split(".")
+        inner = given
+        for part in outer:
+            inner = inner.setdefault(part, {})
+        inner[last] = value
+    found = OmegaConf.merge(
+        OmegaConf.structured(structured), OmegaConf.create(dict(config or {})), OmegaConf.create(given)
+    )
+    OmegaConf.resolve(found)
+    return found

@@ -9,16 +9,20 @@ from datetime import datetime
 from itertools import chain
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from feedmill.compat.dolma.core.errors import DolmaError, DolmaRetryableFailure
 from feedmill.compat.dolma.core.paths import add_suffix, glob_path, make_relative, mkdir_p, parent
+from feedmill.errors import FeedmillError
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run
 from feedmill.storage import open_store, split_url
 
-__all__ = ["BaseParallelProcessor", "QueueType"]
+__all__ = ["BaseParallelProcessor", "DolmaRetryableFailure", "QueueType"]
 
 DONE = ".done.txt"
 Self = TypeVar("Self", bound="BaseParallelProcessor")
+
+
+class DolmaRetryableFailure(FeedmillError):
+    """Raised by ``process_single`` to be called again."""
 
 
 class QueueType(Protocol):
@@ -150,7 +154,7 @@ class BaseParallelProcessor:
 
         Raises:
             ValueError: a source has no files.
-            DolmaError: a file failed more often than `retries_on_error`.
+            FeedmillError: a file failed more often than `retries_on_error`.
         """
         files = self._files({"retries_on_error": self.retries_on_error, **process_single_kwargs})
         workers = 1 if self.debug else self.num_processes
@@ -198,7 +202,7 @@ def _process(file: _File) -> tuple[int, ...]:
             break
         except DolmaRetryableFailure as error:
             if not left:
-                raise DolmaError(f"processing failed: {error}", file=file.source) from error
+                raise FeedmillError(f"processing failed: {error}", file=file.source) from error
             left -= 1
     folder, name = split_url(file.metadata)
     open_store(folder).write_bytes(name, datetime.now().astimezone().isoformat().encode())

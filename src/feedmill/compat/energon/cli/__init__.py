@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from feedmill import __version__
+from feedmill._version import __version__
 from feedmill.cli import prepare as prepare_cli
 from feedmill.cli.app import new_app
 from feedmill.cli.check import show as show_findings
@@ -36,7 +36,6 @@ from feedmill.cli.prepare import (
 )
 from feedmill.cli.prepare_media import MediaTarget
 from feedmill.cli.prepare_media import show as show_media
-from feedmill.compat.energon.analyze_debug import analyze_debug
 from feedmill.compat.energon.checkpoint import app as checkpoint_app
 
 ENERGON = "7.4"
@@ -72,7 +71,6 @@ _TYPES = (
 
 app = new_app(no_args_is_help=True)
 app.add_typer(checkpoint_app, name="checkpoint")
-app.command("analyze-debug")(analyze_debug)
 
 
 def _version(wanted: bool) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import glob
+import io
 import os
 import re
 import shutil
@@ -19,16 +20,17 @@ from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-from feedmill.compat.energon.epathlib.files import open_for_reading, open_for_writing
 from feedmill.errors import ConfigError, NotFound
 from feedmill.storage import Store, open_store
 from feedmill.storage.remote.msc import DATASETS, DATASETS_FOLDER, POSIX, SCHEME
+from feedmill.storage.window import Window
 
 __all__ = ["DEFAULT_PROFILE_NAME", "NVDATASET_CACHE_DIR", "EPath"]
 
 DEFAULT_PROFILE_NAME = POSIX
 """Name of the profile of local files: ``msc://__filesystem__/path`` is ``/path``."""
 _URL = re.compile(r"([a-z][a-z0-9+.-]*)://([^/]*)/?(.*)", re.DOTALL)
+_BUFFER = 1 << 20
 
 
 class _InvalidPath(ConfigError, AssertionError):
@@ -328,3 +330,81 @@ def _matches(path: list[str], pattern: list[str]) -> bool:
 
 NVDATASET_CACHE_DIR = EPath(os.environ[DATASETS_FOLDER]) if os.environ.get(DATASETS_FOLDER) else None
 """Folder of ``dss://`` datasets when this module was imported; paths use the variable's current value."""
+
+
+def open_for_reading(store: Store, name: str, is_text: bool, whole: bool) -> Any:
+    """Return a file object that reads a file of a store. Raises `NotFound`.
+
+    Args:
+        store: the store.
+        name: path of the file in it.
+        is_text: return text, decoded as UTF-8, instead of bytes.
+        whole: read the whole file at once. By default, ranges of remote files are requested when they are read.
+    """
+    file: Any
+    if store.is_local:
+        store.stat(name)
+        file = open(store.locate(name), "rb")  # noqa: SIM115 - the caller closes it
+    elif whole:
+        file = io.BytesIO(store.read(name))
+    else:
+        file = io.BufferedReader(Window(store, name, 0, store.stat(name).size), _BUFFER)
+    return io.TextIOWrapper(file, "utf-8") if is_text else file
+
+
+def open_for_writing(store: Store, name: str, is_text: bool) -> Any:
+    """Return a file object that writes a file of a store, which appears when it is closed.
+
+    Args:
+        store: the store.
+        name: path of the file in it.
+        is_text: take text, which is encoded as UTF-8, instead of bytes.
+    """
+    file: Any = _Output(store, name)
+    return _TextOutput(file, "utf-8") if is_text else file
+
+
+class _Output(io.BufferedIOBase):
+    """A file of a store for writing. Leaving a ``with`` block by an error discards it."""
+
+    def __init__(self, store: Store, name: str) -> None:
+        self._writing = store.write(name)
+        self._file = self._writing.__enter__()
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self._file.write(data)
+        return memoryview(data).nbytes
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def close(self) -> None:
+        if not self.closed:
+            super().close()
+            self._writing.__exit__(None, None, None)
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.discard(kind, error, trace)
+
+    def discard(self, kind: Any, error: Any, trace: Any) -> None:
+        """Remove what was written, because of an error."""
+        if not self.closed:
+            super().close()
+            self._writing.__exit__(kind, error, trace)
+
+
+class _TextOutput(io.TextIOWrapper):
+    """Text for an `_Output`."""
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if kind is None:
+            self.close()
+        else:
+            output: Any = self.detach()
+            output.discard(kind, error, trace)

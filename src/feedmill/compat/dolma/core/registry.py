@@ -1,5 +1,0 @@
-"""Dolma's registries."""
-
-from feedmill.curation.plugins import BaseRegistry, TaggerRegistry
-
-__all__ = ["BaseRegistry", "TaggerRegistry"]

@@ -1,1 +1,0 @@
-"""Dolma's taggers as classes, to call on documents and to derive from."""
