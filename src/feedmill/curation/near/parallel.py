@@ -27,11 +27,11 @@ Result = TypeVar("Result")
 
 THREADS = 4
 KERNELS = (
-    "feedmill.curation.near.sketch",
-    "feedmill.curation.near.join",
-    "feedmill.curation.near.labels",
-    "feedmill.kernels.hashing.shingles_compiled",
-    "feedmill.kernels.hashing.near_pairs_compiled",
+    "feedmill.curation.near.graph",
+    "feedmill.documents.lines",
+    "feedmill.kernels.hashing.shingles",
+    "feedmill.kernels.hashing.near_pairs",
+    "numba",  # of the kernels, which import it for their first call
 )
 _here = threading.local()
 
