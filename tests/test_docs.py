@@ -156,7 +156,7 @@ def options(*words: str) -> set[str]:
         command = command.get_command(None, word)  # type: ignore[attr-defined, arg-type]
     shown = [p for p in command.params if not getattr(p, "hidden", False)]
     found = {o for p in shown for o in [*p.opts, *p.secondary_opts] if o.startswith("--")}
-    return found - {"--help", "--json", "--progress"}
+    return found - {"--help", "--json", "--progress", "--no-progress"}
 
 
 MODALITIES = [

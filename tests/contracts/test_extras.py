@@ -67,7 +67,7 @@ CASES: list[tuple[str, str]] = [
     (f"tag web/documents -t tokens={TOKENIZER} --name counts", "tokenize"),
     ("dedupe web/documents", ""),
     ("neardedupe web/documents", ""),
-    ("mix mix.yaml", ""),
+    ("filter mix.yaml", ""),
     ("stat web/documents", ""),
     ("stat web/documents --plot-to lengths.png", "media"),
     ("tokenize docs.jsonl -o tokens/docs -t tokenizer", "tokenize"),

@@ -196,7 +196,7 @@ def curating() -> list[Case]:
         case("neardedupe kept", "neardedupe d/documents --threshold 0.7 --signatures s --workers 1", "d/attributes",
              data.near_documents),
         case("mix", "filter mix.yaml --workers 1", "mixed", data.attributes),
-        case("mix by 2", "mix mix.yaml --workers 2", "mixed", data.attributes),
+        case("mix by 2", "filter mix.yaml --workers 2", "mixed", data.attributes),
         case("stat", "stat d/attributes/made --workers 1 --plot-to p.png", "", data.attributes,
              look=see(looks.files, "p.png"),
              least=4),
