@@ -15,7 +15,8 @@ from typing import Any
 import yaml
 
 from feedmill.errors import ConfigError
-from feedmill.planning.recipes.member import Place, names_of
+from feedmill.planning.dialects import Place
+from feedmill.planning.recipes.member import names_of
 from feedmill.planning.recipes.recipe import Recipe
 from feedmill.web.state import State
 
