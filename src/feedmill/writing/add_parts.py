@@ -27,8 +27,7 @@ from feedmill.storage import open_store
 from feedmill.writing.copying import Piece, bounded, open_source, refuse_duplicate_parts
 from feedmill.writing.destination import Destination
 from feedmill.writing.dry_run import read_by, scans_of
-from feedmill.writing.encoding import Encoded, Encoding
-from feedmill.writing.fields import Taker, is_about
+from feedmill.writing.encoding import Encoded, Encoding, Taker, is_about
 from feedmill.writing.layout import Layout
 from feedmill.writing.present import need_local, need_prepared
 from feedmill.writing.rewrite import Change, Rewrite, RewriteReport, plan_rewrite

@@ -12,7 +12,7 @@ from feedmill.jobs.policy import RAISE, OnError
 from feedmill.storage import join_url, open_store, split_url
 
 if TYPE_CHECKING:
-    from feedmill.tokens.tokenize import TokenizeReport
+    from feedmill.tokens.token_files import TokenizeReport
     from feedmill.tokens.tokenizer import Tokenizer
 
 QUEUES = ("processing_batch_size", "raw_samples_queue_size", "processed_samples_queue_size")

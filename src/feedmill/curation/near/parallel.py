@@ -30,8 +30,7 @@ KERNELS = (
     "feedmill.curation.near.sketch",
     "feedmill.curation.near.join",
     "feedmill.curation.near.labels",
-    "feedmill.kernels.hashing.shingles_compiled",
-    "feedmill.kernels.hashing.near_pairs_compiled",
+    "numba",  # of the kernels, which import it for their first call
 )
 _here = threading.local()
 

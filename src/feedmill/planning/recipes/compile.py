@@ -28,6 +28,8 @@ from feedmill.planning.nodes import Blend, Concat, EpochizedBlend, Leaf, Node, R
 from feedmill.planning.nodes.repeat import epochs_of
 from feedmill.planning.orders.modalities import ModalitiesSampler
 from feedmill.planning.orders.nanoset import BlendableDataset, Nanoset
+from feedmill.planning.packing.options import Packing
+from feedmill.planning.packing.packed import PackedPlan
 from feedmill.planning.permutation import derive
 from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.member import (
@@ -46,7 +48,7 @@ from feedmill.planning.recipes.read import Open, members
 from feedmill.planning.recipes.skip import read_entries, with_skips
 from feedmill.planning.tokens import Tokens, per_sample
 from feedmill.samples.open import ALL_SPLITS
-from feedmill.samples.selected import SelectedDataset
+from feedmill.samples.views import SelectedDataset
 from feedmill.storage import join_url, open_store
 from feedmill.storage.remote.options import storage_options
 
@@ -57,7 +59,6 @@ if TYPE_CHECKING:
     from feedmill.planning.recipes.read import Parsed
     from feedmill.planning.recipes.schema import Member, RecipeModel
     from feedmill.samples.fim import FillInMiddle
-    from feedmill.samples.targets import Targets
 
 
 def compile_recipe(recipe: Parsed, open: Open, *, trust: bool = False) -> Plan:
@@ -79,9 +80,6 @@ def compile_recipe(recipe: Parsed, open: Open, *, trust: bool = False) -> Plan:
         error.file = error.file or compiler.places.get(error.record or "", recipe.file)
         raise
     if recipe.model.pack is not None:
-        from feedmill.planning.packing.options import Packing
-        from feedmill.planning.packing.packed import PackedPlan  # brings numba, which takes a while to load
-
         with recipe_line(recipe, ("pack",)):
             packing = Packing(**recipe.model.pack.model_dump(exclude_none=True))
             plan = PackedPlan(plan, packing, where=recipe.where(("pack",)))
@@ -617,8 +615,7 @@ def targets_of(model: TargetsModel, pad: int) -> tuple[FillInMiddle | None, Targ
         ConfigError: the values contradict each other.
     """
     from feedmill.samples.fim import FillInMiddle
-    from feedmill.samples.lossmask import LossMask
-    from feedmill.samples.targets import Targets
+    from feedmill.samples.targets import LossMask, Targets
 
     given = model.model_dump(exclude_none=True, exclude={"mask", "fim"})
     if model.fim is not None and model.mask is not None:
