@@ -143,7 +143,7 @@ def test_a_sample_is_of_all_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_names_of_any_kind_are_steps_of_a_path() -> None:
-    from feedmill.curation.jsonpath import compile_test
+    from feedmill.documents.expressions import compile_test
 
     for name in ("words", "a-b", "it's", 'say "x"', "back\\slash", "a.b", "[0]", "ünï", "0"):
         rule = compile_test(f"$.attributes[?(@{_step(name)}[0][2] > 1)]")

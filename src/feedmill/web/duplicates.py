@@ -157,7 +157,7 @@ def _exact_written(corpus: Corpus, name: str, attribute: str, key: str) -> Clust
 def _same(corpus: Corpus, key: str) -> Iterable[tuple[Hashable, int]]:
     if key == "$.text":
         return ((digest, number) for number, digest in enumerate(corpus.digests.tolist()) if digest)
-    from feedmill.curation.jsonpath import compile_path
+    from feedmill.documents.expressions import compile_path
 
     run = compile_path(key)
     values = ((run(corpus.documents.row(number)), number) for number in range(len(corpus)))

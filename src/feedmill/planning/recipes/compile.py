@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from feedmill.planning.recipes.read import Parsed
     from feedmill.planning.recipes.schema import Member, RecipeModel
     from feedmill.samples.fim import FillInMiddle
+    from feedmill.samples.targets import Targets
 
 
 def compile_recipe(recipe: Parsed, open: Open, *, trust: bool = False) -> Plan:

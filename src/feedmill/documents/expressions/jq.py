@@ -1,14 +1,19 @@
-"""Parse jq expressions to a tree of tuples: the kind of each node first, then its parts."""
+"""jq in the dialect of jaq 1.2, which Dolma's mixer uses.
+
+It differs from jq 1.7: indexing ``null`` is an error (``.a.b`` without an ``a``), indexing distinguishes integers from
+floats, and ``/`` returns floats. Supported are paths, comparisons, logic, arithmetic, constructions, ``if``, ``try``,
+variables, ``reduce`` and the functions of `functions`.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from typing import Any, NoReturn
+from typing import NoReturn
 
+from feedmill.documents.expressions.functions import FUNCTIONS
+from feedmill.documents.expressions.tree import IDENTITY, Node
 from feedmill.errors import ConfigError
-
-Node = tuple[Any, ...]
 
 _TOKEN = re.compile(
     r"""(?P<space>\s+|\#[^\n]*)|(?P<number>\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?)|(?P<string>")
@@ -19,9 +24,21 @@ _TOKEN = re.compile(
 _OPERATORS = (("or",), ("and",), ("==", "!=", "<", "<=", ">", ">="), ("+", "-"), ("*", "/", "%"))
 _STEPS = ("index", "each", "slice")
 _ASSIGNMENTS = ("=", "|=", "+=", "-=", "*=", "/=", "%=", "//=", "?//")
+_STATEMENTS = ("def", "label", "import", "include", "foreach")
+_NEITHER = ("IN/1", "getpath/1", "index/1", "inputs/0", "$ENV")
+"""What Dolma's jq does not have either."""
 
 
-class Parser:
+def read_jq(text: str) -> Node:
+    """Return the tree of a jq expression.
+
+    Raises:
+        ConfigError: Of kind ``bad-jq``, with the position of the invalid or unsupported part.
+    """
+    return _Reader(text).whole()
+
+
+class _Reader:
     """Recursive descent parser, by precedence: ``|``, ``,``, ``//``, or, and, comparisons, sums, products, postfix.
 
     Each rule is a method that consumes its tokens and returns a node. All raise `ConfigError` for invalid syntax.
@@ -30,14 +47,25 @@ class Parser:
     def __init__(self, text: str) -> None:
         self.text, self.at = text, 0
         self.kind, self.value, self.begin = "", "", 0
+        self.bound: frozenset[str] = frozenset()
         self.advance()
 
-    def fail(self, what: str) -> NoReturn:
-        """Raise `ConfigError` for the current token."""
+    def fail(self, what: str, begin: int | None = None, fix: str = "") -> NoReturn:
+        """Raise `ConfigError` for the current token, or for one that begins at another character."""
         raise ConfigError(
-            f"{what}, at character {self.begin + 1} of the jq expression {self.text!r}",
+            f"{what}, at character {(self.begin if begin is None else begin) + 1} of the jq expression {self.text!r}",
             kind="bad-jq",
-            fix="See docs/filter.md for the supported syntax.",
+            fix=fix or "See docs/filter.md for the supported syntax.",
+        )
+
+    def refuse(self, what: str, begin: int) -> NoReturn:
+        """Raise `ConfigError` for a part of jq that is not supported."""
+        whose = "Dolma does not support it either." if what in _NEITHER else "If it is jq, Dolma may support it."
+        names = ", ".join(sorted({name for name, _ in FUNCTIONS if name.isidentifier()}))
+        self.fail(
+            f"Feedmill does not support {what}",
+            begin,
+            f"{whose} Supported are paths, comparisons, logic, + - * / %, if, try, reduce, and the functions {names}.",
         )
 
     def advance(self) -> None:
@@ -79,8 +107,6 @@ class Parser:
 
     def pipe(self) -> Node:
         """Parse ``a | b``; the lowest precedence, so it is also the rule of what stands in brackets."""
-        if self.is_("def", "label", "import", "include"):
-            self.fail(f"{self.value!r} is not supported")
         left = self.comma()
         return ("pipe", left, self.pipe()) if self.take("|") else left
 
@@ -95,7 +121,7 @@ class Parser:
         """Parse ``a // b``, which associates to the right. Assignments of the same precedence are rejected."""
         left = self.binary(0)
         if self.is_(*_ASSIGNMENTS):
-            self.fail("assignments are not supported")
+            self.refuse(f"{self.value} (assignments)", self.begin)
         return ("alternative", left, self.alternative()) if self.take("//") else left
 
     def binary(self, level: int) -> Node:
@@ -112,8 +138,12 @@ class Parser:
         return left
 
     def postfix(self) -> Node:
-        """Parse a term and what follows it: fields, brackets, ``?`` and ``as``."""
-        tree = self.term()
+        """Parse a term and what follows it: steps, and ``as``."""
+        tree = self.steps(self.term())
+        return self.binding(tree) if self.take("as") else tree
+
+    def steps(self, tree: Node) -> Node:
+        """Parse the fields, brackets and ``?`` behind a term."""
         while True:
             if self.kind == "field":
                 tree = ("index", tree, ("literal", self.value[1:]))
@@ -127,8 +157,6 @@ class Parser:
                 tree = self.bracket(tree)
             elif self.take("?"):
                 tree = _tried(tree)
-            elif self.take("as"):
-                return self.binding(tree)
             else:
                 return tree
 
@@ -139,7 +167,14 @@ class Parser:
         name = self.value
         self.advance()
         self.expect("|")
-        return ("as", source, name, self.pipe())
+        return ("as", source, name, self.within(name))
+
+    def within(self, name: str) -> Node:
+        """Parse an expression in which a variable is bound."""
+        outer, self.bound = self.bound, self.bound | {name}
+        body = self.pipe()
+        self.bound = outer
+        return body
 
     def bracket(self, tree: Node) -> Node:
         """Parse ``[]``, ``[index]`` or ``[low:high]``, behind the `tree` that it applies to."""
@@ -166,25 +201,23 @@ class Parser:
         if kind == "string":
             return self.string()
         if kind == "format":
-            return self.format()
+            self.refuse(f"{value} (formats)", self.begin)
         if kind == "field":
             self.advance()
-            return ("index", ("identity",), ("literal", value[1:]))
+            return ("index", IDENTITY, ("literal", value[1:]))
         if kind == "variable":
-            self.advance()
-            return ("variable", value)
+            return self.variable()
         if kind == "word":
             return self.word()
         return self.sign()
 
-    def format(self) -> Node:
-        """Return ``@name``, or a string after it, whose expressions it formats."""
-        call: Node = ("call", self.value, [])
+    def variable(self) -> Node:
+        """Return a bound variable."""
+        name, begin = self.value, self.begin
+        if name not in self.bound:
+            self.refuse(name, begin)
         self.advance()
-        tree = self.string() if self.kind == "string" else call
-        if tree[0] != "string":
-            return tree
-        return ("string", [("pipe", part, call) if k % 2 else part for k, part in enumerate(tree[1])])
+        return ("variable", name)
 
     def sign(self) -> Node:
         """Parse a term that begins with a sign: ``-``, ``(``, ``[``, ``{``, ``..`` or ``.``."""
@@ -194,7 +227,7 @@ class Parser:
         if self.take("("):
             tree = self.pipe()
             self.expect(")")
-            return ("pipe", ("identity",), tree) if tree[0] in _STEPS else tree  # one unit, for a "?" after it
+            return ("pipe", IDENTITY, tree) if tree[0] in _STEPS else tree  # one unit, for a "?" after it
         if self.take("["):
             if self.take("]"):
                 return ("array", None)
@@ -206,12 +239,14 @@ class Parser:
         if self.take(".."):
             return ("call", "recurse", [])
         if self.take("."):
-            return ("index", ("identity",), self.string()) if self.kind == "string" else ("identity",)
+            return ("index", IDENTITY, self.string()) if self.kind == "string" else IDENTITY
         self.fail(f"expected an expression, found {self.value or 'the end'!r}")
 
     def word(self) -> Node:
-        """Parse a constant, ``if``, ``try``, ``reduce``, ``foreach`` or a call with its arguments."""
-        name = self.value
+        """Parse a constant, ``if``, ``try``, ``reduce`` or a call with its arguments."""
+        name, begin = self.value, self.begin
+        if name in _STATEMENTS:
+            self.refuse(name, begin)
         self.advance()
         if name in ("true", "false", "null"):
             return ("literal", {"true": True, "false": False, "null": None}[name])
@@ -220,9 +255,9 @@ class Parser:
         if name == "try":
             body = self.postfix()
             return ("try", body, self.postfix() if self.take("catch") else None)
-        if name in ("reduce", "foreach"):
-            return self.fold(name)
-        if name in ("then", "else", "elif", "end", "as", "catch", "and", "or", "def", "label"):
+        if name == "reduce":
+            return self.reduction()
+        if name in ("then", "else", "elif", "end", "as", "catch", "and", "or"):
             self.fail(f"unexpected {name!r}")
         arguments: list[Node] = []
         if self.take("("):
@@ -230,6 +265,8 @@ class Parser:
             while self.take(";"):
                 arguments.append(self.pipe())
             self.expect(")")
+        if (name, len(arguments)) not in FUNCTIONS:
+            self.refuse(f"{name}/{len(arguments)}", begin)
         return ("call", name, arguments)
 
     def condition(self) -> Node:
@@ -239,32 +276,24 @@ class Parser:
         then = self.pipe()
         if self.take("elif"):
             return ("if", test, then, self.condition())
-        other: Node = self.pipe() if self.take("else") else ("identity",)
+        other: Node = self.pipe() if self.take("else") else IDENTITY
         self.expect("end")
         return ("if", test, then, other)
 
-    def fold(self, name: str) -> Node:
-        """Parse ``reduce`` or ``foreach``, whose name was consumed."""
-        source = self.term()
-        while self.kind == "field" or self.is_("[", "?"):
-            if self.kind == "field":
-                source = ("index", source, ("literal", self.value[1:]))
-                self.advance()
-            else:
-                source = _tried(source) if self.take("?") else self.bracket(source)
+    def reduction(self) -> Node:
+        """Parse ``reduce source as $name (start; update)`` behind its keyword."""
+        source = self.steps(self.term())
         self.expect("as")
-        variable = self.value
+        name = self.value
         if self.kind != "variable":
             self.fail("only plain variables can be bound")
         self.advance()
         self.expect("(")
-        parts = [self.pipe()]
-        while self.take(";"):
-            parts.append(self.pipe())
+        start = self.pipe()
+        self.expect(";")
+        update = self.within(name)
         self.expect(")")
-        if len(parts) != 2 and not (name == "foreach" and len(parts) == 3):
-            self.fail(f"{name} requires a start and an update")
-        return (name, source, variable, parts)
+        return ("reduce", source, name, start, update)
 
     def object(self) -> Node:
         """Parse the entries of an object behind its opening brace."""
@@ -280,8 +309,7 @@ class Parser:
         kind, value = self.kind, self.value
         key: Node
         if kind == "variable":
-            self.advance()
-            return ("literal", value[1:]), ("variable", value)
+            return ("literal", value[1:]), self.variable()
         if kind == "string":
             key = self.string()
         elif kind == "word":
@@ -292,7 +320,7 @@ class Parser:
             self.expect(")")
         else:
             self.fail("expected a key")
-        return (key, self.alternative()) if self.take(":") else (key, ("index", ("identity",), key))
+        return (key, self.alternative()) if self.take(":") else (key, ("index", IDENTITY, key))
 
     def string(self) -> Node:
         """Return a string whose opening quote is the current token; ``\\(...)`` in it is an expression."""
@@ -328,7 +356,7 @@ class Parser:
 
 def _tried(tree: Node) -> Node:
     """Return the tree of ``tree?``, which as in jaq catches errors of the last step of a path, not of earlier steps."""
-    if tree[0] not in _STEPS or tree[1] == ("identity",):
+    if tree[0] not in _STEPS or tree[1] == IDENTITY:
         return ("try", tree, None)
     step = (tree[0], ("variable", "$ before"), *tree[2:])
     return ("as", tree[1], "$ before", ("try", step, None))

@@ -1,4 +1,4 @@
-"""Comparison operators of JSONPath filters. They compare the values that two paths find; see `curation.jsonpath`."""
+"""Comparison operators of JSONPath filters. They compare the values that two paths find; see `jsonpath`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+from feedmill.documents.expressions.values import below
 from feedmill.errors import PATTERN_ERRORS, ConfigError
 
 
@@ -19,11 +20,6 @@ def same(a: Any, b: Any) -> bool:
     if isinstance(a, dict):
         return a.keys() == b.keys() and all(same(value, b[key]) for key, value in a.items())
     return bool(a == b)
-
-
-def below(value: Any) -> list[Any]:
-    """Return the elements of an array or the values of an object, or an empty list for any other value."""
-    return value if isinstance(value, list) else list(value.values()) if isinstance(value, dict) else []
 
 
 def _equal(left: list[Any], right: list[Any]) -> bool:

@@ -1,17 +1,16 @@
-"""Semantics of JSON values in jaq: order, truth, arithmetic."""
+"""JSON values: for jq order, truth, arithmetic and indexing as in jaq; for JSONPath what is there."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from functools import cmp_to_key
 from typing import Any
 
 import orjson
 
-Variables = dict[str, Any]
-Inner = Callable[[Variables, Any], Iterator[Any]]
-"""A compiled expression: variables and a value -> outputs."""
+MISSING = object()
+"""What a JSONPath finds where nothing is."""
 _RANKS = {type(None): 0, bool: 1, int: 2, float: 2, str: 3, list: 4, dict: 5}
 _KINDS = {type(None): "null", bool: "boolean", int: "number", float: "number", str: "string", list: "array"}
 
@@ -150,3 +149,23 @@ def iterate(value: Any) -> Iterator[Any]:
     if type(value) is dict:
         return iter(value.values())
     raise JqError(f"cannot iterate over {kind(value)}")
+
+
+def walk(value: Any, keys: Sequence[str | int]) -> Any:
+    """Return the value at a sequence of keys and indices below a JSON value, or `MISSING`."""
+    for key in keys:
+        kind = type(value)
+        if kind is dict:
+            value = value.get(key, MISSING)
+            if value is MISSING:
+                return MISSING
+        elif kind is list and type(key) is int and key < len(value):
+            value = value[key]
+        else:
+            return MISSING
+    return value
+
+
+def below(value: Any) -> list[Any]:
+    """Return the elements of an array or the values of an object, or an empty list for any other value."""
+    return value if isinstance(value, list) else list(value.values()) if isinstance(value, dict) else []
