@@ -49,8 +49,10 @@ def test_the_redirect_after_a_token_stays_here(path: str, root: Path) -> None:
 def test_a_wrong_length_of_a_request_is_the_senders(length: str, site: Site) -> None:
     headers = {"Origin": f"http://{site.host}", "Content-Length": length}
     for path in ("/mix.yaml/loss", "/mix.yaml/copy"):
-        with contextlib.suppress(ValueError, UnicodeError):  # Python's client does not send it
+        # Python's client does not send each, and may lose the answer: uvicorn closes without reading the body.
+        with contextlib.suppress(ValueError, UnicodeError, ConnectionResetError):
             assert site.get(path, "POST", b"x", **headers).status in (400, 413)
+    assert site.get("/").status == 200
 
 
 @pytest.mark.parametrize("log", [b"log=x", b"log=step,loss%0A1", b"log=%FF%00", b"log={", b"x=1"])
