@@ -11,7 +11,7 @@ import itertools
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, SupportsIndex
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
@@ -309,7 +309,15 @@ class Plan(Showable):
         Raises:
             NotFound: it lies outside the plan. The end, one after the last position, is allowed.
         """
-        return position_of(unskipped, self.skip, self.length)
+        skipped = 0 if self.skip is None else self.skip.skipped(unskipped)
+        end = None if self.length is None else self.length + (0 if self.skip is None else self.skip.count)
+        if unskipped < 0 or (end is not None and unskipped > end):
+            raise NotFound(
+                f"there is no unskipped position {unskipped:,}: the plan has {'no end' if end is None else f'{end:,}'}",
+                kind="no-such-position",
+                fix="Give a position that 'feedmill trace' shows under 'unskipped'.",
+            )
+        return unskipped - skipped
 
     def skipping(self, ranges: Iterable[tuple[int, int]], text: str = "") -> Plan:
         """Return this plan without the given ranges ``(first, stop)`` of positions; later positions move up.
@@ -384,7 +392,21 @@ class Plan(Showable):
         return inside(positions, LONGEST - (self.skip.count if self.skip else 0) if end is None else end)
 
     def _budget(self, samples: int | None) -> int | None:
-        return budget(samples, self.length)
+        """Return a number of positions from the first one: `samples`, by default all; None for an endless plan.
+
+        Raises:
+            ConfigError: the plan has fewer.
+        """
+        if samples is None:
+            return self.length
+        most = LONGEST if self.length is None else self.length
+        if not 0 <= samples <= most:
+            raise ConfigError(
+                f"{samples:,} samples are requested, the plan has {most:,}",
+                kind="bad-budget",
+                fix="Request fewer, or raise 'samples', 'epochs' or 'max_repeats' in the recipe.",
+            )
+        return samples
 
     def source(self, source: int | str) -> Dataset:
         """Return a source's dataset by number or name.
@@ -426,22 +448,17 @@ def _runs(order: IntArray, source: npt.NDArray[np.int32]) -> list[IntArray]:
 ShuffleKind = Literal["none", "global", "block", "shards"]
 
 
-class Over(NamedTuple):
-    """The root of a tree, and its datasets with their names; arguments of `Plan`."""
-
-    node: Node
-    sources: list[Dataset]
-    names: list[str]
-
-
 def tree_over(
     datasets: Dataset | str | os.PathLike[str] | Sequence[Dataset | str | os.PathLike[str]],
     weights: Sequence[Any] | None,
     shuffle: ShuffleKind | Mapping[str, Any] | None,
     seed: int,
     epochs: int | float | str | None,
-) -> Over:
-    """Return the tree of a plan over datasets, which are opened if they are paths. Arguments, errors: `Plan.over`."""
+) -> tuple[Node, list[Dataset], list[str]]:
+    """Return the tree of a plan over datasets, which are opened if they are paths, the datasets, and their names.
+
+    Arguments, errors: `Plan.over`.
+    """
     from feedmill.formats.base import Dataset
     from feedmill.samples.open import open as open_dataset
 
@@ -459,9 +476,9 @@ def tree_over(
     leaves = [_leaf(number, dataset) for number, dataset in enumerate(several)]
     if weights is None:
         together = leaves[0] if len(leaves) == 1 else Concat(leaves)
-        asked = options or _usual(several)
+        asked = options or _usual_shuffle(several)
         order = shuffled(together, key=derive(seed, "shuffle", *names), sources=several, **asked)
-        return Over(Repeat(order, epochs), several, names)
+        return Repeat(order, epochs), several, names
     if epochs is not None and len(leaves) > 1:
         raise ConfigError(
             "a blend has no epochs: its sources end at different times",
@@ -469,14 +486,16 @@ def tree_over(
             fix="Omit 'epochs', and stop after the number of samples you need.",
         )
     streams = [
-        Repeat(shuffled(leaf, key=derive(seed, "shuffle", name), sources=several, **(options or _usual([dataset]))))
+        Repeat(
+            shuffled(leaf, key=derive(seed, "shuffle", name), sources=several, **(options or _usual_shuffle([dataset])))
+        )
         for leaf, name, dataset in zip(leaves, names, several, strict=True)
     ]
     length = None if epochs is None else epochs_of(epochs, leaves[0].length)[1]
-    return Over(Blend(streams, weights, length=length), several, names)
+    return Blend(streams, weights, length=length), several, names
 
 
-def _usual(datasets: Sequence[Dataset]) -> dict[str, Any]:
+def _usual_shuffle(datasets: Sequence[Dataset]) -> dict[str, Any]:
     """Return the shuffle of datasets if none is asked for: ``none`` for a single one whose description says so."""
     stored = len(datasets) == 1 and not datasets[0].opened.order.shuffles
     return {"kind": "none" if stored else "block"}
@@ -532,37 +551,6 @@ def inside(positions: npt.ArrayLike, end: int) -> npt.NDArray[np.int64]:
     return row
 
 
-def budget(samples: int | None, length: int | None) -> int | None:
-    """Return a number of positions from the first one: `samples`, by default the whole plan; None for an endless one.
-
-    Raises:
-        ConfigError: the plan has fewer.
-    """
-    if samples is None:
-        return length
-    most = LONGEST if length is None else length
-    if not 0 <= samples <= most:
-        raise ConfigError(
-            f"{samples:,} samples are requested, the plan has {most:,}",
-            kind="bad-budget",
-            fix="Request fewer, or raise 'samples', 'epochs' or 'max_repeats' in the recipe.",
-        )
-    return samples
-
-
-def position_of(unskipped: int, skip: Gaps | None, length: int | None) -> int:
-    """Return the position of an unskipped position. Arguments and errors: `Plan.position_of`."""
-    skipped = 0 if skip is None else skip.skipped(unskipped)
-    end = None if length is None else length + (0 if skip is None else skip.count)
-    if unskipped < 0 or (end is not None and unskipped > end):
-        raise NotFound(
-            f"there is no unskipped position {unskipped:,}: the plan has {'no end' if end is None else f'{end:,}'}",
-            kind="no-such-position",
-            fix="Give a position that 'feedmill trace' shows under 'unskipped'.",
-        )
-    return unskipped - skipped
-
-
 _MOST_TIMES = 10**7
 _TOGETHER = 1 << 18
 """Occurrences that are looked up per call: few calls, and a few MB of memory."""
@@ -612,22 +600,22 @@ def read_batch(sources: Sequence[Dataset], located: Located, want: Want) -> Batc
         return None
     order = np.argsort(located.source, kind="stable")
     if isinstance(want, Shifted):
-        found = _together(_parts(sources, located, order, want), len(order))
+        found = _joined(_source_columns(sources, located, order, want), len(order))
         if found is not None:  # every source has made targets, or none has
             return found
-    return _together(_parts(sources, located, order, "columns"), len(order))
+    return _joined(_source_columns(sources, located, order, "columns"), len(order))
 
 
-def _parts(sources: Sequence[Dataset], located: Located, order: Any, want: Want) -> list[tuple[Any, Columns]]:
+def _source_columns(sources: Sequence[Dataset], located: Located, order: Any, want: Want) -> list[tuple[Any, Columns]]:
     """Return the rows and the columns of each source."""
     parts = []
-    for rows in np.split(order, np.flatnonzero(np.diff(located.source[order])) + 1):
+    for rows in _runs(order, located.source):
         columns = sources[int(located.source[rows[0]])].read_batch(located.index[rows], want)
         parts.append((rows, columns if isinstance(columns, dict) else {}))
     return parts
 
 
-def _together(parts: Sequence[tuple[Any, Columns]], count: int) -> Columns | None:
+def _joined(parts: Sequence[tuple[Any, Columns]], count: int) -> Columns | None:
     first = parts[0][1]
     if not first or any(list(found) != list(first) for _, found in parts):
         return None
@@ -635,7 +623,7 @@ def _together(parts: Sequence[tuple[Any, Columns]], count: int) -> Columns | Non
     for name, values in first.items():
         columns = [(rows, found[name]) for rows, found in parts]
         if isinstance(values, list):
-            out[name] = _list(columns, count)
+            out[name] = _joined_list(columns, count)
         elif all(column.shape[1:] == values.shape[1:] and column.dtype == values.dtype for _, column in columns):
             out[name] = merged = empty((count, *values.shape[1:]), values.dtype)
             for rows, column in columns:
@@ -645,7 +633,7 @@ def _together(parts: Sequence[tuple[Any, Columns]], count: int) -> Columns | Non
     return out
 
 
-def _list(columns: Sequence[tuple[Any, Any]], count: int) -> list[Any]:
+def _joined_list(columns: Sequence[tuple[Any, Any]], count: int) -> list[Any]:
     out: list[Any] = [None] * count
     for rows, column in columns:
         for row, value in zip(rows.tolist(), column, strict=True):

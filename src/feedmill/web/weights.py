@@ -17,7 +17,8 @@ from typing import Any
 import yaml
 
 from feedmill.errors import ConfigError, StorageError
-from feedmill.planning.recipes.member import Place, names_of
+from feedmill.planning.dialects import Place
+from feedmill.planning.recipes.member import names_of
 from feedmill.planning.recipes.recipe import Recipe
 from feedmill.web.library import OpenItem
 from feedmill.web.state import State

@@ -95,34 +95,35 @@ def check_layout(plan: Any, grid: Grid | BudgetGrid, balanced: bool) -> None:
     if length == 1:
         return
     if isinstance(grid, BudgetGrid):
-        raise _invalid("batches by budget hold several sources", "Remove 'homogeneous', or give a batch size.")
+        raise bad_homogeneous("batches by budget hold several sources", "Remove 'homogeneous', or give a batch size.")
     size, whole = grid.batch_size, grid.global_batch
     if length % size:
-        raise _invalid(
+        raise bad_homogeneous(
             f"a batch of {size:,} samples would hold several sources: the plan yields {length:,} samples of one source"
             " at a time",
             f"Use a batch size per rank that divides {length:,}, or set 'homogeneous' to a multiple of the batch size.",
         )
     unit = size if length % whole else whole
     if grid.start % unit:
-        raise _invalid(
+        raise bad_homogeneous(
             f"position {grid.start:,} is not a multiple of {unit:,}: a batch that begins there would hold two sources,"
             f" which alternate in runs of {length:,} samples",
             f"Start at a multiple of {unit:,}, or use a batch size that divides the position.",
         )
     if length % whole and balanced:
-        raise _invalid(
+        raise bad_homogeneous(
             f"ranks that have batches of different sources cannot be balanced: {length:,} samples of one source do not"
             f" fill whole global batches of {whole:,}",
             f"Set 'homogeneous' to a multiple of {whole:,}, or remove 'balance'.",
         )
     if grid.left_over and (grid.remainder == "pad" or (length % whole and grid.remainder != "drop")):
-        raise _invalid(
+        raise bad_homogeneous(
             f"the last {grid.left_over:,} samples do not fill a global batch of {whole:,}, and remainder="
             f"{grid.remainder!r} would make batches of several sources from them",
             "Use remainder='drop', or a different number of 'samples'.",
         )
 
 
-def _invalid(what: str, fix: str) -> ConfigError:
+def bad_homogeneous(what: str, fix: str) -> ConfigError:
+    """Return the error for batches of one source that are impossible."""
     return ConfigError(what, kind="bad-homogeneous", fix=fix)

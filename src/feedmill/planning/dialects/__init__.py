@@ -31,6 +31,7 @@ _MEGATRON = ("data_path", "data_args_path")
 """How the names of Megatron-LM's arguments about data end."""
 
 Place = tuple[int | str, ...]
+"""Keys and list indices of a part of a recipe."""
 
 
 @dataclass(slots=True)

@@ -21,7 +21,8 @@ from feedmill.formats.tokens.base import TokenDataset
 from feedmill.formats.tokens.identity import Identity, identities
 from feedmill.formats.tokens.windows import WindowDataset
 from feedmill.planning.dealing.dealer import dealing_of
-from feedmill.planning.dealing.homogeneous import check_drawn, check_skip
+from feedmill.planning.dealing.homogeneous import bad_homogeneous, check_drawn, check_skip
+from feedmill.planning.dialects import Place
 from feedmill.planning.mixing.blend import exact_weight, normalize
 from feedmill.planning.nodes import Blend, Concat, EpochizedBlend, Leaf, Node, Repeat, StagedBlend, Subset
 from feedmill.planning.nodes.repeat import epochs_of
@@ -32,7 +33,6 @@ from feedmill.planning.packing.packed import PackedPlan
 from feedmill.planning.permutation import derive
 from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.member import (
-    Place,
     as_described,
     aux_is_there,
     aux_url,
@@ -496,11 +496,11 @@ def by_field(walk: Walk, model: RecipeModel, wanted: HomogeneousModel) -> Node:
 def _split(dataset: Dataset, member: Member, by: str) -> Iterator[tuple[int, Fraction, SelectedDataset]]:
     """Yield each value of the field in ascending order, with its share of the member's samples, and these samples."""
     if isinstance(dataset, TokenDataset | WindowDataset):
-        raise _invalid(f"{dataset.url} is token data, which has no fields", "Use homogeneous by 'source'.")
+        raise bad_homogeneous(f"{dataset.url} is token data, which has no fields", "Use homogeneous by 'source'.")
     values = dataset.costs(by)
     if values is None:
         fields = ", ".join(dataset.cost_fields) or "none"
-        raise _invalid(
+        raise bad_homogeneous(
             f"{dataset.url} has no numeric field {by!r} (its numeric fields: {fields})",
             dataset.costs_advice(by),
         )
@@ -510,7 +510,7 @@ def _split(dataset: Dataset, member: Member, by: str) -> Iterator[tuple[int, Fra
         start, stop = cut.start, cut.start + cut.length
     found, group, counts = np.unique(values[start:stop], return_inverse=True, return_counts=True)
     if len(found) > MOST_VALUES:
-        raise _invalid(
+        raise bad_homogeneous(
             f"{dataset.url} has {len(found):,} values of {by!r}, from {found[0]:,} to {found[-1]:,}: batches of one"
             f" value allow at most {MOST_VALUES:,}",
             "Store a field with a bucket number, and use that field.",
@@ -524,10 +524,6 @@ def _split(dataset: Dataset, member: Member, by: str) -> Iterator[tuple[int, Fra
 def _mean(walk: Walk, streams: dict[int, tuple[Fraction, Node]], number: int) -> Fraction:
     """Return the mean tokens per sample of a member."""
     return sum((share * walk.mean(node, ("blend", number)) for share, node in streams.values()), Fraction(0))
-
-
-def _invalid(what: str, fix: str) -> ConfigError:
-    return ConfigError(what, kind="bad-homogeneous", fix=fix)
 
 
 def check_names(stages: Sequence[StageModel], names: Sequence[str], where: Callable[..., str]) -> None:

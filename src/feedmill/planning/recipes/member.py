@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from feedmill.errors import ConfigError
 from feedmill.formats.base import Order
+from feedmill.planning.dialects import Place
 from feedmill.planning.nodes import Node, shuffled
 from feedmill.planning.permutation import derive
 from feedmill.planning.recipes.read import kind_of
@@ -26,9 +27,6 @@ if TYPE_CHECKING:
     from feedmill.planning.recipes.schema import Member
 
 logger = logging.getLogger("feedmill")
-
-Place = tuple[int | str, ...]
-"""Keys and list indices of a part of a recipe."""
 
 _SUFFIX = re.compile(r"\.[A-Za-z]\w*$")
 
