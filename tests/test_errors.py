@@ -6,9 +6,8 @@ import json
 
 import pytest
 
-from feedmill.curation.jsonpath import compile_path
 from feedmill.curation.measure import compiled
-from feedmill.documents.jq.compile import compile_jq
+from feedmill.documents.expressions import compile_jq, compile_path
 from feedmill.errors import ConfigError, EmptyResult, refuse_empty, whole
 from feedmill.jobs.parts import PartEngine
 from feedmill.storage.limits import parse_size

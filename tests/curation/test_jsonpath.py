@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from feedmill.curation.jsonpath import compile_path, compile_test
+from feedmill.documents.expressions import compile_path, compile_test
 from feedmill.errors import ConfigError
 from helpers.dolma_runs import GOLDEN
 
@@ -76,6 +76,14 @@ def test_any_text_is_a_path_or_an_error(text):
         return
     found = path(DOCUMENT)
     assert isinstance(found, list) and compile_test(text)(DOCUMENT) == bool(found)
+
+
+def test_long_expressions_are_not_deep() -> None:
+    tests, keys = " || ".join(f"@.k == {n}" for n in range(2000)), ",".join(f"'{n}'" for n in range(2000))
+    assert compile_path(f"$.o[?({tests})]")(DOCUMENT) == [{"k": 1}]
+    assert compile_path(f"$[{keys},'s']")(DOCUMENT) == ["text"]
+    with pytest.raises(ConfigError, match="too deeply"):
+        compile_path("$" + "[?(@" * 2000)
 
 
 TREES = st.recursive(

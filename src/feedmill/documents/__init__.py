@@ -7,6 +7,6 @@ lines                        read documents of any kind as JSON lines with ids, 
 read, columns, batch         read the texts of a unit in batches, for tokenizing
 textpath, typed              select a document's text (and id): a field, a path, a jq expression
 rows                         parse rows of JSON lines: ids, texts, and errors of a row
-jq                           jq expressions, for filters and for the text of a document
+expressions                  jq and JSONPath, for filters and for the text of a document
 hub_splits                   assign the files of a folder to splits
 """

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from feedmill.documents.batch import BadDocument, Record, Records
-from feedmill.documents.jq import JqError, compile_jq
+from feedmill.documents.expressions import JqError, compile_jq
 from feedmill.formats.documents import one_a_line
 from feedmill.kernels.jsonl.jsonlines import COMPILED_FROM
 from feedmill.kernels.jsonl.jsontexts import TextTaker
@@ -59,7 +59,7 @@ class TextReader:
         keep_empty: An empty text is a document too.
 
     Raises:
-        ConfigError: The expression is invalid, or uses a feature that `feedmill.documents.jq` does not support.
+        ConfigError: The expression is invalid, or uses a feature of jq that is not supported.
     """
 
     def __init__(self, expression: str, fields: tuple[str, ...] = (), *, keep_empty: bool = False) -> None:

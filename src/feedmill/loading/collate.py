@@ -20,8 +20,8 @@ from feedmill.formats.sample import Sample
 from feedmill.formats.tokens.window import Window
 from feedmill.jobs.buffers import empty
 from feedmill.kernels import addresses
-from feedmill.samples.fields import named_fields, parts_together
-from feedmill.samples.offsets import ENDS, ends_together
+from feedmill.samples.targets import ENDS, ends_together
+from feedmill.samples.types import named_fields, parts_together
 
 _PLAIN = frozenset([str, bytes, int, float, bool, type(None)])
 _SHARED = frozenset(map(np.dtype, ("?", "i1", "i2", "i4", "i8", "u1", "f2", "f4", "f8")))

@@ -6,8 +6,7 @@ import gzip
 
 import pytest
 
-from feedmill.documents.warc.charsets import decode
-from feedmill.documents.warc.pages import Page, Wanted, read_pages
+from feedmill.documents.warc.pages import Page, Wanted, decode, read_pages
 from feedmill.documents.warc.records import Fault, Record
 from helpers.web_archives import TEXTS, html, record, response
 

@@ -17,7 +17,7 @@ from feedmill.compat.energon.modules import ABSENT, TABLE
 from feedmill.compat.modules import install, refuse
 
 _FEEDMILL = {
-    "AVData": "samples.avdata",
+    "AVData": "samples.avdecoder",
     "AVMetadata": "samples.mediafacts",
     "AugmentTaskEncoder": "loading.typed",
     "Batch": "loading.tensors",
@@ -53,7 +53,7 @@ _FEEDMILL = {
     "stateless": "loading.encoder",
 }
 _RENAMED = {
-    "AVDecoder": ("samples.avtorch", "TorchAVDecoder"),
+    "AVDecoder": ("samples.avdecoder", "TorchAVDecoder"),
     "DefaultTaskEncoder": ("loading.typed", "TypedTaskEncoder"),
     "FileCacheLazy": ("loading.cachepool", "FileCacheLazy"),
     "Sample": ("samples.types", "TypedSample"),

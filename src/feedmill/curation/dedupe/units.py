@@ -85,7 +85,7 @@ def _joined(texts: list[str]) -> tuple[npt.NDArray[np.uint8], Ints]:
 
 
 def _by_path(rows: Sequence[bytes], options: DedupeOptions, file: str, first: int) -> tuple[list[bytes], list[str]]:
-    from feedmill.curation.jsonpath import compile_path
+    from feedmill.documents.expressions import compile_path
 
     path = compile_path(options.key)
     ids, texts = [], []

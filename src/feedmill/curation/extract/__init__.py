@@ -6,5 +6,4 @@ pages        a block of records to rows, by the form of the output
 documents    the form of Feedmill: documents and attribute sets
 dolma        the form of Dolma's ``warc``: attributes in the documents
 linearizers  from HTML to text
-quicker      Trafilatura with less work: ``xpaths`` that keep their answers, by ``predicates``; steps that are left out
 """

@@ -59,14 +59,11 @@ def prepare(name: str) -> None:
     from lxml import etree, html
     from trafilatura.utils import HTML_PARSER
 
-    from feedmill.curation.extract.quicker import make_quicker
-
     classes = etree.ElementDefaultClassLookup(
         element=html.HtmlElement, comment=html.HtmlComment, pi=html.HtmlProcessingInstruction, entity=html.HtmlEntity
     )
     for parser in (HTML_PARSER, html.html_parser):
         parser.set_element_class_lookup(classes)
-    make_quicker()
 
 
 @cache

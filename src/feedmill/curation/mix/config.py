@@ -12,9 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from feedmill.curation.jsonpath import compile_path
 from feedmill.curation.mix.limits import Limit, preset
-from feedmill.documents.jq import compile_jq
+from feedmill.documents.expressions import compile_jq, compile_path
 from feedmill.errors import ConfigError, suggestion
 from feedmill.storage.codec import KINDS
 

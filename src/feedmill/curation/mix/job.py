@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -13,18 +13,17 @@ from feedmill.curation.blocks import run_cut
 from feedmill.curation.mix.align import Pairing, verify, vouched
 from feedmill.curation.mix.config import FilterConfig, Stream
 from feedmill.curation.mix.counts import Counts
-from feedmill.curation.mix.dry_run import some, try_rules
 from feedmill.curation.mix.finished import Finished
 from feedmill.curation.mix.merging import Shard
 from feedmill.curation.mix.names import check_names, tag_command, with_whole_names
 from feedmill.curation.mix.report import MixReport, StreamReport
-from feedmill.curation.mix.shard import write_shard
+from feedmill.curation.mix.shard import mixed, write_shard
 from feedmill.documents.file import DocumentFile, as_lines, places
 from feedmill.documents.find import find_in_datasets
 from feedmill.documents.lineage.sidecar import Origins
 from feedmill.errors import ConfigError, refuse_empty
 from feedmill.jobs.cores import available_cores
-from feedmill.jobs.dry_run import active, can_run_dry
+from feedmill.jobs.dry_run import DryRun, active, can_run_dry
 from feedmill.jobs.engine import Where, current, is_alone, key_of
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run
@@ -36,6 +35,8 @@ from feedmill.storage.remote.claims import Claim
 KERNELS = ("feedmill.curation.mix.shard",)
 _LOOKS = 8
 _NAMED = 5
+SAMPLE = 200
+"""Number of documents of a file that a dry run reads."""
 
 
 def mix(
@@ -382,3 +383,41 @@ def _fingerprint(shard: Shard) -> str:
             inputs.append([path, entry.size, entry.version] if entry else [path, 0, ""])
     config = shard.config
     return fingerprint(asdict(shard.stream), inputs, shard.path, shard.kind, config.exact, config.permute, config.seed)
+
+
+def some(plan: Sequence[Shard]) -> list[DocumentFile]:
+    """Return the files of a stream that a dry run reads: the first, the middle and the last one."""
+    files = [file for shard in plan for file in shard.files]
+    return [files[n] for n in sorted({0, len(files) // 2, len(files) - 1})]
+
+
+def try_rules(
+    dry: DryRun, stream: Stream, plan: Sequence[Shard], is_finished: Callable[[Shard], bool], report: MixReport
+) -> tuple[StreamReport, bool]:
+    """Add a stream to a dry run and to the report; return its report, and whether all of its documents were read."""
+    counts = Counts.of(stream)
+    files = some(plan)
+    whole = len(files) == sum(len(shard.files) for shard in plan)
+    for file in files:
+        before = counts.read
+        for _ in mixed(Shard(stream, plan[0].config, (file,), plan[0].path, plan[0].kind), counts, SAMPLE):
+            pass
+        whole = whole and counts.read - before < SAMPLE
+    if not counts.read:
+        report.warnings.append(f"stream {stream.name}: no documents in {', '.join(file.name for file in files)}")
+    outputs = [join_url(stream.output, shard.path) for shard in plan]
+    inputs = sum(len(shard.files) for shard in plan)
+    one = StreamReport(stream.name, inputs, outputs, counts, replaces=bool(stream.replacements))
+    store = open_store(stream.output)
+    for shard in plan:
+        if is_finished(shard):
+            one.finished_before += 1
+            continue
+        for file in shard.files:
+            beside = file.store().entries([file.attributes(name) for name in stream.attributes])
+            dry.reads((file.size, *(entry.size for entry in beside if entry is not None)))
+        dry.writes(store, shard.path)
+    if one.finished_before:
+        dry.skipped[f"outputs of stream {stream.name} that are up to date"] = one.finished_before
+    report.streams.append(one)
+    return one, whole

@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 import orjson
 
-from feedmill.curation.jsonpath_compare import same
 from feedmill.curation.mix.attributes import END, Attributes
 from feedmill.curation.mix.bulk import texts_unseen
 from feedmill.curation.mix.config import FilterConfig, Stream
 from feedmill.curation.mix.counts import Counts
+from feedmill.documents.expressions.comparisons import same
 from feedmill.documents.file import DocumentFile
 from feedmill.documents.lines import read_blocks
 from feedmill.documents.rows import bad_row, dump, large_integers, load, negative_zeros

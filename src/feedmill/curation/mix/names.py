@@ -18,13 +18,12 @@ import msgspec
 
 from feedmill.curation import records
 from feedmill.curation.attribute_set import read_manifest
-from feedmill.curation.jsonpath import named_below as named_by_path
 from feedmill.curation.mix.config import JQ, Stream
 from feedmill.curation.mix.limits import Limit, resolved
 from feedmill.curation.mix.needs import expressions
 from feedmill.curation.spans import attribute_name
+from feedmill.documents.expressions import named_below
 from feedmill.documents.file import DocumentFile
-from feedmill.documents.jq.mentions import named_below as named_by_jq
 from feedmill.documents.lines import read_blocks
 from feedmill.documents.rows import REFUSED
 from feedmill.errors import ConfigError, suggestion
@@ -57,7 +56,7 @@ def named(stream: Stream) -> dict[str, str]:
     """Return the attributes that the rules of a stream name, each with the first expression that names it."""
     found: dict[str, str] = {}
     for text, syntax in expressions(stream):
-        for name in (named_by_jq if syntax == JQ else named_by_path)(text, ATTRIBUTES):
+        for name in named_below(text, ATTRIBUTES, jq=syntax == JQ):
             found.setdefault(name, text)
     for text in stream.keep:
         found.setdefault(Limit.parse(text).key, text)

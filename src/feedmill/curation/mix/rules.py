@@ -8,12 +8,11 @@ from typing import Any
 import msgspec
 import orjson
 
-from feedmill.curation.jsonpath import compile_test
 from feedmill.curation.mix.bulk import Bulk
 from feedmill.curation.mix.config import JQ, Stream
 from feedmill.curation.mix.limits import Limit
 from feedmill.curation.mix.spans import compile_spans, replace, replace_as_dolma
-from feedmill.documents.jq import compile_jq
+from feedmill.documents.expressions import compile_jq, compile_test
 from feedmill.documents.rows import BLANKS
 
 Rule = Callable[[Any], bool]

@@ -17,8 +17,8 @@ from feedmill.curation.mix.merging import Document, Shard, merged, read_merged
 from feedmill.curation.mix.pieces import Piece, pieces
 from feedmill.curation.mix.rules import Rules
 from feedmill.curation.mix.spans import SpanError
+from feedmill.documents.expressions import JqError
 from feedmill.documents.file import DocumentFile
-from feedmill.documents.jq import JqError
 from feedmill.documents.lineage.runs import Runs
 from feedmill.documents.lineage.sidecar import Origins
 from feedmill.documents.rows import dump, dump_lines

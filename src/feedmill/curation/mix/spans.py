@@ -6,10 +6,8 @@ from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from feedmill.curation.jsonpath import compile_path, compile_straight
-from feedmill.curation.jsonpath_steps import MISSING
 from feedmill.curation.mix.config import JQ, Replacement
-from feedmill.documents.jq import compile_jq
+from feedmill.documents.expressions import MISSING, compile_jq, compile_path, compile_straight
 from feedmill.kernels.jsonl.spanlists import unpack
 
 
@@ -36,7 +34,7 @@ class SpanError(Exception):
 def compile_spans(replacements: Sequence[Replacement]) -> Callable[[Any], Taken]:
     """Return a function from a document to the spans to replace, ordered by start.
 
-    The function raises `SpanError`, or `feedmill.documents.jq.JqError` if an expression fails.
+    The function raises `SpanError`, or `feedmill.documents.expressions.JqError` if an expression fails.
     """
     compiled = [_Compiled(one) for one in replacements]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -12,7 +12,7 @@ from feedmill.curation.attribute_set import fingerprint
 from feedmill.curation.near import join, keys, sketch
 from feedmill.curation.near.cluster import find_clusters
 from feedmill.curation.near.dumps import Dumps
-from feedmill.curation.near.options import NearOptions
+from feedmill.curation.near.options import NearOptions, NearReport
 from feedmill.curation.near.parallel import spread, spread_files
 from feedmill.curation.near.view import open_view
 from feedmill.documents.file import DocumentFile
@@ -24,9 +24,6 @@ from feedmill.formats.signatures import (
 )
 from feedmill.jobs.engine import Where
 from feedmill.jobs.progress import Progress
-
-if TYPE_CHECKING:
-    from feedmill.curation.near.job import NearReport
 
 MOST_DOCUMENTS = 1 << 32
 """A dump has fewer documents than this."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
-from typing import Any
+from dataclasses import fields
 
 from feedmill.curation.attribute_set import fingerprint, read_manifest, set_store
 from feedmill.curation.dry_run import plan_set, read_first
@@ -12,63 +11,19 @@ from feedmill.curation.manifest_entries import entry, record, recorded
 from feedmill.curation.near import finish as finishing
 from feedmill.curation.near.adding import add_dump
 from feedmill.curation.near.dumps import Dumps, open_dumps, refuse_other_signatures, tidy_signatures
-from feedmill.curation.near.options import NearOptions
+from feedmill.curation.near.options import NearOptions, NearReport
 from feedmill.curation.near.parallel import spread
 from feedmill.documents.file import DocumentFile, by_folder
 from feedmill.documents.find import find_in_datasets
 from feedmill.documents.rows import bad_row, ids_of, parse_texts
 from feedmill.errors import ConfigError, refuse_empty
-from feedmill.jobs.dry_run import DryRun, JobReport, active
+from feedmill.jobs.dry_run import DryRun, active
 from feedmill.jobs.engine import Where
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.work import Work, tidy
 from feedmill.storage import open_store
 
 __all__ = ["NearOptions", "NearReport", "find_near"]
-
-
-@dataclass(slots=True)
-class NearReport(JobReport):
-    """Report of a near-duplicate run.
-
-    `empty` to `largest` describe the `added` documents only.
-
-    Attributes:
-        files, documents, duplicates: Numbers of the run's input.
-        added: Number of documents that were compared for the first time.
-        empty: Documents without words.
-        candidates: Pairs that shared the key of a band and were compared.
-        left_out: Pairs of very large buckets that were not compared.
-        clusters: Number of clusters.
-        sizes: Number of clusters of each size, by the number of documents.
-        largest: The largest clusters, with example documents.
-        signatures: Folder of the signatures, if they are kept.
-        known: Number of documents in that folder.
-        skipped: Whether an earlier run had done everything.
-    """
-
-    name: str
-    files: int = 0
-    documents: int = 0
-    duplicates: int = 0
-    added: int = 0
-    empty: int = 0
-    candidates: int = 0
-    left_out: int = 0
-    clusters: int = 0
-    sizes: dict[str, int] = field(default_factory=dict)
-    largest: list[dict[str, Any]] = field(default_factory=list)
-    signatures: str | None = None
-    known: int = 0
-    skipped: bool = False
-    warnings: list[str] = field(default_factory=list)
-
-    def __str__(self) -> str:
-        head = (
-            f"{self.duplicates:,} of {self.documents:,} documents in {self.files:,} files are near-duplicates,"
-            f" in attributes/{self.name}"
-        )
-        return f"{head}\n{self.clusters:,} clusters among {self.added:,} new documents"
 
 
 def find_near(

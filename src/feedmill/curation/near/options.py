@@ -1,11 +1,12 @@
-"""Options of near-duplicate detection, and the choice of bands and rows."""
+"""Options and report of near-duplicate detection, and the choice of bands and rows."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from feedmill.errors import ConfigError
+from feedmill.jobs.dry_run import JobReport
 from feedmill.storage.base import refuse_non_utf8
 
 HASHES = 128
@@ -71,6 +72,50 @@ class NearOptions:
         bands, rows = self.shape
         names = ("threshold", "ngram", "lower", "punctuation", "keep")
         return {**{name: getattr(self, name) for name in names}, "bands": bands, "rows": rows}
+
+
+@dataclass(slots=True)
+class NearReport(JobReport):
+    """Report of a near-duplicate run.
+
+    `empty` to `largest` describe the `added` documents only.
+
+    Attributes:
+        files, documents, duplicates: Numbers of the run's input.
+        added: Number of documents that were compared for the first time.
+        empty: Documents without words.
+        candidates: Pairs that shared the key of a band and were compared.
+        left_out: Pairs of very large buckets that were not compared.
+        clusters: Number of clusters.
+        sizes: Number of clusters of each size, by the number of documents.
+        largest: The largest clusters, with example documents.
+        signatures: Folder of the signatures, if they are kept.
+        known: Number of documents in that folder.
+        skipped: Whether an earlier run had done everything.
+    """
+
+    name: str
+    files: int = 0
+    documents: int = 0
+    duplicates: int = 0
+    added: int = 0
+    empty: int = 0
+    candidates: int = 0
+    left_out: int = 0
+    clusters: int = 0
+    sizes: dict[str, int] = field(default_factory=dict)
+    largest: list[dict[str, Any]] = field(default_factory=list)
+    signatures: str | None = None
+    known: int = 0
+    skipped: bool = False
+    warnings: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        head = (
+            f"{self.duplicates:,} of {self.documents:,} documents in {self.files:,} files are near-duplicates,"
+            f" in attributes/{self.name}"
+        )
+        return f"{head}\n{self.clusters:,} clusters among {self.added:,} new documents"
 
 
 def found_share(similarity: float, bands: int, rows: int) -> float:

@@ -27,9 +27,10 @@ Result = TypeVar("Result")
 
 THREADS = 4
 KERNELS = (
-    "feedmill.curation.near.sketch",
-    "feedmill.curation.near.join",
-    "feedmill.curation.near.labels",
+    "feedmill.curation.near.graph",
+    "feedmill.documents.lines",
+    "feedmill.kernels.hashing.shingles",
+    "feedmill.kernels.hashing.near_pairs",
     "numba",  # of the kernels, which import it for their first call
 )
 _here = threading.local()

@@ -48,7 +48,7 @@ from feedmill.planning.recipes.read import Open, members
 from feedmill.planning.recipes.skip import read_entries, with_skips
 from feedmill.planning.tokens import Tokens, per_sample
 from feedmill.samples.open import ALL_SPLITS
-from feedmill.samples.selected import SelectedDataset
+from feedmill.samples.views import SelectedDataset
 from feedmill.storage import join_url, open_store
 from feedmill.storage.remote.options import storage_options
 
@@ -620,8 +620,7 @@ def targets_of(model: TargetsModel, pad: int) -> tuple[FillInMiddle | None, Targ
         ConfigError: the values contradict each other.
     """
     from feedmill.samples.fim import FillInMiddle
-    from feedmill.samples.lossmask import LossMask
-    from feedmill.samples.targets import Targets
+    from feedmill.samples.targets import LossMask, Targets
 
     given = model.model_dump(exclude_none=True, exclude={"mask", "fim"})
     if model.fim is not None and model.mask is not None:
