@@ -97,10 +97,14 @@ def circles() -> list[set[str]]:
                 found.append(set(stack[at:]))
             del stack[at:]
 
+    limit = sys.getrecursionlimit()
     sys.setrecursionlimit(10_000)
-    for name in modules():
-        if name not in order:
-            visit(name)
+    try:
+        for name in modules():
+            if name not in order:
+                visit(name)
+    finally:
+        sys.setrecursionlimit(limit)  # tests count on the usual one
     return found
 
 
