@@ -15,6 +15,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -174,6 +175,9 @@ def test_a_stopped_worker_is_no_barrier(
             assert result == len(ended)
             ended.append(bar.done)
         pid = int(mark.read_text())
+        limit = time.monotonic() + 120  # Ray ends it in its own time
+        while Path(f"/proc/{pid}").exists() and time.monotonic() < limit:
+            time.sleep(0.05)
         assert not Path(f"/proc/{pid}").exists()
     finally:
         with contextlib.suppress(OSError, ValueError):

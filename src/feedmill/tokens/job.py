@@ -13,9 +13,9 @@ The outputs are token files, numbered ones of a size (`feedmill.tokens.token_fil
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Protocol
 
@@ -34,6 +34,7 @@ from feedmill.jobs.run import run
 from feedmill.jobs.unfinished import is_unfinished
 from feedmill.jobs.work import Work, tidy
 from feedmill.storage import Store
+from feedmill.tokens.chat.checks import Check, added
 from feedmill.tokens.encode import fix_of
 from feedmill.tokens.spill import PieceFacts
 from feedmill.tokens.tokenizer import Tokenizer
@@ -66,29 +67,6 @@ class JobOptions:
     overwrite: bool = False
     unit_bytes: int = UNIT_BYTES
     progress: bool | None = None
-
-
-@dataclass(slots=True)
-class Check:
-    """What a check found: the number of documents, and file and line of the first."""
-
-    count: int
-    file: str
-    line: int
-
-    @property
-    def where(self) -> str:
-        """Return the place of the first document, for messages."""
-        return f"{self.file} line {self.line}"
-
-
-def added(*several: Mapping[str, Check]) -> dict[str, Check]:
-    """Return the sums of what checks found."""
-    out: dict[str, Check] = {}
-    for checks in several:
-        for name, one in checks.items():
-            out[name] = replace(out[name], count=out[name].count + one.count) if name in out else one
-    return out
 
 
 @dataclass(kw_only=True)

@@ -6,15 +6,11 @@ A check does not make a document invalid. It is counted, and named with the firs
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
 
 from feedmill.tokens.chat.forms import KEYS, Conversation
 from feedmill.tokens.chat.learned import Learned, ends_in
 from feedmill.tokens.chat.values import CONVERTED, Message, unread
-
-if TYPE_CHECKING:
-    from feedmill.tokens.chat.reader import ChatSpec
-    from feedmill.tokens.job import Check
 
 NO_STOP = "answers whose loss does not end in a stop token"
 NOTHING = "nothing to learn"
@@ -35,6 +31,29 @@ _MEANING = {
 }
 
 
+@dataclass(slots=True)
+class Check:
+    """What a check found: the number of documents, and file and line of the first."""
+
+    count: int
+    file: str
+    line: int
+
+    @property
+    def where(self) -> str:
+        """Return the place of the first document, for messages."""
+        return f"{self.file} line {self.line}"
+
+
+def added(*several: Mapping[str, Check]) -> dict[str, Check]:
+    """Return the sums of what checks found."""
+    out: dict[str, Check] = {}
+    for checks in several:
+        for name, one in checks.items():
+            out[name] = replace(out[name], count=out[name].count + one.count) if name in out else one
+    return out
+
+
 def unread_keys(conversation: Conversation, reads_tools: bool) -> list[str]:
     """Return the keys of a rendered conversation that its template did not read, each with the role of its message."""
     found = list(conversation.unread)
@@ -47,7 +66,14 @@ def unread_keys(conversation: Conversation, reads_tools: bool) -> list[str]:
 
 
 def check(
-    conversation: Conversation, text: str, found: Learned, spec: ChatSpec, unread_keys: Sequence[str], notes: set[str]
+    conversation: Conversation,
+    text: str,
+    found: Learned,
+    unread_keys: Sequence[str],
+    notes: set[str],
+    *,
+    stops: tuple[str, ...],
+    closed: bool,
 ) -> tuple[str, ...]:
     """Return what the checks found in a conversation, without repeats.
 
@@ -55,6 +81,7 @@ def check(
         text, found: its text, and what contributes to the loss.
         unread_keys: see the function of this name.
         notes: what happened while it was rendered.
+        stops, closed: the stop tokens, and whether an EOS follows each text; see `ChatSpec`.
     """
     names = {*notes, *(NO_EFFECT + key for key in unread_keys)}
     for number in found.ignored:
@@ -64,9 +91,7 @@ def check(
         names.add(HEADER)
     if found.spans is not None and not any(begin < end for begin, end in found.spans):
         names.add(NOTHING)
-    elif not all(
-        ends_in(text, answer, spec.stops) or (spec.closed and is_closed(text, answer)) for answer in found.answers
-    ):
+    elif not all(ends_in(text, answer, stops) or (closed and is_closed(text, answer)) for answer in found.answers):
         names.add(NO_STOP)
     return tuple(sorted(names))
 

@@ -15,11 +15,10 @@ from feedmill.documents.read import read_documents
 from feedmill.documents.textpath import load_json
 from feedmill.documents.units import cut
 from feedmill.errors import ConfigError, DataError
-from feedmill.tokens.chat.checks import remarks
+from feedmill.tokens.chat.checks import added, remarks
 from feedmill.tokens.chat.forms import COLUMNS, SIDES, form_of
 from feedmill.tokens.chat.reader import ChatSpec
 from feedmill.tokens.ends import AUTO, ends_of
-from feedmill.tokens.job import added
 from feedmill.tokens.kinds.find import find_tokenizer
 from feedmill.tokens.kinds.model import is_pieces
 from feedmill.tokens.template import TemplateSource

@@ -229,7 +229,9 @@ class Conversations:
         found = learned(conversation, rendered, self.spec.rule, render, self.spec.stops)
         text, answers = rendered.text, found.answers
         closing = found.spans is not None and bool(answers) and checks.is_closed(text, answers[-1])
-        return text, (found.spans, closing, checks.check(conversation, text, found, self.spec, unread, notes))
+        spec = self.spec
+        said = checks.check(conversation, text, found, unread, notes, stops=spec.stops, closed=spec.closed)
+        return text, (found.spans, closing, said)
 
     def _template(self, tools: list[Any] | None) -> tuple[Template, bool]:
         """Return the template, and whether it reads tools; compiled once."""
