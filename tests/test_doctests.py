@@ -9,12 +9,14 @@ from importlib import import_module
 import pytest
 
 import feedmill
+import oracles
 
 MODULES = [
     info.name
     for info in pkgutil.walk_packages(feedmill.__path__, "feedmill.")
     if not info.ispkg and ".cli." not in info.name
 ]
+MODULES += [info.name for info in pkgutil.iter_modules(oracles.__path__, "oracles.")]
 
 
 @pytest.mark.parametrize("name", MODULES)

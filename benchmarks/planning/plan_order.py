@@ -19,8 +19,9 @@ import tracemalloc
 import numpy as np
 
 from benchmarks import peers
-from feedmill.planning.dealing.dealer import Dealer, Dealing
+from feedmill.planning.dealing.dealer import Dealer
 from feedmill.planning.dealing.grid import Grid
+from feedmill.planning.dealing.rules import Dealing
 from feedmill.planning.nodes import Blend, BlockShuffle, Leaf, Node, Repeat, Shuffle, StagedBlend
 from feedmill.planning.permutation import derive, permute, unpermute
 

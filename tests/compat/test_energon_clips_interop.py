@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from feedmill.samples.avclips import get_clips_uniform, get_single_frames_uniform
-from feedmill.samples.avdecoder import AVDecoder
+from feedmill.samples.avdecoder import AVDecoder, get_clips_uniform, get_single_frames_uniform
 from helpers import media_files as clips
 
 PEER = "FEEDMILL_ENERGON_PYTHON"

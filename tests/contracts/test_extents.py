@@ -21,7 +21,7 @@ from feedmill.formats.tokens.pbin import open_pbins, write_pbin
 from feedmill.formats.tokens.windows import WindowDataset
 from feedmill.samples.joined import JoinedDataset
 from feedmill.samples.open import open as open_dataset
-from feedmill.samples.selected import SelectedDataset
+from feedmill.samples.views import SelectedDataset
 from feedmill.storage import LocalStore, open_store
 from helpers.dataset_kinds import COUNTS, FORMATS, SOURCES, TOKENS, TOTAL, make, opened
 

@@ -19,7 +19,7 @@ from feedmill.cli.engines import OPTIONS
 from feedmill.cli.verbs import VERBS, function_of
 from feedmill.errors import ConfigError
 from feedmill.planning.nodes import shuffled
-from helpers.tars import make_shards
+from helpers.tars import make_shards, write_tar
 
 PRINTING = {"json", "interactive", "list", "schema", "bins", "plot", "plot_to", "progress"}
 """What only says how a report is shown."""
@@ -269,3 +269,29 @@ def test_every_door_takes_the_same_special_values(tmp_path: Path) -> None:
         assert run("plan", str(root), "--samples", str(text)).exit_code == 0
     with pytest.raises(ConfigError, match="samples"):
         fm.Recipe.parse({"source": {"path": str(root)}, "samples": "2 kB"})
+
+
+def test_one_name_counts_as_a_list_of_it(tmp_path: Path) -> None:
+    """Not its letters: those of a key, a pattern or a part may be other keys, patterns and parts."""
+    for folder in ("d", "more"):
+        members = [
+            (f"{key}.{part}", b'"x"') for key in ("a", "b", "ab") for part in ("t", "json" if folder == "d" else "id")
+        ]
+        write_tar(tmp_path / folder / "shards/0.tar", members)
+        fm.prepare(tmp_path / folder, split_ratio="1,0,0", progress=False)
+    fm.convert(tmp_path / "d", tmp_path / "t", "mds", fields="t", progress=False)
+    assert list(fm.open(tmp_path / "t")[0]) == ["__key__", "t"]
+    fm.convert(tmp_path / "d", tmp_path / "json.jsonl", "jsonl", fields="js*", progress=False)
+    assert fm.open(tmp_path / "json.jsonl")[0]["json"] == {"__key__": "a", "json": "x"}
+    fm.add_parts(tmp_path / "d", tmp_path / "more", parts="id", progress=False)
+    fm.delete(tmp_path / "d", "ab", progress=False)
+    assert [(sample.key, sorted(sample)) for sample in fm.open(tmp_path / "d")] == [
+        ("a", ["id", "json", "t"]),
+        ("b", ["id", "json", "t"]),
+    ]
+    (tmp_path / "texts").mkdir()
+    for name in ("a.txt", "b.md"):
+        (tmp_path / "texts" / name).write_text("some text")
+    for given in ({"exclude": "*.md"}, {"include": "*.txt"}):
+        report = fm.import_data(tmp_path / "texts", tmp_path / next(iter(given)), progress=False, **given)
+        assert report.samples == 1

@@ -37,8 +37,7 @@ from feedmill.planning.nodes import (
     StagedBlend,
     Subset,
 )
-from feedmill.planning.nodes.shards import shard_sizes
-from feedmill.planning.nodes.tree import leaves_of
+from feedmill.planning.nodes.shuffle import shard_sizes
 from feedmill.planning.orders import (
     BlendableDataset,
     BlendedDataset,
@@ -49,8 +48,9 @@ from feedmill.planning.orders import (
 )
 from feedmill.planning.permutation import derive
 from feedmill.planning.plan import Plan
-from feedmill.planning.resuming import prefix
+from feedmill.planning.resuming import proof
 from feedmill.planning.resuming.outline import Outline, outline_text, read_outline
+from feedmill.planning.tree import leaves_of
 from helpers.number_dataset import Growing
 
 ENOUGH = 1500
@@ -309,14 +309,14 @@ def test_a_run_with_each_node_resumes_with_a_changed_mixture(
     kind: type[Node], make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By structure alone, so at any number of positions; not if the change comes before."""
-    monkeypatch.setattr(prefix, "MOST", 0)
+    monkeypatch.setattr(proof, "MOST", 0)
     old, stages = mixed(make, SAMPLES, [(None, [2, 1])]), [(90, [2, 1]), (None, [1, 5])]
     new = mixed(make, SAMPLES, stages)
     state = state_at(old, 90)
     with pytest.raises(ConfigError, match=r"source n0 was .*allow_change=True"):
         resumed(new, state)
     assert resumed(new, state, allow_change=True) == 90
-    monkeypatch.setattr(prefix, "MOST", 1000)
+    monkeypatch.setattr(proof, "MOST", 1000)
     with pytest.raises(ConfigError, match=r"position [0-9]+ was sample"):
         resumed(mixed(make, SAMPLES, [(50, [2, 1]), (None, [1, 5])]), state, allow_change=True)
 

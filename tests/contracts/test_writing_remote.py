@@ -45,7 +45,7 @@ def test_the_bytes_are_those_of_a_disk(
 def commands() -> Iterator[str]:
     """All commands, and those of other tools."""
     for name, verb in cli.VERBS.items():
-        if verb.example or verb.hidden:
+        if verb.example:
             yield name
         elif name == "dolma":
             yield from (f"dolma {command}" for command in dolma.COMMANDS)

@@ -398,3 +398,27 @@ def test_a_part_without_a_name_is_refused_where_it_could_not_come_back(to: str, 
     assert report.samples == 1 and [bad.key for bad in report.examples] == ["1", "2"]
     write_tar(tmp_path / "s/0.tar", [("0.txt", b"a"), ("1.txt", b"b"), ("1.", b"c")])
     assert convert(tmp_path / "s", place(tmp_path, to, "named"), to, fields=["?*"]).samples == 2
+
+
+@pytest.mark.parametrize("to", ["webdataset", "mds", "npz"])
+def test_lines_with_keys_have_the_parts_that_columns_become(to: str, tmp_path: Path) -> None:
+    """A name that does not decode its value gets a suffix that does; null is no part."""
+    row = {"title": "a", "n": 1, "v": [1.5], "o": {"x": None}, "none": None, "html": "<p>", "cls": "7", "a.npy": [1]}
+    (tmp_path / "a.jsonl").write_text(json.dumps({"__key__": "k", **row}) + "\n")
+    plan = convert(tmp_path / "a.jsonl", tmp_path / to, to).plan
+    sample = fm.open(tmp_path / to)[0]
+    found = {name: sample[name] for name in sample if name != "__key__"}
+    names = {"n": "n.json", "v": "v.json", "o": "o.json", "a.npy": "a.npy.json"}
+    texts = {"title.txt": "a", "html": "<p>", "cls": "7"}
+    if to == "webdataset":
+        assert found == {**texts, "html": b"<p>", "cls": 7, **{new: row[old] for old, new in names.items()}}
+        assert not plan.losses
+    else:
+        assert found == {**texts, **{new: json.dumps(row[old]).replace(" ", "") for old, new in names.items()}}
+        assert any("'n.json'" in loss.what and "JSON values become text" in loss.what for loss in plan.losses)
+    for fields in (["title"], ["title.txt"]):
+        convert(tmp_path / "a.jsonl", tmp_path / f"{fields[0]}-", to, fields=fields)
+        assert [name for name in fm.open(tmp_path / f"{fields[0]}-")[0] if name != "__key__"] == ["title.txt"]
+    (tmp_path / "b.jsonl").write_text('{"__key__": "k", "n": 1, "n.json": 2}\n')
+    with pytest.raises(DataError, match=r"two names would become the part 'n\.json'"):
+        convert(tmp_path / "b.jsonl", tmp_path / "b", to)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from feedmill.errors import DataError
-from feedmill.formats.frames import Frames
+from feedmill.formats.avvideo import Frames
 from feedmill.storage import open_store
 from helpers import media_files as clips
 

@@ -14,7 +14,7 @@ from tests.helpers.range_server import range_server
 from feedmill.errors import DataError
 from feedmill.formats import ranges
 from feedmill.formats.ranges import load_copying, load_widening, read_rows
-from feedmill.kernels.files.ranges_compiled import copy_rows
+from feedmill.kernels.files.ranges import copy_rows
 from feedmill.storage.fetching.read_ahead import ReadAhead
 from feedmill.storage.remote.object_store import RemoteStore
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from tests.storage.test_filecache import folder, server, store_of
 
-from feedmill.formats import cost_cache, frames
+from feedmill.formats import avvideo, cost_cache
+from feedmill.formats.avvideo import Frames
 from feedmill.formats.columns import ArrowFile
-from feedmill.formats.frames import Frames
 from feedmill.planning.packing.segments import FOLDER, Segment, Segments
 from feedmill.storage.cache.files import file_cache
 from feedmill.storage.local import LocalStore
@@ -22,7 +22,7 @@ def test_videos_are_in_use_while_their_decoders_are_open(server, folder, monkeyp
     pytest.importorskip("av")
     from tests.helpers.media_files import movie
 
-    monkeypatch.setattr(frames, "OPEN_VIDEOS", 1)
+    monkeypatch.setattr(avvideo, "OPEN_VIDEOS", 1)
     for name in ["a.mp4", "b.mp4"]:
         server.objects[f"data/{name}"] = movie(seconds=1.0)
     videos, files = Frames(store_of(server), 0.02), file_cache(folder)

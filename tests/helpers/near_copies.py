@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from feedmill.kernels.hashing import shingles
+from feedmill.kernels.hashing.shingles import characters
+from oracles.shingles import shingles
 
 
 def make_texts(count: int, seed: int, copies: float = 0.4, words: tuple[int, int] = (3, 60)) -> list[str]:
@@ -67,8 +68,8 @@ def clusters(root: Path, name: str = "dup_near") -> dict[int, list[str]]:
 
 def brute_force(texts: list[str], threshold: float, width: int = 5) -> dict[int, list[int]]:
     """Connected components of all pairs that are similar enough, by their first members; those of one are left out."""
-    table = shingles.characters()
-    sets = [set(shingles.shingles(text, width, table)) for text in texts]
+    table = characters()
+    sets = [set(shingles(text, width, table)) for text in texts]
     heads = list(range(len(texts)))
 
     def head(i: int) -> int:

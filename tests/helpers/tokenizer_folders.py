@@ -52,13 +52,14 @@ SETTINGS: tuple[tuple[str, float, tuple[Any, ...]], ...] = (
 
 def bases() -> dict[str, dict[str, Any]]:
     """Return a ``tokenizer.json`` of each base, without settings."""
-    from feedmill.tokens.kinds import llama, slow
+    from feedmill.tokens.kinds import pieces as sentencepieces
+    from feedmill.tokens.kinds import slow
     from helpers.tokenizer_data import tokenizer_file
     from helpers.tokenizer_kinds import KINDS, MADE
 
     with tempfile.TemporaryDirectory() as folder:
         words = slow.document(MADE["bert"](Path(folder)) / "vocab.txt")
-    pieces = llama.as_class(KINDS / "bpe.model", (KINDS / "bpe.model").read_bytes())
+    pieces = sentencepieces.as_class(KINDS / "bpe.model", (KINDS / "bpe.model").read_bytes())
     spaces = {"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": False}
     normal = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
     found = {

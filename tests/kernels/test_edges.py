@@ -12,12 +12,14 @@ import random
 import numpy as np
 import pytest
 
-from feedmill.kernels.hashing import ahash, ahash_compiled
+from feedmill.kernels.hashing import ahash
 from feedmill.kernels.jsonl.jsonlines import plain_lines
 from feedmill.kernels.jsonl.jsontexts import TextTaker
 from feedmill.kernels.jsonl.plainrows import plain_rows
 from feedmill.kernels.jsonl.rawtexts import lift
-from feedmill.kernels.text import paragraphs, paragraphs_compiled, wordbreak, wordbreak_compiled
+from feedmill.kernels.text import paragraphs, wordbreak
+from oracles import ahash as plain_ahash
+from oracles import paragraphs as plain
 
 SIZES = [*range(20), *range(60, 70), *range(124, 134), 192]
 PIECES = ["a", " ", '"', "\\", "\n", "-0", "é", "日", "😀", "\\u00e9", "b" * 8, "c" * 63, '{"text":"', '"}\n']
@@ -80,13 +82,13 @@ def test_texts(edge: Edge) -> None:
         whole, text = edge.put(data), data.decode()
         found = np.empty((6, len(data) + 1), np.int64)
         bounds, separator = np.array([0, len(data)]), np.frombuffer(b"\n", np.uint8)
-        count = paragraphs_compiled.pieces(whole, bounds, separator, paragraphs.CHARACTERS, *found)
-        assert count == len(paragraphs.pieces(text, "\n", paragraphs.CHARACTERS))
+        count = paragraphs.pieces(whole, bounds, separator, paragraphs.CHARACTERS, *found)
+        assert count == len(plain.pieces(text, "\n", paragraphs.CHARACTERS))
         lows, highs = np.empty((2, len(data) + 1), np.int64)
-        count = wordbreak_compiled.words(whole, 0, len(data), index, pages, lows, highs, 0)
-        assert [
-            data[low:high].decode() for low, high in zip(lows[:count], highs[:count], strict=True)
-        ] == wordbreak.words(text)
+        count = wordbreak.words(whole, 0, len(data), index, pages, lows, highs, 0)
+        assert [data[low:high].decode() for low, high in zip(lows[:count], highs[:count], strict=True)] == plain.words(
+            text
+        )
 
 
 def test_hashes(edge: Edge) -> None:
@@ -95,5 +97,5 @@ def test_hashes(edge: Edge) -> None:
     out, first = np.empty((1, 5), np.uint64), np.empty(1, np.uint64)
     for data in texts():
         zero, one, size = np.zeros(1, np.int64), np.ones(1, np.int64), np.array([len(data)])
-        ahash_compiled.positions(edge.put(data), zero, size, zero, one, keys, np.uint64(1000), out, first)
-        assert out.tolist() == ahash.positions([[data]], seeds, 1000).tolist()
+        ahash.positions(edge.put(data), zero, size, zero, one, keys, np.uint64(1000), out, first)
+        assert out.tolist() == plain_ahash.positions([[data]], seeds, 1000).tolist()

@@ -19,7 +19,7 @@ import pytest
 
 from feedmill.kernels import codecache, native
 from feedmill.kernels.machine import load64
-from feedmill.kernels.native import kernel
+from feedmill.kernels.native import kernel, njit
 
 
 @kernel
@@ -50,6 +50,16 @@ def first_word(data):
 @numba.njit
 def by_numba(values):
     return _twice(values[0]) + 1
+
+
+@njit(inline="always")
+def _squares(count):
+    return np.arange(count) ** 2
+
+
+@njit()
+def squares_of_twice(number):
+    return _squares(_twice(number))
 
 
 @pytest.fixture(autouse=True)
@@ -199,12 +209,30 @@ def test_many_threads_at_once():
 
 def test_numba_is_not_imported_for_what_is_cached():
     code = (
-        "import sys, numpy as np\nfrom feedmill.kernels.text.lengths_compiled import byte_lengths\n"
+        "import sys, numpy as np\nfrom feedmill.kernels.text.lengths import byte_lengths\n"
         "print(byte_lengths(np.frombuffer('aé'.encode('utf-32-le'), '<u4'), np.array([0, 2])), 'numba' in sys.modules)"
     )
     for _ in range(2):
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert done.stdout == "[3] False\n", done.stderr
+
+
+def test_what_allocates_is_compiled_by_numba_once():
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(squares_of_twice, [3] * 20))
+    assert all(array.tolist() == [0, 1, 4, 9, 16, 25] for array in found)
+    assert len(squares_of_twice.made.signatures) == 1 and not _squares.made.signatures  # it is inlined
+
+
+def test_importing_the_room_imports_no_numba():
+    code = (
+        "import importlib, pkgutil, sys\nfrom feedmill import kernels\n"
+        "for info in pkgutil.walk_packages(kernels.__path__, 'feedmill.kernels.'):\n"
+        "    importlib.import_module(info.name)\n"
+        "print({'numba', 'llvmlite'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.stdout == "set()\n", done.stderr
 
 
 PROGRAM = """
@@ -216,7 +244,7 @@ import numpy as np
 from feedmill.kernels import codecache
 
 from feedmill.kernels import native
-from feedmill.kernels.text.lengths_compiled import byte_lengths
+from feedmill.kernels.text.lengths import byte_lengths
 
 folder, log = map(Path, sys.argv[1:])
 codecache.folders = lambda: (folder,)

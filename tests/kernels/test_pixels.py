@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from feedmill.kernels.pixels_compiled import unit_planes
+from feedmill.kernels.pixels import unit_planes
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 1), (3, 16, 16), (2, 7, 13), (5, 96, 64)])

@@ -17,11 +17,9 @@ from tests.helpers.tars import write_tar
 import feedmill as fm
 from feedmill.errors import FeedmillError
 from feedmill.formats.tokens.pbin import write_pbin
-from feedmill.loading import bundles
+from feedmill.loading import workers
 from feedmill.loading.batches import BatchMaker, Made, _apart
-from feedmill.loading.bundles import Bundles
-from feedmill.loading.pace import Pace
-from feedmill.loading.workers import Workers
+from feedmill.loading.workers import Bundles, Pace, Workers
 from feedmill.planning.plan import Plan
 from feedmill.storage import LocalStore
 
@@ -42,7 +40,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def eager(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Read as many batches at once as is allowed, however long that takes; the numbers of positions of each read."""
-    monkeypatch.setattr(bundles, "SECONDS", 1e9)
+    monkeypatch.setattr(workers, "SECONDS_TOGETHER", 1e9)
     reads: list[int] = []
     for name in ("read", "read_batch"):
         inner = getattr(Plan, name)
@@ -103,10 +101,10 @@ def test_the_stream_and_its_states_are_those_of_batches_read_alone(
     options = {"rank": rank, "world_size": world_size, "remainder": remainder if pads else "drop"}
     plan = plan_of(root, kind, shuffle)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bundles, "MOST", 1)
+        patch.setattr(workers, "MOST_TOGETHER", 1)
         alone = [content(batch) for batch in islice(loader_of(plan, kind, batch_size, **options), stop + steps)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bundles, "SECONDS", 1e9)
+        patch.setattr(workers, "SECONDS_TOGETHER", 1e9)
         first = loader_of(plan, kind, batch_size, **options)
         begun = [content(batch) for batch in islice(first, stop)]
         state = first.state_dict()
@@ -124,7 +122,7 @@ def test_small_batches_are_read_together(root: Path, eager: list[int], kind: str
 
 
 def test_slow_reads_stay_alone(root: Path, eager: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bundles, "SECONDS", 0.0)
+    monkeypatch.setattr(workers, "SECONDS_TOGETHER", 0.0)
     list(islice(loader_of(plan_of(root, "samples"), "samples", 16), 12))
     assert eager == [16] * 12
 
@@ -175,7 +173,7 @@ def test_a_sample_that_fails_is_replaced_as_ever(root: Path, eager: list[int]) -
 
     def seen(most: int) -> list[Any]:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(bundles, "MOST", most)
+            patch.setattr(workers, "MOST_TOGETHER", most)
             loader = loader_of(plan_of(root, "samples"), "samples", 16, transform=transform, on_error="substitute")
             return [content(batch) for batch in islice(loader, 12)]
 
@@ -185,7 +183,7 @@ def test_a_sample_that_fails_is_replaced_as_ever(root: Path, eager: list[int]) -
 def test_labels_are_those_of_each_batch(root: Path, eager: list[int]) -> None:
     def labels(most: int) -> list[Any]:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(bundles, "MOST", most)
+            patch.setattr(workers, "MOST_TOGETHER", most)
             loader = loader_of(plan_of(root, "columns"), "columns", 16, labels=True)
             return [
                 (content(batch), [getattr(loader.labels, name).tolist() for name in COLUMNS])

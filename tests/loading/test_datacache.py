@@ -15,7 +15,7 @@ from tests.loading.test_ahead import content, data_requests, local, plan_of, sha
 import feedmill as fm
 from feedmill.errors import ConfigError
 from feedmill.formats.energon.prepared import open_prepared
-from feedmill.loading.ahead_windows import Windows
+from feedmill.loading.ahead import Windows
 from feedmill.planning.nodes import Leaf, Repeat
 from feedmill.planning.nodes.shuffle import BlockShuffle
 from feedmill.planning.plan import Plan

@@ -20,8 +20,7 @@ from hypothesis import strategies as st
 
 from feedmill.errors import ConfigError, NotFound, StorageError
 from feedmill.formats.sample import Source
-from feedmill.loading.cachepool import DirectLazy, HeldLazy, MockLazy, NoCachePool
-from feedmill.loading.diskpool import FileStoreCachePool
+from feedmill.loading.cachepool import DirectLazy, FileStoreCachePool, HeldLazy, MockLazy, NoCachePool
 from feedmill.samples.stores import FileStore, open_file_store
 from helpers import warm
 
@@ -171,7 +170,7 @@ def test_pools_without_a_cache(tmp_path: Path) -> None:
 
 CRASH = """
     import sys, time
-    from feedmill.loading.diskpool import FileStoreCachePool
+    from feedmill.loading.cachepool import FileStoreCachePool
     from feedmill.samples.stores import open_file_store
     pool = FileStoreCachePool(parent_cache_dir=sys.argv[1])
     store = open_file_store("filesystem://" + sys.argv[2])

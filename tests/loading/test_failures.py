@@ -20,9 +20,9 @@ from feedmill.loading.failures import Failure, SkipSample, Substitute, Tally, ca
 from feedmill.loading.loader import Loader
 from feedmill.loading.metrics import Metrics
 from feedmill.planning.plan import Plan
+from feedmill.planning.recipes.fields import SkipModel
 from feedmill.planning.recipes.recipe import Recipe
 from feedmill.planning.recipes.skip import read_entries
-from feedmill.planning.recipes.skip_fields import SkipModel
 from helpers.fakes import FakePlan
 from helpers.number_dataset import Numbered
 from helpers.tars import make_shards

@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 from feedmill.errors import DataError
 from feedmill.jobs.threads import THREAD_NAME
 from feedmill.loading.loader import Loader
-from feedmill.loading.pace import FIRST, MOST, SOON, Pace
-from feedmill.loading.workers import Workers
+from feedmill.loading.workers import FIRST, MOST, SOON, Pace, Workers
 from helpers.fakes import FakePlan
 
 

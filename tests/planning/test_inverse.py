@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from feedmill.errors import NotFound
-from feedmill.planning import bounds, inverse
+from feedmill.planning import bounds
+from feedmill.planning import plan as plans
 from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.recipe import Recipe
 from helpers.number_dataset import Numbered
@@ -21,7 +22,7 @@ def planned(**more: object) -> Plan:
 
 @pytest.mark.parametrize("together", [1, 30, 1 << 18])
 def test_several_samples_come_where_each_of_them_does(monkeypatch: pytest.MonkeyPatch, together: int) -> None:
-    monkeypatch.setattr(inverse, "_TOGETHER", together)
+    monkeypatch.setattr(plans, "_TOGETHER", together)
     plan = planned()
     located = plan.locate(np.arange(1000))
     asked = [3, 17, 0, 39]

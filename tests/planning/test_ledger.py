@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.loading.loader import Loader
 from feedmill.planning import ledger
-from feedmill.planning.dealing.dealer import Dealing
+from feedmill.planning.dealing.rules import Dealing
 from feedmill.planning.nodes import Located
 from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.recipe import Recipe

@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from feedmill.errors import DataError
-from feedmill.samples.avclips import get_clips_uniform
-from feedmill.samples.avdecoder import AVDecoder
+from feedmill.samples.avdecoder import AVDecoder, get_clips_uniform
 from helpers import media_files as clips
 
 av = pytest.importorskip("av")

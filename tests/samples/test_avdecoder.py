@@ -13,8 +13,7 @@ import pytest
 
 from feedmill.errors import ConfigError, DataError, MissingExtra
 from feedmill.formats.avfile import announced_size
-from feedmill.samples.avclips import get_clips_uniform
-from feedmill.samples.avdecoder import AVDecoder
+from feedmill.samples.avdecoder import AVDecoder, get_clips_uniform
 from feedmill.storage import LocalStore
 from feedmill.storage.window import Window
 from helpers import media_files as clips

@@ -8,14 +8,13 @@ from dataclasses import replace
 
 import pytest
 
-from feedmill.samples.avclips import get_clips_uniform
-from feedmill.samples.avdecoder import AVDecoder
+from feedmill.samples.avdecoder import AVDecoder, get_clips_uniform
 from helpers import media_files as clips
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("av")
 
-from feedmill.samples.avtorch import TorchAVDecoder  # noqa: E402
+from feedmill.samples.avdecoder import TorchAVDecoder  # noqa: E402
 
 
 def test_ranges_after_the_end_have_no_clip(caplog: pytest.LogCaptureFixture) -> None:

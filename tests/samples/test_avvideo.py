@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from feedmill.formats.avvideo import VideoReader, to_ticks
-from feedmill.samples.avclips import get_clips_uniform, get_single_frames_uniform
-from feedmill.samples.avdecoder import AVDecoder
+from feedmill.samples.avdecoder import AVDecoder, get_clips_uniform, get_single_frames_uniform
 from helpers import media_files as clips
 
 pytest.importorskip("av")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from feedmill.errors import ConfigError, NotFound
-from feedmill.samples.bars import Histogram, draw_histograms
+from feedmill.samples.chart import Histogram, draw_histograms
 
 Image = pytest.importorskip("PIL.Image")
 

@@ -12,8 +12,7 @@ import pytest
 from feedmill.errors import DataError
 from feedmill.formats.energon.media import AMBIGUOUS_EXTENSIONS, AV_EXTENSIONS
 from feedmill.loading.collate import collate
-from feedmill.samples.avdata import AVData
-from feedmill.samples.avdecoder import AVDecoder
+from feedmill.samples.avdecoder import AVData, AVDecoder
 from feedmill.samples.decode import Decoder, SampleDecoder
 from feedmill.samples.open import open as open_dataset
 from feedmill.samples.types import VidQASample

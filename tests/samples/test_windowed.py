@@ -12,10 +12,9 @@ import pytest
 import feedmill as fm
 from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.tokens.base import TokenDataset
-from feedmill.formats.tokens.blocks import BlockDataset
 from feedmill.formats.tokens.pbin import write_pbin
-from feedmill.formats.tokens.windows import WindowDataset
-from feedmill.samples.windowed import _rule
+from feedmill.formats.tokens.windows import BlockDataset, WindowDataset
+from feedmill.samples.open import _rule
 from feedmill.storage import LocalStore
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "modalities"

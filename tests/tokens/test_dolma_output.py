@@ -8,7 +8,7 @@ import pytest
 from feedmill.documents.find import find_documents
 from feedmill.jobs.engine import StageUnfinished
 from feedmill.jobs.parts import PartEngine
-from feedmill.tokens import parts
+from feedmill.tokens import dolma_output
 from feedmill.tokens.dolma_output import GroupedOptions, GroupedReport, tokenize_grouped
 from helpers.tokenizer_data import EOS, loaded, tokenizer_file, write_lines
 
@@ -59,15 +59,15 @@ def test_finished_groups_are_not_written_again(
     sources: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run(tmp_path / "calm", sources)
-    write, groups = parts._written, list[str]()
+    write, groups = dolma_output._written, list[str]()
 
-    def stops(group: parts.Group, store: object) -> list[parts.Part]:
+    def stops(group: dolma_output.Group, store: object) -> list[dolma_output.Part]:
         groups.append(group.stem)
         if len(groups) == 3:
             raise KeyboardInterrupt
         return write(group, store)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(parts, "_written", stops)
+    monkeypatch.setattr(dolma_output, "_written", stops)
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path / "out", sources)
     next((tmp_path / "out").glob(f"{groups[1]}-*.npy")).unlink()  # a user's doing

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from feedmill.tokens.mixing_order import Ring, batches, groups
+from feedmill.tokens.dolma_output import Ring, batches, groups
 
 FILES = st.lists(st.integers(0, 12), min_size=0, max_size=9)
 

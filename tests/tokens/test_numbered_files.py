@@ -19,11 +19,12 @@ from feedmill.errors import ConfigError, EmptyResult
 from feedmill.formats.tokens.manifest import read_manifest
 from feedmill.indexing.check import check
 from feedmill.storage import LocalStore
-from feedmill.tokens import numbered_files
+from feedmill.tokens import token_files
 from feedmill.tokens.encode import Encodings
 from feedmill.tokens.outputs import FORMATS
 from feedmill.tokens.spill import PieceFacts, find_piece, write_piece
-from feedmill.tokens.tokenize import TokenizeReport, tokenize
+from feedmill.tokens.token_files import TokenizeReport
+from feedmill.tokens.tokenize import tokenize
 from helpers.kills import finish, moments, run_until_killed
 from helpers.tokenizer_data import EOS, loaded, tokenizer_file, write_lines
 
@@ -96,7 +97,7 @@ def test_files_end_at_the_last_document_that_fits(tmp_path: Path) -> None:
 def test_the_files_of_a_format_do_not_depend_on_other_formats_or_workers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(numbered_files, "FEW", 0)
+    monkeypatch.setattr(token_files, "FEW", 0)
     source = write_lines(tmp_path / "a.jsonl", TEXTS)
     run(source, tmp_path / "all/web", max_file_size="2kB", workers=2, unit_bytes=700)
     found: dict[str, bytes] = {}
@@ -215,7 +216,7 @@ def test_an_empty_result(tmp_path: Path) -> None:
 def test_finished_files_are_not_written_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = write_lines(tmp_path / "a.jsonl", TEXTS)
     run(source, tmp_path / "calm/web", formats=["ds"], max_file_size=2000)
-    write, count = numbered_files.write_documents, 0
+    write, count = token_files.write_documents, 0
 
     def stops(*arguments: Any) -> Any:
         nonlocal count
@@ -224,7 +225,7 @@ def test_finished_files_are_not_written_again(tmp_path: Path, monkeypatch: pytes
             raise KeyboardInterrupt
         return write(*arguments)
 
-    monkeypatch.setattr(numbered_files, "write_documents", stops)
+    monkeypatch.setattr(token_files, "write_documents", stops)
     with pytest.raises(KeyboardInterrupt):
         run(source, tmp_path / "out/web", formats=["ds"], max_file_size=2000)
     assert sorted(p.name for p in (tmp_path / "out").glob("*.ds")) == [f"web_{n:05d}.ds" for n in range(3)]

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from feedmill.errors import ConfigError
-from feedmill.tokens.orders import (
+from feedmill.tokens.units import (
     ORDERS,
     chunk_range,
     chunk_seed,

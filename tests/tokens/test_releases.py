@@ -17,8 +17,8 @@ from feedmill.cli.app import app
 from feedmill.errors import ConfigError
 from feedmill.formats.tokens.manifest import read_manifest
 from feedmill.storage import open_store
-from feedmill.tokens.kinds import five
-from feedmill.tokens.kinds.keys import APPLIED, HARMLESS
+from feedmill.tokens.kinds import releases
+from feedmill.tokens.kinds.releases import APPLIED, HARMLESS
 from feedmill.tokens.tokenizer import load_tokenizer
 from helpers.tokenizer_data import GOLDEN, pbin_documents, tokenizer_file, write_lines
 from helpers.tokenizer_folders import COUNT, TEXTS, digest, make, original
@@ -94,10 +94,10 @@ def test_the_table_of_classes_is_that_of_the_installed_release() -> None:
     for kind, name in auto.TOKENIZER_MAPPING_NAMES.items():
         as_it_is = name in ("TokenizersBackend", "MistralCommonBackend", None)
         wanted = "" if as_it_is else name.removesuffix("Fast")
-        found = five.class_of({}, {"model_type": kind}, {"pre_tokenizer": None})
-        assert found == wanted or (found == "" and wanted.removesuffix("Tokenizer") in five._OTHERS.split()), kind
-        assert five.class_of({"tokenizer_class": name}, {}, {"pre_tokenizer": None}) == wanted, name
-    assert {*five._MISNAMED.split()} == auto.MODELS_WITH_INCORRECT_HUB_TOKENIZER_CLASS
+        found = releases.class_of({}, {"model_type": kind}, {"pre_tokenizer": None})
+        assert found == wanted or (found == "" and wanted.removesuffix("Tokenizer") in releases._OTHERS.split()), kind
+        assert releases.class_of({"tokenizer_class": name}, {}, {"pre_tokenizer": None}) == wanted, name
+    assert {*releases._MISNAMED.split()} == auto.MODELS_WITH_INCORRECT_HUB_TOKENIZER_CLASS
 
 
 def folder_with(tmp_path: Path, settings: dict[str, Any]) -> Path:

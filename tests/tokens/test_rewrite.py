@@ -20,16 +20,14 @@ from feedmill.indexing.prepare import prepare
 from feedmill.jobs.engine import StageUnfinished
 from feedmill.jobs.parts import PartEngine
 from feedmill.storage import LocalStore
-from feedmill.tokens import gather, rewrite, write_part
-from feedmill.tokens import mapped as mapping
+from feedmill.tokens import corpus, rewrite, units
 from feedmill.tokens.corpus import open_corpus
 from feedmill.tokens.filter import filter
 from feedmill.tokens.merge import merge
-from feedmill.tokens.orders import shuffled
 from feedmill.tokens.outputs import sizes_of
 from feedmill.tokens.shuffle import shuffle, shuffle_chunk
 from feedmill.tokens.split import split
-from feedmill.tokens.units import Chunks
+from feedmill.tokens.units import Chunks, shuffled
 
 Documents = list[list[int]]
 anything = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
@@ -63,11 +61,11 @@ def test_verbs_do_what_a_list_would(data: list[Documents], seed: int, batch: int
     inputs = [write(tmp_path, f"{number}.pbin", documents) for number, documents in enumerate(data)]
     row = [document for documents in data for document in documents]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gather, "BATCH", batch)
-        patch.setattr(gather, "_BLOCK", 5)
+        patch.setattr(units, "BATCH", batch)
+        patch.setattr(units, "_AT_ONCE", 5)
         if large:
-            patch.setattr(mapping, "LARGE", -1)
-            patch.setattr(mapping, "FORGET", 4)
+            patch.setattr(corpus, "LARGE", -1)
+            patch.setattr(corpus, "FORGET", 4)
         merge(inputs, f"{tmp_path}/m.pbin", overwrite=True, allow_empty=True)
         assert read(f"{tmp_path}/m.pbin") == row
         shuffle(inputs, f"{tmp_path}/s.ds", seed=seed, overwrite=True, allow_empty=True)
@@ -117,7 +115,7 @@ def test_masks_go_along(tmp_path: Path) -> None:
 
 
 def test_masks_from_markers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gather, "BATCH", 8)
+    monkeypatch.setattr(units, "BATCH", 8)
     source = write(tmp_path, "a.pbin", [[1, 5, 2, 9], [9, 9], [1, 7, 7]])
     merge([source], f"{tmp_path}/m.ds", learn_between=(1, 2))
     assert np.fromfile(tmp_path / "m.ds.loss", np.uint8).tolist() == [0, 1, 0, 0, 0, 0, 0, 1, 1]
@@ -196,7 +194,7 @@ def test_a_kill_before_the_sizes_leaves_a_whole_file(tmp_path: Path, monkeypatch
         raise Stop
 
     with monkeypatch.context() as patch:
-        patch.setattr(write_part, "sizes_of", stop)
+        patch.setattr(rewrite, "sizes_of", stop)
         with pytest.raises(Stop):
             merge([source, source], f"{tmp_path}/m.pbin", overwrite=True)
         with pytest.raises(Stop):
@@ -332,7 +330,7 @@ def test_another_job_is_not_finished(tmp_path: Path) -> None:
                 raise Stop
             return sizes_of(*_)  # type: ignore[arg-type]
 
-        patch.setattr(write_part, "sizes_of", stop)
+        patch.setattr(rewrite, "sizes_of", stop)
         with pytest.raises(Stop):
             shuffle([source], f"{tmp_path}/s_{{part}}.pbin", max_tokens_per_file=1)
     with pytest.raises(ConfigError, match="another job"):

@@ -18,7 +18,8 @@ from feedmill.formats.tokens.pbin import PbinWriter
 from feedmill.jobs.work import Work
 from feedmill.storage import LocalStore, open_store
 from feedmill.tokens import token_files, work
-from feedmill.tokens.tokenize import TokenizeReport, tokenize
+from feedmill.tokens.token_files import TokenizeReport
+from feedmill.tokens.tokenize import tokenize
 from helpers.tokenizer_data import EOS, loaded, pbin_documents, tokenizer_file, write_lines
 
 TEXTS = [f"Document {i}: " + "some words, and more. " * (i % 13) + "\n" for i in range(300)]

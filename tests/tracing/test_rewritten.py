@@ -10,8 +10,7 @@ import pytest
 import feedmill as fm
 from feedmill.documents.find import find_documents
 from feedmill.documents.lineage.chain import Lineages, read_raw
-from feedmill.tokens.dolma_output import GroupedOptions, tokenize_grouped
-from feedmill.tokens.mixing_order import Ring
+from feedmill.tokens.dolma_output import GroupedOptions, Ring, tokenize_grouped
 from feedmill.tracing.document import Documents
 from helpers.lineage_data import TOKENIZER
 from helpers.tokenizer_data import EOS, loaded

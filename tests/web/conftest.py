@@ -16,7 +16,7 @@ from helpers.web_server import Site, serving
 def _patient() -> Iterator[None]:
     """Pages wait for what is made in the background: tests read it at once."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("feedmill.web.behind.PATIENCE", 60.0)
+        patch.setattr("feedmill.web.results.PATIENCE", 60.0)
         yield
 
 

@@ -30,7 +30,7 @@ PAGES = {
     "health": "/pages/health",
     "bench": "/documents/filters?min.q__char_length_v1__length=200&max.dup=0",
     "duplicates": "/documents/duplicates?set=dup_near&cluster=1",
-    "lengths": "/prose.pbin/tokens?seq_len=64&doc=2",
+    "lengths": "/prose.pbin/tokens?seq_len=64",
     "pipeline": "/crawl.yaml/pipeline",
     "compare": "/pages/compare?with=prose.pbin",
     "recipes": "/mix.yaml/compare?with=other.yaml",
@@ -217,8 +217,6 @@ def test_keys_of_tokens(browser: Any, site: Site) -> None:
         page.wait_for_url(re.compile(r"/prose\.pbin/tokens$"))
         page.keyboard.press("v")
         page.wait_for_url(re.compile(r"scale="))
-        page.keyboard.press("j")
-        page.wait_for_url(re.compile(r"doc=1\b"))
         page.locator("input[name=seq_len]").fill("64")
         page.keyboard.press("Enter")
         page.wait_for_url(re.compile(r"seq_len=64\b"))

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from feedmill.errors import ConfigError, NotFound, StorageError
-from feedmill.web.marks import cut, marked
+from feedmill.web.invisible import cut, marked
 from feedmill.web.serve import serve
 from helpers.tars import write_tar
 from helpers.web_server import Site, serving

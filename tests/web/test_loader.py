@@ -9,8 +9,8 @@ import pytest
 
 import feedmill as fm
 from feedmill.errors import DataError, NotFound
-from feedmill.web import telemetry
-from feedmill.web.telemetry import is_telemetry, read_telemetry
+from feedmill.web import logs
+from feedmill.web.logs import is_telemetry, read_telemetry
 from helpers.web_runs import make_telemetry, reports
 from helpers.web_server import Site, serving
 
@@ -72,8 +72,8 @@ def test_stale_and_silent(tmp_path: Path) -> None:
 
 
 def test_of_long_files_only_the_end_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(telemetry, "_BUDGET", 20_000)
-    monkeypatch.setattr(telemetry, "_LEAST", 10_000)
+    monkeypatch.setattr(logs, "_BUDGET", 20_000)
+    monkeypatch.setattr(logs, "_LEAST", 10_000)
     path = make_telemetry(tmp_path / "run", ranks=2)
     series = read_telemetry(str(path))
     assert all(one.cut > 0 and 3 < len(one.times) < 15 for one in series)

@@ -41,7 +41,7 @@ PAGES = [
     "/documents/duplicates?set=dup_near&cluster=1",
     "/documents/duplicates?set=dup&source=news",
     "/pages/duplicates",
-    "/prose.pbin/tokens?doc=2&scale=linear",
+    "/prose.pbin/tokens?scale=linear",
     "/prose.pbin/tokens?seq_len=64",
     "/pages/tokens",
     "/nothing/here",

@@ -12,7 +12,7 @@ import yaml
 
 import feedmill as fm
 from feedmill.errors import DataError, NotFound
-from feedmill.web.losses import parse_losses, read_losses
+from feedmill.web.logs import parse_losses, read_losses
 from feedmill.web.step import slots
 from helpers.tokenizer_data import tokenizer_file
 from helpers.web_data import TEXTS

@@ -17,7 +17,7 @@ def clips(path: str, cores: str) -> dict[str, float]:
 def _decode(path: Path, threads: int) -> Clips:
     import feedmill as fm
     from feedmill.jobs.threads import ordered_map
-    from feedmill.samples.avclips import get_clips_uniform
+    from feedmill.samples.avdecoder import get_clips_uniform
 
     def look(sample: Any) -> tuple[Any, list[Any]]:
         video = sample["mp4"]

@@ -146,7 +146,7 @@ def packing(size: str) -> dict[str, float]:
 
 def costs(size: str) -> dict[str, float]:
     """Measure the deal of a global batch by tokens; a rank holds the length of every document."""
-    from feedmill.planning.dealing.dealer import Balance, Dealing
+    from feedmill.planning.dealing.rules import Balance, Dealing
     from feedmill.planning.plan import Plan
 
     count, ranks = scaled(DOCUMENTS // 10, float(size)), scaled(RANKS, min(1, float(size) * 100))

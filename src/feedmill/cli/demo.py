@@ -227,8 +227,8 @@ def _picture(story: Story) -> None:
     import numpy as np
 
     from feedmill.demo.train import key_of, open_plan
-    from feedmill.samples.fields import named_fields
     from feedmill.samples.sheet import contact_sheet
+    from feedmill.samples.types import named_fields
 
     images, captions = [], []
     positions = np.arange(40, dtype=np.int64)

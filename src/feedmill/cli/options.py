@@ -87,6 +87,6 @@ LossLog = Annotated[
 ShownTokenizer = Annotated[
     list[str] | None,
     typer.Option(
-        "--tokenizer", "-t", metavar="PATH", help="Tokenizer that decodes token files, or to compare; repeatable."
+        "--tokenizer", "-t", metavar="PATH", help="Tokenizer that decodes token files, or encodes texts; repeatable."
     ),
 ]

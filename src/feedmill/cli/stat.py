@@ -83,7 +83,7 @@ def stat(
 def _picture(report: StatReport, bins: int, path: str | None) -> None:
     if path is None:
         return
-    from feedmill.samples.bars import Histogram, draw_histograms
+    from feedmill.samples.chart import Histogram, draw_histograms
 
     draw_histograms([Histogram(name, *each.histogram(bins)) for name, each in report.stats.series.items()], path)
 

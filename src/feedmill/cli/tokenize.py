@@ -12,7 +12,7 @@ from feedmill.cli.output import counted, emit_report, facts, human_rate, human_s
 from feedmill.jobs.policy import METAVAR
 
 if TYPE_CHECKING:
-    from feedmill.tokens.tokenize import TokenizeReport
+    from feedmill.tokens.token_files import TokenizeReport
 
 Inputs = Annotated[
     list[str],

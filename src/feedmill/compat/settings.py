@@ -38,7 +38,7 @@ PEERS = {
         (
             "feedmill.compat.energon.settings",
             "feedmill.planning.dialects.energon_settings",
-            "feedmill.samples.description_settings",
+            "feedmill.samples.description",
         ),
     ),
     "megatron": Peer(

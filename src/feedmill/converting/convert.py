@@ -31,7 +31,7 @@ def convert(
     to: str,
     *,
     split: str | None = None,
-    fields: Sequence[str] = (),
+    fields: Sequence[str] | str = (),
     max_shard_samples: int | None = None,
     max_shard_size: int | str | None = None,
     token_size: int | None = None,
@@ -58,7 +58,7 @@ def convert(
         destination: path or URL to write; a folder or a file, depending on the format.
         to: the format to write; see `feedmill.converting.table`.
         split: convert only this split.
-        fields: convert only these parts or columns; names or patterns (``*.json``).
+        fields: convert only these parts or columns, or this one; names or patterns (``*.json``).
         max_shard_samples, max_shard_size: maximum samples of an output (default: 10,000, or 100,000 rows of a table),
             and maximum bytes of source data (a number, or a string such as ``"1G"``).
         token_size: bytes per token; default: as in the source.
@@ -82,7 +82,7 @@ def convert(
     """
     options = Options(
         split=split,
-        fields=tuple(fields),
+        fields=(fields,) if isinstance(fields, str) else tuple(fields),
         max_shard_samples=max_shard_samples,
         max_shard_size=parse_size(max_shard_size),
         token_size=token_size,

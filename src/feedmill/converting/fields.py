@@ -60,13 +60,13 @@ class Taker:
         """
         key, values = sample.key, values_of(sample)
         if self.lines:
-            key, values = unfolded(key, values["json"])
+            key, values = unfolded(key, values["json"], self.fields)
         elif not self.typed:
             key = values.pop(KEY, key)
         elif self.types:
             values = {name: unfit(v, self.types.get(name, "null")) for name, v in values.items()}
-        if self.fields:
-            values = {name: v for name, v in values.items() if any(fnmatchcase(name, f) for f in self.fields)}
+        if not self.lines:
+            values = {name: value for name, value in values.items() if wanted(name, self.fields)}
         if self.drop:
             values = {name: v for name, v in values.items() if name not in self.drop}
         if not values:
@@ -83,21 +83,40 @@ def is_typed(dataset: Dataset) -> bool:
     return isinstance(dataset, RowsDataset) and getattr(dataset, "key_column", None) != KEY
 
 
-def unfolded(key: str, line: bytes) -> tuple[str, dict[str, Any]]:
-    """Return the key and parts of a line with a ``__key__`` (``{"__key__": ..., "txt": ...}``).
+def unfolded(key: str, line: bytes, fields: Sequence[str]) -> tuple[str, dict[str, Any]]:
+    """Return the key and the wanted parts of a line with a ``__key__`` (``{"__key__": ..., "txt": ...}``).
 
-    Any other line is returned whole, as the part ``json``.
+    Names that do not decode their value become those that columns become. Any other line is returned whole, as the
+    part ``json``.
+
+    Raises:
+        DataError: two names would become the same part, or text has a lone surrogate.
     """
+    whole = {"json": line} if wanted("json", fields) else {}
     if b'"__key__"' not in line:
-        return key, {"json": line}
+        return key, whole
     try:
         row = decode_json(line)
     except (ValueError, RecursionError):
-        return key, {"json": line}
+        return key, whole
     if type(row.get(KEY)) is not str:
-        return key, {"json": line}
-    found = row.pop(KEY)
-    return found, {name: _part(found, name, value) for name, value in row.items()}
+        return key, whole
+    found, parts = row.pop(KEY), dict[str, Any]()
+    for name, value in row.items():
+        part = _named(name, value)
+        if not (wanted(name, fields) or wanted(part, fields)):
+            continue
+        if part in parts:
+            raise DataError(f"two names would become the part {part!r}", record=found, kind="name-clash")
+        if value is not None or is_json(part):
+            parts[part] = _part(found, part, value)
+    return found, parts
+
+
+def _named(name: str, value: Any) -> str:
+    """Return the name of the part that a value of a JSON line becomes."""
+    stays = last(name) in TEXT_PARTS or name.startswith("__") or not name
+    return name if stays or value is None else part_name(name, value)
 
 
 def _part(key: str, name: str, value: Any) -> bytes:

@@ -21,9 +21,9 @@ from feedmill.formats.leftovers import data_kind, leftovers, listed
 from feedmill.formats.registry import by_name, targets
 from feedmill.formats.sniff import sniff
 from feedmill.formats.tar.dataset import TarDataset
+from feedmill.formats.tar.opening import CompressedTars
 from feedmill.formats.tar.regrouped import RegroupedTars
 from feedmill.formats.tar.scan import CONCATENATED
-from feedmill.formats.tar.unpacking import CompressedTars
 from feedmill.formats.vla import COMPANIONS
 from feedmill.formats.vla.dataset import ManifestDataset
 from feedmill.jobs.policy import skips

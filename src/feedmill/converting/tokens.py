@@ -37,7 +37,7 @@ from feedmill.formats.tokens.base import Form, Int64s
 from feedmill.formats.tokens.levanter import LevanterCache
 from feedmill.formats.tokens.rows import TokenRows
 from feedmill.formats.tokens.vla_text import SEQUENCES
-from feedmill.samples.windowed import token_column
+from feedmill.samples.open import token_column
 from feedmill.storage import open_store
 from feedmill.tokens.corpus import SUFFIXES, Corpus, open_corpus
 from feedmill.tokens.units import Documents

@@ -21,8 +21,7 @@ from feedmill.errors import ConfigError, DataError
 from feedmill.formats.lerobot.dataset import LeRobotDataset
 from feedmill.formats.lerobot.depth import is_depth
 from feedmill.samples.open import open as open_dataset
-from feedmill.samples.robotics.view import LOWDIM
-from feedmill.samples.robotics.windows import FUTURE_MASK, PAST_MASK
+from feedmill.samples.robotics.view import FUTURE_MASK, LOWDIM, PAST_MASK
 
 _COUNTERS = ("timestamp", "frame_index", "episode_index", "index", "task_index")
 _AT_ONCE = 64  # anchors whose frames are in memory at once

@@ -15,7 +15,7 @@ from feedmill.documents.rows import FIXES, REFUSED, missing_field
 from feedmill.errors import DataError
 from feedmill.formats.documents import json_fault
 from feedmill.kernels.text import characters
-from feedmill.kernels.text.lengths import encode
+from feedmill.kernels.text.lengths import encode, paragraphs, words
 
 Table = npt.NDArray[np.int64]
 
@@ -110,10 +110,8 @@ class Batch:
     def paragraphs(self) -> Table:
         """Document, start and end in `codes`, and whether blank, of each paragraph, int64[4, paragraphs].
 
-        See `kernels.text.lengths_compiled`.
+        See `kernels.text.lengths`.
         """
-        from feedmill.kernels.text.lengths_compiled import paragraphs
-
         found: Table = paragraphs(self.codes, self.offsets, characters.table())
         return found
 
@@ -125,15 +123,13 @@ class Batch:
     @cached_property
     def words(self) -> tuple[Table, Table]:
         """Start and end of each word between white space, int64[2, words], and each text's first word, int64[n + 1]."""
-        from feedmill.kernels.text.lengths_compiled import words
-
         found: tuple[Table, Table] = words(self.codes, self.offsets, characters.table())
         return found
 
     @cached_property
     def gopher(self) -> npt.NDArray[np.float64]:
-        """Gopher signals that both versions share, float64[n, 15]. See `kernels.text.gopher_compiled`."""
-        from feedmill.kernels.text.gopher_compiled import word_signals
+        """Gopher signals that both versions share, float64[n, 15]. See `kernels.text.gopher`."""
+        from feedmill.kernels.text.gopher import word_signals
 
         (starts, ends), first = self.words
         found: npt.NDArray[np.float64] = word_signals(self.codes, self.offsets, starts, ends, first, characters.table())

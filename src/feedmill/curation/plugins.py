@@ -13,6 +13,7 @@ A tagger that is faster on many documents at once overrides `BaseTagger.tag_batc
 
 from __future__ import annotations
 
+import re
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
@@ -274,9 +275,8 @@ add_tagger = TaggerRegistry.add
 
 def split_paragraphs(text: str, remove_empty: bool = True) -> list[TextSlice]:
     """Return the paragraphs with their newlines, by default without blank paragraphs."""
-    from feedmill.kernels.text.lengths import paragraphs
-
-    return [TextSlice(text, low, high) for low, high, blank in paragraphs(text) if not (blank and remove_empty)]
+    found = re.finditer(r"[^\n]*\n|[^\n]+", text)
+    return [TextSlice(text, *part.span()) for part in found if not remove_empty or part[0].strip()]
 
 
 def split_sentences(text: str, remove_empty: bool = True) -> list[TextSlice]:  # noqa: ARG001 - Dolma's signature

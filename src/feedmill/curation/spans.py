@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from feedmill.errors import ConfigError
 from feedmill.kernels.bounds import bounds_of
+from feedmill.kernels.jsonl.spans import fragments
 
 _LARGEST = 1e15  # whole numbers below this are written as integers, larger ones by the JSON encoder
 
@@ -91,8 +92,6 @@ class Spans:
         It has the form ``"<experiment>__<tagger>__<kind>":[[start,end,score],...],...``. Scores are rounded to five
         digits.
         """
-        from feedmill.kernels.jsonl.spans_compiled import fragments
-
         heads = [_head(experiment, tagger, kind) for kind in self.kinds]
         first = np.searchsorted(self.document, np.arange(n + 1))
         plain = (self.score == np.floor(self.score)) & (np.abs(self.score) < _LARGEST)

@@ -38,7 +38,7 @@ from feedmill.notebooks import Showable
 from feedmill.storage import paths_of
 
 MOST_SOURCES = 1000
-_PRELOAD = ("feedmill.curation.stat", "feedmill.kernels.text.lengths_compiled")
+_PRELOAD = ("feedmill.curation.stat", "feedmill.kernels.text.lengths")
 OTHERS = "(others)"
 _FIELDS = ("id", "text", "source", "attributes")
 

@@ -44,7 +44,7 @@ from feedmill.storage.hashed import HashedWriter, hash_file
 logger = logging.getLogger("feedmill")
 
 _FIELDS = ("id", "text", "source", "version", "metadata", "added", "created")
-_PRELOAD = ("feedmill.curation.tag", "feedmill.curation.taggers.words", "feedmill.kernels.text.lengths_compiled")
+_PRELOAD = ("feedmill.curation.tag", "feedmill.curation.taggers.words", "feedmill.kernels.text.lengths")
 
 
 class TagTask(NamedTuple):

@@ -21,8 +21,8 @@ import xxhash
 import feedmill
 from feedmill.errors import FeedmillError
 from feedmill.loading.loader import Loader
-from feedmill.samples.fields import named_fields
 from feedmill.samples.sheet import as_image
+from feedmill.samples.types import named_fields
 
 CROP = 256
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from feedmill.formats.offsets import Int64s
 from feedmill.jobs.buffers import empty
 from feedmill.kernels import addresses as memory
-from feedmill.kernels.files.ranges_compiled import copy_all, copy_rows, gather_pairs, read_all
+from feedmill.kernels.files.ranges import copy_all, copy_rows, gather_pairs, read_all
 from feedmill.storage import Store
 from feedmill.storage.base import InMemory, OnDisk, Ranges
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from feedmill.errors import DataError, FeedmillError
 from feedmill.formats.avfile import pyav
-from feedmill.formats.frames import CONTAINERS
+from feedmill.formats.avvideo import CONTAINERS
 from feedmill.storage import Store
 from feedmill.storage.cache.copies import held_copy
 from feedmill.storage.reasons import copy_again

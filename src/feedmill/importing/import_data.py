@@ -78,8 +78,8 @@ def import_data(
     out: str | os.PathLike[str],
     *,
     type: Type = "auto",
-    include: Sequence[str] = (),
-    exclude: Sequence[str] = (),
+    include: Sequence[str] | str = (),
+    exclude: Sequence[str] | str = (),
     captions: Sequence[str | os.PathLike[str]] = (),
     text: str | None = None,
     id: str | None = None,
@@ -105,7 +105,7 @@ def import_data(
         type: ``auto``, or what to import the files as: ``documents``, ``captioning``, ``classification``, ``media``
             (without captions and classes), ``episodes`` (of LeRobot datasets), or ``parts`` (all files with the same
             name become one sample).
-        include, exclude: patterns of the paths of files below a source, such as ``"*.jpg"``.
+        include, exclude: patterns, or one pattern, of the paths of files below a source, such as ``"*.jpg"``.
         captions: tables of captions for media, wherever they are: a column of files (``image``, ``path``, ...) and one
             of captions. A table among the sources is one, too.
         text: column of the text in tables; by default ``text``, ``content``, ``body``, ... or the only one with text.
@@ -139,7 +139,8 @@ def import_data(
         on_many = start if workers != 1 and active() is None else None
         if type == AUTO:
             refuse_datasets(given)
-        options: dict[str, Any] = {"include": include, "exclude": exclude, "tables": paths_of(captions)}
+        given_paths = {"include": include, "exclude": exclude, "tables": captions}
+        options: dict[str, Any] = {name: paths_of(patterns) for name, patterns in given_paths.items()}
         files = scan(given, target, report.left_out, on_many=on_many, **options)
         files = with_tables(files, tables_about_media(files, type), files.files)
         found = recognize(files, type, report.left_out, named=bool(include))

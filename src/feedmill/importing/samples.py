@@ -38,8 +38,7 @@ from feedmill.samples.imageheader import image_header, orientation_in
 from feedmill.samples.media import kind_of_header, probe
 from feedmill.storage import LocalStore, Store, open_store
 from feedmill.writing.destination import Destination
-from feedmill.writing.encoding import Encoded, Encoding
-from feedmill.writing.fields import Taker
+from feedmill.writing.encoding import Encoded, Encoding, Taker
 from feedmill.writing.layout import PATTERN, Layout
 from feedmill.writing.shard import Shard
 from feedmill.writing.write import write_shards

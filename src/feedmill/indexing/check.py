@@ -36,8 +36,8 @@ from feedmill.indexing.scanning import FOUND, Scanned, checked, remarks_of, repe
 from feedmill.jobs.progress import Progress
 from feedmill.samples.avdecoder import AVDecoder
 from feedmill.samples.description import declared_map, unreadable
-from feedmill.samples.fields import named_fields
 from feedmill.samples.open import open as open_dataset
+from feedmill.samples.types import named_fields
 from feedmill.storage import Entry, Store
 from feedmill.storage.cache.copies import cached_copy
 

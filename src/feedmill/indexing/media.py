@@ -10,8 +10,7 @@ from feedmill.formats.energon.media import MediaTables, Row, read_tables
 from feedmill.formats.sample import split_name
 from feedmill.indexing.scanning import Scanned
 from feedmill.samples.media import MediaFilter, kind_of_name
-from feedmill.samples.mediacollection import Piece, collect, pieces_of_shard
-from feedmill.samples.mediajournal import MediaNotes
+from feedmill.samples.mediacollection import MediaNotes, Piece, collect, pieces_of_shard
 from feedmill.storage import Store
 
 

@@ -31,8 +31,16 @@ from feedmill.jobs.engine import part_name
 from feedmill.jobs.units import Units
 from feedmill.jobs.work import alone
 from feedmill.samples.media import MediaFilter
-from feedmill.samples.mediacollection import Filters, Piece, collect, pieces_of_folder, pieces_of_shard, remarks
-from feedmill.samples.mediajournal import MEDIA, MediaNotes
+from feedmill.samples.mediacollection import (
+    MEDIA,
+    Filters,
+    MediaNotes,
+    Piece,
+    collect,
+    pieces_of_folder,
+    pieces_of_shard,
+    remarks,
+)
 from feedmill.storage import Store, is_local_folder, open_store
 from feedmill.storage.cache.copies import cached_copy
 from feedmill.storage.os_errors import storage_error

@@ -34,8 +34,7 @@ from feedmill.jobs.units import Units
 from feedmill.jobs.work import alone, settle
 from feedmill.samples.description import check_parts, describe_type
 from feedmill.samples.media import MediaFilter
-from feedmill.samples.mediacollection import remarks
-from feedmill.samples.mediajournal import MEDIA, MediaNotes
+from feedmill.samples.mediacollection import MEDIA, MediaNotes, remarks
 from feedmill.storage import Entry, Store, open_store
 
 SUFFIXES = (".tar", ".tgz", ".tar.gz", ".tar.zst")

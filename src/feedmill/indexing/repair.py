@@ -38,7 +38,6 @@ from feedmill.jobs.dry_run import DryRun, JobReport, active, can_run_dry
 from feedmill.jobs.policy import SKIP
 from feedmill.jobs.work import alone
 from feedmill.kernels.files import tar
-from feedmill.kernels.files.tar_fields import BLOCK
 from feedmill.kernels.jsonl.lines import index_lines
 from feedmill.storage import Store
 from feedmill.storage.cache.copies import cached_copy
@@ -226,7 +225,7 @@ def _repair_shard(store: Store, scanned: Scanned, folder: str, journal: RepairJo
         _copy(store, shard, end, size, out)
     with store.write(shard) as out:
         _copy(store, shard, 0, end, out)
-        out.write(bytes(2 * BLOCK))
+        out.write(bytes(2 * tar.BLOCK))
     return []
 
 

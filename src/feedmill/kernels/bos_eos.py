@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from feedmill.kernels.native import kernel
+
 Int64s = npt.NDArray[np.int64]
 
 
@@ -47,10 +49,40 @@ def add_bos_eos(
     >>> add_bos_eos(ids, lengths, np.array([True, True, False]), bos=None, eos=0, always=False, dtype="<u2")[:2]
     (array([7, 8, 0, 9, 0], dtype=uint16), array([3, 2, 0]))
     """
-    from feedmill.kernels.bos_eos_compiled import add_bos_eos as compiled
-
     out = np.empty(len(ids) + 2 * len(lengths), dtype)
     stored, before = np.empty((2, len(lengths)), np.int64)
     first, last = (-1 if token is None else token for token in (bos, eos))
-    count = compiled(ids, np.ascontiguousarray(lengths), kept, first, last, int(always), out, stored, before)
+    count = _add_bos_eos(ids, np.ascontiguousarray(lengths), kept, first, last, int(always), out, stored, before)
     return Tokens(out[:count], stored, before)
+
+
+@kernel
+def _add_bos_eos(ids, lengths, kept, bos, eos, always, out, stored, before):  # type: ignore[no-untyped-def]
+    """Do the work of `add_bos_eos` and return the number of tokens written.
+
+    Args:
+        bos, eos: -1 for none.
+        always: 1 to add them even if they are present, else 0.
+        out: filled; must have space for all ids and two more for each document.
+        stored, before: int64[n], filled.
+    """
+    at, begin = 0, 0
+    for n in range(len(lengths)):
+        size = lengths[n]
+        source = ids[begin : begin + size]
+        begin += size
+        first, before[n] = at, 0
+        if size > 0 and kept[n]:
+            if bos >= 0 and (always or source[0] != bos):
+                out[at] = bos
+                at += 1
+                before[n] = 1
+            target = out[at : at + size]
+            for i in range(size):  # LLVM vectorizes this loop, because it is over views
+                target[i] = source[i]
+            at += size
+            if eos >= 0 and (always or source[size - 1] != eos):
+                out[at] = eos
+                at += 1
+        stored[n] = at - first
+    return at

@@ -95,23 +95,20 @@ class Turn:
             self._folder = None
 
 
-def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Return `numba.njit` with ``nogil`` and ``cache``, caching in the first writable folder of `folders`.
+def njit(function: Callable[..., Any], **options: Any) -> Any:
+    """Apply `numba.njit` with ``nogil`` and ``cache``, caching in the first writable folder of `folders`.
 
     numba itself raises an error if it finds no folder for its cache; this compiles without a cache then.
     """
     import numba
 
-    def compiled(function: Callable[..., Any]) -> Any:
-        theirs = numba.config.CACHE_DIR  # set by the user for all that numba compiles
-        kept = theirs or _for_numba()
-        numba.config.CACHE_DIR = kept or ""
-        try:
-            return numba.njit(nogil=True, cache=kept is not None, **options)(function)
-        finally:
-            numba.config.CACHE_DIR = theirs
-
-    return compiled
+    theirs = numba.config.CACHE_DIR  # set by the user for all that numba compiles
+    kept = theirs or _for_numba()
+    numba.config.CACHE_DIR = kept or ""
+    try:
+        return numba.njit(nogil=True, cache=kept is not None, **options)(function)
+    finally:
+        numba.config.CACHE_DIR = theirs
 
 
 @cache

@@ -4,7 +4,10 @@ Importing numba and its first call take a third of a second in each worker, whic
 `kernel` is a function that numba compiles if its machine code is not cached. Cached code is loaded by LLVM alone and
 called through `ctypes`, without the GIL. A kernel takes arrays and numbers and returns None or an int64.
 It must not allocate, so that it does not need numba's runtime (numba rejects it otherwise). A kernel may call other
-kernels, and functions that numba itself compiles may call kernels.
+kernels.
+
+What must allocate is declared by `njit`: numba compiles, caches and calls it, and is imported for its first call. Such
+functions may call kernels and each other. So a module declares both beside its other functions, and imports nothing.
 
 The cache has one file for each combination of function, argument types, processor and state of the kernels' sources, in
 a folder of `feedmill.kernels.codecache`: a line of JSON, then an object file. An incomplete file is written again.
@@ -40,13 +43,18 @@ PATIENCE = 60.0
 _POLL = 0.02
 _waited = 0.0
 _SUFFIX = ".kernel"
-_loading = threading.RLock()
+_loading, _making = threading.RLock(), threading.RLock()
 _Call = Callable[[tuple[Any, ...]], int | None]
 
 
 def kernel(function: Callable[..., Any]) -> Kernel:
     """Compile a function when it is first called; see the module docstring."""
     return Kernel(function)
+
+
+def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Compile a function with numba's own ``njit`` and these options when it is first called; see `codecache.njit`."""
+    return lambda function: Jitted(function, options)
 
 
 class Lazy:
@@ -60,7 +68,8 @@ class Lazy:
     def made(self) -> Any:
         """The object itself, created on first use."""
         if self._made is None:
-            self._made = self._make()
+            with _making:
+                self._made = self._make() if self._made is None else self._made
         return self._made
 
     @property
@@ -70,6 +79,23 @@ class Lazy:
         made, context = self.made, cpu_target.typing_context
         context.refresh()  # registers an object created just now
         return context.resolve_value_type(made)
+
+
+class Jitted(Lazy):
+    """A function that numba compiles and calls.
+
+    Attributes:
+        py_func, targetoptions: the Python function and the options, by which numba inlines it.
+    """
+
+    def __init__(self, function: Callable[..., Any], options: dict[str, Any]) -> None:
+        super().__init__(lambda: codecache.njit(function, **options))
+        self.py_func, self.targetoptions = function, options
+        self.__doc__, self.__name__, self.__module__ = function.__doc__, function.__name__, function.__module__
+
+    def __call__(self, *args: Any) -> Any:
+        """Call the function; numba is imported for the first call."""
+        return self.made(*args)
 
 
 class Kernel(Lazy):

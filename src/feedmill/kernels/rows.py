@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.kernels.bounds import bounds_of
+from feedmill.kernels.native import Lazy, kernel
 
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -55,15 +56,13 @@ def lay_out(
     >>> found.positions.tolist(), found.ends.tolist(), tokens.tolist()
     ([[0, 1, 0, 1, 2, 0]], [[0, 2, 5, 6]], [[0, 0, 0, 0, 0, 9]])
     """
-    from feedmill.kernels.rows_compiled import lay_out as compiled
-
     most = int(np.diff(row_offsets).max(initial=0)) + 2
     filled = int(np.diff(bounds_of(lengths)[row_offsets]).max(initial=0))
     if filled > tokens.shape[1]:
         raise ValueError(f"a row has {filled} tokens, more than {tokens.shape[1]}")
     positions = np.empty(tokens.shape, np.int32) if positions is None else positions
     ends, to = np.empty((len(tokens), most), np.int32), np.empty(len(lengths), np.int64)
-    used = compiled(row_offsets, np.ascontiguousarray(lengths), pad, tokens, positions, ends, to)
+    used = _lay_out(row_offsets, np.ascontiguousarray(lengths), pad, tokens, positions, ends, to)
     return Layout(positions, np.ascontiguousarray(ends[:, :used]), to)
 
 
@@ -76,9 +75,7 @@ def copy_spans(source: npt.NDArray[Any], first: Int64s, lengths: Int64s, to: Int
         out: flat array.
     """
     if source.dtype.isnative:
-        from feedmill.kernels.rows_compiled import copy_spans as compiled
-
-        compiled(source, *map(np.ascontiguousarray, (first, lengths, to)), out)
+        _copy_spans(source, *map(np.ascontiguousarray, (first, lengths, to)), out)
         return
     for begin, count, place in zip(first.tolist(), lengths.tolist(), to.tolist(), strict=True):
         out[place : place + count] = source[begin : begin + count]
@@ -108,15 +105,13 @@ def targets_of(
     >>> targets_of(np.array([[5, 6, 7, 8]]), -1, ends=np.array([[0, 2, 4]])).tolist()
     [[6, -1, 8]]
     """
-    from feedmill.kernels.rows_compiled import targets_of as compiled
-
     count, width = tokens.shape
     out = np.empty((count, width - 1), np.int64) if out is None else out
     native = np.ascontiguousarray(tokens, tokens.dtype.newbyteorder("="))
     masks = (_NO_ROWS if mask is None else np.ascontiguousarray(mask).view(np.uint8) for mask in (loss, begins))
     places = _NO_ENDS if ends is None else np.ascontiguousarray(ends, np.int32)
     full = np.full(count, width, np.int64) if real is None else np.ascontiguousarray(real, np.int64)
-    compiled(native, ignore, *masks, places, full, out)
+    _targets_of(native, ignore, *masks, places, full, out)
     return out
 
 
@@ -144,9 +139,7 @@ def shift_rows(
     >>> inputs.tolist(), targets.tolist()
     ([[6, 7, 8]], [[-1, 8, 9]])
     """
-    from feedmill.kernels.rows_compiled import shift_rows as compiled
-
-    compiled(source, _NO_LOSS if loss is None else loss, starts, rows, ignore, inputs, targets)
+    _shift_rows(source, _NO_LOSS if loss is None else loss, starts, rows, ignore, inputs, targets)
 
 
 class ShiftedLayout(NamedTuple):
@@ -189,12 +182,10 @@ def lay_out_shifted(
     >>> inputs.tolist(), targets.tolist(), positions.tolist(), found.ends.tolist()
     ([[0, 0, 0, 0, 9]], [[0, 0, 0, -1, -1]], [[0, 1, 0, 1, 0]], [[0, 2, 4, 5]])
     """
-    from feedmill.kernels.rows_compiled import lay_out_shifted as compiled
-
     most = int(np.diff(row_offsets).max(initial=0)) + 2
     ends, places = np.empty((len(inputs), most), np.int32), np.empty((2, len(lengths)), np.int64)
     real = np.empty(len(inputs), np.int64)
-    used = compiled(row_offsets, lengths, pad, ignore, inputs, targets, positions, ends, places[0], places[1], real)
+    used = _lay_out_shifted(row_offsets, lengths, pad, ignore, inputs, targets, positions, ends, *places, real)
     return ShiftedLayout(positions, np.ascontiguousarray(ends[:, :used]), places[0], places[1], real)
 
 
@@ -232,10 +223,8 @@ def shift_spans(
     >>> inputs.tolist(), targets.tolist()
     ([[8, 9, 6]], [[9, -1, 7]])
     """
-    from feedmill.kernels.rows_compiled import shift_spans as compiled
-
     mask = _NO_LOSS if loss is None else loss
-    found = compiled(source, mask, bounds, *spans, *places, ignore, int(borders), inputs, targets)
+    found = _shift_spans(source, mask, bounds, *spans, *places, ignore, int(borders), inputs, targets)
     return int(found)
 
 
@@ -251,6 +240,229 @@ def count_up(rows: Int64s, places: Int64s, out: npt.NDArray[np.int64]) -> None:
     >>> out.tolist()
     [[0, 1, 2, 3], [0, 1, 2, 0]]
     """
-    from feedmill.kernels.rows_compiled import count_up as compiled
+    _count_up(np.ascontiguousarray(rows), np.ascontiguousarray(places), out)
 
-    compiled(np.ascontiguousarray(rows), np.ascontiguousarray(places), out)
+
+# --- compiled ---------------------------------------------------------------------------------------------------------
+
+
+@kernel
+def _lay_out(row_offsets, lengths, pad, tokens, positions, ends, to):  # type: ignore[no-untyped-def]
+    """Fill positions, ends and places, and the padding of tokens. Return the number of used columns of `ends`."""
+    width, most, used = tokens.shape[1], ends.shape[1], 1
+    for row in range(tokens.shape[0]):
+        at, column = 0, 0
+        ends[row, 0] = 0
+        line = positions[row]
+        for span in range(row_offsets[row], row_offsets[row + 1]):
+            to[span] = row * width + at
+            part = line[at : at + lengths[span]]
+            for place in range(lengths[span]):
+                part[place] = place
+            at += lengths[span]
+            column += 1
+            ends[row, column] = at
+        if at < width:
+            for place in range(width - at):
+                tokens[row, at + place] = pad
+                line[at + place] = place
+            column += 1
+            ends[row, column] = width
+        used = max(used, column + 1)
+        for rest in range(column + 1, most):
+            ends[row, rest] = ends[row, column]
+    return used
+
+
+@kernel
+def _copy_spans(source, first, lengths, to, out):  # type: ignore[no-untyped-def]
+    """Copy spans."""
+    for span in range(len(first)):
+        count = lengths[span]
+        part = source[first[span] : first[span] + count]
+        target = out[to[span] : to[span] + count]
+        for place in range(count):  # LLVM vectorizes this loop, because it is over views
+            target[place] = part[place]
+
+
+@kernel
+def _targets_of(tokens, ignore, loss, begins, ends, real, out):  # type: ignore[no-untyped-def]
+    """Fill the targets; masks and ends without rows are not used."""
+    width = out.shape[1]
+    for row in range(out.shape[0]):
+        source, target = tokens[row][1 : width + 1], out[row]
+        if loss.shape[0]:
+            mask = loss[row][1 : width + 1]
+            for place in range(width):
+                token = source[place]  # read in any case: a conditional read would not be vectorized
+                target[place] = token if mask[place] else ignore
+        else:
+            for place in range(width):
+                target[place] = source[place]
+        if begins.shape[0]:
+            starts = begins[row][1 : width + 1]
+            for place in range(width):
+                target[place] = ignore if starts[place] else target[place]
+        for column in range(ends.shape[1] if ends.shape[0] else 0):
+            if 0 < ends[row, column] <= width:
+                target[ends[row, column] - 1] = ignore
+        for place in range(max(real[row] - 1, 0), width):
+            target[place] = ignore
+
+
+@kernel
+def _shift_rows(source, loss, starts, rows, ignore, inputs, targets):  # type: ignore[no-untyped-def]
+    """Fill inputs and targets; a mask of no bytes is not used."""
+    width = inputs.shape[1]
+    for number in range(len(starts)):
+        begin = starts[number]
+        if number + 1 < len(starts):
+            _prefetch_span(source, starts[number + 1], width)
+            if len(loss):
+                _prefetch_span(loss, starts[number + 1], width)
+        part, target = source[begin : begin + width], inputs[rows[number]]
+        for place in range(width):
+            target[place] = part[place]
+        # A second loop costs no reads, because the part is in the processor's nearest cache.
+        part, target = source[begin + 1 : begin + 1 + width], targets[rows[number]]
+        if len(loss):
+            mask = loss[begin + 1 : begin + 1 + width]
+            for place in range(width):
+                token = np.int64(part[place])
+                target[place] = token if mask[place] else ignore
+        else:
+            for place in range(width):
+                target[place] = part[place]
+
+
+@kernel
+def _lay_out_shifted(row_offsets, lengths, pad, ignore, inputs, targets, positions, ends, rows, columns, real):  # type: ignore[no-untyped-def]
+    """Fill all of the rows but the tokens of spans. Return the number of used columns of `ends`."""
+    width, most, used = inputs.shape[1], ends.shape[1], 1
+    for row in range(inputs.shape[0]):
+        at, column = 0, 0
+        line = positions[row]
+        ends[row, 0] = 0
+        for span in range(row_offsets[row], row_offsets[row + 1]):
+            rows[span], columns[span] = row, at
+            stop = min(at + lengths[span], width)
+            part = line[at:stop]
+            for place in range(len(part)):
+                part[place] = place
+            at += lengths[span]
+            if stop > ends[row, column]:
+                column += 1
+                ends[row, column] = stop
+        if at < width:
+            for place in range(width - at):
+                inputs[row, at + place] = pad
+                line[at + place] = place
+            column += 1
+            ends[row, column] = width
+        for place in range(max(at - 1, 0), width):
+            targets[row, place] = ignore
+        real[row] = min(at, width)
+        used = max(used, column + 1)
+        for rest in range(column + 1, most):
+            ends[row, rest] = width
+    return used
+
+
+@kernel
+def _shift_spans(source, loss, bounds, documents, starts, lengths, rows, columns, ignore, borders, inputs, targets):  # type: ignore[no-untyped-def]
+    """Fill inputs and targets of spans; a mask of no bytes is not used. Return the first invalid span, or -1."""
+    width = inputs.shape[1]
+    for span in range(len(documents)):
+        document, count, column = documents[span], lengths[span], columns[span]
+        if span + 1 < len(documents) and 0 <= documents[span + 1] < len(bounds):
+            ahead = bounds[documents[span + 1]] + starts[span + 1]
+            _prefetch_span(source, ahead, lengths[span + 1])
+            if len(loss):
+                _prefetch_span(loss, ahead, lengths[span + 1])
+        if document < 0 or document >= len(bounds) - 1 or starts[span] < 0 or count < 0:
+            return span
+        first = bounds[document] + starts[span]
+        # each limit by itself: a sum of corrupt bounds could overflow
+        if bounds[document] < 0 or bounds[document + 1] > len(source) or count > bounds[document + 1] - first:
+            return span
+        part, target = source[first : first + count], inputs[rows[span]][column : min(column + count, width)]
+        for place in range(len(target)):
+            target[place] = part[place]
+        line = targets[rows[span]]
+        if column:
+            before = np.int64(part[0]) if count and not borders else ignore
+            if len(loss) and count and not loss[first]:
+                before = ignore
+            line[column - 1] = before
+        part, target = part[1:], line[column : column + max(count - 1, 0)]
+        if len(loss):
+            mask = loss[first + 1 : first + max(count, 1)]
+            for place in range(len(target)):
+                token = np.int64(part[place])
+                target[place] = token if mask[place] else ignore
+        else:
+            for place in range(len(target)):
+                target[place] = part[place]
+    return -1
+
+
+@kernel
+def _count_up(rows, places, out):  # type: ignore[no-untyped-def]
+    """Fill positions."""
+    at = 0
+    for row in range(out.shape[0]):
+        begin, line = 0, out[row]
+        while at < len(rows) and rows[at] == row:
+            part = line[begin : places[at]]
+            for place in range(len(part)):
+                part[place] = place
+            begin, at = places[at], at + 1
+        part = line[begin:]
+        for place in range(len(part)):
+            part[place] = place
+
+
+# --- fetching ahead ---------------------------------------------------------------------------------------------------
+# A batch reads its tokens from hundreds of random places of a mapped file. The processor notices a sequence after two
+# or three lines of it, and each of these costs as much as copying a hundred tokens. A kernel that names the place one
+# span ahead does not wait for them: packed rows with masks take a third less time.
+
+
+def _make_prefetch() -> Any:
+    from llvmlite import ir
+    from numba import types
+    from numba.core import cgutils
+    from numba.extending import intrinsic
+
+    byte, number = ir.IntType(8), ir.IntType(32)
+
+    @intrinsic
+    def _prefetch(typing_context, array, place):  # type: ignore[no-untyped-def]  # noqa: ARG001
+        def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
+            data = context.make_array(signature.args[0])(context, builder, args[0]).data
+            pointer = builder.bitcast(builder.gep(data, [args[1]]), byte.as_pointer())
+            kind = ir.FunctionType(ir.VoidType(), [byte.as_pointer(), number, number, number])
+            instruction = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+            # to read, into all levels of the cache, data and not code
+            builder.call(instruction, [pointer, number(0), number(3), number(1)])
+            return context.get_dummy_value()
+
+        return types.void(array, place), generate
+
+    return _prefetch
+
+
+_prefetch: Any = Lazy(_make_prefetch)
+"""Fetch the line with an element of a flat array; the place may be outside of the array."""
+
+_LINE = 64
+_FIRST = 8
+"""Lines after which the processor reads ahead by itself."""
+
+
+@kernel
+def _prefetch_span(array, first, count):  # type: ignore[no-untyped-def]
+    """Fetch the first lines of ``array[first : first + count]``, a flat array."""
+    step = _LINE // array.itemsize
+    for place in range(first, first + min(count, _FIRST * step), step):
+        _prefetch(array, place)

@@ -7,12 +7,12 @@
   `encoder.py`, `typed.py`, `fitted.py`, `tensors.py` and `cooking.py` do it with the hooks of a task encoder.
   `groups.py` makes packs and groups from windows of samples; `cursors.py` has which of them were yielded, and
   `restore_keys.py` what makes one of them again.
-- `workers.py` and `pace.py` prefetch batches in threads or processes. `pipeline.py`, `transfer.py` and
-  `iteration.py` copy them to a device and yield them to the training loop.
-- `progress.py`, `state.py`, `checkpoint.py` and `gathered.py` save the position of a loader and resume from it.
+- `workers.py` prefetches batches in threads or processes, or makes them in the loop. `pipeline.py` and `transfer.py`
+  copy them to a device and yield them to the training loop.
+- `progress.py`, `state.py` and `checkpoint.py` save the position of a loader and resume from it.
 - `failures.py` replaces samples that fail, `labels.py` reports where samples come from, `metrics.py` measures the time
   that loading takes, and `watchdog.py` logs stalled batches.
 - `adapters/` has what training frameworks need: datasets of torch, and one file for each framework.
-- `ahead.py` and `caching.py` fetch remote data before it is needed; `cachepool.py`, `diskpool.py` and `pool_folder.py`
-  do so for the files that cookers read. `bench.py` implements the command of this name.
+- `ahead.py` and `caching.py` fetch remote data before it is needed; `cachepool.py` does so for the files that cookers
+  read. `bench.py` implements the command of this name.
 """

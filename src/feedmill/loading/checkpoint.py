@@ -3,6 +3,9 @@
 A `Loader` has `state_dict` and `load_state_dict`, so any tool that saves such objects can save it directly if the
 states of all ranks are equal. `Checkpoint` covers the other cases: it has one string for all ranks, even if packing
 makes their states differ. It is saved once and can be loaded on any number of ranks.
+
+The loaders of `feedmill.compat.energon` use `gather` and `scatter` to save one state for all ranks. They send states as
+JSON text, so that the state of another rank is never unpickled.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from feedmill.errors import ConfigError
@@ -113,8 +116,8 @@ class Checkpoint:
 
 
 def _all_gather(state: dict[str, Any]) -> list[dict[str, Any]]:
-    distributed = sys.modules.get("torch.distributed")
-    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+    distributed = _distributed()
+    if distributed is None:
         return [state]
     states: list[Any] = [None] * distributed.get_world_size()
     distributed.all_gather_object(states, state)
@@ -141,3 +144,44 @@ def _write(name: str, text: str) -> None:
 def _read(name: str) -> bytes:
     folder, _, last = name.rpartition("/")
     return open_store(folder or ("/" if name.startswith("/") else ".")).read(last)
+
+
+def _distributed() -> Any:
+    """Return torch.distributed if it is initialized, else None. If it was not imported, it is not initialized."""
+    module = sys.modules.get("torch.distributed")
+    return module if module is not None and module.is_available() and module.is_initialized() else None
+
+
+def gather(state: Any, to: int, group: Any = None) -> list[Any] | None:
+    """Return the states of all ranks of a group, in rank order, on one rank of the world; None on the others.
+
+    All ranks of the group must call it.
+
+    Args:
+        state: the state of this rank, as JSON data.
+        to: rank of the world that gets the states.
+        group: the process group; None for the world.
+    """
+    distributed = _distributed()
+    if distributed is None:
+        return [state]
+    texts: list[Any] = [None] * distributed.get_world_size(group)
+    distributed.all_gather_object(texts, json.dumps(state), group=group)
+    return [json.loads(text) for text in texts] if distributed.get_rank() == to else None
+
+
+def scatter(states: Sequence[Any] | None, source: int, group: Any = None) -> list[Any] | None:
+    """Return the states of rank `source` on all ranks of a group. All ranks of the group must call it.
+
+    Args:
+        states: the states; only the value on rank `source` is used.
+        source: rank of the world that sends the states.
+        group: the process group; None for the world.
+    """
+    distributed = _distributed()
+    if distributed is None:
+        return None if states is None else list(states)
+    box: list[Any] = [json.dumps(states) if distributed.get_rank() == source else None]
+    distributed.broadcast_object_list(box, src=source, group=group)
+    received: list[Any] | None = json.loads(box[0])
+    return received

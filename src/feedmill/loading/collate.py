@@ -17,11 +17,11 @@ import numpy as np
 from feedmill.errors import MissingExtra
 from feedmill.formats.batches import Parts
 from feedmill.formats.sample import Sample
-from feedmill.formats.tokens.windows import Window
+from feedmill.formats.tokens.window import Window
 from feedmill.jobs.buffers import empty
 from feedmill.kernels import addresses
-from feedmill.samples.fields import named_fields, parts_together
-from feedmill.samples.offsets import ENDS, ends_together
+from feedmill.samples.targets import ENDS, ends_together
+from feedmill.samples.types import named_fields, parts_together
 
 _PLAIN = frozenset([str, bytes, int, float, bool, type(None)])
 _SHARED = frozenset(map(np.dtype, ("?", "i1", "i2", "i4", "i8", "u1", "f2", "f4", "f8")))

@@ -16,10 +16,11 @@ from feedmill.loading.cursors import Cursor, windows_for
 from feedmill.loading.encoder import TaskEncoder
 from feedmill.loading.plan import PlainPlan
 from feedmill.loading.ranks import Ranks
-from feedmill.planning.dealing.cuts import Budget, BudgetGrid, Cuts
-from feedmill.planning.dealing.dealer import Balance, Dealing, dealer_of, dealing_of
+from feedmill.planning.dealing.cuts import BudgetGrid, Cuts
+from feedmill.planning.dealing.dealer import dealer_of, dealing_of
 from feedmill.planning.dealing.grid import REMAINDERS, Grid, Remainder
 from feedmill.planning.dealing.homogeneous import check_layout, run_length_of
+from feedmill.planning.dealing.rules import Balance, Budget, Dealing
 
 logger = logging.getLogger("feedmill")
 

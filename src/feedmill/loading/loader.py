@@ -27,11 +27,10 @@ from feedmill.loading.collate import to_torch
 from feedmill.loading.encoder import Prepared, TaskEncoder
 from feedmill.loading.failures import Substitute, Tally, policy_for
 from feedmill.loading.groups import GroupMaker
-from feedmill.loading.iteration import REWIND, Iteration
 from feedmill.loading.labels import Labeled, Labels
 from feedmill.loading.layout import layout_of
 from feedmill.loading.metrics import Metrics, Telemetry
-from feedmill.loading.pipeline import Delivery, Pipeline
+from feedmill.loading.pipeline import REWIND, Delivery, Iteration, Pipeline
 from feedmill.loading.plan import PlainPlan, completed
 from feedmill.loading.progress import Progress
 from feedmill.loading.ranks import given_or_found
@@ -39,14 +38,14 @@ from feedmill.loading.step_reader import step_reader
 from feedmill.loading.transfer import Transfer
 from feedmill.loading.workers import Workers, chosen
 from feedmill.notebooks import Displayed
-from feedmill.planning.dealing.cuts import Budget, BudgetGrid
-from feedmill.planning.dealing.dealer import Balance, Dealing
+from feedmill.planning.dealing.cuts import BudgetGrid
 from feedmill.planning.dealing.grid import Grid, Remainder
+from feedmill.planning.dealing.rules import Balance, Budget, Dealing
 from feedmill.planning.resuming.resume import Allowed
 
 if TYPE_CHECKING:
     from feedmill.loading.adapters.iterable import LoaderDataset
-    from feedmill.planning.given import Given
+    from feedmill.planning.overview import Given
 
 logger = logging.getLogger("feedmill")
 
@@ -457,7 +456,7 @@ def _plan_of(given: Any, epochs: float | str | None) -> PlainPlan:
         )
     # Looked up without computing them, which takes requests; a wrapper may delegate the attribute.
     if getattr_static(given, "fingerprints", None) is None and not hasattr(given, "fingerprints"):  # not a plan
-        from feedmill.planning.given import plan_of
+        from feedmill.planning.overview import plan_of
 
         given = plan_of(given, epochs)
     plan = cast(PlainPlan, given)

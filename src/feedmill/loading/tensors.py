@@ -15,8 +15,7 @@ from typing import Any, Self
 
 from feedmill.errors import ConfigError, MissingExtra
 from feedmill.formats.sample import Source
-from feedmill.samples.fields import named_fields
-from feedmill.samples.types import TypedSample
+from feedmill.samples.types import TypedSample, named_fields
 
 
 def _torch() -> Any:

@@ -1,4 +1,9 @@
-"""Plans: a tree of index maps bound to opened datasets. Maps positions to samples, and samples to positions."""
+"""Plans: a tree of index maps bound to opened datasets. Maps positions to samples, and samples to positions.
+
+Below the class are its parts: the trees of `Plan.over`, the checks of positions as users give them, the search for the
+positions of samples, and the reading of batches from several datasets as columns, without building sample objects.
+`report` and `resuming` know nodes, and nothing of this module; what deals, packs and compiles is above it.
+"""
 
 from __future__ import annotations
 
@@ -6,39 +11,37 @@ import itertools
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, SupportsIndex
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError, NotFound
+from feedmill.formats.base import Dataset
+from feedmill.formats.batches import Batch, Columns, Shifted, Want
+from feedmill.jobs.buffers import empty
 from feedmill.jobs.policy import suggesting, whole
 from feedmill.notebooks import Showable
 from feedmill.planning import bounds
-from feedmill.planning.columns import read_batch
-from feedmill.planning.inverse import positions_of
-from feedmill.planning.nodes import Located, Node, Skip
+from feedmill.planning.nodes import Blend, Concat, Leaf, Located, Node, Repeat, Skip, shuffled
 from feedmill.planning.nodes.base import LONGEST
-from feedmill.planning.nodes.tree import leaves_of, tree_of
-from feedmill.planning.over import ShuffleKind, tree_over
-from feedmill.planning.permutation import ORDER_VERSION
-from feedmill.planning.positions import budget, inside, position_of
+from feedmill.planning.nodes.repeat import epochs_of
+from feedmill.planning.nodes.skip import Gaps
+from feedmill.planning.permutation import ORDER_VERSION, derive
 from feedmill.planning.report import Report, draws, report
 from feedmill.planning.resuming.changes import explain, fingerprint_of, ways
 from feedmill.planning.resuming.resume import Allowed, bookmark, reopened
-from feedmill.planning.skip_ranges import Gaps
 from feedmill.planning.tokens import Tokens
-from feedmill.planning.tree import render
+from feedmill.planning.tree import leaves_of, render, tree_of, unique_names
 
 if TYPE_CHECKING:
     import feedmill
-    from feedmill.formats.base import Dataset
-    from feedmill.formats.batches import Batch, Want
     from feedmill.formats.extents import Extents
     from feedmill.formats.sample import Source
-    from feedmill.planning.dealing.dealer import Dealing
+    from feedmill.planning.dealing.rules import Dealing
     from feedmill.planning.packing.spans import LocatedSpans
     from feedmill.storage.cache.settings import DataCache
+
 
 IntArray = npt.NDArray[np.int64]
 _REPORTS = 8  # reports that a plan keeps: what is shown of it asks for the same ones several times
@@ -418,3 +421,233 @@ def _runs(order: IntArray, source: npt.NDArray[np.int32]) -> list[IntArray]:
     of_rows = source[order]
     cuts = [0, *(np.flatnonzero(of_rows[1:] != of_rows[:-1]) + 1).tolist(), len(order)]
     return [order[first:behind] for first, behind in itertools.pairwise(cuts)]
+
+
+ShuffleKind = Literal["none", "global", "block", "shards"]
+
+
+class Over(NamedTuple):
+    """The root of a tree, and its datasets with their names; arguments of `Plan`."""
+
+    node: Node
+    sources: list[Dataset]
+    names: list[str]
+
+
+def tree_over(
+    datasets: Dataset | str | os.PathLike[str] | Sequence[Dataset | str | os.PathLike[str]],
+    weights: Sequence[Any] | None,
+    shuffle: ShuffleKind | Mapping[str, Any] | None,
+    seed: int,
+    epochs: int | float | str | None,
+) -> Over:
+    """Return the tree of a plan over datasets, which are opened if they are paths. Arguments, errors: `Plan.over`."""
+    from feedmill.formats.base import Dataset
+    from feedmill.samples.open import open as open_dataset
+
+    given = list(datasets) if isinstance(datasets, Sequence) and not isinstance(datasets, str) else [datasets]
+    several = [open_dataset(one) if isinstance(one, str | os.PathLike) else one for one in given]
+    others = [one for one in several if not isinstance(one, Dataset)]
+    if others:
+        raise ConfigError(
+            f"{type(others[0]).__name__} is not a dataset",
+            kind="no-dataset",
+            fix="Give datasets, their paths, or a list of them.",
+        )
+    options = None if shuffle is None else _shuffle_options(shuffle)
+    names = unique_names([dataset.url.rstrip("/").rpartition("/")[2] for dataset in several])
+    leaves = [_leaf(number, dataset) for number, dataset in enumerate(several)]
+    if weights is None:
+        together = leaves[0] if len(leaves) == 1 else Concat(leaves)
+        asked = options or _usual(several)
+        order = shuffled(together, key=derive(seed, "shuffle", *names), sources=several, **asked)
+        return Over(Repeat(order, epochs), several, names)
+    if epochs is not None and len(leaves) > 1:
+        raise ConfigError(
+            "a blend has no epochs: its sources end at different times",
+            kind="bad-epochs",
+            fix="Omit 'epochs', and stop after the number of samples you need.",
+        )
+    streams = [
+        Repeat(shuffled(leaf, key=derive(seed, "shuffle", name), sources=several, **(options or _usual([dataset]))))
+        for leaf, name, dataset in zip(leaves, names, several, strict=True)
+    ]
+    length = None if epochs is None else epochs_of(epochs, leaves[0].length)[1]
+    return Over(Blend(streams, weights, length=length), several, names)
+
+
+def _usual(datasets: Sequence[Dataset]) -> dict[str, Any]:
+    """Return the shuffle of datasets if none is asked for: ``none`` for a single one whose description says so."""
+    stored = len(datasets) == 1 and not datasets[0].opened.order.shuffles
+    return {"kind": "none" if stored else "block"}
+
+
+def _shuffle_options(shuffle: ShuffleKind | Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of `shuffled` of what a recipe takes as well: a kind, or a mapping with its options."""
+    if not isinstance(shuffle, Mapping):
+        return {"kind": shuffle}
+    from pydantic import ValidationError
+
+    from feedmill.planning.recipes.fields import ShuffleModel  # slow to import
+
+    try:
+        return ShuffleModel.model_validate(dict(shuffle)).model_dump()
+    except ValidationError as error:
+        found = error.errors(include_url=False)[0]
+        where = ".".join(map(str, found["loc"]))
+        raise ConfigError(
+            f"the shuffle {dict(shuffle)!r:.80} is invalid{f' at {where!r}' if where else ''}: {found['msg']}",
+            kind="bad-shuffle",
+            fix="Write it as in a recipe, such as {'kind': 'block', 'block': 256} or {'kind': 'shards'}.",
+        ) from None
+
+
+def _leaf(number: int, dataset: Dataset) -> Leaf:
+    if not len(dataset):
+        raise ConfigError("the dataset has no samples", file=dataset.url, kind="empty-source", fix="Remove it.")
+    return Leaf(number, len(dataset))
+
+
+def inside(positions: npt.ArrayLike, end: int) -> npt.NDArray[np.int64]:
+    """Return positions as int64[n].
+
+    Raises:
+        ConfigError: they are not integers in one dimension.
+        NotFound: one of them is outside ``[0, end)``.
+    """
+    given = np.asarray(positions)
+    if given.size and (given.dtype.kind not in "iu" or given.ndim != 1):
+        raise ConfigError(
+            f"positions must be a 1-D integer array, not {given.dtype} of shape {given.shape}", kind="bad-position"
+        )
+    row = given.astype(np.int64).reshape(-1)
+    if len(row):
+        low, high = int(given.min()), int(given.max())
+        if low < 0 or high >= end:
+            raise NotFound(
+                f"there is no position {low if low < 0 else high} (the plan has {end:,})",
+                kind="no-such-position",
+                fix="Positions count from 0; 'samples' or 'epochs' in the recipe set where they end.",
+            )
+    return row
+
+
+def budget(samples: int | None, length: int | None) -> int | None:
+    """Return a number of positions from the first one: `samples`, by default the whole plan; None for an endless one.
+
+    Raises:
+        ConfigError: the plan has fewer.
+    """
+    if samples is None:
+        return length
+    most = LONGEST if length is None else length
+    if not 0 <= samples <= most:
+        raise ConfigError(
+            f"{samples:,} samples are requested, the plan has {most:,}",
+            kind="bad-budget",
+            fix="Request fewer, or raise 'samples', 'epochs' or 'max_repeats' in the recipe.",
+        )
+    return samples
+
+
+def position_of(unskipped: int, skip: Gaps | None, length: int | None) -> int:
+    """Return the position of an unskipped position. Arguments and errors: `Plan.position_of`."""
+    skipped = 0 if skip is None else skip.skipped(unskipped)
+    end = None if length is None else length + (0 if skip is None else skip.count)
+    if unskipped < 0 or (end is not None and unskipped > end):
+        raise NotFound(
+            f"there is no unskipped position {unskipped:,}: the plan has {'no end' if end is None else f'{end:,}'}",
+            kind="no-such-position",
+            fix="Give a position that 'feedmill trace' shows under 'unskipped'.",
+        )
+    return unskipped - skipped
+
+
+_MOST_TIMES = 10**7
+_TOGETHER = 1 << 18
+"""Occurrences that are looked up per call: few calls, and a few MB of memory."""
+
+
+def positions_of(root: Node, leaf: int, name: str, indices: Sequence[int], end: int) -> IntArray:
+    """Return all positions before `end` at which a plan yields given samples of one leaf: int64[n], ascending.
+
+    Args:
+        root: the plan's root.
+        leaf: the leaf's number.
+        name: its display name.
+        indices: sample numbers in the leaf, without duplicates.
+        end: search positions before this one.
+
+    Raises:
+        ConfigError: a sample occurs millions of times.
+    """
+    again = bounds.reach(root, leaf, end)
+    if again > _MOST_TIMES and len(indices):
+        raise ConfigError(
+            f"{end:,} positions contain sample {indices[0]} of {name} up to {again:,} times",
+            kind="too-many",
+            fix=f"Search fewer positions: at most {_MOST_TIMES:,} occurrences of a sample can be listed.",
+        )
+    epochs = np.arange(again)
+    step = max(1, _TOGETHER // max(again, 1))
+    found = [np.zeros(0, np.int64)]
+    for begin in range(0, len(indices), step):
+        part = np.array(indices[begin : begin + step], np.int64)
+        source = np.full(len(part) * again, leaf, np.int32)
+        positions, rounds = root.positions(Located(source, np.repeat(part, again), np.tile(epochs, len(part))))
+        found.append(positions[(positions >= 0) & (positions < end) & (rounds == 0)])
+    return np.sort(np.concatenate(found))
+
+
+def read_batch(sources: Sequence[Dataset], located: Located, want: Want) -> Batch | None:
+    """Return the located samples as `Dataset.read_batch` returns them, in the given order.
+
+    Samples of several sources can only be read as columns. Return None if one of the sources has no column reader, or
+    if the columns of two sources do not match. Raises as `Dataset.read` does.
+    """
+    numbers = [0] if len(sources) == 1 else np.flatnonzero(np.bincount(located.source, minlength=1)).tolist() or [0]
+    if len(numbers) == 1:
+        return sources[numbers[0]].read_batch(located.index, want)
+    if want == "fields" or any(sources[number].read_batch(located.index[:0], "columns") is None for number in numbers):
+        return None
+    order = np.argsort(located.source, kind="stable")
+    if isinstance(want, Shifted):
+        found = _together(_parts(sources, located, order, want), len(order))
+        if found is not None:  # every source has made targets, or none has
+            return found
+    return _together(_parts(sources, located, order, "columns"), len(order))
+
+
+def _parts(sources: Sequence[Dataset], located: Located, order: Any, want: Want) -> list[tuple[Any, Columns]]:
+    """Return the rows and the columns of each source."""
+    parts = []
+    for rows in np.split(order, np.flatnonzero(np.diff(located.source[order])) + 1):
+        columns = sources[int(located.source[rows[0]])].read_batch(located.index[rows], want)
+        parts.append((rows, columns if isinstance(columns, dict) else {}))
+    return parts
+
+
+def _together(parts: Sequence[tuple[Any, Columns]], count: int) -> Columns | None:
+    first = parts[0][1]
+    if not first or any(list(found) != list(first) for _, found in parts):
+        return None
+    out: Columns = {}
+    for name, values in first.items():
+        columns = [(rows, found[name]) for rows, found in parts]
+        if isinstance(values, list):
+            out[name] = _list(columns, count)
+        elif all(column.shape[1:] == values.shape[1:] and column.dtype == values.dtype for _, column in columns):
+            out[name] = merged = empty((count, *values.shape[1:]), values.dtype)
+            for rows, column in columns:
+                merged[rows] = column
+        else:
+            return None
+    return out
+
+
+def _list(columns: Sequence[tuple[Any, Any]], count: int) -> list[Any]:
+    out: list[Any] = [None] * count
+    for rows, column in columns:
+        for row, value in zip(rows.tolist(), column, strict=True):
+            out[row] = value
+    return out

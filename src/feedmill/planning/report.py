@@ -12,7 +12,7 @@ from typing import Any
 from feedmill.jobs.amounts import short_number
 from feedmill.planning.nodes import Interleaved, Leaf, Node, Shuffle, Skip, StagedBlend, Subset
 from feedmill.planning.nodes.base import Junction
-from feedmill.planning.recipes.skip import dropped
+from feedmill.planning.nodes.skip import dropped
 from feedmill.planning.tokens import epoch_shares
 
 

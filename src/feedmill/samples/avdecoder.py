@@ -7,10 +7,12 @@ decodes clips. The file is opened by the first call that needs it and reused by 
 from __future__ import annotations
 
 import io
+import logging
 import os
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Literal
 
@@ -22,9 +24,26 @@ from feedmill.formats.avfile import AvSource, as_file, check_whole, is_cover, op
 from feedmill.formats.avvideo import Converter, Span, VideoReader, ranges_in_ticks, span_of, times_of_frames
 from feedmill.formats.orientation import Orientation, check_orientation
 from feedmill.samples.avaudio import AudioReader
-from feedmill.samples.avdata import AVData
 from feedmill.samples.avmetadata import audio_metadata, video_metadata
 from feedmill.samples.mediafacts import AVMetadata
+
+
+@dataclass(slots=True)
+class AVData:
+    """Clips of a video, of its audio, or of both, as NumPy arrays or torch tensors (set by the decoder's `arrays`).
+
+    Attributes:
+        video_clips: One ``uint8[frames, 3, H, W]`` array per clip.
+        video_timestamps: Start of the first and end of the last frame of each clip, in seconds.
+        audio_clips: One ``[channels, samples]`` array per clip, in the file's own type.
+        audio_timestamps: Start of the first and end of the last sample of each clip, in seconds.
+    """
+
+    video_clips: list[Any] = field(default_factory=list)
+    video_timestamps: list[tuple[float, float]] = field(default_factory=list)
+    audio_clips: list[Any] = field(default_factory=list)
+    audio_timestamps: list[tuple[float, float]] = field(default_factory=list)
+
 
 Arrays = Literal["numpy", "torch"]
 Ranges = Sequence[tuple[float, float]]
@@ -445,3 +464,191 @@ def _check(ranges: Ranges, unit: str, units: tuple[str, ...]) -> None:
                 f"invalid clip range ({start}, {end}): start must be finite and not greater than end",
                 fix="Pass each range as (start, end).",
             )
+
+
+_log = logging.getLogger("feedmill.samples")
+
+
+class TorchAVDecoder(AVDecoder):
+    """`AVDecoder` with the defaults of Energon's class of this name: tensors, and no clips after the end of the file.
+
+    A range that begins at the end or after it has no clip, so that there may be fewer clips than ranges. The number of
+    such ranges is logged, unless `suppress_warnings` is set.
+
+    Args:
+        stream, suppress_warnings, name, arrays, threads: as in `AVDecoder`.
+        orientation: as in `AVDecoder`; by default frames are given as they are stored, as Energon gives them.
+    """
+
+    __slots__ = ("suppress_warnings",)
+
+    def __init__(
+        self,
+        stream: AvSource,
+        suppress_warnings: bool = False,
+        *,
+        name: str | None = None,
+        arrays: Arrays = "torch",
+        threads: int = 1,
+        orientation: Orientation = "stored",
+    ) -> None:
+        super().__init__(stream, name=name, arrays=arrays, threads=threads, orientation=orientation)
+        self.suppress_warnings = suppress_warnings
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "suppress_warnings": self.suppress_warnings}
+
+    def get_video_clips(
+        self,
+        video_clip_ranges: Ranges,
+        video_unit: Literal["frames", "seconds"] = "seconds",
+        video_out_frame_size: tuple[int, int] | None = None,
+    ) -> tuple[list[Any], list[tuple[float, float]]]:
+        """Return the clips of the ranges that begin before the end; see `AVDecoder.get_video_clips`."""
+        clips, times = super().get_video_clips(video_clip_ranges, video_unit, video_out_frame_size)
+        if video_unit == "frames":
+            count = 0 if self._frame_ticks is None else len(self._frame_ticks)
+            after = [start >= count for start, _ in video_clip_ranges]
+        else:  # the last frame is the clip of a range after the end; it may have no stated duration
+            starts = [start for start, _ in video_clip_ranges]
+            after = [start >= end > begin for start, (begin, end) in zip(starts, times, strict=True)]
+        return self._without(after, clips, times)
+
+    def get_audio_clips(
+        self, audio_clip_ranges: Ranges, audio_unit: Literal["samples", "seconds"] = "seconds"
+    ) -> tuple[list[Any], list[tuple[float, float]]]:
+        """Return the clips of the ranges that begin before the end; see `AVDecoder.get_audio_clips`."""
+        clips, times = super().get_audio_clips(audio_clip_ranges, audio_unit)
+        rate = self._audio_reader().rate if audio_unit == "samples" else 1
+        after = [
+            not clip.shape[1] and end > start and begin <= float(over_rate(start, rate))
+            for clip, (start, end), (begin, _) in zip(clips, audio_clip_ranges, times, strict=True)
+        ]
+        return self._without(after, clips, times)
+
+    def _without(
+        self, after: list[bool], clips: list[Any], times: list[tuple[float, float]]
+    ) -> tuple[list[Any], list[tuple[float, float]]]:
+        """Return the clips and times of the ranges that are not after the end, and log the number of the others."""
+        if any(after) and not self.suppress_warnings:
+            _log.warning(
+                "%d of %d ranges begin after the end of %s: they have no clip",
+                sum(after),
+                len(after),
+                self.name or self.file or "the file",
+            )
+        kept = [number for number, is_after in enumerate(after) if not is_after]
+        return [clips[number] for number in kept], [times[number] for number in kept]
+
+
+def get_clips_uniform(
+    av_decoder: AVDecoder,
+    clip_duration_seconds: float,
+    num_clips: int,
+    request_video: bool = False,
+    request_audio: bool = False,
+    video_out_frame_size: tuple[int, int] | None = None,
+) -> AVData:
+    """Return clips of one duration whose starts are equally spaced.
+
+    The first clip starts when the first frame or sample appears, and the last one ends when the last one disappears.
+    With a duration of 0 the clips are single frames, the outermost ones half a frame away from either end. All clips of
+    audio have as many samples, so that they can be stacked. If both audio and video are requested, the clips cover the
+    time in which there are both.
+
+    Args:
+        av_decoder: The file.
+        clip_duration_seconds: Duration of each clip. If the file is shorter, each clip holds all of it.
+        num_clips: Number of clips.
+        request_video, request_audio: The streams to return; at least one of them.
+        video_out_frame_size: Width and height to scale frames to.
+
+    Raises:
+        ConfigError: Neither video nor audio is requested, or a number is negative.
+        DataError: The file lacks a requested stream, the stream's duration is unknown, or the file is damaged.
+    """
+    if not request_video and not request_audio:
+        raise ConfigError("neither video nor audio is requested", fix="Set request_video or request_audio.")
+    if clip_duration_seconds < 0 or num_clips < 0:
+        raise ConfigError(
+            f"num_clips and clip_duration_seconds must not be negative: found {num_clips} and {clip_duration_seconds}",
+            fix="Use 0 or more.",
+        )
+    found = av_decoder.get_metadata(
+        get_video=request_video, get_video_frame_count=False, get_video_frame_size=False, get_audio=request_audio
+    )
+    durations = [found.video_duration] * request_video + [found.audio_duration] * request_audio
+    known = [duration for duration in durations if duration is not None]
+    if len(known) < len(durations):
+        missing = "video" if request_video and found.video_duration is None else "audio"
+        raise DataError(
+            f"the file has no {missing} stream with a known duration",
+            file=av_decoder.file,
+            offset=av_decoder.offset,
+            record=av_decoder.name,
+            kind=f"no-{missing}",
+            fix="Skip the sample, or request only the streams it has.",
+        )
+    begins = [av_decoder.video_start] if request_video else []
+    begins += [av_decoder.audio_start] if request_audio else []
+    first = max(begins)
+    last = min(begin + duration for begin, duration in zip(begins, known, strict=True)) - clip_duration_seconds
+    if last + clip_duration_seconds <= first:
+        raise DataError(
+            "audio and video of the file are not at the same time",
+            file=av_decoder.file,
+            offset=av_decoder.offset,
+            record=av_decoder.name,
+            kind="no-media",
+            fix="Request one of them.",
+        )
+    if clip_duration_seconds == 0:
+        half = 0.5 / found.video_fps if found.video_fps else 0.0
+        begins_for, ends_for = av_decoder._edges() if request_video else (0.0, 0.0)
+        first, last = first + min(half, begins_for / 2 or half), last - min(half, ends_for / 2 or half)
+    starts = np.linspace(first, max(first, last), num_clips).tolist()
+    clips = [(start, start + clip_duration_seconds) for start in starts] if request_video else None
+    sounds: list[tuple[float, float]] | None = None
+    if request_audio:
+        rate = found.audio_sample_rate or av_decoder.get_audio_samples_per_second()
+        count = _whole(clip_duration_seconds * rate)
+        sounds = [(first, first + count) for first in (_whole(start * rate) for start in starts)]
+    # The methods of the base class return a clip for each range, also if the stated duration is too long.
+    data = AVData()
+    if clips is not None:
+        data.video_clips, data.video_timestamps = AVDecoder.get_video_clips(
+            av_decoder, clips, "seconds", video_out_frame_size
+        )
+    if sounds is not None:
+        data.audio_clips, data.audio_timestamps = AVDecoder.get_audio_clips(av_decoder, sounds, "samples")
+    return data
+
+
+def _whole(number: float) -> int:
+    """Return a number of samples rounded down, but for the error of floats."""
+    return int(round(number, 6))
+
+
+def get_single_frames_uniform(
+    av_decoder: AVDecoder,
+    num_frames: int,
+    *,
+    video_out_frame_size: tuple[int, int] | None = None,
+    return_timestamps: bool = False,
+) -> Any:
+    """Return frames at equal distances over the whole video: ``uint8[num_frames, 3, H, W]``.
+
+    Args:
+        return_timestamps: Return (frames, the time of each frame in seconds).
+
+    Raises:
+        DataError: There is no video, or it is damaged.
+    """
+    data = get_clips_uniform(av_decoder, 0, num_frames, request_video=True, video_out_frame_size=video_out_frame_size)
+    if av_decoder.arrays == "torch":
+        import torch
+
+        frames: Any = torch.cat(data.video_clips) if data.video_clips else torch.zeros((0, 3, 0, 0), dtype=torch.uint8)
+    else:
+        frames = np.concatenate(data.video_clips) if data.video_clips else np.zeros((0, 3, 0, 0), np.uint8)
+    return (frames, [start for start, _ in data.video_timestamps]) if return_timestamps else frames

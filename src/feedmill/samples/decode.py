@@ -211,7 +211,7 @@ class SampleDecoder(Decoder):
     def _av(self, name: str, data: bytes) -> Any:
         if self.av != "AVDecoder":
             return super()._av(name, data)
-        from feedmill.samples.avtorch import TorchAVDecoder
+        from feedmill.samples.avdecoder import TorchAVDecoder
 
         return TorchAVDecoder(data, name=name, orientation=self.orientation)  # independent of the type of images
 

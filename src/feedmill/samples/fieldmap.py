@@ -21,8 +21,7 @@ from typing import Any
 
 from feedmill.errors import ConfigError, NotFound, did_you_mean
 from feedmill.formats.sample import Sample, locate
-from feedmill.samples.fields import parts_together
-from feedmill.samples.types import BASE_FIELDS, fields_of
+from feedmill.samples.types import BASE_FIELDS, fields_of, parts_together
 
 _OPTION = re.compile(r"([^\[\]]+)((?:\[[^\[\]]+\])*)$")
 _FIX = "Change the field map in dataset.yaml, or fix the sample."

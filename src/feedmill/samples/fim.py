@@ -20,9 +20,7 @@ import numpy.typing as npt
 
 from feedmill.errors import ConfigError, DataError
 from feedmill.kernels.bounds import bounds_of
-from feedmill.samples.lossmask import Bools, Tokens
-from feedmill.samples.offsets import ENDS
-from feedmill.samples.targets import LOSS_MASK, real_tokens
+from feedmill.samples.targets import ENDS, LOSS_MASK, Bools, Tokens, real_tokens
 
 _SENTINELS = 3
 _FIXED = (*ENDS, "positions", "tokens")

@@ -14,11 +14,10 @@ from feedmill.formats.columns import load_pyarrow
 from feedmill.formats.sample import Sample
 from feedmill.formats.tables.dataset import TableDataset
 from feedmill.samples.encode import encode_image
-from feedmill.samples.fields import named_fields
 from feedmill.samples.images import IMAGE_SUFFIXES
-from feedmill.samples.selected import SelectedDataset
 from feedmill.samples.sheet import image_shape
-from feedmill.samples.views import KEY
+from feedmill.samples.types import named_fields
+from feedmill.samples.views import KEY, SelectedDataset
 
 _JSON = "json"
 

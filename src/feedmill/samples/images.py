@@ -136,7 +136,7 @@ def _decode_units(parts: Sequence[Buffer], out: npt.NDArray[np.float32], shape: 
     """Fill `out`, float32[n, 3, H, W], in batches of JPEGs that fit the processor's cache."""
     import simplejpeg
 
-    from feedmill.kernels.pixels_compiled import unit_planes
+    from feedmill.kernels.pixels import unit_planes
 
     size = math.prod(shape)
     at_once = max(1, min(len(parts), _CACHED // size))

@@ -19,10 +19,10 @@ from feedmill.formats.energon.join import MISSING
 from feedmill.formats.extents import Extents
 from feedmill.formats.offsets import Int64s, hash_words
 from feedmill.formats.sample import Sample, Source, locate, reraise
-from feedmill.samples.selected import bounds_within
 from feedmill.samples.trusted import TrustedCode
 from feedmill.samples.types import sample_type
 from feedmill.samples.view import is_ours
+from feedmill.samples.views import bounds_within
 
 Joiner = Callable[..., Any]
 """Function of one sample per dataset: by position, or by name if the join has names. A missing sample is None."""

@@ -1,17 +1,18 @@
 """Collect media metadata: image sizes and audio and video durations, of a dataset's parts or a folder's files.
 
 The work is divided into units of a few hundred files. Each unit is read in bulk, probed on one of several threads, and
-recorded in a journal when it is done (see `feedmill.samples.mediajournal`). A file that cannot be decoded is reported
-as an error in the result and does not affect other files.
+recorded in a journal when it is done (see `MediaNotes`), so that a killed run is resumed. A file that cannot be decoded
+is reported as an error in the result and does not affect other files.
 """
 
 from __future__ import annotations
 
+import contextlib
 import io
 from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -27,9 +28,9 @@ from feedmill.jobs.engine import Where, current, key_of
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run
 from feedmill.jobs.threads import ordered_map
+from feedmill.jobs.units import Units
 from feedmill.kernels.files.tar import ShardScan
 from feedmill.samples.media import HEAD_LENGTH, MediaFilter, kind_by, probe_json
-from feedmill.samples.mediajournal import MediaNotes
 from feedmill.storage import Entry, Store, open_store
 from feedmill.storage.window import Window
 
@@ -252,3 +253,36 @@ def _contents(store: Store, piece: Piece) -> Iterator[tuple[str, bytes | io.Buff
                 yield name, store.read(file, start, size) if size else b""
             except (DataError, NotFound) as error:
                 yield name, error
+
+
+MEDIA = "media.scanned"
+"""Name of the journal in the work folder of a dataset."""
+
+
+class _Facts(msgspec.Struct, array_like=True):
+    rows: list[Row]
+    broken: list[dict[str, Any]]
+
+
+class MediaNotes:
+    """Results of finished units, by their hashes."""
+
+    def __init__(self, units: Units) -> None:
+        self.units = units
+        self._known: dict[str, tuple[list[Row], list[DataError]]] | None = None
+
+    def get(self, piece: bytes) -> tuple[list[Row], list[DataError]] | None:
+        """Return the rows and errors of a unit, or None if no earlier run finished it."""
+        if self._known is None:
+            self._known = {}
+            for name, body in self.units.read().items():  # skip units of other work
+                with contextlib.suppress(msgspec.MsgspecError, ValueError, TypeError, RecursionError):
+                    facts = msgspec.msgpack.decode(body, type=_Facts)
+                    self._known[name] = facts.rows, [DataError(**fields) for fields in facts.broken]
+        return self._known.get(piece.hex())
+
+    def add(self, piece: bytes, rows: Sequence[Row], broken: Sequence[DataError]) -> None:
+        """Record a finished unit. A unit with names that are not UTF-8 is skipped and will be done again."""
+        with contextlib.suppress(UnicodeEncodeError):
+            facts = _Facts(list(rows), [error.as_dict() for error in broken])
+            self.units.add(piece.hex(), msgspec.msgpack.encode(facts))

@@ -135,7 +135,7 @@ def _share(mask: Any) -> str:
 
 def _parts(sample: Any) -> Iterator[tuple[str, Any]]:
     """Yield the sample's own fields in order. A field that cannot be decoded yields the reason instead."""
-    from feedmill.samples.fields import named_fields
+    from feedmill.samples.types import named_fields
 
     fields = named_fields(sample)
     if fields is None:

@@ -8,13 +8,13 @@ meaning. Images have the type that the decoder returns: ``uint8[H, W, 3]`` by de
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Self
 
 from feedmill.errors import ConfigError, did_you_mean
-from feedmill.formats.sample import Source
+from feedmill.formats.sample import Sample, Source
 from feedmill.notebooks import Displayed
 
 _LONGEST = 60
@@ -266,3 +266,24 @@ def fields_of(cls: type[Any]) -> tuple[list[str], list[str]]:
         given = field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
         (optional if given else obligatory).append(field.name)
     return obligatory, optional
+
+
+def named_fields(sample: Any) -> Mapping[str, Any] | None:
+    """Return the fields by name of a mapping (`Sample`, crude dict) or a dataclass; None for anything else.
+
+    Mappings are not copied, so the parts of a `Sample` are still decoded lazily.
+    """
+    if isinstance(sample, Mapping):
+        return sample
+    if dataclasses.is_dataclass(sample) and not isinstance(sample, type):
+        return {field.name: getattr(sample, field.name) for field in dataclasses.fields(sample)}
+    return None
+
+
+def parts_together(samples: Sequence[Sample], name: str) -> Any:
+    """Return the column of a part if its decoder decodes all samples at once, otherwise None."""
+    waiting = [sample.undecoded(name) for sample in samples]
+    if not waiting or waiting[0] is None or any(part is None or part[0] is not waiting[0][0] for part in waiting):
+        return None
+    together = getattr(waiting[0][0], "together", None)
+    return None if together is None else together(name, [part[1] for part in waiting if part is not None])

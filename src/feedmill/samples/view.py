@@ -24,7 +24,7 @@ from feedmill.formats.batches import Fields
 from feedmill.formats.sample import Decode, Sample, Source, locate, reraise, split_name, with_names
 from feedmill.formats.settings import Fate
 from feedmill.formats.yamls import Document
-from feedmill.samples.description_settings import DATASET_YAML, LOADER_ARGUMENTS, order_of
+from feedmill.samples.description import DATASET_YAML, LOADER_ARGUMENTS, order_of
 from feedmill.samples.fieldmap import FieldMap
 from feedmill.samples.trusted import TrustedCode
 from feedmill.samples.types import BASE_FIELDS, TypedSample, fields_of, sample_type

@@ -1,11 +1,14 @@
 """Tokenize into Dolma's folders: the documents of each group of files are mixed and written as numbered files.
 
 Inputs are encoded as for any other output (`feedmill.tokens.job`). The documents of each group are then read from its
-pieces in the order of `feedmill.tokens.mixing_order`. Equal inputs, options and seeds give equal files.
+pieces in Dolma's order: batches are taken from a ring of open files, and each batch is shuffled. Documents are taken
+from the files of the ring in turn, or at random in proportion to the files' sizes, and the next file replaces one that
+is exhausted. The order depends only on the seed; equal inputs, options and seeds give equal files.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import random
 import time
@@ -13,16 +16,19 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from math import ceil, log10
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
+import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from feedmill.documents.file import DocumentFile, Unit
-from feedmill.documents.lineage.sidecar import lineage_path
+from feedmill.documents.lineage.runs import Runs
+from feedmill.documents.lineage.sidecar import Origins, lineage_path
 from feedmill.documents.typed import Typed, TypedReader
 from feedmill.documents.units import cut
-from feedmill.errors import ConfigError, NotFound
-from feedmill.formats.tokens.dolma import CSV, NPY, dolma_dtype
+from feedmill.errors import ConfigError, DataError, NotFound
+from feedmill.formats.tokens.dolma import CSV, NPY, DolmaWriter, dolma_dtype, write_dolma
 from feedmill.formats.tokens.manifest import TokenManifest, manifest_path, read_manifest, with_files, write_manifest
 from feedmill.jobs.engine import Where
 from feedmill.jobs.policy import SKIP, on_error_policy, skips
@@ -30,13 +36,251 @@ from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run
 from feedmill.jobs.work import Work
 from feedmill.storage import Store, open_store
+from feedmill.storage.hashed import hashed_store
 from feedmill.tokens.encode import Encoding
 from feedmill.tokens.job import PRELOAD, Counts, EncodeJob, JobOptions
-from feedmill.tokens.mixing_order import Ring, groups
-from feedmill.tokens.parts import Group, GroupFile, Part, write_group
 from feedmill.tokens.segments import adds_space
+from feedmill.tokens.spill import read_piece
+from feedmill.tokens.token_files import write_lineage
 from feedmill.tokens.tokenizer import Tokenizer, load_tokenizer
 from feedmill.tokens.work import EncodedUnit, EncodeSpec
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True, slots=True)
+class Ring:
+    """Parameters of mixing.
+
+    Attributes:
+        files: number of open files.
+        batch: number of turns per batch. A turn that finds its file exhausted yields no document.
+        proportional: whether files are chosen at random in proportion to their sizes; otherwise in turn.
+    """
+
+    files: int = 8
+    batch: int = 10_000
+    proportional: bool = False
+
+
+def batches(
+    ring: Ring, open_file: Callable[[int], Iterator[Item]], sizes: Sequence[int], chance: random.Random
+) -> Iterator[list[Item]]:
+    """Yield the documents of files, in shuffled batches.
+
+    Args:
+        open_file: returns the documents of a file by number; the last file is opened first.
+        sizes: sizes of the files in bytes.
+    """
+    waiting = list(range(len(sizes)))
+    opened: list[Iterator[Item]] = []
+    weights: list[int] = []
+
+    def take() -> None:
+        number = waiting.pop()
+        opened.append(open_file(number))
+        weights.append(max(1, sizes[number]))
+
+    while waiting and len(opened) < ring.files:
+        take()
+    while waiting or opened:
+        batch: list[Item] = []
+        for turn in range(ring.batch):
+            if not opened:
+                take()
+            at = chance.choices(range(len(opened)), weights)[0] if ring.proportional else turn % len(opened)
+            document = next(opened[at], None)
+            if document is not None:
+                batch.append(document)
+                continue
+            del opened[at], weights[at]
+            if not opened:
+                break
+            if waiting:
+                take()
+        chance.shuffle(batch)
+        if batch:
+            yield batch
+
+
+def groups(count: int, processes: int, most: int | None) -> list[slice]:
+    """Return which of `count` files belong to each group: one per process, or more with at most `most` files each.
+
+    >>> [(g.start, g.stop) for g in groups(5, 2, None)], [(g.start, g.stop) for g in groups(5, 1, 2)]
+    ([(0, 2), (2, 5)], [(0, 2), (2, 4), (4, 5)])
+    """
+    step = min(most or count, count / processes)
+    found, at = [], 0.0
+    while at < count:
+        begin, end = round(at), min(round(at + step), count)
+        if begin < end:
+            found.append(slice(begin, end))
+        at += step
+    return found
+
+
+class Document(NamedTuple):
+    """A document's tokens and origin, as in a row of the ``.csv.gz``."""
+
+    tokens: npt.NDArray[Any]
+    id: Any
+    src: str
+    loc: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFile:
+    """One file of a group: its name, size, and pieces with the line where each begins."""
+
+    src: str
+    size: int
+    pieces: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A group to write.
+
+    Attributes:
+        folder, stem: location; the files are ``<folder>/<stem>-<00000><suffix>``.
+        ids: whether documents have ids; otherwise ids are generated from a hash of the file's name and the line.
+        limit: a file has fewer tokens, unless it is a single longer document.
+        exact: whether groups without tokens and overlong documents are handled as Dolma does (see docs).
+        marks: folder for the facts of finished groups.
+    """
+
+    folder: str
+    stem: str
+    files: tuple[GroupFile, ...]
+    dtype: str
+    ids: bool
+    ring: Ring
+    limit: int
+    seed: str
+    exact: bool
+    marks: str
+
+    def __str__(self) -> str:
+        return self.stem
+
+
+class Part(NamedTuple):
+    """A written file: name without suffix, numbers of documents and tokens, and name -> (bytes, hash) of both files."""
+
+    name: str
+    documents: int
+    tokens: int
+    sizes: dict[str, int]
+    hashes: dict[str, str]
+
+
+def write_group(group: Group) -> list[Part]:
+    """Write the files of a group, deterministically, unless its mark is there.
+
+    Each file is published when the next one begins.
+
+    Raises:
+        DataError: of kind ``document-too-long``, only with `Group.exact`.
+    """
+    store, marks = open_store(group.folder), open_store(group.marks)
+    written = _finished(store, marks, group.stem)
+    if written is None:
+        written = _written(group, store)
+        marks.write_bytes(group.stem, msgspec.json.encode(written))
+    return written
+
+
+def _finished(store: Store, marks: Store, stem: str) -> list[Part] | None:
+    """Return the files of a group that an earlier run has finished; None if one is missing or has another size."""
+    try:
+        written = msgspec.json.decode(marks.read(stem), type=list[Part])
+    except (NotFound, msgspec.MsgspecError):
+        return None
+    sizes = [item for part in written for item in part.sizes.items()]
+    return written if all(store.exists(name) and store.stat(name).size == size for name, size in sizes) else None
+
+
+def _written(group: Group, store: Store) -> list[Part]:
+    chance = random.Random(group.seed)
+    mixed = batches(group.ring, lambda n: _documents(group, n), [file.size for file in group.files], chance)
+    written: list[Part] = []
+    rest = next(mixed, [])
+    while rest:
+        name = f"{group.stem}-{len(written):05d}"
+        view, hashes = hashed_store(store)
+        origins = Origins("tokenize")
+        numbers = {file.src: origins.number(file.src, file.size) for file in group.files}
+        with write_dolma(view, name + NPY, group.dtype) as writer:
+            while rest:
+                ends = np.cumsum([len(document.tokens) for document in rest])
+                count = int(np.searchsorted(ends, group.limit - writer.tokens, side="left"))
+                if count == 0 and writer.documents == 0:
+                    _check_long(group, rest[0])
+                    count = 1
+                if count:
+                    _add(writer, rest[:count])
+                    files = np.array([numbers[document.src] for document in rest[:count]], np.int64)
+                    origins.add(Runs.of(files, [document.loc - 1 for document in rest[:count]]))
+                rest = rest[count:]
+                if rest:
+                    chance.shuffle(rest)
+                    break
+                rest = next(mixed, [])
+            store.delete(lineage_path(name + NPY))
+        write_lineage(store, name + NPY, origins)
+        written.append(_part(store, name, writer.documents, writer.tokens, hashes))
+    if group.exact and not written:
+        written.append(_zeros(group, store))
+    return written
+
+
+def _check_long(group: Group, document: Document) -> None:
+    if group.exact:
+        raise DataError(
+            f"the document has {len(document.tokens)} tokens, but files have fewer than {group.limit}; Dolma"
+            " never terminates",
+            file=document.src,
+            record=f"line {document.loc}",
+            kind="document-too-long",
+            fix="Set a larger max_size, or omit --exact to write the document to a separate file.",
+        )
+
+
+def _documents(group: Group, number: int) -> Iterator[Document]:
+    file = group.files[number]
+    prefix = "" if group.ids else hashlib.sha256(file.src.encode()).hexdigest()
+    for path, line in file.pieces:
+        for found in read_piece(path):
+            begin = 0
+            ends = np.cumsum(found.lengths).tolist()
+            for end, (key, row) in zip(ends, found.origins or (), strict=True):
+                loc = line + row + 1
+                yield Document(found.tokens[begin:end], key if group.ids else f"{prefix}-{loc}", file.src, loc)
+                begin = end
+
+
+def _add(writer: DolmaWriter, documents: Sequence[Document]) -> None:
+    lengths = np.fromiter((len(document.tokens) for document in documents), np.int64, len(documents))
+    tokens = np.concatenate([document.tokens for document in documents])
+    writer.add(tokens, lengths, origins=[(d.id, d.src, d.loc) for d in documents])
+
+
+def _part(store: Store, name: str, documents: int, tokens: int, hashes: dict[str, str]) -> Part:
+    names = (name + NPY, name + CSV)
+    return Part(name, documents, tokens, {name: store.stat(name).size for name in names}, hashes)
+
+
+def _zeros(group: Group, store: Store) -> Part:
+    """Write the file that Dolma writes for a group without tokens: zeros, of the maximum size of a file."""
+    name = f"{group.stem}-{0:05d}"
+    with write_dolma(store, name + NPY, group.dtype):
+        pass
+    with store.write(name + NPY) as file:
+        size = group.limit * np.dtype(group.dtype).itemsize
+        file.seek(size - 1)  # a sparse file, which takes no space
+        file.write(b"\0")
+    return _part(store, name, 0, 0, {})
+
 
 MANIFEST = "tokens"
 """Base name of the folder's manifest. Each part also has its own manifest beside it."""

@@ -12,10 +12,9 @@ from feedmill.errors import ConfigError
 from feedmill.formats.tokens.base import Int64s, Tokens
 from feedmill.jobs.dry_run import can_run_dry
 from feedmill.tokens.corpus import Corpus, open_corpus
-from feedmill.tokens.gather import gathered
 from feedmill.tokens.rewrite import Report, start
 from feedmill.tokens.targets import Part, form_for
-from feedmill.tokens.units import Documents, lengths_of
+from feedmill.tokens.units import Documents, gathered, lengths_of
 
 Bools = npt.NDArray[np.bool_]
 

@@ -6,8 +6,8 @@ Outputs of several files are written in a second stage of units, each of which w
 it needs. The bytes do not depend on the number of workers or the size of units. To resume a killed run, repeat the
 command: complete pieces, and output files, of the same inputs, options and tokenizer are reused.
 
-The outputs are token files (`feedmill.tokens.token_files`), numbered token files of a size
-(`feedmill.tokens.numbered_files`), and Dolma's folder of mixed files (`feedmill.tokens.dolma_output`).
+The outputs are token files, numbered ones of a size (`feedmill.tokens.token_files`), and Dolma's folder of mixed files
+(`feedmill.tokens.dolma_output`). A dry run names the files, and encodes the first documents of each input.
 """
 
 from __future__ import annotations
@@ -16,15 +16,17 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any, Protocol
 
 import xxhash
 
 from feedmill.documents.file import DocumentFile, Unit
-from feedmill.documents.units import UNIT_BYTES
+from feedmill.documents.read import read_documents
+from feedmill.documents.units import UNIT_BYTES, cut
 from feedmill.errors import ConfigError, DataError, EmptyResult, refuse_empty
 from feedmill.formats.tokens.manifest import Skipped, TokenManifest
-from feedmill.jobs.dry_run import JobReport, active
+from feedmill.jobs.dry_run import DryRun, JobReport, active
 from feedmill.jobs.engine import Where, key_of
 from feedmill.jobs.policy import RAISE, OnError
 from feedmill.jobs.progress import Progress
@@ -33,8 +35,18 @@ from feedmill.jobs.unfinished import is_unfinished
 from feedmill.jobs.work import Work, tidy
 from feedmill.storage import Store
 from feedmill.tokens.encode import fix_of
+from feedmill.tokens.spill import PieceFacts
 from feedmill.tokens.tokenizer import Tokenizer
-from feedmill.tokens.work import EXAMPLES, EncodedUnit, EncodeSpec, EncodeTask, encode_unit, offer, tasks_of
+from feedmill.tokens.work import (
+    EXAMPLES,
+    EncodedUnit,
+    EncodeSpec,
+    EncodeTask,
+    encode_read,
+    encode_unit,
+    offer,
+    tasks_of,
+)
 
 PRELOAD = ("feedmill.tokens.work", "feedmill.tokens.engines", "fastokens")
 """Modules that workers import."""
@@ -219,8 +231,6 @@ class EncodeJob:
         with Work(output.store, output.name) as work:
             work.begin(identity, keep_staged=True)
             if (dry := active()) is not None:
-                from feedmill.tokens.dry_run import plan_job
-
                 plan_job(dry, self)
                 return
             tasks = tasks_of(work, output.units(options.unit_bytes), self.spec, options.workers, keep=self.marks)
@@ -333,3 +343,51 @@ def _in_order(
             counts.checks = added(counts.checks, {name: Check(count, file.url, line + number + 1)})
         yield done, line
         line += facts.lines
+
+
+_FILES = 64
+"""Maximum number of files of which the first documents are read."""
+_BYTES = 1 << 16
+"""Bytes of each of these files, where a part of it can be read."""
+
+
+def plan_job(dry: DryRun, job: EncodeJob) -> None:
+    """Add the inputs and outputs of a job to a dry run, and encode the first documents of its files.
+
+    The counts of the report are those of the first documents. If these are all there are, they are those of the result.
+
+    Raises:
+        DataError: one of these documents is invalid, unless invalid ones are skipped.
+        EmptyResult: there are no documents.
+    """
+    output, report = job.output, job.output.report
+    dry.reads(file.size for file in output.files)
+    for store, path in output.planned():
+        dry.writes(store, path)
+    offer(job.tokenizer)
+    read = [_first(job, file) for file in output.files[:_FILES]]
+    whole = len(read) == len(output.files) and all(complete for _, complete in read)
+    job.count([found for found, _ in read])
+    if whole:
+        report.refuse_empty(output.url, job.options.allow_empty)
+        dry.counts |= {"documents": report.documents, "tokens": report.tokens}
+    elif report.bytes and not any(file.packed or file.kind not in ("lines", "text") for file in output.files):
+        about = report.tokens * dry.bytes // report.bytes
+        dry.counts["tokens"] = f"about {about:,}, as in the first {report.documents:,} documents"
+    if report.skipped:
+        dry.skipped["invalid documents" + ("" if whole else " among the first ones")] = report.skipped
+
+
+def _first(job: EncodeJob, file: DocumentFile) -> tuple[EncodedUnit, bool]:
+    """Return the first documents of a file, encoded, and whether it has no others."""
+    unit = next(iter(cut([file], _BYTES)), None)
+    task = EncodeTask((unit,) if unit is not None else (), job.spec, "")
+    spec = job.spec
+    facts = PieceFacts(bytes=task.bytes, dtype=spec.how.dtype, loss=spec.how.loss, origins=spec.origins)
+    if unit is None:
+        return EncodedUnit(task, facts), True
+    with closing(read_documents(unit, spec.reader())) as batches:
+        listed = list(islice(batches, 1))
+        done = encode_read(task, listed, facts)
+        complete = unit.end >= file.size if file.kind != "parquet" else len(list(cut([file], _BYTES))) == 1
+        return done, complete and next(batches, None) is None

@@ -17,7 +17,6 @@ from feedmill.jobs.dry_run import active, can_run_dry
 from feedmill.storage import open_store, paths_of, split_url
 from feedmill.storage.limits import parse_size
 from feedmill.tokens.corpus import Corpus, open_corpus
-from feedmill.tokens.orders import Numbers, interleaved
 from feedmill.tokens.outputs import LINES
 from feedmill.tokens.rewrite import Report, start
 from feedmill.tokens.targets import (
@@ -32,7 +31,7 @@ from feedmill.tokens.targets import (
     part_path,
     warn_of_one_file,
 )
-from feedmill.tokens.units import Chunks, Documents, Units, in_blocks, lengths_of
+from feedmill.tokens.units import Chunks, Documents, Numbers, Units, in_blocks, interleaved, lengths_of
 
 
 @can_run_dry

@@ -15,7 +15,8 @@ from feedmill.formats.base import Dataset
 from feedmill.formats.sample import Sample
 from feedmill.formats.tokens.base import TokenDataset
 from feedmill.formats.tokens.manifest import read_manifest
-from feedmill.formats.tokens.windows import Window, WindowDataset
+from feedmill.formats.tokens.window import Window
+from feedmill.formats.tokens.windows import WindowDataset
 from feedmill.samples.targets import LOSS_MASK
 from feedmill.samples.tokenized import TokenizedDataset
 from feedmill.tokens.decode import tokenizer_for

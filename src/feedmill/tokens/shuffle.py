@@ -14,10 +14,9 @@ from feedmill.jobs.dry_run import can_run_dry
 from feedmill.storage import paths_of
 from feedmill.tokens.corpus import Corpus, open_corpus
 from feedmill.tokens.merge import count_left_out, divided, divided_by_size, limited, note_larger
-from feedmill.tokens.orders import chunk_range, chunk_shuffled, generator, shuffled
 from feedmill.tokens.rewrite import Report, start
 from feedmill.tokens.targets import Part, form_for, numbered_parts, warn_of_one_file
-from feedmill.tokens.units import Chunks, Documents, Units
+from feedmill.tokens.units import Chunks, Documents, Units, chunk_range, chunk_shuffled, generator, shuffled
 
 Order = Literal["feedmill", "modalities", "datatrove"]
 
@@ -130,7 +129,7 @@ def shuffle_chunk(
     Args:
         inputs: files of one format.
         output: the file to write.
-        chunk, chunks: number of the chunk, and number of chunks; see `feedmill.tokens.orders.chunk_range`.
+        chunk, chunks: number of the chunk, and number of chunks; see `feedmill.tokens.units.chunk_range`.
         global_seed: seed of the order, together with `chunk`; drawn at random by default.
 
     Raises:

@@ -14,10 +14,9 @@ from feedmill.formats.tokens.base import Int64s
 from feedmill.jobs.dry_run import can_run_dry
 from feedmill.storage import paths_of
 from feedmill.tokens.corpus import open_corpus
-from feedmill.tokens.orders import Numbers, chunk_range, parts_by_ratio
 from feedmill.tokens.rewrite import Report, start
 from feedmill.tokens.targets import Part, form_for, need_parts, part_path
-from feedmill.tokens.units import Documents
+from feedmill.tokens.units import Documents, Numbers, chunk_range, parts_by_ratio
 
 _MOST_EMPTY = 10_000
 """Number of chunks that is always accepted. If there are fewer documents, some chunks are empty."""

@@ -16,8 +16,8 @@ from feedmill.jobs.engine import current
 from feedmill.kernels.bounds import bounds_of
 from feedmill.storage import open_store, split_url
 from feedmill.tokens.corpus import Corpus, format_of
-from feedmill.tokens.orders import Numbers
 from feedmill.tokens.outputs import FORMATS, LINES, Output, main_file, shards_of, token_format
+from feedmill.tokens.units import Numbers
 
 logger = logging.getLogger("feedmill")
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,112 +14,32 @@ from feedmill.documents.find import Found, find_documents
 from feedmill.documents.units import UNIT_BYTES
 from feedmill.errors import ConfigError
 from feedmill.formats.registry import targets
-from feedmill.formats.tokens.manifest import TokenManifest
 from feedmill.jobs.dry_run import can_run_dry
 from feedmill.jobs.policy import RAISE, OnError, on_error_policy, skips
 from feedmill.storage.limits import parse_size
 from feedmill.tokens.encode import Encoding, does_not_fit, larger_size
 from feedmill.tokens.ends import AUTO, Ends, Given, ends_of, is_nothing
-from feedmill.tokens.job import Counts, EncodeJob, JobOptions
-from feedmill.tokens.numbered_files import NumberedFiles, numbered, numbered_paths, refuse_numbered
+from feedmill.tokens.job import EncodeJob
 from feedmill.tokens.outputs import Output, plan_outputs
-from feedmill.tokens.sentences import Sentences
-from feedmill.tokens.targets import files_of_part, warn_of_large_files
+from feedmill.tokens.targets import warn_of_large_files
 from feedmill.tokens.template import TemplateSource
-from feedmill.tokens.token_files import TokenFiles
+from feedmill.tokens.token_files import (
+    ChatForm,
+    ChatMask,
+    LossRule,
+    NumberedFiles,
+    Rule,
+    TokenFiles,
+    TokenizeOptions,
+    TokenizeReport,
+    numbered,
+    refuse_numbered,
+)
 from feedmill.tokens.tokenizer import Backend, Tokenizer, load_tokenizer
 from feedmill.tokens.work import EXAMPLES, EncodeSpec
 
 if TYPE_CHECKING:
-    from feedmill.tokens.chat.reader import ChatSpec
-
-Rule = Literal["missing", "always"]
-LossRule = Literal["mask", "datatrove"]
-ChatForm = Literal["auto", "messages", "sharegpt", "prompt", "preference"]
-ChatMask = Literal["auto", "generation", "turns", "last", "none"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TokenizeOptions(JobOptions):
-    """Options of `tokenize`; see there.
-
-    Attributes:
-        keep_empty: whether a text without tokens is an empty document; otherwise it is an invalid one.
-        sentences: how documents are split into sentences, one sequence each, or None. Only for ``megatron``.
-        deal: write documents 0, n, 2n ... first, then 1, n + 1, ..., as a tool does that deals lines to n parts.
-    """
-
-    formats: tuple[str, ...]
-    backend: Backend
-    tokenizer_pattern: str | None
-    text: str
-    kind: str | None
-    eos: Given
-    bos: Given
-    rule: Rule
-    template: bool
-    template_source: TemplateSource
-    specials_as_text: bool
-    token_size: int | None
-    seq_len: int | None
-    shard_sequences: int | None
-    max_file_size: int | None
-    loss: bool
-    loss_rule: LossRule
-    tokenizer_name: str | None
-    chat: ChatSpec | None = None
-    keep_empty: bool = False
-    deal: int = 1
-    sentences: Sentences | None = None
-
-
-@dataclass
-class TokenizeReport(Counts):
-    """Report of a run.
-
-    Attributes:
-        outputs: format -> path of the file that identifies the output; of numbered files, a pattern of all of them.
-        numbered_files: format -> number of files, with `max_file_size`.
-        bos, eos: tokens added around each document, or None; `rule`: when they are added.
-        template: whether the tokenizer's template was applied; `template_adds`: its tokens and the file defining it;
-            `has_template`: whether there is one.
-        settings: what settings next to the tokenizer changed, and the pattern of a tiktoken file.
-        switched_off: disabled settings of the tokenizer that would make ids random, with their values.
-        token_bytes: format -> bytes per token; not for ``vla-text``, which is JSON.
-        skipped_files: files in the folders that were not read; `skipped_files_examples`: the first hundred.
-        notes: notes for the user; `warnings`: those of them that concern every conversation, which were logged.
-        left_over: tokens at the end that do not fill a sequence of ``vla-text`` and are dropped.
-        chat: form and mask rule of conversations; None for texts.
-    """
-
-    outputs: dict[str, str]
-    bos: str | None = None
-    eos: str | None = None
-    rule: str = "missing"
-    template: bool = True
-    template_adds: str | None = None
-    has_template: bool = True
-    settings: list[str] = field(default_factory=list)
-    switched_off: dict[str, Any] = field(default_factory=dict)
-    token_bytes: dict[str, int] = field(default_factory=dict)
-    left_over: int = 0
-    numbered_files: dict[str, int] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
-    skipped_files: int = 0
-    skipped_files_examples: list[str] = field(default_factory=list)
-    chat: dict[str, str] | None = None
-
-    def restore(self, manifests: Sequence[TokenManifest]) -> None:
-        """See `Counts.restore`."""
-        super().restore(manifests)
-        self.left_over = max(int(manifest.options.get("left_over", 0)) for manifest in manifests)
-
-    def written_files(self) -> list[str] | None:
-        """See `JobReport`."""
-        paths = [(path, name) for name, given in self.outputs.items() for path in numbered_paths(given)]
-        unknown = any("{part" in path for path, _ in paths)  # in a dry run
-        return None if unknown else [file for path, name in paths for file in files_of_part(path, name)]
+    pass
 
 
 @can_run_dry

@@ -28,9 +28,9 @@ from feedmill.formats.leftovers import is_about
 from feedmill.formats.registry import families
 from feedmill.formats.sniff import format_of_file
 from feedmill.notebooks import Showable
-from feedmill.planning.names import unique_names
 from feedmill.planning.overview import bound_plan
 from feedmill.planning.plan import Plan
+from feedmill.planning.tree import unique_names
 from feedmill.samples.open import open as open_dataset
 from feedmill.storage import LocalStore, is_local_folder, open_store, paths_of, split_url
 from feedmill.tokens.outputs import main_file

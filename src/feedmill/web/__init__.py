@@ -4,33 +4,28 @@
     report.py      the verb `feedmill report`: the same as one HTML file
     notebook.py    `feedmill.show`: the same in a frame for notebooks
     cards.py       what notebooks show of an object by itself, without the packages of the extra
-    library.py     what is open, by name in the address
-    app.py         routes, who may read, headers, errors
-    views.py       the views by name
+    library.py     what is open, by name in the address; reads pipelines and their manifests
+    app.py         routes, the views by name, what is open, who may read, headers, errors
     state.py       the state of a page: its address, read and written
     samples.py     view 1: samples of a dataset
     step.py        view 2: what a step sees
-    losses.py      loss logs, and the spikes in them
     mixture.py     view 3: the recipe's sources over the run
-    bench.py       view 5: limits on the scores of documents
-    duplicates.py  view 6: clusters of duplicates
-    clusters.py    where the clusters come from
-    worddiff.py    the words in which two texts differ
-    tokens.py      view 8: lengths in tokens, and how full rows are
-    fertility.py   what tokenizers make of the same text
-    weights.py     the weights in a recipe's tree, and changes of them; copies.py saves a changed copy
+    weights.py     the weights in a recipe's tree, changes of them, and changed copies
     life.py        view 4: a document from its raw line to the steps that see it
+    filters.py     view 5: limits on the scores of documents
+    duplicates.py  view 6: clusters of duplicates, and the words in which two texts differ
     health.py      view 7: what `check` finds, and the shards
-    loader.py      view 9: what the training loop waits for; telemetry.py reads the reports
-    compare.py     view 10: two datasets, recipes or runs; compared.py looks at their samples
-    pipeline.py    the steps of a pipeline; runs.py reads it and its manifest
-    home.py        what is open
+    tokens.py      view 8: lengths in tokens, and how full rows are
+    loader.py      view 9: what the training loop waits for
+    compare.py     view 10: two datasets, recipes or runs
+    pipeline.py    the steps of a pipeline
+    logs.py        what runs write: loss logs with their spikes, and the telemetry of loaders
     columns.py     columns of the index: histograms, filters, orders
     documents.py   documents without an index, with their attributes
     corpus.py      documents in memory with their sources and numbers, for views 5 and 6
-    content.py     a sample's parts as plain data
-    pictures.py    images, decoded and written again
-    marks.py       text whose invisible characters are made visible
+    content.py     a sample's parts as plain data, and its images decoded and written again
+    invisible.py   text whose invisible characters are made visible
+    results.py     results that pages share, or wait for
     charts.py      coordinates of the drawings
     templating.py  the templates' filters
     templates/     a page each; macros in parts.html and drawn.html

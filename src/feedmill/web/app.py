@@ -1,4 +1,4 @@
-"""The server's pages: routes, who may read, headers, errors."""
+"""The server's pages: routes, the views by name, what is open, who may read, headers, errors."""
 
 from __future__ import annotations
 
@@ -23,18 +23,35 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound, defect_of
 from feedmill.formats.base import Dataset
-from feedmill.web import bench as bench_view
-from feedmill.web import home as home_view
+from feedmill.web import compare as compare_view
+from feedmill.web import duplicates as duplicates_view
+from feedmill.web import filters as filters_view
+from feedmill.web import health as health_view
 from feedmill.web import life as life_view
+from feedmill.web import loader as loader_view
+from feedmill.web import mixture as mixture_view
+from feedmill.web import pipeline as pipeline_view
 from feedmill.web import samples as samples_view
-from feedmill.web.content import MEDIA, extension, kind_of, read_one
-from feedmill.web.copies import save_copy
-from feedmill.web.library import Library
-from feedmill.web.losses import MOST, parse_losses
-from feedmill.web.pictures import FULL, THUMBNAIL, picture
+from feedmill.web import step as step_view
+from feedmill.web import tokens as tokens_view
+from feedmill.web.content import (
+    FULL,
+    MEDIA,
+    THUMBNAIL,
+    cells,
+    extension,
+    facts_of,
+    first_image,
+    kind_of,
+    picture,
+    read_one,
+)
+from feedmill.web.library import Library, OpenItem, read_run
+from feedmill.web.logs import MOST, parse_losses
+from feedmill.web.samples import read_each
 from feedmill.web.state import RANGE, State
 from feedmill.web.templating import environment
-from feedmill.web.views import KEYS, VIEWS
+from feedmill.web.weights import save_copy
 
 logger = logging.getLogger("feedmill")
 
@@ -158,7 +175,7 @@ class _Pages:
 
     async def home(self, request: Request) -> Response:
         state = State(request.query_params.multi_items())
-        return await self._answer(request, None, "home", state, lambda: home_view.home(self._library, state))
+        return await self._answer(request, None, "home", state, lambda: home(self._library, state))
 
     async def view(self, request: Request) -> Response:
         name, state = request.path_params["view"], State(request.query_params.multi_items())
@@ -254,7 +271,7 @@ class _Pages:
 
         def make() -> tuple[bytes, str]:
             thing = self._library[request.path_params["thing"]]
-            return bench_view.filter_file(thing, state).encode(), "application/yaml"
+            return filters_view.filter_file(thing, state).encode(), "application/yaml"
 
         return await self._bytes(make, "no-store")
 
@@ -407,3 +424,108 @@ def _raising(error: FeedmillError) -> Callable[[], dict[str, Any]]:
         raise error
 
     return fail
+
+
+View = Callable[[OpenItem, State], dict[str, Any]]
+
+VIEWS: dict[str, tuple[str | tuple[str, ...], View, str]] = {
+    "samples": ("dataset", samples_view.samples, "Table or grid of any format, with filters and histograms"),
+    "step": ("recipe", step_view.step, "What each rank sees, decoded, with cost and sightings"),
+    "mixture": ("recipe", mixture_view.mixture, "Recipe tree, asked and realized shares, what-if weights"),
+    "life": ("recipe", life_view.life, "A document from its raw line to the steps that see it"),
+    "filters": ("dataset", filters_view.filters, "Thresholds over score histograms, kept and dropped live"),
+    "duplicates": ("dataset", duplicates_view.duplicates, "Clusters with word diff, source by source"),
+    "health": ("dataset", health_view.health, "Findings, strip of shards, outliers"),
+    "tokens": ("dataset", tokens_view.tokens, "Lengths in tokens, and how full rows are"),
+    "pipeline": ("pipeline", pipeline_view.pipeline, "Steps, their files, hashes and durations"),
+    "loader": ("telemetry", loader_view.loader, "Wait, read, transform and transfer per rank"),
+    "compare": (("dataset", "recipe", "pipeline"), compare_view.compare, "Two datasets, recipes or runs, side by side"),
+}
+KEYS = {
+    "samples": "s",
+    "step": "t",
+    "mixture": "m",
+    "life": "l",
+    "filters": "f",
+    "duplicates": "d",
+    "health": "h",
+    "tokens": "o",
+    "pipeline": "p",
+    "loader": "w",
+    "compare": "c",
+}
+
+
+_PICTURES, _ENDLESS = 6, 16_000
+
+
+def home(library: Library, state: State) -> dict[str, Any]:  # noqa: ARG001
+    """Return what is open as plain data."""
+    return {"things": [_card(thing) for thing in library.things.values()]}
+
+
+def _card(thing: OpenItem) -> dict[str, Any]:
+    card: dict[str, Any] = {"name": thing.name, "path": thing.path, "kind": thing.kind}
+    try:
+        return card | _CARDS[thing.kind](thing)
+    except FeedmillError as error:  # changed or gone since it was opened
+        return card | {"problem": str(error)}
+
+
+def _dataset(thing: OpenItem) -> dict[str, Any]:
+    dataset = thing.dataset()
+    facts = facts_of(dataset)
+    count = len(dataset)
+    numbers = sorted({count * n // _PICTURES for n in range(_PICTURES)}) if count else []
+    pictures, text = [], None
+    for number, sample in zip(numbers, read_each(dataset, numbers), strict=True):
+        if isinstance(sample, FeedmillError):
+            continue
+        part = first_image(sample)
+        if part is not None:
+            pictures.append({"index": number, "part": part, "key": sample.key})
+        elif text is None:
+            text = next((str(value) for value in cells(sample).values() if isinstance(value, str)), None)
+    return {
+        "format": facts.get("format"),
+        "samples": count,
+        "shards": facts.get("shards"),
+        "bytes": facts.get("bytes"),
+        "tokens": facts.get("tokens"),
+        "splits": dict(dataset.splits),
+        "pictures": pictures,
+        "text": text,
+    }
+
+
+def _recipe(thing: OpenItem) -> dict[str, Any]:
+    plan = thing.plan
+    budget = plan.length or _ENDLESS
+    return {
+        "sources": len(plan.names),
+        "length": plan.length,
+        "names": list(plan.names),
+        "slots": step_view.slots(plan.names),
+        "shares": step_view.shares_over(plan, budget),
+        "fingerprint": plan.fingerprint,
+    }
+
+
+def _pipeline(thing: OpenItem) -> dict[str, Any]:
+    found = read_run(thing.path)
+    records = None if found.manifest is None else found.manifest.steps
+    names = [step.name for step in (found.pipeline.steps if found.pipeline is not None else records or ())]
+    return {
+        "steps": len(names),
+        "names": names,
+        "recorded": None if records is None else len(records),
+        "seconds": 0.0 if records is None else sum(record.seconds for record in records),
+    }
+
+
+def _telemetry(thing: OpenItem) -> dict[str, Any]:
+    found = loader_view.loader(thing, State())
+    return {name: found[name] for name in ("ranks", "waiting", "age", "state")}
+
+
+_CARDS = {"dataset": _dataset, "recipe": _recipe, "pipeline": _pipeline, "telemetry": _telemetry}

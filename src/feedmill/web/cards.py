@@ -17,14 +17,12 @@ from feedmill.formats.sample import Sample
 from feedmill.loading.loader import Loader
 from feedmill.planning.overview import PlanReport
 from feedmill.planning.plan import Plan
-from feedmill.samples.fields import named_fields
 from feedmill.samples.preview import PreviewReport, token_text
 from feedmill.samples.sheet import as_image, image_shape
 from feedmill.samples.text import as_text, human_size
-from feedmill.samples.types import TypedSample
-from feedmill.web.content import TOO_LARGE, cells, kind_of, part_names
-from feedmill.web.marks import one_line, visible
-from feedmill.web.pictures import encoded, picture
+from feedmill.samples.types import TypedSample, named_fields
+from feedmill.web.content import TOO_LARGE, cells, encoded, kind_of, part_names, picture
+from feedmill.web.invisible import one_line, visible
 
 SAMPLES, PARTS, ROWS = 4, 12, 12
 """Samples of a dataset, parts of a sample, and lines of a list in a card; what is left out is counted."""

@@ -11,7 +11,7 @@ from feedmill.errors import ConfigError, FeedmillError, did_you_mean
 from feedmill.formats.base import Dataset
 from feedmill.web.charts import histogram, with_chosen
 from feedmill.web.documents import Documents
-from feedmill.web.kept import Kept
+from feedmill.web.results import Kept
 from feedmill.web.state import State
 
 Int64s = npt.NDArray[np.int64]

@@ -11,7 +11,7 @@ import xxhash
 
 from feedmill.errors import ConfigError, NotFound
 from feedmill.web.documents import Documents, open_documents
-from feedmill.web.library import Thing
+from feedmill.web.library import OpenItem
 
 MOST_FIELDS, MOST_SOURCES = 32, 12
 _reading = threading.Lock()
@@ -90,7 +90,7 @@ def slot(source: int, count: int) -> int:
     return source + 1 if source < min(count, 10) else 0
 
 
-def corpus_of(thing: Thing) -> Corpus:
+def corpus_of(thing: OpenItem) -> Corpus:
     """Return the documents of a dataset, which are read when they are first asked for.
 
     Raises:
@@ -111,7 +111,7 @@ def corpus_of(thing: Thing) -> Corpus:
     return found
 
 
-def _documents(thing: Thing) -> Documents:
+def _documents(thing: OpenItem) -> Documents:
     dataset = thing.dataset()
     if isinstance(dataset, Documents):
         return dataset

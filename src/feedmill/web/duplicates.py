@@ -1,26 +1,238 @@
-"""View 6: clusters of duplicates, the words in which two members differ, and duplicates source by source."""
+"""View 6: clusters of duplicates, the words in which two members differ, and duplicates source by source.
+
+The clusters are those that verbs marked, or found here among the documents in memory if none did. ``neardedupe`` writes
+the cluster of each document. ``dedupe`` writes what is marked, and not of what it is a duplicate, so the documents or
+paragraphs with the same text are a cluster.
+"""
 
 from __future__ import annotations
 
+import re
 import threading
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
+from difflib import SequenceMatcher
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+import xxhash
 
-from feedmill.errors import NotFound
+from feedmill.curation.attribute_set import read_manifest
+from feedmill.curation.near.options import NearOptions
+from feedmill.documents.file import in_datasets
+from feedmill.errors import FeedmillError, NotFound
 from feedmill.web.charts import histogram
-from feedmill.web.clusters import PARAGRAPHS, Clusters, find_clusters
 from feedmill.web.corpus import Corpus, NoDocuments, corpus_of, slot
-from feedmill.web.library import Thing
-from feedmill.web.marks import one_line
+from feedmill.web.invisible import one_line
+from feedmill.web.library import OpenItem
 from feedmill.web.state import State
-from feedmill.web.worddiff import diff
+
+MOST_NEAR, MOST_NEAR_BYTES = 20_000, 32 << 20
+"""Documents, and bytes of their texts, among which near-duplicates are searched here."""
+EXACT, NEAR, PARAGRAPHS = "exact", "near", "paragraphs"
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Clusters:
+    """Groups of documents that are duplicates of each other.
+
+    Attributes:
+        name: in the address: that of the attribute set, or ``exact`` and ``near`` if found here.
+        kind: exact, near or paragraphs.
+        written: whether a verb wrote them. `about` says how they were found.
+        starts, members: cluster k is ``members[starts[k]:starts[k + 1]]``, document numbers in order; int64.
+        marked: bool[members]: the verb marks the member, or it is not the first one.
+        flagged: documents with marks, also those whose cluster is not in memory.
+        report: what `neardedupe` counted in its whole run.
+        compared: the documents that were compared, int64; None for all.
+    """
+
+    name: str
+    kind: str
+    written: bool
+    about: str
+    starts: Ints
+    members: Ints
+    marked: Bools
+    flagged: int
+    report: dict[str, Any] | None = None
+    compared: Ints | None = None
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    @property
+    def sizes(self) -> Ints:
+        """Documents of each cluster, int64[clusters]."""
+        return np.diff(self.starts)
+
+    def of(self, cluster: int) -> tuple[Ints, Bools]:
+        """Return the documents of a cluster, and which are marked."""
+        own = slice(*self.starts[cluster : cluster + 2].tolist())
+        return self.members[own], self.marked[own]
+
+    def first(self) -> Ints:
+        """Return the document of each cluster that is kept: the first unmarked one, else the first."""
+        order = np.lexsort((np.arange(len(self.members)), self.marked, np.repeat(np.arange(len(self)), self.sizes)))
+        return self.members[order[self.starts[:-1]]]
+
+
+def find_clusters(corpus: Corpus) -> dict[str, Callable[[], Clusters]]:
+    """Return how to find clusters, by name: those that verbs wrote first, then those that are found here."""
+    documents, found = corpus.documents, dict[str, Callable[[], Clusters]]()
+    kinds = set()
+    for name in documents.sets:
+        manifest = _manifest(corpus, name) or {}
+        options = manifest.get("options") if isinstance(manifest.get("options"), dict) else {}
+        assert isinstance(options, dict)
+        if f"{name}_cluster" in documents.columns:
+            kinds.add(NEAR)
+            found[name] = lambda name=name, report=manifest.get("report"): _near_written(corpus, name, report)  # type: ignore[misc]
+        elif manifest.get("verb") == "dedupe" and options.get("attribute", name) in documents.set_of:
+            attribute = str(options.get("attribute", name))
+            if options.get("unit") == "documents":
+                kinds.add(EXACT)
+                key = str(options.get("key", "$.text"))
+                found[name] = lambda name=name, attribute=attribute, key=key: _exact_written(  # type: ignore[misc]
+                    corpus, name, attribute, key
+                )
+            else:
+                found[name] = lambda name=name, attribute=attribute: _paragraphs(corpus, name, attribute)  # type: ignore[misc]
+    if EXACT not in kinds:
+        found[EXACT] = lambda: _exact_here(corpus)
+    if NEAR not in kinds:
+        found[NEAR] = lambda: _near_here(corpus)
+    return found
+
+
+def _manifest(corpus: Corpus, name: str) -> dict[str, Any] | None:
+    try:
+        (inside,) = in_datasets(corpus.documents.files[:1])
+        return read_manifest(inside.store(), name)
+    except FeedmillError:
+        return None
+
+
+def _grouped(pairs: Iterable[tuple[Hashable, int]], least: int = 2) -> tuple[Ints, Ints]:
+    """Return clusters of at least `least` documents from (what they share, document), the largest first."""
+    groups: dict[Hashable, list[int]] = defaultdict(list)
+    for key, number in pairs:
+        groups[key].append(number)
+    kept = sorted((group for group in groups.values() if len(group) >= least), key=lambda one: (-len(one), one[0]))
+    starts = np.cumsum([0, *map(len, kept)], dtype=np.int64)
+    return starts, np.array([number for group in kept for number in group], np.int64)
+
+
+def _near_written(corpus: Corpus, name: str, report: Any) -> Clusters:
+    labels = corpus.documents.columns[f"{name}_cluster"]
+    marks = corpus.documents.columns.get(name, np.full(len(labels), np.nan)) > 0
+    known = np.flatnonzero(np.isfinite(labels))
+    starts, members = _grouped(zip(labels[known].tolist(), known.tolist(), strict=True))
+    about = f"as neardedupe wrote them to attributes/{name}"
+    return Clusters(
+        name,
+        NEAR,
+        True,
+        about,
+        starts,
+        members,
+        marks[members],
+        int(marks.sum()),
+        report if isinstance(report, dict) else None,
+    )
+
+
+def _exact_written(corpus: Corpus, name: str, attribute: str, key: str) -> Clusters:
+    marks = corpus.documents.columns.get(attribute, np.zeros(len(corpus))) > 0
+    starts, members = _grouped(_same(corpus, key))
+    about = f"documents with the same {key}; marks as dedupe wrote them to attributes/{name}"
+    return Clusters(name, EXACT, True, about, starts, members, marks[members], int(marks.sum()))
+
+
+def _same(corpus: Corpus, key: str) -> Iterable[tuple[Hashable, int]]:
+    if key == "$.text":
+        return ((digest, number) for number, digest in enumerate(corpus.digests.tolist()) if digest)
+    from feedmill.documents.expressions import compile_path
+
+    run = compile_path(key)
+    values = ((run(corpus.documents.row(number)), number) for number in range(len(corpus)))
+    return ((str(value[0]), number) for value, number in values if value)
+
+
+def _exact_here(corpus: Corpus) -> Clusters:
+    starts, members = _grouped(_same(corpus, "$.text"))
+    marked = _not_first(starts, members)
+    about = "documents with the same text, found here: no run of dedupe by documents is recorded beside them"
+    return Clusters(EXACT, EXACT, False, about, starts, members, marked, int(marked.sum()))
+
+
+def _not_first(starts: Ints, members: Ints) -> Bools:
+    marked = np.ones(len(members), np.bool_)
+    marked[starts[:-1]] = False
+    return marked
+
+
+def _paragraphs(corpus: Corpus, name: str, attribute: str) -> Clusters:
+    """Return the documents in which the same paragraph is marked. One of them may be in many clusters."""
+    pairs, flagged = [], 0
+    for number in range(len(corpus)):
+        spans = corpus.documents.scores(number).get(attribute)
+        if not isinstance(spans, list) or not spans:
+            continue
+        text, flagged = corpus.documents.text(number), flagged + 1
+        shared = {text[span[0] : span[1]].strip() for span in spans if len(span) == 3 and span[2] > 0}
+        pairs += [(xxhash.xxh3_64_intdigest(part.encode("utf-8", "surrogatepass")), number) for part in sorted(shared)]
+    starts, members = _grouped(pairs, least=1)
+    about = f"documents in which the same paragraph is marked, as dedupe wrote them to attributes/{name}"
+    return Clusters(name, PARAGRAPHS, True, about, starts, members, np.ones(len(members), np.bool_), flagged)
+
+
+def _near_here(corpus: Corpus) -> Clusters:
+    """Return near-duplicates with the options of `neardedupe`, among documents from everywhere."""
+    from feedmill.curation.near.sketch import signatures
+    from feedmill.kernels.hashing import near_pairs
+
+    options = NearOptions()
+    numbers = _spread(corpus)
+    texts = [corpus.documents.text(number).encode("utf-8", "replace") for number in numbers.tolist()]
+    arrays = signatures(texts, options)
+    keys, digests, sets = arrays["keys"], arrays["digests"], arrays["sets"]
+    begins = np.concatenate(([0], arrays["ends"][:-1])).astype(np.int64)
+    lengths = np.diff(arrays["ends"], prepend=0).astype(np.int64)
+    filled = np.flatnonzero(lengths)
+    parents, edges = np.arange(len(texts)), [np.empty((0, 2), np.int64)]
+    for band in range(len(keys)):
+        order = filled[np.argsort(keys[band][filled], kind="stable")]
+        pairs, _ = near_pairs.candidates(
+            keys[band][order], np.ones(len(order), np.bool_), digests[order], keys[:band][:, order]
+        )
+        both = order[pairs]
+        edges.append(near_pairs.similar(sets, begins, lengths, both, both, options.threshold, parents))
+    labels = near_pairs.components(len(texts), np.concatenate(edges))
+    starts, members = _grouped(zip(labels.tolist(), numbers.tolist(), strict=True))
+    marked = _not_first(starts, members)
+    among = "" if len(numbers) == len(corpus) else f" among {len(numbers):,} documents from everywhere"
+    about = f"found here{among} with the options of neardedupe: no run of it is recorded beside them"
+    return Clusters(NEAR, NEAR, False, about, starts, members, marked, int(marked.sum()), compared=numbers)
+
+
+def _spread(corpus: Corpus) -> Ints:
+    """Return documents at equal distances, as many as may be compared."""
+    sizes = corpus.documents.columns.get("characters", np.zeros(len(corpus)))
+    share = max(1.0, len(corpus) / MOST_NEAR, float(sizes.sum()) / MOST_NEAR_BYTES)
+    return np.unique((np.arange(int(len(corpus) / share)) * share).astype(np.int64))
+
 
 ROWS, MOST_MEMBERS = 50, 60
 _finding = threading.Lock()
 
 
-def duplicates(thing: Thing, state: State) -> dict[str, Any]:
+def duplicates(thing: OpenItem, state: State) -> dict[str, Any]:
     """Return the clusters of the documents as plain data, and one of them opened.
 
     Raises:
@@ -60,7 +272,7 @@ def duplicates(thing: Thing, state: State) -> dict[str, Any]:
     }
 
 
-def _known(thing: Thing, corpus: Corpus) -> dict[str, Any]:
+def _known(thing: OpenItem, corpus: Corpus) -> dict[str, Any]:
     with _finding:
         if "_clusterings" not in thing.__dict__:
             thing.__dict__["_clusterings"] = find_clusters(corpus)
@@ -68,7 +280,7 @@ def _known(thing: Thing, corpus: Corpus) -> dict[str, Any]:
     return found
 
 
-def _clusters(thing: Thing, corpus: Corpus, name: str) -> Clusters:
+def _clusters(thing: OpenItem, corpus: Corpus, name: str) -> Clusters:
     """Return clusters by name, which are found when they are first asked for."""
     makers = _known(thing, corpus)
     with _finding:
@@ -78,7 +290,7 @@ def _clusters(thing: Thing, corpus: Corpus, name: str) -> Clusters:
     return found
 
 
-def _counted(thing: Thing, corpus: Corpus, clusters: Clusters) -> dict[str, Any]:
+def _counted(thing: OpenItem, corpus: Corpus, clusters: Clusters) -> dict[str, Any]:
     """Return what is the same on every page of some clusters, which is counted once."""
     known = thing.__dict__.setdefault("_cluster_counts", {})
     if clusters.name not in known:
@@ -199,3 +411,85 @@ def _described(corpus: Corpus, number: int, marked: bool, a: int, b: int) -> dic
         "marked": marked,
         "is": "a" if number == a else "b" if number == b else None,
     }
+
+
+MOST_WORDS = 2_000
+"""Words between the common beginning and the common end of two texts that are compared."""
+_MOST_TEXT, _MOST_PIECE = 200_000, 4_000  # characters of a text that are compared, and of a piece that are shown
+_AROUND = 30  # words that are the same, shown on each side of a difference
+_WORD = re.compile(r"\s*\S+|\s+$")
+
+
+def diff(a: str, b: str) -> dict[str, Any]:
+    """Return the differences of two texts as plain data.
+
+    Returns:
+        ``pieces``: ``kind`` is "same", "a" (only in the first text), "b", or "hidden"; ``text``, of a hidden piece its
+        number of words; and ``cut``, the characters of a very long piece that are left out. ``same``, ``only_a`` and
+        ``only_b`` are numbers of words. ``left_out`` words, and ``unread`` characters, of both texts were not compared.
+    """
+    one, other = _WORD.findall(a[:_MOST_TEXT]), _WORD.findall(b[:_MOST_TEXT])
+    keys, others = [word.split() for word in one], [word.split() for word in other]
+    least = min(len(one), len(other))
+    head = next((n for n in range(least) if keys[n] != others[n]), least)
+    tail = next((n for n in range(least - head) if keys[-1 - n] != others[-1 - n]), least - head)
+    stops = len(one) - tail, len(other) - tail
+    middle = min(stops[0], head + MOST_WORDS), min(stops[1], head + MOST_WORDS)
+    left_out = stops[0] - middle[0] + stops[1] - middle[1]
+    pieces = _merged(
+        [("same", word) for word in one[:head]]
+        + _differences(one[head : middle[0]], other[head : middle[1]])
+        + ([("same", word) for word in one[stops[0] :]] if not left_out else [])
+    )
+    counts = {kind: sum(len(words) for of, words in pieces if of == kind) for kind in ("same", "a", "b")}
+    return {
+        "pieces": _shortened(pieces),
+        "same": counts["same"],
+        "only_a": counts["a"],
+        "only_b": counts["b"],
+        "left_out": left_out + (2 * tail if left_out else 0),
+        "unread": sum(max(0, len(text) - _MOST_TEXT) for text in (a, b)),
+    }
+
+
+def _differences(a: list[str], b: list[str]) -> list[tuple[str, str]]:
+    """Return the words of both texts in order, each with its kind."""
+    found: list[tuple[str, str]] = []
+    matcher = SequenceMatcher(None, [word.strip() for word in a], [word.strip() for word in b])
+    for tag, first, last, begin, end in matcher.get_opcodes():
+        if tag == "equal":
+            found += [("same", word) for word in a[first:last]]
+        else:
+            found += [("a", word) for word in a[first:last]] + [("b", word) for word in b[begin:end]]
+    return found
+
+
+def _merged(words: list[tuple[str, str]]) -> list[tuple[str, list[str]]]:
+    """Join neighbors of one kind."""
+    found: list[tuple[str, list[str]]] = []
+    for kind, word in words:
+        if not found or found[-1][0] != kind:
+            found.append((kind, []))
+        found[-1][1].append(word)
+    return found
+
+
+def _shortened(pieces: list[tuple[str, list[str]]]) -> list[dict[str, Any]]:
+    """Return the pieces, with words that are the same hidden where they are far from a difference."""
+    found: list[dict[str, Any]] = []
+    for place, (kind, words) in enumerate(pieces):
+        before = _AROUND if place else 0
+        after = _AROUND if place + 1 < len(pieces) else 0
+        hidden = len(words) - before - after
+        if kind != "same" or hidden < _AROUND or len(pieces) == 1:
+            found.append(_piece(kind, words))
+            continue
+        found += [_piece(kind, words[:before])] if before else []
+        found.append({"kind": "hidden", "text": hidden, "cut": 0})
+        found += [_piece(kind, words[-after:])] if after else []
+    return found
+
+
+def _piece(kind: str, words: list[str]) -> dict[str, Any]:
+    text = "".join(words)
+    return {"kind": kind, "text": text[:_MOST_PIECE], "cut": max(0, len(text) - _MOST_PIECE)}

@@ -13,7 +13,7 @@ from feedmill.errors import FeedmillError, defect_of
 from feedmill.formats.base import Dataset
 from feedmill.web.content import facts_of
 from feedmill.web.documents import Documents
-from feedmill.web.library import Thing
+from feedmill.web.library import OpenItem
 from feedmill.web.state import State
 
 MOST_CELLS, MOST_SHARDS, MOST_SHOWN = 512, 4096, 200
@@ -67,7 +67,7 @@ class Checking:
         self.report = report
 
 
-def health(thing: Thing, state: State, automatic: bool = True) -> dict[str, Any]:
+def health(thing: OpenItem, state: State, automatic: bool = True) -> dict[str, Any]:
     """Return the findings and the shards of a dataset as plain data.
 
     The check runs in the background: at once if the data is small and `automatic` is set, otherwise when the address
@@ -138,7 +138,7 @@ def severity(kind: str) -> str:
     return "missing" if kind in MISSING else "changed" if kind in CHANGED else "damaged"
 
 
-def _cells(thing: Thing, findings: list[dict[str, Any]]) -> dict[str, Any]:
+def _cells(thing: OpenItem, findings: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the shards in order as ``cells``: name, first sample, samples, size from 1 to 5, and the worst finding.
 
     Many are grouped; a group has its worst. ``measure`` says what the size is: bytes if the index has them.
@@ -225,7 +225,7 @@ def _group(rows: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _outliers(thing: Thing) -> list[dict[str, Any]]:
+def _outliers(thing: OpenItem) -> list[dict[str, Any]]:
     """Return the largest and the smallest sample by each column of the index, and how many are far from the median."""
     columns, dataset = thing.columns(), thing.dataset()
     known: list[dict[str, Any]] | None = thing.__dict__.get("_outliers")

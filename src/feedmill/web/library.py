@@ -1,4 +1,4 @@
-"""What is open in the browser: datasets, recipes, pipelines and telemetry by a short name."""
+"""What is open in the browser, by name: datasets, recipes, pipelines with their last run, and telemetry."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from feedmill.errors import ConfigError, FeedmillError, NotFound
 from feedmill.formats.base import Dataset
-from feedmill.planning.names import unique_names
+from feedmill.formats.yamls import read_config
+from feedmill.pipelines.history import Manifest, manifest_of, read_manifest
+from feedmill.pipelines.pipeline import Pipeline, read_pipeline
 from feedmill.planning.plan import Plan
+from feedmill.planning.tree import unique_names
 from feedmill.samples.open import open as open_dataset
+from feedmill.storage import open_store, split_url
 from feedmill.storage.descriptors import refuse_special
 from feedmill.web.columns import Columns
 from feedmill.web.documents import open_documents
-from feedmill.web.runs import Run, is_pipeline, read_run
-from feedmill.web.telemetry import RANK, Series, is_telemetry, read_telemetry
+from feedmill.web.logs import RANK, Series, is_telemetry, read_telemetry
 
 if TYPE_CHECKING:
     from feedmill.planning.recipes.recipe import Recipe
@@ -33,7 +36,7 @@ _LAST_NUMBER = re.compile(r"\d+(?=\D*$)")
 
 
 @dataclass
-class Thing:
+class OpenItem:
     """Something that is open.
 
     Attributes:
@@ -53,12 +56,12 @@ class Thing:
     loss: str | None = None
     tokenizers: Sequence[str] = ()
     edit: bool = False
-    others: Mapping[str, Thing] = field(default_factory=dict, repr=False)
+    others: Mapping[str, OpenItem] = field(default_factory=dict, repr=False)
     _splits: dict[str | None, Dataset] = field(default_factory=dict, repr=False)
     _columns: dict[str | None, Columns] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def of(cls, dataset: Dataset) -> Thing:
+    def of(cls, dataset: Dataset) -> OpenItem:
         """Return a dataset that is open already."""
         return cls(_short(dataset.url), dataset.url, "dataset", _splits={None: dataset})
 
@@ -109,7 +112,7 @@ class Library:
     Args:
         paths: datasets, recipes, pipelines, manifests and telemetry.
         tokenizer: paths of tokenizers, see `serve`.
-        options: fields of each `Thing`.
+        options: fields of each `OpenItem`.
 
     Raises:
         NotFound: there is nothing at a path.
@@ -124,17 +127,19 @@ class Library:
         if not given:
             raise ConfigError("nothing to show", kind="bad-usage", fix="Give datasets or recipes.")
         names = unique_names([_short(path) for path in given])
-        self.things = {name: Thing(name, path, _kind(path), **options) for name, path in zip(names, given, strict=True)}
+        self.things = {
+            name: OpenItem(name, path, _kind(path), **options) for name, path in zip(names, given, strict=True)
+        }
         for thing in self.things.values():
             thing.others = self.things
             _ = thing.opened  # now, so that a wrong path is an error of the command and not of a page
 
-    def __getitem__(self, name: str) -> Thing:
+    def __getitem__(self, name: str) -> OpenItem:
         if name not in self.things:
             raise NotFound(f"nothing is open as {name[:80]!r}", kind="not-open", fix=f"Open: {', '.join(self.things)}.")
         return self.things[name]
 
-    def recipe(self, name: str) -> Thing:
+    def recipe(self, name: str) -> OpenItem:
         """Return what is open under a name, which must be a recipe. Raises NotFound."""
         thing = self[name]
         if thing.kind != "recipe":
@@ -198,3 +203,59 @@ def _kind(path: str) -> Kind:
     except FeedmillError:
         return "recipe"
     return "dataset"
+
+
+MANIFEST = ".run.json"
+"""The end of a manifest's name. It can be opened without its pipeline, to look at an older run."""
+_MOST_BYTES = 64 << 20  # of a file that could be a pipeline
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A pipeline and its last run.
+
+    Attributes:
+        url: what was given: the pipeline, or the manifest.
+        manifest_url: path or URL of the manifest.
+        pipeline: the description; None if only the manifest was given.
+        manifest: what the last run recorded; None if nothing has run.
+    """
+
+    url: str
+    manifest_url: str
+    pipeline: Pipeline | None
+    manifest: Manifest | None
+
+
+def is_pipeline(path: str) -> bool:
+    """Return whether a file is a pipeline or the manifest of one. Raises `StorageError` if it cannot be read."""
+    folder, name = split_url(path)
+    if not name.endswith((".yaml", ".yml", ".json")):
+        return False
+    try:
+        store = open_store(folder)
+        if store.stat(name).size > _MOST_BYTES:
+            return False
+        value = read_config(store.read(name), path).value
+    except (ConfigError, NotFound):  # not one that does not answer: what opens the data next would wait as long
+        return False
+    return isinstance(value, dict) and isinstance(value.get("steps"), list)
+
+
+def read_run(path: str) -> Run:
+    """Read a pipeline with the manifest beside it, or a manifest alone.
+
+    Raises:
+        NotFound: there is no such file.
+        ConfigError: the pipeline is invalid.
+        DataError: the manifest is corrupt.
+    """
+    if path.endswith(MANIFEST):
+        return Run(path, path, None, read_manifest(path))
+    pipeline = read_pipeline(path)
+    store, name = manifest_of(path)
+    url = store.locate(name)
+    try:
+        return Run(path, url, pipeline, read_manifest(url))
+    except NotFound:
+        return Run(path, url, pipeline, None)

@@ -23,11 +23,10 @@ from feedmill.tracing.copies import Texts
 from feedmill.tracing.document import Artefact, Document, Documents, Sighting, sightings
 from feedmill.tracing.forget import report_files, report_of
 from feedmill.tracing.held import Held
-from feedmill.web.behind import behind
-from feedmill.web.content import read_one
+from feedmill.web.content import first_image, read_one
 from feedmill.web.documents import Span, marked_text
-from feedmill.web.library import Thing
-from feedmill.web.pictures import first_image
+from feedmill.web.library import OpenItem
+from feedmill.web.results import behind
 from feedmill.web.state import State
 from feedmill.web.step import BATCH, MOST_BATCH, MOST_TIMES, bounded, searched, slots, steps_of
 
@@ -45,7 +44,7 @@ class _Known:
     documents: Documents
 
     @classmethod
-    def of(cls, thing: Thing) -> _Known:
+    def of(cls, thing: OpenItem) -> _Known:
         found: _Known | None = thing.__dict__.get("_life")
         if found is None:
             lineages = Lineages()
@@ -54,7 +53,7 @@ class _Known:
         return found
 
 
-def life(thing: Thing, state: State) -> dict[str, Any]:
+def life(thing: OpenItem, state: State) -> dict[str, Any]:
     """Return the life of a document as plain data: of ``document``, or of sample ``at`` of ``source``.
 
     Paths are whole; the page shows those in the folder of the recipe, ``base``, without it.
@@ -100,7 +99,7 @@ def life(thing: Thing, state: State) -> dict[str, Any]:
     }
 
 
-def forget_files(thing: Thing, state: State) -> bytes:
+def forget_files(thing: OpenItem, state: State) -> bytes:
     """Return what `feedmill forget --report` writes about the document of an address, as a ZIP archive.
 
     Raises:

@@ -10,9 +10,9 @@ import numpy as np
 
 from feedmill.errors import ConfigError
 from feedmill.web.charts import path, stacked, ticks
-from feedmill.web.library import Thing
+from feedmill.web.library import OpenItem
+from feedmill.web.logs import COUNTERS, STAGES, Floats, Series, read_telemetry
 from feedmill.web.state import State
-from feedmill.web.telemetry import COUNTERS, STAGES, Floats, Series, read_telemetry
 
 MOST_LANES = 64
 OVER = {"last": "last report", "10": "10 minutes", "60": "1 hour", "all": "all"}
@@ -21,7 +21,7 @@ _BINS, _WIDTH, _HEIGHT = 240, 1000.0, 160.0
 _AT = {name: number for number, name in enumerate(COUNTERS)}
 
 
-def loader(thing: Thing, state: State) -> dict[str, Any]:
+def loader(thing: OpenItem, state: State) -> dict[str, Any]:
     """Return what each rank waited for as plain data: over the last report, some minutes, or all that was read.
 
     Raises:

@@ -14,19 +14,18 @@ from feedmill.planning.forecast import mixture as forecast
 from feedmill.planning.overview import plan as overview
 from feedmill.planning.plan import Plan
 from feedmill.web.charts import path, ticks
-from feedmill.web.compared import diff_lines, plans_differ_at
-from feedmill.web.copies import proposed_name
-from feedmill.web.library import Thing
+from feedmill.web.compare import diff_lines, plans_differ_at
+from feedmill.web.library import OpenItem
 from feedmill.web.state import State
 from feedmill.web.step import BATCH, slots
-from feedmill.web.weights import WEIGHT, changed_recipe, recipe_tree, whole_text
+from feedmill.web.weights import WEIGHT, changed_recipe, proposed_name, recipe_tree, whole_text
 
 _WINDOWS, _ENDLESS, _KEPT = 60, 1000, 32
 _WIDTH, _HEIGHT, _TOP, _LINE = 1000.0, 300.0, 8.0, 15.0
 _SHOWN = 10
 
 
-def mixture(thing: Thing, state: State) -> dict[str, Any]:
+def mixture(thing: OpenItem, state: State) -> dict[str, Any]:
     """Return the mixture of a recipe as plain data, with the weights of the address if it has some.
 
     Raises:
@@ -52,21 +51,21 @@ def mixture(thing: Thing, state: State) -> dict[str, Any]:
     }
 
 
-def _text(thing: Thing) -> str:
+def _text(thing: OpenItem) -> str:
     """Return the recipe as YAML, to compare others with."""
     if "_text" not in thing.__dict__:
         thing.__dict__["_text"] = whole_text(thing.recipe)
     return str(thing.__dict__["_text"])
 
 
-def _saved(thing: Thing, state: State) -> str | None:
+def _saved(thing: OpenItem, state: State) -> str | None:
     """Return the path of the copy that the address says was saved, if it is there."""
     name = os.path.basename(state.get("saved", ""))
     path = os.path.join(os.path.dirname(thing.path), name)
     return path if name and "://" not in path and os.path.isfile(path) else None
 
 
-def _mixture(thing: Thing, state: State) -> dict[str, Any]:
+def _mixture(thing: OpenItem, state: State) -> dict[str, Any]:
     recipe = thing.recipe
     changed = changed_recipe(recipe, state)
     plan = thing.plan if changed is None else changed.plan(_reuse(thing), trust=thing.trust)
@@ -149,7 +148,7 @@ def _sources(plan: Plan, facts: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [{**row, "slot": colors[row["name"]], "spread": spread.get(row["name"])} for row in facts["sources"]]
 
 
-def _reuse(thing: Thing) -> Any:
+def _reuse(thing: OpenItem) -> Any:
     """Return a function that opens datasets as the plan of the recipe did, each once while the server runs."""
     opened: dict[str, Any] = thing.__dict__.setdefault("_opened_for_changes", {})
 

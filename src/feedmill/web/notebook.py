@@ -62,12 +62,12 @@ def show(thing: Any, *, height: int = 560) -> Frame:
 
 def _section(thing: Any) -> dict[str, Any]:
     """Return what a report has of an object that is open."""
-    from feedmill.web.library import Thing
+    from feedmill.web.library import OpenItem
     from feedmill.web.mixture import of_plan
     from feedmill.web.report import section_of
 
     if isinstance(thing, Dataset):
-        return section_of(Thing.of(thing), check=False)[0]
+        return section_of(OpenItem.of(thing), check=False)[0]
     if isinstance(thing, Plan | PlanReport):
         plan = thing if isinstance(thing, Plan) else thing.plan
         budget = None if isinstance(thing, Plan) else thing.facts["budget"]

@@ -11,14 +11,13 @@ from feedmill.pipelines.files import FileFacts
 from feedmill.pipelines.history import StepRecord
 from feedmill.pipelines.run import StepReport, look
 from feedmill.web.content import tree
-from feedmill.web.library import Thing
-from feedmill.web.runs import Run, read_run
+from feedmill.web.library import OpenItem, Run, read_run
 from feedmill.web.state import State
 
 MOST_FILES, MOST_STEPS = 50, 500
 
 
-def pipeline(thing: Thing, state: State) -> dict[str, Any]:  # noqa: ARG001
+def pipeline(thing: OpenItem, state: State) -> dict[str, Any]:  # noqa: ARG001
     """Return the steps of a pipeline as plain data. Files are compared by size and time of change.
 
     Raises:
@@ -47,7 +46,7 @@ def pipeline(thing: Thing, state: State) -> dict[str, Any]:  # noqa: ARG001
     }
 
 
-def _steps(thing: Thing, found: Run, records: Mapping[str, StepRecord]) -> list[dict[str, Any]]:
+def _steps(thing: OpenItem, found: Run, records: Mapping[str, StepRecord]) -> list[dict[str, Any]]:
     """Return the steps in order: those of the pipeline, or those that a manifest alone has."""
     written = {path: (name, facts) for name, record in records.items() for path, facts in record.outputs.items()}
     if found.pipeline is None:
@@ -93,7 +92,7 @@ def _states(path: str, names: Iterable[str]) -> dict[str, StepReport | str]:
 
 
 def _step(
-    thing: Thing,
+    thing: OpenItem,
     number: int,
     name: str,
     verb: str,
@@ -138,7 +137,7 @@ def _files(files: Mapping[str, FileFacts], written: Mapping[str, tuple[str, File
     return {"count": len(files), "bytes": size, "files": rows, "more": max(0, len(files) - MOST_FILES)}
 
 
-def _open(thing: Thing, files: Mapping[str, FileFacts]) -> list[dict[str, str]]:
+def _open(thing: OpenItem, files: Mapping[str, FileFacts]) -> list[dict[str, str]]:
     """Return what is open of the files of a step: the datasets that are one of them, or that hold one."""
     found = []
     for other in thing.others.values():

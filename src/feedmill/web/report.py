@@ -15,7 +15,7 @@ from feedmill.errors import ConfigError, FeedmillError, MissingExtra
 from feedmill.jobs.reports import VerbReport
 from feedmill.storage import Store, open_store, split_url
 from feedmill.web.documents import Documents
-from feedmill.web.library import Library, Thing
+from feedmill.web.library import Library, OpenItem
 from feedmill.web.state import State
 
 PICTURES, ROWS, OPENED = 24, 25, 2
@@ -58,7 +58,7 @@ def report(
         compare: also compare the two paths, which are of one kind.
         check: check the datasets, which reads all of their bytes.
         loss: loss log of the recipes' run: CSV, JSON lines or TensorBoard.
-        tokenizer: tokenizer of token files whose manifest names none, and tokenizers to compare.
+        tokenizer: tokenizer of token files whose manifest names none, and of documents whose lengths are shown.
         trust: allow code that the data names to run.
         overwrite: replace an existing file.
 
@@ -137,7 +137,7 @@ def page_of(sections: Sequence[dict[str, Any]], compared: dict[str, Any] | None 
     )
 
 
-def section_of(thing: Thing, *, check: bool) -> tuple[dict[str, Any], list[str], int]:
+def section_of(thing: OpenItem, *, check: bool) -> tuple[dict[str, Any], list[str], int]:
     """Return what is shown of something that is open, what cannot be shown and why, and the number of findings."""
     section: dict[str, Any] = {"name": thing.name, "path": thing.path, "kind": thing.kind, "problems": []}
     problems: list[str] = []
@@ -178,7 +178,7 @@ def section_of(thing: Thing, *, check: bool) -> tuple[dict[str, Any], list[str],
     return section, problems, findings
 
 
-def _samples(thing: Thing) -> dict[str, Any]:
+def _samples(thing: OpenItem) -> dict[str, Any]:
     from feedmill.web.samples import samples
 
     found = samples(thing, State())
@@ -196,10 +196,10 @@ def _samples(thing: Thing) -> dict[str, Any]:
     return {**found, "rows": rows, "opened": opened}
 
 
-def _tokens(thing: Thing) -> dict[str, Any] | None:
-    """Return lengths, fill and fertility; None for what has no tokens, and for documents without a tokenizer."""
+def _tokens(thing: OpenItem) -> dict[str, Any] | None:
+    """Return lengths and fill; None for what has no tokens, and for documents without a tokenizer."""
+    from feedmill.tokens.pieces import has_tokens
     from feedmill.web.tokens import tokens
-    from feedmill.web.words import has_tokens
 
     if not has_tokens(thing.dataset()) and not (isinstance(thing.dataset(), Documents) and thing.tokenizers):
         return None
@@ -207,7 +207,7 @@ def _tokens(thing: Thing) -> dict[str, Any] | None:
     return found if found.get("chart") else None
 
 
-def _duplicates(thing: Thing) -> dict[str, Any] | None:
+def _duplicates(thing: OpenItem) -> dict[str, Any] | None:
     """Return the clusters that verbs wrote, with the largest one opened; None if none did."""
     from feedmill.web.duplicates import duplicates
 
@@ -219,9 +219,8 @@ def _duplicates(thing: Thing) -> dict[str, Any] | None:
     return duplicates(thing, State([("cluster", "0")]))
 
 
-def _picture(thing: Thing, index: int, part: str, longest: int) -> str | None:
-    from feedmill.web.content import read_one
-    from feedmill.web.pictures import picture
+def _picture(thing: OpenItem, index: int, part: str, longest: int) -> str | None:
+    from feedmill.web.content import picture, read_one
 
     try:
         data, kind = picture(read_one(thing.dataset(), index), part, longest)
@@ -230,7 +229,7 @@ def _picture(thing: Thing, index: int, part: str, longest: int) -> str | None:
     return f"data:{kind};base64,{base64.b64encode(data).decode()}"
 
 
-def _health(thing: Thing, check: bool) -> dict[str, Any]:
+def _health(thing: OpenItem, check: bool) -> dict[str, Any]:
     from feedmill.web.health import Checking, health
 
     if check and not isinstance(thing.dataset(), Documents):

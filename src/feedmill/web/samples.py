@@ -14,15 +14,14 @@ from feedmill.errors import FeedmillError, NotFound
 from feedmill.formats.base import Dataset
 from feedmill.formats.sample import Sample
 from feedmill.samples.text import human_size
+from feedmill.tokens.pieces import has_tokens, pieces_of, tokenizer_of
 from feedmill.tokens.tokenizer import Tokenizer
 from feedmill.web.columns import Columns
-from feedmill.web.content import TOO_LARGE, cells, facts_of, read_one, shown_parts, tree
+from feedmill.web.content import TOO_LARGE, cells, facts_of, first_image, read_one, shown_parts, tree
 from feedmill.web.documents import Documents, marked_text, short
-from feedmill.web.library import Thing
-from feedmill.web.marks import one_line
-from feedmill.web.pictures import first_image
+from feedmill.web.invisible import one_line
+from feedmill.web.library import OpenItem
 from feedmill.web.state import State
-from feedmill.web.words import has_tokens, pieces_of, tokenizer_of
 
 TILES, ROWS = 60, 100
 MOST_TEXT = 20_000
@@ -30,7 +29,7 @@ _AT_ONCE, _MOST_COLUMNS, _BEGINNING = 256, 8, 60
 _SEARCH_SECONDS = 2.0
 
 
-def samples(thing: Thing, state: State) -> dict[str, Any]:
+def samples(thing: OpenItem, state: State) -> dict[str, Any]:
     """Return a page of samples as plain data.
 
     Raises:
@@ -126,7 +125,7 @@ def read_each(dataset: Dataset, numbers: Sequence[int]) -> list[Sample | Feedmil
         return found
 
 
-def _rows(thing: Thing, dataset: Dataset, numbers: list[int], columns: Columns, layout: str) -> list[dict[str, Any]]:
+def _rows(thing: OpenItem, dataset: Dataset, numbers: list[int], columns: Columns, layout: str) -> list[dict[str, Any]]:
     words = _words(thing, dataset)
     sizes = columns["bytes"] if "bytes" in columns.names else None
     small = [n for n in numbers if sizes is None or int(sizes[n]) <= TOO_LARGE]
@@ -150,10 +149,10 @@ def _rows(thing: Thing, dataset: Dataset, numbers: list[int], columns: Columns, 
     return found
 
 
-def _words(thing: Thing, dataset: Dataset) -> Tokenizer | None:
+def _words(thing: OpenItem, dataset: Dataset) -> Tokenizer | None:
     """Return the tokenizer of token files, if it is on this machine."""
     try:
-        return tokenizer_of(thing, dataset) if has_tokens(dataset) else None
+        return tokenizer_of(dataset, thing.tokenizers) if has_tokens(dataset) else None
     except FeedmillError:  # the opened sample says why
         return None
 
@@ -168,7 +167,7 @@ def column_names(rows: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def _opened(
-    thing: Thing, dataset: Dataset, chosen: npt.NDArray[Any] | None, place: int | None, state: State
+    thing: OpenItem, dataset: Dataset, chosen: npt.NDArray[Any] | None, place: int | None, state: State
 ) -> dict[str, Any]:
     number = state.number("at", 0) or 0
     sample = read_one(dataset, number)
@@ -217,9 +216,9 @@ def _document(dataset: Documents, number: int) -> list[dict[str, Any]]:
     return [marked, {"name": "attributes", "bytes": len(str(scores)), "kind": "json", "tree": tree(scores)}]
 
 
-def _decoded(thing: Thing, dataset: Dataset, ids: Sequence[int]) -> dict[str, Any]:
+def _decoded(thing: OpenItem, dataset: Dataset, ids: Sequence[int]) -> dict[str, Any]:
     try:
-        return {"pieces": pieces_of(tokenizer_of(thing, dataset), ids)}
+        return {"pieces": pieces_of(tokenizer_of(dataset, thing.tokenizers), ids)}
     except FeedmillError as error:
         return {"why": error.what if error.fix is None else f"{error.what}. {error.fix}"}
 
@@ -246,7 +245,7 @@ def _all_text(sample: Sample) -> str:
     return "\n".join(str(value) for value in cells(sample).values()).casefold()
 
 
-def jump(thing: Thing, text: str) -> int:
+def jump(thing: OpenItem, text: str) -> int:
     """Return the number of a sample by its key or number. Raises `NotFound`."""
     dataset = thing.dataset()
     try:
@@ -260,7 +259,7 @@ def jump(thing: Thing, text: str) -> int:
         ) from None
 
 
-def python(thing: Thing, dataset: Dataset, state: State) -> str:
+def python(thing: OpenItem, dataset: Dataset, state: State) -> str:
     """Return a program that reads the samples that the page shows."""
     column = "ds.columns[{!r}]" if isinstance(dataset, Documents) else "ds.costs({!r})"
     split = f", split={state['split']!r}" if "split" in state else ""

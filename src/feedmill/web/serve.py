@@ -38,7 +38,7 @@ def serve(
         port: port to listen on, 0 for any free one; by default 7788, or the next free one.
         token: whether a visitor must know the random token of the address that is passed to `on_start`.
         loss: loss log of the recipes' run: CSV, JSON lines or TensorBoard.
-        tokenizer: tokenizer of token files whose manifest names none, and tokenizers to compare.
+        tokenizer: tokenizer of token files whose manifest names none, and of documents whose lengths are shown.
         trust: allow code that the data names to run.
         edit: allow pages to write copies of recipes with other weights, beside the recipe; nothing is overwritten.
         names: further names of this machine that browsers may use in the address.

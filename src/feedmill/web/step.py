@@ -14,14 +14,14 @@ from feedmill.planning import ledger
 from feedmill.planning.forecast import mixture
 from feedmill.planning.packing.packed import PackedPlan
 from feedmill.planning.plan import Plan
+from feedmill.tokens.pieces import has_tokens, pieces_of, tokenizer_of
 from feedmill.tracing.held import rows_of
 from feedmill.tracing.trace import trace
 from feedmill.web.charts import path, stacked, ticks
 from feedmill.web.content import read_one, shown_parts
-from feedmill.web.library import Thing
-from feedmill.web.losses import Losses, read_losses
+from feedmill.web.library import OpenItem
+from feedmill.web.logs import Losses, read_losses
 from feedmill.web.state import State
-from feedmill.web.words import has_tokens, pieces_of, tokenizer_of
 
 BATCH, WORLD = 16, 1
 MOST_LANES, MOST_ROWS, MOST_SIGHTINGS = 16, 64, 200
@@ -32,7 +32,7 @@ SEARCHED = 50_000_000  # positions that are searched for other sightings
 MOST_TIMES = 10_000  # sightings of a sample: in an endless plan, a small source has any number of them
 
 
-def step(thing: Thing, state: State) -> dict[str, Any]:
+def step(thing: OpenItem, state: State) -> dict[str, Any]:
     """Return what a step sees as plain data.
 
     Raises:
@@ -190,7 +190,7 @@ def _blocks(entries: Sequence[dict[str, Any]], width: int | None, colors: dict[s
     return blocks
 
 
-def _opened(thing: Thing, entries: Sequence[dict[str, Any]], state: State) -> dict[str, Any] | None:
+def _opened(thing: OpenItem, entries: Sequence[dict[str, Any]], state: State) -> dict[str, Any] | None:
     """Return the row that is open, with its text or parts; the first row if none was chosen."""
     row = state.number("row")
     position = row if row is not None else (entries[0]["position"] if entries else None)
@@ -221,7 +221,7 @@ def _opened(thing: Thing, entries: Sequence[dict[str, Any]], state: State) -> di
     return found
 
 
-def _text(thing: Thing, entry: dict[str, Any], colors: dict[str, int]) -> dict[str, Any]:
+def _text(thing: OpenItem, entry: dict[str, Any], colors: dict[str, int]) -> dict[str, Any]:
     """Return a document's part of a row: its tokens as pieces, or as ids where there is no tokenizer."""
     dataset = thing.plan.source(entry["source"])
     if "span" in entry and isinstance(dataset, TokenReader):
@@ -239,7 +239,7 @@ def _text(thing: Thing, entry: dict[str, Any], colors: dict[str, int]) -> dict[s
         "more": high - low - len(ids),
     }
     try:
-        return {**found, "pieces": pieces_of(tokenizer_of(thing, dataset), ids)}
+        return {**found, "pieces": pieces_of(tokenizer_of(dataset, thing.tokenizers), ids)}
     except FeedmillError as error:
         why = error.what if error.fix is None else f"{error.what}. {error.fix}"
         return {**found, "ids": ids, "why": why}
@@ -289,7 +289,7 @@ def _drawn_shares(plan: Plan, samples: int) -> dict[str, Any]:
     }
 
 
-def losses_of(thing: Thing) -> Losses | None:
+def losses_of(thing: OpenItem) -> Losses | None:
     """Return the loss log that is open beside a recipe."""
     if thing.loss is None:
         return None
@@ -299,7 +299,7 @@ def losses_of(thing: Thing) -> Losses | None:
     return known
 
 
-def _loss(thing: Thing, number: int, steps: int) -> dict[str, Any] | None:
+def _loss(thing: OpenItem, number: int, steps: int) -> dict[str, Any] | None:
     """Return the loss curve in a box of 1000 x 96, its scale, and the spikes."""
     losses = losses_of(thing)
     if losses is None:

@@ -8,8 +8,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 
 from feedmill._version import __version__
 from feedmill.samples.text import human_size
-from feedmill.web.kept import Kept
-from feedmill.web.marks import marked, visible
+from feedmill.web.invisible import marked, visible
+from feedmill.web.results import Kept
 from feedmill.web.samples import column_names
 
 _KEPT = 128

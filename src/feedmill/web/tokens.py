@@ -1,121 +1,153 @@
-"""View 8: lengths of documents in tokens, fertility of tokenizers, unknown tokens, and how full packed rows are."""
+"""View 8: lengths of documents in tokens, and how full rows of a given length are."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from feedmill.errors import FeedmillError, NotFound
+from feedmill.errors import FeedmillError
 from feedmill.formats.tokens.base import TokenDataset
 from feedmill.kernels.order.binpack import best_fit_decreasing
 from feedmill.planning.packing.best_fit import cut
-from feedmill.web.behind import behind
+from feedmill.tokens.pieces import files_of, tokenizer_of
+from feedmill.tokens.tokenizer import Tokenizer, load_tokenizer
 from feedmill.web.charts import ticks
-from feedmill.web.content import read_one
-from feedmill.web.corpus import NoDocuments
-from feedmill.web.fertility import chosen, encoded, measured, texts_of, tokenizers_of
-from feedmill.web.library import Thing
+from feedmill.web.corpus import NoDocuments, corpus_of
+from feedmill.web.library import OpenItem
+from feedmill.web.results import behind
 from feedmill.web.state import State
-from feedmill.web.words import files_of, pieces_of
 
 SEQ_LEN, MOST_SEQ_LEN = 2048, 1 << 24
 MOST_LENGTHS, MOST_PACKED = 4_000_000, 100_000
 """Documents of which lengths are drawn, and of which rows are packed; more are sampled at equal distances."""
+MOST_TEXTS, MOST_CHARACTERS, MOST_TEXT = 256, 1_000_000, 100_000
+"""Documents without tokens that are encoded, the characters of all of them, and those of each."""
 BINS, WIDTH, HEIGHT = 48, 1000, 220
-_PIECES = 600
-_WITHOUT: dict[str, Any] = {"why": None, "texts": 0, "fertility": [], "sides": None}
-"""The facts about tokenizers before they are loaded."""
+_KEPT = 64
 _SHARES = (1, 10, 50, 90, 99)
 
 Int64s = npt.NDArray[np.int64]
 
 
-def tokens(thing: Thing, state: State, *, wait: bool = False) -> dict[str, Any]:
-    """Return lengths, fertility and fill as plain data.
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """Lengths of documents in tokens, all or some at equal distances.
 
-    Tokenizers are loaded, and texts encoded, in the background. Until that is done, ``loading`` is set, and the data
-    has what needs no tokenizer: the lengths of token files and how full rows are.
+    Attributes:
+        values: int64[n].
+        of: documents of the dataset; `cut`: those of which only the beginning was encoded.
+        tokenizer: name of the tokenizer of documents that are text.
+    """
+
+    values: Int64s
+    of: int
+    cut: int = 0
+    tokenizer: str | None = None
+
+
+def tokens(thing: OpenItem, state: State, *, wait: bool = False) -> dict[str, Any]:
+    """Return lengths and fill as plain data.
+
+    Documents that are text are encoded in the background. Until that is done, ``loading`` is set.
 
     Args:
         wait: whether to wait until that is done.
 
     Raises:
-        ConfigError: the address has an unknown tokenizer, or an invalid number.
-        NotFound: there is no such document.
+        ConfigError: the address has an invalid number.
     """
     dataset = files_of(thing.dataset())
-    stored = isinstance(dataset, TokenDataset)
     found: dict[str, Any] = {"name": thing.name, "path": thing.path, "loading": False}
-    if behind(thing, "_token_facts_loaded", partial(_load, thing)).result(wait=wait) is None:
-        found["loading"] = True
-        if not stored:
-            return found
     try:
-        lengths, of = _lengths(thing)
+        if isinstance(dataset, TokenDataset):
+            known: Lengths | None = _stored(dataset)
+        else:
+            known = behind(thing, "_lengths", partial(_encoded, thing)).result(wait=wait)
     except NoDocuments as error:
         return found | {"absent": error.as_dict()}
+    if known is None:
+        return found | {"loading": True}
+    lengths = known.values
     seq_len = min(state.number("seq_len", SEQ_LEN, least=1) or SEQ_LEN, MOST_SEQ_LEN)
     scale = state.choice("scale", ("log", "linear"), "log" if _long_tail(lengths) else "linear")
-    tokenizers, problems = ({}, []) if found["loading"] else tokenizers_of(thing)
     return found | {
         "format": dataset.describe().get("format"),
-        "documents": len(dataset) if stored else of,
+        "documents": known.of,
         "tokens": dataset.tokens if isinstance(dataset, TokenDataset) else None,
-        "stored": stored,
+        "stored": isinstance(dataset, TokenDataset),
         "sampled": len(lengths),
+        "texts_cut": known.cut,
+        "tokenizer": known.tokenizer,
         "scale": scale,
         "chart": lengths_chart(lengths, scale == "log") if len(lengths) else None,
         "figures": _figures(lengths),
         "seq_len": seq_len,
-        "packing": _once(thing, ("packing", seq_len), lambda: packing(lengths, seq_len)),
+        "packing": _packed(thing, lengths, seq_len),
         "packed": min(len(lengths), MOST_PACKED),
-        "problems": problems,
-        **(_WITHOUT if found["loading"] else _fertility(thing, state)),
-        "tokenizers": list(tokenizers),
     }
 
 
-def _load(thing: Thing) -> bool:
-    """Load tokenizers and encode texts, which the page needs. What fails is met and shown there."""
-    try:
-        texts = texts_of(thing)
-        for name, tokenizer in tokenizers_of(thing)[0].items():
-            _once(thing, ("measured", name), partial(measured, tokenizer, texts))
-    except FeedmillError:
-        pass
-    return True
+def _stored(dataset: TokenDataset) -> Lengths:
+    every = dataset.lengths
+    return Lengths(every[:: max(1, -(-len(every) // MOST_LENGTHS))], len(every))
 
 
-def _once(thing: Thing, key: Any, make: Any) -> Any:
-    """Return a result of this view, from the last ones if it is there."""
-    kept = thing.__dict__.setdefault("_token_facts", {})
-    if key not in kept:
-        if len(kept) > 64:
-            kept.clear()
-        kept[key] = make()
-    return kept[key]
-
-
-def _lengths(thing: Thing) -> tuple[Int64s, int]:
-    """Return lengths of documents in tokens, all or some at equal distances, and the number of documents.
+def _encoded(thing: OpenItem) -> Lengths:
+    """Return the lengths of documents that are text, without special tokens.
 
     Raises:
-        NoDocuments: there are neither tokens nor documents and a tokenizer.
+        NoDocuments: the dataset has no documents, or there is no tokenizer.
     """
-    dataset = files_of(thing.dataset())
-    if isinstance(dataset, TokenDataset):
-        every = dataset.lengths
-        return every[:: max(1, -(-len(every) // MOST_LENGTHS))], len(every)
-    texts = texts_of(thing)
-    tokenizers = tokenizers_of(thing)[0]
-    if not tokenizers:
-        fix = "Give a tokenizer with --tokenizer, or open token files."
-        raise NoDocuments("these are documents, and no tokenizer is open", file=thing.path, kind="no-tokens", fix=fix)
-    first = next(iter(tokenizers))
-    return _once(thing, ("measured", first), partial(measured, tokenizers[first], texts))["lengths"], texts.of
+    corpus = corpus_of(thing)
+    tokenizer = _tokenizer(thing)
+    count = len(corpus)
+    numbers = np.unique(np.linspace(0, max(0, count - 1), min(count, MOST_TEXTS)).astype(np.int64))
+    texts = [corpus.documents.text(n) for n in numbers.tolist()]
+    texts = texts[:: max(1, -(-sum(min(len(text), MOST_TEXT) for text in texts) // MOST_CHARACTERS))]
+    whole = [text[:MOST_TEXT].encode("utf-8", "replace").decode() for text in texts]  # no lone surrogates
+    ids, lengths = tokenizer.encode(whole)
+    # The unknown token is no special one here: there is one for a piece of the text.
+    special = [number for number in tokenizer.special_tokens().values() if number != tokenizer.unknown]
+    owner = np.repeat(np.arange(len(lengths)), lengths)
+    values = np.bincount(owner[~np.isin(ids, special)], minlength=len(lengths))
+    return Lengths(values, count, sum(len(text) > MOST_TEXT for text in texts), _name(tokenizer))
+
+
+def _tokenizer(thing: OpenItem) -> Tokenizer:
+    """Return the first tokenizer that was given, else that of token files that are open. Raises `NoDocuments`."""
+    makers = [partial(load_tokenizer, path, template_source="file") for path in thing.tokenizers]
+    for other in thing.others.values():
+        if other.kind == "dataset" and isinstance(files_of(other.dataset()), TokenDataset):
+            makers.append(partial(tokenizer_of, other.dataset(), other.tokenizers))
+    why = "these are documents, and no tokenizer is open"
+    for number, make in enumerate(makers):
+        try:
+            return make()
+        except FeedmillError as error:
+            why = why if number else str(error)
+    fix = "Give a tokenizer with --tokenizer, or open token files."
+    raise NoDocuments(why, file=thing.path, kind="no-tokens", fix=fix)
+
+
+def _name(tokenizer: Tokenizer) -> str:
+    """Return the name of the folder of a ``tokenizer.json``, and of other models their file's."""
+    path = tokenizer.path.absolute()
+    return path.parent.name or path.name if path.name == "tokenizer.json" else path.stem
+
+
+def _packed(thing: OpenItem, lengths: Int64s, seq_len: int) -> list[dict[str, Any]]:
+    """Return `packing`, from the last results if it is there."""
+    kept = thing.__dict__.setdefault("_packing", {})
+    if seq_len not in kept:
+        if len(kept) > _KEPT:
+            kept.clear()
+        kept[seq_len] = packing(lengths, seq_len)
+    found: list[dict[str, Any]] = kept[seq_len]
+    return found
 
 
 def _long_tail(lengths: Int64s) -> bool:
@@ -228,57 +260,3 @@ def _way(name: str, rows: int, used: int, total: int, cut_: int, seq_len: int) -
         "dropped": total - used,
         "share_dropped": (total - used) / total,
     }
-
-
-def _fertility(thing: Thing, state: State) -> dict[str, Any]:
-    """Return what tokenizers make of the same text, and one document side by side; or why that is unknown."""
-    tokenizers = tokenizers_of(thing)[0]
-    names = list(tokenizers)
-    first = chosen(tokenizers, state.get("a"), names[0] if names else None)
-    second = chosen(tokenizers, state.get("b"), next((name for name in names if name != first), None))
-    try:
-        texts = texts_of(thing)
-    except FeedmillError as error:
-        return {"why": str(error), "texts": 0, "fertility": [], "sides": None}
-    rows = []
-    for name, tokenizer in tokenizers.items():
-        facts = _once(thing, ("measured", name), partial(measured, tokenizer, texts))
-        rows.append({"name": name, **{key: value for key, value in facts.items() if key != "lengths"}})
-    return {
-        "why": None,
-        "texts": len(texts.texts),
-        "text_of": texts.of,
-        "stored_tokens": texts.stored,
-        "fertility": rows,
-        "sides": None if first is None else _sides(thing, state, first, second),
-        "texts_cut": texts.cut,
-    }
-
-
-def _sides(thing: Thing, state: State, first: str, second: str | None) -> dict[str, Any]:
-    tokenizers, texts = tokenizers_of(thing)[0], texts_of(thing)
-    place = state.number("doc", 0) or 0
-    if place >= len(texts.texts):
-        raise NotFound(f"there is no text {place:,}: {len(texts.texts):,} are sampled", kind="no-document")
-    text, number = texts.texts[place], int(texts.numbers[place])
-    sides = []
-    for name in [first] if second is None or second == first else [first, second]:
-        ids, count = encoded(tokenizers[name], text, _PIECES)
-        pieces = pieces_of(tokenizers[name], ids)
-        sides.append({"name": name, "tokens": count, "more": count - len(ids), "pieces": pieces})
-    return {
-        "doc": place,
-        "index": number,
-        "key": _key(thing, number),
-        "words": len(text.split()),
-        "bytes": len(text.encode()),
-        "sides": sides,
-        "a": first,
-        "b": second,
-        "previous": place - 1 if place else None,
-        "next": place + 1 if place + 1 < len(texts.texts) else None,
-    }
-
-
-def _key(thing: Thing, number: int) -> str:
-    return read_one(thing.dataset(), number).key

@@ -27,8 +27,7 @@ from feedmill.storage import open_store
 from feedmill.writing.copying import Piece, bounded, open_source, refuse_duplicate_parts
 from feedmill.writing.destination import Destination
 from feedmill.writing.dry_run import read_by, scans_of
-from feedmill.writing.encoding import Encoded, Encoding
-from feedmill.writing.fields import Taker, is_about
+from feedmill.writing.encoding import Encoded, Encoding, Taker, is_about
 from feedmill.writing.layout import Layout
 from feedmill.writing.present import need_local, need_prepared
 from feedmill.writing.rewrite import Change, Rewrite, RewriteReport, plan_rewrite
@@ -120,9 +119,9 @@ class _Column:
 @can_run_dry
 def add_parts(
     url: str | os.PathLike[str],
-    source: str | Make,
+    source: str | os.PathLike[str] | Make,
     *,
-    parts: Sequence[str] | None = None,
+    parts: Sequence[str] | str | None = None,
     into: str | None = None,
     on_error: OnError = RAISE,
     overwrite: bool = False,
@@ -142,7 +141,7 @@ def add_parts(
         url: a prepared dataset.
         source: a dataset with the same keys, or a function at the top level of a module that takes a list of samples
             and returns one mapping of new parts for each (values as for `write`).
-        parts: names of the source's parts to add; all by default.
+        parts: names of the source's parts to add, or one name; all by default.
         into: URL of the new dataset.
         on_error: handling of keys that the source lacks: ``raise``, or ``skip`` to leave those samples unchanged.
         overwrite: replace existing parts of the same name instead of raising an error.
@@ -163,7 +162,8 @@ def add_parts(
     skip = skips(on_error_policy(on_error))
     store = open_store(url)
     need_prepared(store, url)
-    dataset = open_source(source) if isinstance(source, str) else source
+    parts = (parts,) if isinstance(parts, str) else parts
+    dataset = open_source(os.fspath(source)) if isinstance(source, str | os.PathLike) else source
     column = _Column(dataset, None if parts is None else tuple(parts), skip, overwrite, Encoder(encode))
     if isinstance(dataset, Dataset):
         named = dataset.url, dataset.fingerprint()

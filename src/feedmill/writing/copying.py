@@ -24,8 +24,7 @@ from feedmill.formats.tar.dataset import TarDataset
 from feedmill.planning.permutation import derive, permute
 from feedmill.samples.encode import Encoder
 from feedmill.samples.open import open as open_dataset
-from feedmill.writing.encoding import Encoded, Encoding
-from feedmill.writing.fields import Taker
+from feedmill.writing.encoding import Encoded, Encoding, Taker
 from feedmill.writing.layout import Layout
 
 READ_SAMPLES, READ_BYTES = 256, 64 << 20

@@ -34,7 +34,7 @@ _STEP = 8 << 20
 @can_run_dry
 def delete(
     url: str | os.PathLike[str],
-    keys: Sequence[str],
+    keys: Sequence[str] | str,
     *,
     on_error: OnError = RAISE,
     dry_run: bool = False,  # noqa: ARG001 - see `can_run_dry`
@@ -49,7 +49,7 @@ def delete(
 
     Args:
         url: a prepared dataset on a local disk.
-        keys: keys of samples, including excluded ones.
+        keys: keys of samples, or one key, including excluded ones.
         on_error: handling of unknown keys: ``raise``, or ``skip`` to report them.
         dry_run: change nothing; the report has what would be written.
         workers: number of processes; by default one per core.
@@ -65,7 +65,7 @@ def delete(
     need_prepared(store, url)
     need_local(store, url, "delete")
     skip = skips(on_error_policy(on_error))
-    wanted = set(keys)
+    wanted = {keys} if isinstance(keys, str) else set(keys)
     report = RewriteReport(url)
     if not wanted:
         raise ConfigError("nothing to delete: no keys were given", file=url, fix="Give at least one key.")

@@ -20,8 +20,7 @@ from feedmill.samples.description import describe_type
 from feedmill.samples.encode import Encode, Encoder
 from feedmill.storage.limits import parse_size
 from feedmill.writing.destination import Destination
-from feedmill.writing.encoding import Encoded, Encoding
-from feedmill.writing.fields import Taker
+from feedmill.writing.encoding import Encoded, Encoding, Taker
 from feedmill.writing.layout import PATTERN, Layout
 from feedmill.writing.shard import Shard, ShardFile
 from feedmill.writing.work import identity

@@ -339,3 +339,23 @@ def test_an_argument_of_merge_datasets_has_an_effect(name: str, tool: None) -> N
     base = {"input": str(GIVEN / "sequences"), "output_prefix": "out"}
     before, after = OF_MERGE[name]
     assert used_tool("merge_datasets", {**base, **before}) != used_tool("merge_datasets", {**base, **after})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("skip_train", "false"),
+        ("full_validation", 1),
+        ("dataloader_inter_document_masking", "no"),
+        ("add_extra_token_to_sequence", "true"),
+        ("eod_mask_loss", "false"),
+        ("data_path", 1.5),
+        ("data_path", {"a_text_document": 1}),
+        ("split", ["80", "20", "0"]),
+        ("split", False),
+    ],
+)
+def test_a_value_of_another_type_is_an_error(name: str, value: Any) -> None:
+    for part in ("train", "valid"):
+        with pytest.raises(ConfigError, match=f"'{name}' must be "):
+            samples({name: value}, part)

@@ -143,9 +143,19 @@ def test_what_would_change_documents_is_refused(name: str) -> None:
 
 def test_what_is_not_used_is_named(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "feedmill"):
-        packed("x", settings__mine=3, settings__num_cpus=1, tokenizer__config__max_length=4)
+        packed(
+            "x",
+            settings__mine=3,
+            settings__num_cpus=1,
+            tokenizer__config__max_length=4,
+            tokenizer__padding=True,
+            num_cpus=2,
+            eod_token="x",
+        )
     assert {(record.levelname, record.getMessage()) for record in caplog.records} >= {
         ("WARNING", "c.yaml: not used: mine (references may use them)"),
+        ("WARNING", "c.yaml: not used: tokenizer.padding (references may use them)"),
+        ("WARNING", "c.yaml: not used: eod_token, num_cpus (references may use them)"),
         ("INFO", "c.yaml: 'num_cpus' has no effect: number of processes; the file is the same"),
         ("INFO", "c.yaml: 'max_length' has no effect: only with truncation or padding"),
     }

@@ -123,6 +123,28 @@ def test_what_is_refused_is_named(name: str) -> None:
     fm.Recipe.parse(changed_run("dataset", {name: [0, 0]}))
 
 
+@pytest.mark.parametrize(
+    ("place", "name", "value"),
+    [
+        ("dataset", "return_positions", "false"),
+        ("dataset", "shuffle_files", "true"),
+        ("tokens", "train_steps", 1 << 70),
+        ("tokens", "train_steps", "100"),
+        ("tokens", "micro_batch_size", True),
+        ("parallelism", "dp", 2.0),
+        ("run", "tokens", "abc"),
+        ("run", "parallelism", [2]),
+    ],
+)
+def test_a_value_of_another_type_is_an_error(place: str, name: str, value: Any) -> None:
+    for before in ({}, CURRENT):
+        run = changed_run("dataset", before)
+        at = run if place == "run" else run[place] if place in run else run["data_stages"][0]["data"]["dataset"]
+        at[name] = value
+        with pytest.raises(ConfigError, match=f"'{name}' must be "):
+            fm.Recipe.parse(run, base=NANOSETS)
+
+
 def test_what_is_not_used_is_named(caplog: pytest.LogCaptureFixture) -> None:
     run = changed_run("dataset", {"skip_in_stream": True, "return_positions": True, "vocab_size": 9})
     fm.Recipe.parse({**run, "my_notes": 3, "tokens": {"train_steps": 3}})

@@ -12,13 +12,13 @@ from feedmill.curation.dedupe import exact, segments
 from feedmill.curation.dedupe.job import BloomOptions, find_duplicates
 from feedmill.curation.dedupe.options import DOCUMENTS, PARAGRAPHS, DedupeOptions
 from feedmill.errors import ConfigError, DataError, FeedmillError, StorageError
-from feedmill.kernels.text.paragraphs import CHARACTERS, pieces, windows
-from feedmill.kernels.text.wordbreak import words
+from feedmill.kernels.text.paragraphs import CHARACTERS
 from feedmill.storage.locks import FileLock
 from helpers import warm
 from helpers.document_datasets import DEEP
 from helpers.document_folders import attributes, texts, write_documents, write_lines
 from helpers.kills import command, contents, kill_everywhere, moments
+from oracles.paragraphs import pieces, windows, words
 
 FILES = [texts(23), texts(17, seed=1), [], texts(5)]
 KINDS = {

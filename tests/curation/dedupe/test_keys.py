@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from feedmill.curation.dedupe import keys
-from feedmill.kernels.hashing import murmur
+from oracles import murmur
 
 PAIR = st.tuples(st.sampled_from([0, 1, 2, 1 << 63, 2**64 - 1]), st.integers(1, 3))
 SLICES = st.lists(st.tuples(st.lists(PAIR, max_size=12), st.booleans()), min_size=1, max_size=4)

@@ -19,8 +19,8 @@ from feedmill.curation.near.graph import Ranges
 from feedmill.curation.near.view import View
 from feedmill.formats.arrays import write_arrays
 from feedmill.formats.signatures import read_arrays
-from feedmill.kernels.hashing import near_pairs
 from feedmill.storage import LocalStore
+from oracles import near_pairs
 
 Edges = list[tuple[int, int]]
 

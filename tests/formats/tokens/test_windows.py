@@ -16,10 +16,9 @@ from hypothesis import strategies as st
 
 from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats.tokens.base import TokenDataset, TokenShard
-from feedmill.formats.tokens.blocks import BlockDataset
 from feedmill.formats.tokens.bounds import bounds_path
 from feedmill.formats.tokens.pbin import open_pbin, open_pbins, write_pbin
-from feedmill.formats.tokens.windows import WindowDataset
+from feedmill.formats.tokens.windows import BlockDataset, WindowDataset
 from feedmill.kernels.order.blocks import greedy_blocks
 from feedmill.loading.collate import collate
 from feedmill.storage import LocalStore

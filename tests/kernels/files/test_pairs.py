@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from feedmill.kernels.files import pair_codes, pairs
+from feedmill.kernels.files import pairs
 
 NUMBERS = st.one_of(
     st.integers(0, 300),
@@ -151,7 +151,7 @@ def test_every_cut_is_noticed() -> None:
 
 def test_bytes_behind_the_end() -> None:
     data = pickle.dumps(documents(3), 4) + b"\0"
-    assert read(data, False) == pairs.Fault(pair_codes.TRAILING, len(data) - 1, 0)
+    assert read(data, False) == pairs.Fault(pairs.TRAILING, len(data) - 1, 0)
 
 
 def test_opcodes_have_names() -> None:

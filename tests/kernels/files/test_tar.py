@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from feedmill.errors import DataError
 from feedmill.kernels.files import tar
-from feedmill.kernels.files.tar_fields import BLOCK
 from helpers.tars import sparse_tar, tar_bytes
 
 NAME = st.text(st.sampled_from("ab.c_/é0 日"), min_size=1, max_size=30).map(lambda s: s.strip("/") or "x")
@@ -209,7 +208,7 @@ def with_field(data: bytes, at: int, field: bytes) -> bytes:
     """A tar whose header fields from byte `at` on are these, with the right checksum."""
     header = bytearray(data)
     header[at : at + len(field)] = field
-    low = at // BLOCK * BLOCK
+    low = at // tar.BLOCK * tar.BLOCK
     if not low + 148 <= at < low + 156:
         header[low + 148 : low + 156] = b" " * 8
         header[low + 148 : low + 156] = f"{sum(header[low : low + 512]):06o}\0 ".encode()

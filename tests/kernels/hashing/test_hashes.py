@@ -5,8 +5,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from feedmill.formats.bloom import BloomFilter
-from feedmill.kernels.hashing import ahash, ahash_compiled, murmur, murmur_compiled
-from feedmill.kernels.text import paragraphs, paragraphs_compiled, wordbreak, wordbreak_compiled
+from feedmill.kernels.hashing import ahash, murmur
+from feedmill.kernels.text import paragraphs, wordbreak
+from oracles import ahash as plain_ahash
+from oracles import murmur as plain_murmur
+from oracles import paragraphs as plain
 
 KEYS = st.lists(st.lists(st.binary(max_size=40), min_size=1, max_size=4), min_size=1, max_size=5)
 TEXT = st.text(
@@ -28,17 +31,17 @@ def test_ahash(keys, words, seed):
     seeds = np.random.default_rng(seed).integers(0, 2**64, (3, 4), np.uint64)
     out, first = np.empty((len(keys), 3), np.uint64), np.empty(len(keys), np.uint64)
     compiled = BloomFilter(seeds, np.zeros(1, np.uint32)).keys
-    ahash_compiled.positions(*_flat(keys), compiled, np.uint64(words), out, first)
-    assert (out == ahash.positions(keys, seeds, words)).all()
-    assert first.tolist() == [ahash.hash_key(key, seeds[0].tolist()) for key in keys]
+    ahash.positions(*_flat(keys), compiled, np.uint64(words), out, first)
+    assert (out == plain_ahash.positions(keys, seeds, words)).all()
+    assert first.tolist() == [plain_ahash.hash_key(key, seeds[0].tolist()) for key in keys]
 
 
 @settings(deadline=None)
 @given(KEYS)
 def test_murmur(keys):
     out = np.empty((len(keys), 2), np.uint64)
-    murmur_compiled.hash_keys(*_flat(keys), out)
-    assert [tuple(row) for row in out.tolist()] == [murmur.hash_key(key) for key in keys]
+    murmur.hash_keys(*_flat(keys), out)
+    assert [tuple(row) for row in out.tolist()] == [plain_murmur.hash_key(key) for key in keys]
 
 
 @settings(deadline=None)
@@ -46,11 +49,11 @@ def test_murmur(keys):
 def test_first_seen(keys):
     array, table = np.array(keys, np.uint64).reshape(-1, 2), np.zeros((64, 2), np.uint64)
     found = np.empty(len(keys), np.bool_)
-    murmur_compiled.first_seen(array, table, True, found)
-    assert found.tolist() == murmur.first_seen(keys)
+    murmur.first_seen(array, table, True, found)
+    assert found.tolist() == plain_murmur.first_seen(keys)
     one = np.empty(1, np.bool_)
     for _ in range(2):  # what is not to go in does not
-        murmur_compiled.first_seen(np.array([[9, 9]], np.uint64), table, False, one)
+        murmur.first_seen(np.array([[9, 9]], np.uint64), table, False, one)
         assert not one.any()
 
 
@@ -59,7 +62,7 @@ def test_first_seen(keys):
 def test_partition(halves):
     keys = np.array([(half, i) for i, half in enumerate(halves)], np.uint64).reshape(-1, 2)
     starts, order = np.empty(4097, np.int64), np.empty(len(keys), np.uint32)
-    murmur_compiled.partition(keys, 52, starts, order)
+    murmur.partition(keys, 52, starts, order)
     wanted = np.argsort(keys[:, 0] >> np.uint64(52), kind="stable")
     assert (order == wanted).all() and starts[-1] == len(keys)
 
@@ -71,11 +74,11 @@ def test_words(text):
     data = np.frombuffer(text.encode() + bytes(8), np.uint8)
     size = len(data) - 8
     lows, highs = np.empty((2, size + 1), np.int64)
-    count = wordbreak_compiled.words(data, 0, size, index, pages, lows, highs, 0)
+    count = wordbreak.words(data, 0, size, index, pages, lows, highs, 0)
     found = [data[a:b].tobytes().decode() for a, b in zip(lows[:count], highs[:count], strict=True)]
-    assert found == wordbreak.words(text)
+    assert found == plain.words(text)
     assert "".join(wordbreak.segments(text)) == text
-    enough = wordbreak_compiled.count_words(data, np.array([0]), np.array([size]), index, pages, 2)
+    enough = wordbreak.count_words(data, np.array([0]), np.array([size]), index, pages, 2)
     assert enough[0] == (len(found) >= 2)
 
 
@@ -86,9 +89,9 @@ def test_pieces(text, separator, rule):
     size = len(data) - 8
     rows, starts, ends, lows, highs, lengths = np.empty((6, size + 2), np.int64)
     mark = np.frombuffer(separator.encode(), np.uint8)
-    count = paragraphs_compiled.pieces(data, np.array([0, size]), mark, rule, rows, starts, ends, lows, highs, lengths)
+    count = paragraphs.pieces(data, np.array([0, size]), mark, rule, rows, starts, ends, lows, highs, lengths)
     found = [(starts[i], ends[i], data[lows[i] : highs[i]].tobytes().decode()) for i in range(count)]
-    wanted = paragraphs.pieces(text, separator, rule)
+    wanted = plain.pieces(text, separator, rule)
     assert found == wanted
     assert lengths[:count].tolist() == [len(piece.text) for piece in wanted]
     if rule == paragraphs.CHARACTERS:
@@ -109,14 +112,14 @@ def test_ngrams(text, length, stride, rule, keep_short):
     index, pages = wordbreak.tables()
     parts, keys = np.empty((2, size + 4), np.int64), np.empty((2, size + 4), np.int64)
     lows, highs, chosen = np.array([0]), np.array([size]), np.array([True])
-    _, made, bounds = paragraphs_compiled.ngrams(
+    _, made, bounds = paragraphs.ngrams(
         data, lows, highs, chosen, length, stride, rule, keep_short, index, pages, parts, keys
     )
     found = [
         [data[parts[0, p] : parts[1, p]].tobytes().decode() for p in range(first, first + count)]
         for first, count in keys[:, :made].T.tolist()
     ]
-    wanted = paragraphs.windows(text, length, stride, rule)
+    wanted = plain.windows(text, length, stride, rule)
     if len(wanted) < 2 and keep_short:
         assert found[bounds[0, 0] : bounds[1, 0]] == [[text]]
         assert found[:-1] == (wanted if rule == paragraphs.DOLMA else [])

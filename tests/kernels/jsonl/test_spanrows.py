@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from feedmill.kernels.jsonl import spanrows, spanrows_compiled
+from feedmill.kernels.jsonl import spanrows
 
 SPAN = st.tuples(st.integers(0, 10**12), st.integers(0, 10**18), st.integers(0, 2))
 ROWS = st.lists(st.tuples(st.text(max_size=5), st.booleans(), st.lists(SPAN, max_size=3)), min_size=1, max_size=8)
@@ -23,5 +23,5 @@ def test_as_the_reference(rows):
     columns = np.array(spans, np.int64).reshape(-1, 4).T.copy()
     out = np.empty(2000, np.uint8)
     bare = np.array([bare for _, bare, _ in rows])
-    size = spanrows_compiled.span_rows(*_flat(ids), bare, *columns, *_flat(SCORES), *_flat(marks), out)
+    size = spanrows.fill_rows(*_flat(ids), bare, *columns, *_flat(SCORES), *_flat(marks), out)
     assert out[:size].tobytes() == wanted

@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from feedmill.curation.documents import Batch, Row
 from feedmill.curation.taggers import gopher as tagger
 from feedmill.curation.taggers.c4 import _automaton, _flags, naughty_words
-from feedmill.kernels.text import c4, c4_compiled, characters, gopher, gopher_compiled
+from feedmill.kernels.text import c4, characters, gopher
 from feedmill.kernels.text.lengths import encode
 from helpers.awkward_texts import BATCHES
+from oracles.texts import c4_lines
 
 TABLE = characters.table()
 
@@ -27,7 +28,7 @@ def batch(texts: list[str], exact: bool = False) -> Batch:
 @given(BATCHES)
 def test_flags_of_c4(texts: list[str]) -> None:
     found = _flags(batch(texts)) & ~np.uint8(c4.DOTTED)
-    assert found.tolist() == [c4.flags(text.lower(), *naughty_words()) for text in texts]
+    assert found.tolist() == [c4.flags_of_lowered(text.lower(), *naughty_words()) for text in texts]
 
 
 @pytest.mark.parametrize("change", [str, str.upper, str.title])
@@ -37,7 +38,7 @@ def test_every_word_and_phrase_of_the_list_is_found_where_it_counts(change: obje
     assert all(_flags(batch(texts)) & c4.NAUGHTY)
     inside = [f"x{text}x" for text in texts]
     assert (_flags(batch(inside)) & c4.NAUGHTY).tolist() == [
-        c4.flags(text.lower(), words, phrases) & c4.NAUGHTY for text in inside
+        c4.flags_of_lowered(text.lower(), words, phrases) & c4.NAUGHTY for text in inside
     ]
 
 
@@ -58,8 +59,8 @@ def test_capitals_of_all_scripts_become_the_letters_of_the_list() -> None:
 @given(BATCHES)
 def test_lines_of_c4(texts: list[str]) -> None:
     codes, offsets = encode(texts)
-    found = c4_compiled.lines(codes, offsets, TABLE)
-    wanted = [(k, *line) for k, text in enumerate(texts) for line in c4.lines(text)]
+    found = c4.lines(codes, offsets, TABLE)
+    wanted = [(k, *line) for k, text in enumerate(texts) for line in c4_lines(text)]
     assert [tuple(column) for column in found.T.tolist()] == wanted
 
 
@@ -69,7 +70,7 @@ def test_signals_of_gopher(texts: list[str]) -> None:
     documents = batch(texts)
     inside = np.array([sum(map(len, text.split())) for text in texts])
     for joined in (False, True):
-        by_line = gopher_compiled.line_signals(documents.codes, documents.offsets, inside, joined)
+        by_line = gopher.line_signals(documents.codes, documents.offsets, inside, joined)
         for text, row in zip(texts, np.concatenate([documents.gopher, by_line], axis=1).tolist(), strict=True):
             found = {name: value for name, value in zip(gopher.SIGNALS, row, strict=True) if not math.isnan(value)}
             assert found == gopher.signals(text, joined)

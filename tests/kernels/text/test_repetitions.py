@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from feedmill.kernels.text import characters
 from feedmill.kernels.text.lengths import encode
-from feedmill.kernels.text.repetitions_compiled import _GRAM, _long_units, repetitions
+from feedmill.kernels.text.repetitions import _GRAM, _long_units, repetitions
 
 TABLE = characters.table()
 PIECES = st.sampled_from(["a", "b", " ", "\t", "\n", "abaab", "abcdefg", "abcdefgh ", "  x", "\u3000"])

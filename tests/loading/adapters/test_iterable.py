@@ -100,7 +100,7 @@ def test_workers_whose_batches_were_not_taken_in_order_have_no_position_together
     list(islice(first, taken))
     state = first.state_dict()
     loader(plan).as_iterable_dataset().load_state_dict(state)
-    workers = list(iterable._workers_in(state))
+    workers = list(iterable._states_in(state, iterable._MARK))
     assert len(workers) == 3 and [worker["global_batch"] for worker in workers] == [8] * 3
     latest = max(workers, key=lambda worker: worker["loader"]["position"])
     latest["loader"]["position"] += 3 * 8  # what in_order=False gives if this worker is faster by one batch

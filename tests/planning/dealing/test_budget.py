@@ -19,9 +19,9 @@ from feedmill.loading.loader import Loader
 from feedmill.planning import ledger
 from feedmill.planning.dealing import cuts
 from feedmill.planning.dealing.balancing import greedy
-from feedmill.planning.dealing.cuts import Budget, BudgetGrid, Cuts
-from feedmill.planning.dealing.dealer import Dealing
+from feedmill.planning.dealing.cuts import BudgetGrid, Cuts
 from feedmill.planning.dealing.evenness import spread
+from feedmill.planning.dealing.rules import Budget, Dealing
 from feedmill.planning.nodes import Blend, Leaf, Repeat, shuffled
 from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.recipe import Recipe

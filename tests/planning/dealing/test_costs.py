@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats.costs import LARGEST
 from feedmill.formats.tokens.base import TokenDataset
-from feedmill.formats.tokens.blocks import BlockDataset
 from feedmill.formats.tokens.pbin import write_pbin
-from feedmill.formats.tokens.windows import WindowDataset
+from feedmill.formats.tokens.windows import BlockDataset, WindowDataset
 from feedmill.planning.dealing.costs import Costs
 from feedmill.planning.nodes import Blend, Concat, Leaf, Node, Repeat, Shuffle, Skip, Subset
 from feedmill.planning.packing.options import Packing

@@ -13,8 +13,9 @@ import pytest
 
 from feedmill.errors import ConfigError
 from feedmill.loading.loader import Loader
-from feedmill.planning.dealing.dealer import MOST_AHEAD, Balance, Dealer, Dealing, dealing_of
+from feedmill.planning.dealing.dealer import MOST_AHEAD, Dealer, dealing_of
 from feedmill.planning.dealing.grid import REMAINDERS, Grid
+from feedmill.planning.dealing.rules import Balance, Dealing
 from feedmill.planning.nodes import Blend, Leaf, Repeat, shuffled
 from feedmill.planning.nodes.base import LONGEST
 from helpers.fakes import FakePlan

@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from feedmill.planning.mixing.blend import Stages
 from feedmill.planning.mixing.lines import Lines
-from feedmill.planning.mixing.stages import Stages
 from feedmill.planning.nodes import Blend, EpochizedBlend, Leaf, Repeat, Shuffle, StagedBlend
 from feedmill.planning.plan import Plan
 from helpers.number_dataset import Numbered

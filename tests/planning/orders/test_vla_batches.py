@@ -8,8 +8,7 @@ import pytest
 import feedmill as fm
 from feedmill.errors import ConfigError, DataError
 from feedmill.planning.orders import read_manifest, select_window
-from feedmill.planning.orders.vla import Cursor
-from feedmill.planning.orders.vla_batches import mixed, shard_order, window_batches, worker_seed
+from feedmill.planning.orders.vla import Cursor, mixed, shard_order, window_batches, worker_seed
 from feedmill.samples.vla.text import TokenizedText
 from helpers.vla_golden import ROOT, expected
 

@@ -19,7 +19,7 @@ from feedmill.formats.jsonl.dataset import JsonlDataset
 from feedmill.loading.loader import Loader
 from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.recipe import Recipe
-from feedmill.samples.selected import SelectedDataset
+from feedmill.samples.views import SelectedDataset
 from helpers.number_dataset import Numbered
 
 RECIPE = """

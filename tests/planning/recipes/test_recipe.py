@@ -10,8 +10,8 @@ import yaml
 import feedmill
 from feedmill.errors import ConfigError, NotFound
 from feedmill.planning.plan import Plan
+from feedmill.planning.recipes.read import KINDS
 from feedmill.planning.recipes.recipe import Recipe
-from feedmill.planning.recipes.sources import KINDS
 from helpers.number_dataset import Numbered
 
 SIZES = {"docs.jsonl": 1000, "code": 300, "big": 10_000, "empty": 0}

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 import feedmill as fm
 from feedmill.errors import ConfigError, FeedmillError
 from feedmill.planning.nodes import Blend, Leaf, Repeat, Shuffle, Skip
+from feedmill.planning.nodes.skip import Gaps
 from feedmill.planning.plan import Plan
+from feedmill.planning.recipes.fields import SkipModel
 from feedmill.planning.recipes.recipe import Recipe
 from feedmill.planning.recipes.skip import read_entries
-from feedmill.planning.recipes.skip_fields import SkipModel
-from feedmill.planning.skip_ranges import Gaps
 from helpers.number_dataset import Numbered
 
 SIZES = {"docs": 100, "code": 40}

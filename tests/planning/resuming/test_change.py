@@ -18,7 +18,7 @@ from feedmill.loading.loader import Loader
 from feedmill.planning.packing import best_fit, windows
 from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.recipe import Recipe
-from feedmill.planning.resuming import prefix
+from feedmill.planning.resuming import proof
 from helpers.number_dataset import Growing, Numbered
 from helpers.token_dataset import Tokenized
 
@@ -66,7 +66,7 @@ A = {"docs": 0.7, "code": 0.3}
 def test_what_changes_from_the_position_on_is_proven_by_structure(
     other: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prefix, "MOST", 0)
+    monkeypatch.setattr(proof, "MOST", 0)
     old, new = planned({"blend": BLEND}), planned(other)
     loader = resumed(new, state_at(old, 200))
     assert loader.position == 200
@@ -238,7 +238,7 @@ def test_a_mixture_of_sources_of_every_kind_changes_and_grows_in_mid_run(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """200 mixtures: a change from the position on is proven by structure, whatever the sources are."""
-    monkeypatch.setattr(prefix, "MOST", 0)
+    monkeypatch.setattr(proof, "MOST", 0)
     rng = random.Random(seed)
     sizes = {f"{name}{end}": max(size - 2 * len(end), 6) for name, size in SIZES.items() for end in ("", "1", "2")}
 

@@ -25,11 +25,11 @@ from feedmill.planning.nodes import (
     StagedBlend,
     Subset,
 )
-from feedmill.planning.nodes.shards import shard_sizes
+from feedmill.planning.nodes.shuffle import shard_sizes
 from feedmill.planning.orders.modalities import ModalitiesSampler
 from feedmill.planning.orders.nanoset import Nanoset
 from feedmill.planning.plan import Plan
-from feedmill.planning.resuming import prefix
+from feedmill.planning.resuming import proof
 from feedmill.planning.resuming.outline import Outline, outline_text, read_outline
 from helpers.number_dataset import Growing, Numbered
 
@@ -182,17 +182,17 @@ def test_a_proof_by_structure_is_never_wrong_and_evaluation_finds_the_first_diff
         first = int(differs[0]) if len(differs) else longest
         same_leaves = {leaf: leaf for leaf in old.leaves if leaf in new.leaves}
         for total in {0, 1, first, longest, rng.randint(0, longest), min(longest, 5), min(longest, 10)}:
-            monkeypatch.setattr(prefix, "MOST", 0)
-            found = prefix.first_difference(old, new, same_leaves, total)
+            monkeypatch.setattr(proof, "MOST", 0)
+            found = proof.first_difference(old, new, same_leaves, total)
             shown = total if found is None else found.position
             assert shown <= first, (tree, other, total)
             assert found is None or not found.known
             if 0 < total <= first:
                 equal, proven_of_equal = equal + 1, proven_of_equal + (found is None)
             proven += found is None
-            monkeypatch.setattr(prefix, "MOST", 1000)
-            wanted = None if total <= first else prefix.Difference(first, True)
-            assert prefix.first_difference(old, new, same_leaves, total) == wanted
+            monkeypatch.setattr(proof, "MOST", 1000)
+            wanted = None if total <= first else proof.Difference(first, True)
+            assert proof.first_difference(old, new, same_leaves, total) == wanted
     assert proven > 100 and proven_of_equal > 0.6 * equal
 
 
@@ -266,15 +266,15 @@ def test_the_structure_decides_for_any_number_of_positions() -> None:
     far, leaves = 10**15, {0: 0, 1: 1}
     old = blend([(None, [7, 3])])
     later = blend([(far, [7, 3, 0]), (None, [5, 3, 2])], 3)
-    assert prefix.first_difference(old, later, leaves, far) is None
-    found = prefix.first_difference(old, later, leaves, far + 10**6)  # the first position behind is found at once
+    assert proof.first_difference(old, later, leaves, far) is None
+    found = proof.first_difference(old, later, leaves, far + 10**6)  # the first position behind is found at once
     assert found is not None and found.known and far <= found.position < far + 10
-    assert prefix.first_difference(later, blend([(far, [7, 3]), (None, [1, 1])]), leaves, far) is None
+    assert proof.first_difference(later, blend([(far, [7, 3]), (None, [1, 1])]), leaves, far) is None
 
 
 def test_what_is_too_many_to_compare_is_not_taken_for_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prefix, "MOST", 1000)
+    monkeypatch.setattr(proof, "MOST", 1000)
     old = Concat([Leaf(0, 10**6), Leaf(1, 10)])
     new = Concat([Subset(Leaf(0, 10**6), 0, 10**6), Leaf(1, 10)])
-    assert prefix.first_difference(old, new, {0: 0, 1: 1}, 10**6) == prefix.Difference(1000, False)
-    assert prefix.first_difference(old, new, {0: 0, 1: 1}, 900) is None
+    assert proof.first_difference(old, new, {0: 0, 1: 1}, 10**6) == proof.Difference(1000, False)
+    assert proof.first_difference(old, new, {0: 0, 1: 1}, 900) is None

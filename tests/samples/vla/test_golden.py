@@ -8,9 +8,8 @@ import pytest
 import feedmill as fm
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats.pth import dump
-from feedmill.samples.vla.captions import Captions, resized
 from feedmill.samples.vla.modalities import modality
-from feedmill.samples.vla.text import RawText, TokenizedText
+from feedmill.samples.vla.text import Captions, RawText, TokenizedText, resized
 from helpers.vla_golden import ROOT, expected, facts
 
 

@@ -14,8 +14,8 @@ import feedmill as fm
 from feedmill.documents.batch import BadDocument
 from feedmill.errors import ConfigError, DataError
 from feedmill.tokens.chat.forms import conversation_of, form_of
+from feedmill.tokens.chat.reader import find_template, special_tokens
 from feedmill.tokens.chat.render import Template
-from feedmill.tokens.chat.settings import find_template, special_tokens
 from feedmill.tokens.tokenizer import load_tokenizer
 
 TOKENIZER = Path(__file__).parents[2] / "golden" / "nanosets" / "tok1k"

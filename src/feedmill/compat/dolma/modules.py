@@ -164,12 +164,12 @@ TABLE: dict[str, dict[str, str]] = {
     ),
     "core.url_blocker": _from("feedmill.curation.taggers.urls", "UrlBlocker"),
     "taggers": {},
-    **{module: _from(f"{_PACKAGE}.tagger_classes", " ".join(classes)) for module, classes in CLASSES.items()},
+    **{module: _from(f"{_PACKAGE}.tagger_code", " ".join(classes)) for module, classes in CLASSES.items()},
     "taggers.repetitions.utils": _from(
-        f"{_PACKAGE}.repetitions",
+        f"{_PACKAGE}.tagger_code",
         "RepetitionTuple find_end_first_consecutive_true find_periodic_sequences find_start_last_consecutive_true "
         "group_consecutive_values",
     ),
 }
 """Module -> its names -> where each is defined."""
-TABLE["taggers.url"] |= _from(f"{_PACKAGE}.tagger_classes", "AdbUrlTagger BaseDomainTagger BaseUrlTagger")
+TABLE["taggers.url"] |= _from(f"{_PACKAGE}.tagger_code", "AdbUrlTagger BaseDomainTagger BaseUrlTagger")

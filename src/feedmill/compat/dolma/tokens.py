@@ -53,8 +53,7 @@ SCHEMA = {
 def tokens(arguments: Sequence[str], file: str | Mapping[str, Any] | None, exact: bool) -> None:
     """Write token files, as Dolma does."""
     from feedmill.documents.typed import Typed
-    from feedmill.tokens.dolma_output import GroupedOptions, tokenize_grouped
-    from feedmill.tokens.mixing_order import Ring
+    from feedmill.tokens.dolma_output import GroupedOptions, Ring, tokenize_grouped
 
     values = configured(arguments, file, SCHEMA)
     files = _files(values["documents"])

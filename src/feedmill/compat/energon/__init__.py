@@ -17,7 +17,7 @@ from feedmill.compat.energon.modules import ABSENT, TABLE
 from feedmill.compat.modules import install, refuse
 
 _FEEDMILL = {
-    "AVData": "samples.avdata",
+    "AVData": "samples.avdecoder",
     "AVMetadata": "samples.mediafacts",
     "AugmentTaskEncoder": "loading.typed",
     "Batch": "loading.tensors",
@@ -40,7 +40,7 @@ _FEEDMILL = {
     "SampleDecoder": "samples.decode",
     "SimilarityInterleavedSample": "samples.types",
     "TextSample": "samples.types",
-    "TraversedDatasetReference": "planning.traverse",
+    "TraversedDatasetReference": "planning.recipes.simple",
     "VQAOCRSample": "samples.types",
     "VQASample": "samples.types",
     "VidQASample": "samples.types",
@@ -53,9 +53,9 @@ _FEEDMILL = {
     "stateless": "loading.encoder",
 }
 _RENAMED = {
-    "AVDecoder": ("samples.avtorch", "TorchAVDecoder"),
+    "AVDecoder": ("samples.avdecoder", "TorchAVDecoder"),
     "DefaultTaskEncoder": ("loading.typed", "TypedTaskEncoder"),
-    "FileCacheLazy": ("loading.diskpool", "FileCacheLazy"),
+    "FileCacheLazy": ("loading.cachepool", "FileCacheLazy"),
     "Sample": ("samples.types", "TypedSample"),
     "TaskEncoder": ("loading.typed", "TypedTaskEncoder"),
     "prepare_metadataset": ("indexing.prepare_joins", "prepare_joins"),

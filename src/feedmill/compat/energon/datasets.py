@@ -9,7 +9,7 @@ import inspect
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Unpack
+from typing import Any, Literal, Required, Unpack
 
 from feedmill.compat.energon.base import LoaderOptions, SavableDataset
 from feedmill.compat.energon.closed import closed
@@ -245,6 +245,19 @@ def get_train_dataset(
         False,
         cycle=not repeat,
     )
+
+
+class Validation(Words, total=False):
+    """Keywords of `get_val_dataset`, for `get_val_datasets`."""
+
+    split_part: str
+    worker_config: Required[WorkerConfig]
+    batch_size: Required[int | None]
+    batch_drop_last: bool
+    packing_buffer_size: int | None
+    limit: int | None
+    task_encoder: TaskEncoder | None
+    trust: bool | None
 
 
 @closed(VALIDATION, "trust")

@@ -9,7 +9,7 @@ import os
 from abc import ABC, abstractmethod
 from typing import Any
 
-from feedmill.loading import diskpool
+from feedmill.loading import cachepool
 from feedmill.samples import stores
 from feedmill.samples.decode import SampleDecoder
 from feedmill.samples.open import open as open_dataset
@@ -77,7 +77,7 @@ class JsonlFileStore(stores.JsonlFileStore):
         super().__init__(open_dataset(jsonl_path, raw=True, decode=None))
 
 
-class FileStoreCachePool(diskpool.FileStoreCachePool):
+class FileStoreCachePool(cachepool.FileStoreCachePool):
     """The pool of Feedmill, with the names of Energon for its folder, sizes and limits."""
 
     @property

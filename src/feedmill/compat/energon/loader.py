@@ -24,8 +24,8 @@ from feedmill.compat.energon.streams import Combined
 from feedmill.compat.energon.worker import WorkerConfig
 from feedmill.errors import ConfigError
 from feedmill.loading.cachepool import CachePool
+from feedmill.loading.checkpoint import gather, scatter
 from feedmill.loading.epochs import EpochLoader
-from feedmill.loading.gathered import gather, scatter
 from feedmill.loading.loader import Loader
 from feedmill.loading.restore_keys import packs_of, positions_of
 from feedmill.loading.tensors import pinned

@@ -20,12 +20,11 @@ from feedmill.errors import ConfigError
 from feedmill.indexing.prepare_joins import prepare_joins
 from feedmill.planning.dialects.energon import Asked, split_names
 from feedmill.planning.nodes import Blend, Leaf, Node, Repeat
-from feedmill.planning.nodes.epochized import EpochizedBlend
+from feedmill.planning.nodes.blend import EpochizedBlend
 from feedmill.planning.recipes import read
 from feedmill.planning.recipes.read import is_dataset
 from feedmill.planning.recipes.recipe import Recipe
-from feedmill.planning.recipes.simple import sources_of
-from feedmill.planning.traverse import TraversedDatasetReference, traverse_metadataset
+from feedmill.planning.recipes.simple import TraversedDatasetReference, sources_of, traverse_metadataset
 from feedmill.samples.decode import SampleDecoder
 from feedmill.samples.stores import FOLDER
 from feedmill.storage import join_url, split_url

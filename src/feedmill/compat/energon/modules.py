@@ -112,7 +112,7 @@ def _from(module: str, names: str) -> dict[str, str]:
     return {name: f"{module}:{name}" for name in names.split()}
 
 
-_CLIPS = _from("feedmill.samples.avclips", "get_clips_uniform get_single_frames_uniform")
+_CLIPS = _from("feedmill.samples.avdecoder", "get_clips_uniform get_single_frames_uniform")
 _METADATA = {
     "MediaMetadataBase": "feedmill.samples.mediafacts:MediaMetadata",
     **_from(f"{_PACKAGE}.media_files", "MediaMetadataType deserialize_media_metadata serialize_media_metadata"),
@@ -121,11 +121,11 @@ _TOOLS = ("checkpoint", "info", "lint", "mount", "prepare", "prepare_media", "pr
 
 INTERNALS: dict[str, dict[str, str]] = {
     "av": _CLIPS,
-    "av.av_data": {"AVData": "feedmill.samples.avdata:AVData"},
-    "av.av_decoder": {"AVDecoder": "feedmill.samples.avtorch:TorchAVDecoder"},
+    "av.av_data": {"AVData": "feedmill.samples.avdecoder:AVData"},
+    "av.av_decoder": {"AVDecoder": "feedmill.samples.avdecoder:TorchAVDecoder"},
     "av.utils": _CLIPS,
-    "cache": {"CacheFileLazy": "feedmill.loading.diskpool:FileCacheLazy"},
-    "cache.file_cache_pool": {"CacheFileLazy": "feedmill.loading.diskpool:FileCacheLazy"},
+    "cache": {"CacheFileLazy": "feedmill.loading.cachepool:FileCacheLazy"},
+    "cache.file_cache_pool": {"CacheFileLazy": "feedmill.loading.cachepool:FileCacheLazy"},
     "flavors.webdataset.aggregator_pool": _from(f"{_PACKAGE}.aggregator_pool", "AggregatorPool BaseAggregator"),
     "flavors.webdataset.structs": _from(f"{_PACKAGE}.reading", "DatasetSubset"),
     "media": _METADATA,

@@ -9,13 +9,12 @@ from typing import Any, ClassVar, Self, Unpack
 
 from feedmill.compat.energon.base import SavableDataset
 from feedmill.compat.energon.closed import closed
-from feedmill.compat.energon.datasets import EnergonDataset, get_val_dataset
+from feedmill.compat.energon.datasets import EnergonDataset, Validation, get_val_dataset
 from feedmill.compat.energon.epathlib import EPath
 from feedmill.compat.energon.errors import without_effect
 from feedmill.compat.energon.opening import (
     Opening,
     PartFilter,
-    Words,
     absolute,
     check_subset,
     refuse_configs,
@@ -26,7 +25,6 @@ from feedmill.compat.energon.settings import OPENING, VALIDATION
 from feedmill.compat.energon.worker import WorkerConfig
 from feedmill.formats.base import Dataset
 from feedmill.formats.sample import Decode
-from feedmill.loading.encoder import TaskEncoder
 from feedmill.loading.typed import TypedTaskEncoder
 from feedmill.planning.nodes import Concat, Node, Repeat, Subset
 from feedmill.planning.split_by_source import apart
@@ -200,31 +198,15 @@ def get_dataset_from_config(
 
 @closed(VALIDATION, "trust")
 def get_val_datasets(
-    path: str | os.PathLike[str] | Mapping[str, Any],
-    *,
-    split_part: str = "val",
-    worker_config: WorkerConfig,
-    batch_size: int | None,
-    batch_drop_last: bool = False,
-    packing_buffer_size: int | None = None,
-    limit: int | None = None,
-    task_encoder: TaskEncoder | None = None,
-    trust: bool | None = None,
-    **words: Unpack[Words],
+    path: str | os.PathLike[str] | Mapping[str, Any], **options: Unpack[Validation]
 ) -> list[tuple[EnergonDataset, OpenedFactory]]:
-    """Return a pair per dataset of a metadataset: its `get_val_dataset`, and its factory."""
-    whole = get_val_dataset(
-        path,
-        split_part=split_part,
-        worker_config=worker_config,
-        batch_size=batch_size,
-        batch_drop_last=batch_drop_last,
-        packing_buffer_size=packing_buffer_size,
-        limit=limit,
-        task_encoder=task_encoder,
-        trust=trust,
-        **words,
-    )
+    """Return a pair per dataset of a metadataset: its `get_val_dataset`, and its factory.
+
+    Args:
+        path: prepared folder, JSONL file or metadataset, or the content of a metadataset.
+        options: keywords of `get_val_dataset`.
+    """
+    whole = get_val_dataset(path, **options)
     bounds = dict(_bounds(whole.plan.node))
     return [
         (
@@ -232,7 +214,7 @@ def get_val_datasets(
             OpenedFactory(
                 whole.plan.sources[number],
                 training=False,
-                worker_config=worker_config,
+                worker_config=whole.worker_config,
                 reading=Reading(bounds=bounds.get(number)),
             ),
         )

@@ -9,7 +9,7 @@ from typing import Any
 from feedmill.errors import ConfigError
 from feedmill.formats.base import Dataset, Order
 from feedmill.planning.nodes import Leaf, Node, Repeat, Subset, shuffled
-from feedmill.planning.nodes.shards import DEFAULT_PARALLEL
+from feedmill.planning.nodes.shuffle import DEFAULT_PARALLEL
 from feedmill.planning.permutation import derive
 from feedmill.planning.plan import Plan
 

@@ -6,8 +6,8 @@ import os
 from dataclasses import replace
 
 from feedmill.compat.energon.epathlib import EPath
-from feedmill.planning.traverse import TraversedDatasetReference
-from feedmill.planning.traverse import traverse_metadataset as traverse
+from feedmill.planning.recipes.simple import TraversedDatasetReference
+from feedmill.planning.recipes.simple import traverse_metadataset as traverse
 from feedmill.samples.stores import FOLDER
 
 __all__ = ["traverse_metadataset"]
@@ -17,7 +17,7 @@ def traverse_metadataset(path: str | os.PathLike[str], *, split_part: str = "tra
     """Return the datasets of a split, in order. Auxiliary folders have their own path, without ``filesystem://``.
 
     Raises:
-        NotFound, ConfigError: as `feedmill.planning.traverse.traverse_metadataset`.
+        NotFound, ConfigError: as `feedmill.planning.recipes.simple.traverse_metadataset`.
     """
     return [
         replace(found, path=EPath(found.path), aux={name: _folder(url) for name, url in found.aux.items()})

@@ -23,7 +23,7 @@ from feedmill.jobs.policy import POLICIES, RAISE, on_error_policy
 from feedmill.tokens.template import TemplateSource
 
 if TYPE_CHECKING:
-    from feedmill.tokens.tokenize import TokenizeReport
+    from feedmill.tokens.token_files import TokenizeReport
     from feedmill.tokens.tokenizer import Tokenizer
 
 HUGGING_FACE = "HuggingFaceTokenizer"
@@ -106,7 +106,8 @@ def preprocess_data(
     Raises:
         ConfigError: an argument is unsupported, or the output exists. Other errors are those of `tokenize`.
     """
-    from feedmill.tokens.tokenize import TokenizeOptions, tokenize_as
+    from feedmill.tokens.token_files import TokenizeOptions
+    from feedmill.tokens.tokenize import tokenize_as
 
     given = _parser(fail).parse_args(list(words))
     notes = PREPROCESS.take(_unmapped(given)).notes

@@ -15,14 +15,14 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NoReturn
 
 import yaml
 
 from feedmill.errors import ConfigError
 from feedmill.formats import yamls
-from feedmill.formats.settings import Table
+from feedmill.formats.settings import Table, not_used
 from feedmill.jobs.cores import available_cores
 from feedmill.storage import open_store, split_url
 
@@ -202,9 +202,19 @@ def tell_notes(table: Table, values: Mapping[str, Any], where: str) -> None:
     """
     for note in table.take(values, where).notes:
         if note.startswith("not used"):
-            logger.warning("%s: %s (references may use them)", where, note)
+            _warn(where, note)
         else:
             logger.info("%s: %s", where, note)
+
+
+def tell_others(values: Mapping[str, Any], known: Collection[str], where: str, prefix: str = "") -> None:
+    """Log as a warning what a section holds beside its own keys, which is not used."""
+    for note in not_used(f"{prefix}{name}" for name in values if name not in known):
+        _warn(where, note)
+
+
+def _warn(where: str, note: str) -> None:
+    logger.warning("%s: %s (references may use them)", where, note)
 
 
 def text_of(values: Mapping[str, Any], key: str, where: str) -> str:

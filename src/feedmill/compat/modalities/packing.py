@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from feedmill.compat.modalities.config import count_of, section, tell_notes, text_of
+from feedmill.compat.modalities.config import count_of, section, tell_notes, tell_others, text_of
 from feedmill.compat.modalities.settings import PACKING, TOKENIZER
 from feedmill.errors import ConfigError, NotFound
 from feedmill.jobs.policy import RAISE, OnError
 from feedmill.storage import join_url, open_store, split_url
 
 if TYPE_CHECKING:
-    from feedmill.tokens.tokenize import TokenizeReport
+    from feedmill.tokens.token_files import TokenizeReport
     from feedmill.tokens.tokenizer import Tokenizer
 
 QUEUES = ("processing_batch_size", "raw_samples_queue_size", "processed_samples_queue_size")
@@ -46,6 +46,7 @@ def pack(
 
     settings = section(config, "settings", where)
     tell_notes(PACKING, settings, where)
+    tell_others(config, ("settings", "tokenizer"), where)
     source = text_of(settings, "src_path", where)
     given = settings.get("dst_path")
     target = beside(source, ".pbin") if given is None else str(given)
@@ -102,6 +103,7 @@ def load(config: dict[str, Any], where: str, template_source: Any = "auto") -> T
             f"'component_key' must be tokenizer, found {entry['component_key']!r}", file=where, fix="Change it."
         )
     tell_notes(TOKENIZER, options, where)
+    tell_others(entry, ("component_key", "variant_key", "config"), where, "tokenizer.")
     if variant == "pretrained_sp_tokenizer":
         return load_tokenizer(text_of(options, "tokenizer_model_file", where), "sentencepiece")
     if variant != "pretrained_hf_tokenizer":

@@ -14,8 +14,7 @@ from feedmill.compat.vla.options import get
 from feedmill.compat.vla.run import VlaRun
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats.base import Dataset
-from feedmill.planning.orders.vla import Cursor, Manifest, Window, read_manifest, select_window
-from feedmill.planning.orders.vla_batches import Batch, window_batches
+from feedmill.planning.orders.vla import Batch, Cursor, Manifest, Window, read_manifest, select_window, window_batches
 from feedmill.samples.vla.modalities import Modality
 from feedmill.storage import join_url
 

@@ -37,8 +37,7 @@ from feedmill.samples.encode import Encoder
 from feedmill.storage import Store, open_store
 from feedmill.storage.cache.copies import cached_copy
 from feedmill.writing.commit import Media, commit
-from feedmill.writing.encoding import Encoded, Encoding
-from feedmill.writing.fields import Taker
+from feedmill.writing.encoding import Encoded, Encoding, Taker
 from feedmill.writing.shard import Shard, ShardFile
 from feedmill.writing.writer import BATCH_BYTES, BATCH_SAMPLES, Keys
 

@@ -25,7 +25,7 @@ from feedmill.formats.documents import write_lines
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.threads import ahead, ordered_map
-from feedmill.kernels.hashing import ahash, ahash_compiled
+from feedmill.kernels.hashing import ahash
 from feedmill.storage.codec import compression
 
 Ints64 = npt.NDArray[np.uint64]
@@ -99,7 +99,7 @@ def _positions(units: Units, bloom: BloomFilter, keys: Ints64, part: slice, firs
     firsts, counts = units.firsts[part], units.counts[part]
     bits = np.empty((len(firsts), keys.shape[1]), np.uint64)
     words = np.uint64(len(bloom.words))
-    ahash_compiled.positions(units.data, units.lows, units.highs, firsts, counts, keys, words, bits, first[part])
+    ahash.positions(units.data, units.lows, units.highs, firsts, counts, keys, words, bits, first[part])
     return bits
 
 
@@ -120,7 +120,7 @@ def _ask(
         part = slice(low, low + step)
         here = bits if bits is not None else _positions(units, bloom, keys, part, first)
         wanted = first[part] % np.uint64(options.partitions) == np.uint64(options.partition)
-        ahash_compiled.look_up(bloom.words, here, wanted, read_only, seen[part])
+        ahash.look_up(bloom.words, here, wanted, read_only, seen[part])
         if options.partitions > 1 and options.unit == DOCUMENTS:
             units.states[units.rows[part][~wanted]] = EMPTY_LIST
     return seen

@@ -54,7 +54,7 @@ PARTS = 1 << _BITS
 RANGE = 4 << 20
 """Maximum number of keys in a range, unless a single part has more."""
 _PRELOAD = ("feedmill.curation.dedupe.keys", "feedmill.curation.dedupe.segments")
-KERNELS = (*_PRELOAD, "feedmill.kernels.hashing.murmur_compiled", "feedmill.kernels.text.paragraphs_compiled")
+KERNELS = (*_PRELOAD, "feedmill.kernels.hashing.murmur", "feedmill.kernels.text.paragraphs")
 
 
 def find_exact(

@@ -38,7 +38,7 @@ from feedmill.formats.bloom import BloomFilter, read_bloom_head, write_bloom
 from feedmill.jobs.engine import Where
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run, run_largest_first
-from feedmill.kernels.hashing import ahash_compiled
+from feedmill.kernels.hashing import ahash
 from feedmill.storage import LocalStore, Store, open_store
 
 AT_ONCE = 2 << 20
@@ -143,7 +143,7 @@ class _Bits:
             part = slice(low, low + step)
             firsts, counts = units.firsts[part], units.counts[part]
             bits, first = np.empty((len(firsts), len(self.shape.seeds)), np.uint64), np.empty(len(firsts), np.uint64)
-            ahash_compiled.positions(units.data, units.lows, units.highs, firsts, counts, keys, words, bits, first)
+            ahash.positions(units.data, units.lows, units.highs, firsts, counts, keys, words, bits, first)
             wanted[part] = first % np.uint64(self.options.partitions) == np.uint64(self.options.partition)
             stored.append(np.ascontiguousarray(bits[wanted[part]], self.shape.bits).tobytes())
         if self.options.partitions > 1 and self.options.unit == DOCUMENTS:
@@ -205,5 +205,5 @@ def _asked(task: FillTask, bloom: BloomFilter, shape: Shape, sizes: Sequence[int
             read_keys(name, np.array([[low, low + len(stored)]]), stored)
             bits, seen = stored.astype(np.uint64, copy=False), np.empty(len(stored), np.bool_)
             wanted = np.ones(len(stored), np.bool_)
-            ahash_compiled.look_up(bloom.words, bits, wanted, task.settings.read_only, seen)
+            ahash.look_up(bloom.words, bits, wanted, task.settings.read_only, seen)
             yield seen

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import xxhash
 
 from feedmill.curation.dedupe.units import Units
+from feedmill.kernels.hashing import murmur
 
 FEW = 1 << 17
 """Number of keys up to which numpy is used and compiled code is not loaded."""
@@ -30,10 +31,8 @@ def hash_documents(units: Units) -> Hashes:
 
 def hash_parts(units: Units) -> Hashes:
     """Return the MurmurHash3 of keys of any number of parts, uint64[keys, 2]; see `feedmill.kernels.hashing.murmur`."""
-    from feedmill.kernels.hashing import murmur_compiled
-
     hashes = np.empty((len(units.firsts), 2), np.uint64)
-    murmur_compiled.hash_keys(units.data, units.lows, units.highs, units.firsts, units.counts, hashes)
+    murmur.hash_keys(units.data, units.lows, units.highs, units.firsts, units.counts, hashes)
     return hashes
 
 
@@ -44,10 +43,8 @@ def partition(hashes: Hashes, bits: int) -> tuple[npt.NDArray[np.int64], npt.NDA
         The start of each part, int64[2^bits + 1], and the order, uint32[keys].
     """
     if len(hashes) > FEW:
-        from feedmill.kernels.hashing import murmur_compiled
-
         starts, order = np.empty((1 << bits) + 1, np.int64), np.empty(len(hashes), np.uint32)
-        murmur_compiled.partition(hashes, 64 - bits, starts, order)
+        murmur.partition(hashes, 64 - bits, starts, order)
         return starts, order
     parts = hashes[:, 0] >> np.uint64(64 - bits)
     order = np.argsort(parts, kind="stable").astype(np.uint32)
@@ -62,13 +59,11 @@ def first_seen(slices: list[Hashes], inserted: list[bool]) -> list[npt.NDArray[n
     count = sum(len(one) for one, goes_in in zip(slices, inserted, strict=True) if goes_in)
     if sum(map(len, slices)) <= FEW:
         return _first_seen(slices, inserted)
-    from feedmill.kernels.hashing import murmur_compiled
-
     table = np.zeros((1 << max(4, (2 * count).bit_length()), 2), np.uint64)
     out = []
     for one, goes_in in zip(slices, inserted, strict=True):
         found = np.empty(len(one), np.bool_)
-        murmur_compiled.first_seen(one, table, goes_in, found)
+        murmur.first_seen(one, table, goes_in, found)
         out.append(found)
     return out
 

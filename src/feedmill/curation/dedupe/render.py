@@ -64,15 +64,12 @@ def _compiled(
     scores: list[bytes],
     name: bytes,
 ) -> bytes:
-    from feedmill.kernels.jsonl.spanrows_compiled import NUMBER
-    from feedmill.kernels.jsonl.spanrows_compiled import span_rows as compiled
-
     marks = [b'{"attributes":{' + name + b":[", b'{"attributes":{', b']},"id":', b'},"id":', b"}\n"]
     (id_bytes, id_ends), (score_bytes, score_ends), (mark_bytes, mark_ends) = map(_strings, (ids, scores, marks))
     longest = max(map(len, scores), default=0)
-    size = len(id_bytes) + len(ids) * len(mark_bytes) + len(rows) * (2 * NUMBER + longest + 5)
+    size = len(id_bytes) + len(ids) * len(mark_bytes) + len(rows) * (2 * spanrows.NUMBER + longest + 5)
     out = np.empty(size, np.uint8)
-    size = compiled(
+    size = spanrows.fill_rows(
         id_bytes, id_ends, bare, rows, starts, ends, numbers, score_bytes, score_ends, mark_bytes, mark_ends, out
     )
     return out[:size].tobytes()

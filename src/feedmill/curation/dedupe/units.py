@@ -15,7 +15,9 @@ from feedmill.documents.rows import bad_row, dump, ids_of, is_blank, load, parse
 from feedmill.errors import DataError
 from feedmill.formats.documents import rows_of
 from feedmill.kernels.bounds import bounds_of
+from feedmill.kernels.text import paragraphs
 from feedmill.kernels.text.paragraphs import CHARACTERS, DOLMA
+from feedmill.kernels.text.wordbreak import count_words, tables
 
 Ints = npt.NDArray[np.int64]
 EMPTY_LIST, NO_KEY = 0, 1
@@ -121,9 +123,6 @@ def _documents(ids: list[bytes], texts: list[str], options: DedupeOptions) -> Un
     if options.skip_empty:
         chosen &= np.array([not is_blank(text) for text in texts], np.bool_)
     if options.min_words:
-        from feedmill.kernels.text.wordbreak import tables
-        from feedmill.kernels.text.wordbreak_compiled import count_words
-
         enough = count_words(data, lows, highs, *tables(), options.min_words)
         chosen &= enough
         states = np.where(enough if options.defects else chosen, NO_KEY, EMPTY_LIST).astype(np.uint8)
@@ -141,21 +140,17 @@ def _documents(ids: list[bytes], texts: list[str], options: DedupeOptions) -> Un
 
 
 def _paragraphs(ids: list[bytes], texts: list[str], options: DedupeOptions) -> Units:
-    from feedmill.kernels.text import paragraphs_compiled as compiled
-    from feedmill.kernels.text.wordbreak import tables
-    from feedmill.kernels.text.wordbreak_compiled import count_words
-
     index, pages = tables()
     data, offsets = _joined(texts)
     separator = np.frombuffer(options.separator.encode(), np.uint8)
     rule = DOLMA if options.dolma else CHARACTERS
     most = int(np.count_nonzero(data == separator[0])) + len(ids) + 1
     rows, starts, ends, lows, highs, lengths = np.empty((6, most), np.int64)
-    count = compiled.pieces(data, offsets, separator, rule, rows, starts, ends, lows, highs, lengths)
+    count = paragraphs.pieces(data, offsets, separator, rule, rows, starts, ends, lows, highs, lengths)
     rows, starts, ends, lows, highs, lengths = (a[:count] for a in (rows, starts, ends, lows, highs, lengths))
     chosen = lengths >= options.min_length
     if options.skip_empty:
-        chosen &= ~compiled.all_blank(data, lows, highs, index, pages)
+        chosen &= ~paragraphs.all_blank(data, lows, highs, index, pages)
     if options.min_words:
         chosen &= not options.defects
         chosen &= count_words(data, lows, highs, index, pages, options.min_words)
@@ -169,7 +164,7 @@ def _paragraphs(ids: list[bytes], texts: list[str], options: DedupeOptions) -> U
         )  # fmt: skip
     parts, keys = np.empty((2, len(data) + 2 * count + 1), np.int64), np.empty((2, len(data) + 2 * count + 1), np.int64)
     stride = options.stride
-    used, made, bounds = compiled.ngrams(
+    used, made, bounds = paragraphs.ngrams(
         data, lows, highs, chosen, options.ngram, stride, rule, not options.skip_short, index, pages, parts, keys
     )
     return Units(

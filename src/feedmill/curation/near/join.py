@@ -20,7 +20,7 @@ from feedmill.curation.near.parallel import go_on
 from feedmill.curation.near.view import Ints, View, Words, open_view
 from feedmill.formats.arrays import write_arrays
 from feedmill.formats.signatures import read_arrays
-from feedmill.kernels.hashing import near_pairs_compiled as compiled
+from feedmill.kernels.hashing import near_pairs
 from feedmill.kernels.hashing.near_pairs import LEAST, MOST, PAIRS
 
 RANGE = 8 << 20
@@ -97,7 +97,7 @@ def join(task: JoinTask) -> Joined:
         go_on()
         members = documents[low:high]
         columns = view.columns(members, task.band)
-        pairs, more = compiled.candidates(shared[low:high], members >= first, view.digests(members), columns)
+        pairs, more = near_pairs.candidates(shared[low:high], members >= first, view.digests(members), columns)
         del columns
         edges.append(members[_similar(view, members, pairs, task.threshold)])
         candidates, left_out = candidates + len(pairs), left_out + more
@@ -196,5 +196,5 @@ def _similar(view: View, numbers: Ints, pairs: npt.NDArray[np.int64], threshold:
             todo += [batch[len(batch) // 2 :], batch[: len(batch) // 2]]
             continue
         sets, starts = view.sets(numbers[used])
-        kept.append(compiled.similar(sets, starts, sizes[used], which.reshape(-1, 2), batch, threshold, parents))
+        kept.append(near_pairs.similar(sets, starts, sizes[used], which.reshape(-1, 2), batch, threshold, parents))
     return np.concatenate(kept)

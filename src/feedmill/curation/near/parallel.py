@@ -29,8 +29,9 @@ THREADS = 4
 KERNELS = (
     "feedmill.curation.near.graph",
     "feedmill.documents.lines",
-    "feedmill.kernels.hashing.shingles_compiled",
-    "feedmill.kernels.hashing.near_pairs_compiled",
+    "feedmill.kernels.hashing.shingles",
+    "feedmill.kernels.hashing.near_pairs",
+    "numba",  # of the kernels, which import it for their first call
 )
 _here = threading.local()
 

@@ -20,7 +20,7 @@ from feedmill.documents.lines import read_blocks
 from feedmill.documents.rows import bad_row, ids_of, parse_texts
 from feedmill.formats.arrays import Arrays, write_arrays
 from feedmill.formats.signatures import read_marker, segment_name, write_marker
-from feedmill.kernels.hashing import shingles_compiled
+from feedmill.kernels.hashing import shingles
 from feedmill.kernels.hashing.shingles import characters, permutations
 from feedmill.storage import Store, open_store
 
@@ -136,7 +136,7 @@ def signatures(texts: Sequence[bytes], options: NearOptions) -> Arrays:
     sets = np.empty(len(data) // 2 + count + 1, np.uint64)
     table = characters(options.lower, options.punctuation)
     a, b = permutations(bands * rows)
-    shingles_compiled.sketch(data, offsets, options.ngram, *table, a, b, keys, sets, ends, digests, lengths)
+    shingles.sketch(data, offsets, options.ngram, *table, a, b, keys, sets, ends, digests, lengths)
     used = sets[: ends[-1] if count else 0].copy()
     return {"keys": keys, "digests": digests, "sets": used, "ends": ends, "lengths": lengths}
 

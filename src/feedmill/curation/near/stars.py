@@ -24,7 +24,7 @@ from feedmill.curation.near.parallel import go_on
 from feedmill.curation.near.view import WORK, View, open_view
 from feedmill.formats.arrays import write_arrays
 from feedmill.formats.signatures import read_arrays
-from feedmill.kernels.hashing import near_pairs_compiled as compiled
+from feedmill.kernels.hashing import near_pairs
 
 EDGES = 8 << 20
 """Number of pairs in memory of a task that connects them."""
@@ -100,7 +100,7 @@ def contracted(view: View, edges: Pairs) -> Pairs:
 def connected(edges: Pairs) -> tuple[Pairs, Pairs]:
     """Return the ends of the edges, ascending, and the first document of each one's component, int64[n] each."""
     nodes, which = np.unique(edges, return_inverse=True)
-    return nodes, nodes[compiled.components(len(nodes), which.reshape(-1, 2))]
+    return nodes, nodes[near_pairs.components(len(nodes), which.reshape(-1, 2))]
 
 
 def forests(graph: Graph, sources: Sequence[str], sizes: Sequence[int], stage: Stage) -> list[str]:

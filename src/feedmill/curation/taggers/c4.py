@@ -12,8 +12,19 @@ from feedmill.curation.documents import Batch
 from feedmill.curation.registry import register
 from feedmill.curation.spans import Spans
 from feedmill.kernels.text import characters
-from feedmill.kernels.text.c4 import BRACE, DOTTED, LOREM, NAUGHTY, SCRIPT, SCRIPT_WORD, Automaton, automaton
-from feedmill.kernels.text.c4 import flags as plain_flags
+from feedmill.kernels.text.c4 import (
+    BRACE,
+    DOTTED,
+    LOREM,
+    NAUGHTY,
+    SCRIPT,
+    SCRIPT_WORD,
+    Automaton,
+    automaton,
+    flags,
+    flags_of_lowered,
+    lines,
+)
 from feedmill.kernels.text.lengths import encode
 
 _FLAGS = ("has_naughty_word", "has_javascript", "has_lorem_ipsum", "has_curly_brace")
@@ -66,17 +77,13 @@ def c4_v2(batch: Batch) -> Spans:
 
 
 def _flags(batch: Batch) -> npt.NDArray[np.uint8]:
-    from feedmill.kernels.text.c4_compiled import flags
-
     found: npt.NDArray[np.uint8] = flags(batch.codes, batch.offsets, characters.table(), *_automaton())
     for k in np.flatnonzero(found & DOTTED).tolist():
-        found[k] = DOTTED | plain_flags(batch.texts[k].lower(), *naughty_words())
+        found[k] = DOTTED | flags_of_lowered(batch.texts[k].lower(), *naughty_words())
     return found
 
 
 def _lines(codes: npt.NDArray[np.uint32], offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    from feedmill.kernels.text.c4_compiled import lines
-
     found: npt.NDArray[np.int64] = lines(codes, offsets, characters.table())
     return found
 

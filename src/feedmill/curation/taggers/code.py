@@ -9,6 +9,7 @@ from feedmill.curation.registry import register
 from feedmill.curation.spans import Spans
 from feedmill.kernels.bounds import bounds_of
 from feedmill.kernels.text import characters
+from feedmill.kernels.text.lengths import count_pieces
 
 _KINDS = ("copyright_notice", "comment_block", "doc")
 
@@ -48,8 +49,6 @@ def _comments(text: str, exact: bool) -> list[tuple[int, int, int, float]]:
 @register("code_redpajama_taggers_v1")
 def code_redpajama(batch: Batch) -> Spans:
     """Score each document by its line lengths and its shares of letters and digits."""
-    from feedmill.kernels.text.lengths_compiled import count_pieces
-
     table = characters.table()
     pieces = count_pieces(batch.codes, batch.offsets[:-1], batch.offsets[1:], table) + 1
     bits = table[batch.codes]

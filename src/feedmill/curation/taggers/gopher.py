@@ -11,7 +11,7 @@ from feedmill.curation.documents import Batch
 from feedmill.curation.registry import register
 from feedmill.curation.spans import Spans
 from feedmill.kernels.bounds import bounds_of
-from feedmill.kernels.text.gopher import SIGNALS, signals
+from feedmill.kernels.text.gopher import SIGNALS, line_signals, ready, signals
 
 COMPILED_FROM = 500_000
 """Number of characters from which compiling pays off; the compiled form is built once per installation."""
@@ -36,8 +36,6 @@ def _signals(batch: Batch, *, joined: bool) -> Spans:
 
 
 def _compiled(batch: Batch, joined: bool) -> list[npt.NDArray[np.float64]]:
-    from feedmill.kernels.text.gopher_compiled import line_signals
-
     sizes = bounds_of(batch.words[0][1] - batch.words[0][0])
     inside = np.diff(sizes[batch.words[1]])
     by_line = line_signals(batch.codes, batch.offsets, inside, joined)
@@ -58,6 +56,4 @@ def _worth_compiling(characters: int) -> bool:
 
 @cache
 def _ready() -> bool:
-    from feedmill.kernels.text import gopher_compiled
-
-    return gopher_compiled.ready()
+    return ready()

@@ -10,6 +10,7 @@ from feedmill.curation.documents import Batch
 from feedmill.curation.registry import register
 from feedmill.curation.spans import Spans
 from feedmill.kernels.text import characters
+from feedmill.kernels.text.lengths import byte_lengths, count_pieces, stripped_lengths
 
 
 @register("char_length_v1")
@@ -21,8 +22,6 @@ def char_length(batch: Batch) -> Spans:
 @register("char_length_strip_ws_v1")
 def char_length_strip_ws(batch: Batch) -> Spans:
     """Score each document by its number of characters without white space at both ends."""
-    from feedmill.kernels.text.lengths_compiled import stripped_lengths
-
     lengths = stripped_lengths(batch.codes, batch.offsets, characters.table())
     return Spans.of_documents(batch.lengths, length_no_ws=lengths)
 
@@ -30,8 +29,6 @@ def char_length_strip_ws(batch: Batch) -> Spans:
 @register("bytes_length_v1")
 def bytes_length(batch: Batch) -> Spans:
     """Score each document by its number of UTF-8 bytes."""
-    from feedmill.kernels.text.lengths_compiled import byte_lengths
-
     return Spans.of_documents(batch.lengths, bytes=byte_lengths(batch.codes, batch.offsets))
 
 
@@ -78,8 +75,6 @@ def char_length_with_paragraphs(batch: Batch) -> Spans:
 @register("whitespace_tokenizer_v1")
 def whitespace_tokenizer(batch: Batch) -> Spans:
     """Score each document by its runs of word characters and its runs of other visible characters, plus one."""
-    from feedmill.kernels.text.lengths_compiled import count_pieces
-
     counts = count_pieces(batch.codes, batch.offsets[:-1], batch.offsets[1:], characters.table()) + 1
     return Spans.of_documents(batch.lengths, length=counts)
 
@@ -87,8 +82,6 @@ def whitespace_tokenizer(batch: Batch) -> Spans:
 @register("whitespace_tokenizer_with_paragraphs_v1")
 def whitespace_tokenizer_with_paragraphs(batch: Batch) -> Spans:
     """Score each paragraph that is not blank as `whitespace_tokenizer` does, and each document by their sum."""
-    from feedmill.kernels.text.lengths_compiled import count_pieces
-
     chosen = batch.filled
     counts = count_pieces(batch.codes, chosen[1], chosen[2], characters.table()) + 1
     return Spans.joined(

@@ -14,7 +14,7 @@ from feedmill.curation.spans import Spans
 from feedmill.curation.taggers.lengths import per_word
 from feedmill.errors import DataError
 from feedmill.kernels.text import characters
-from feedmill.kernels.text.hints import ADDRESS, EMAIL, PHONE
+from feedmill.kernels.text.hints import ADDRESS, EMAIL, PHONE, hints
 
 KINDS = ("EMAIL_ADDRESS", "PHONE_NUMBER", "IP_ADDRESS")
 _NUMBER = "(?:25[0-5]|2[0-4][0-9]|[01]?[0-9][0-9]?)"
@@ -31,8 +31,6 @@ Match = tuple[int, int, int, int]
 
 
 def _hints(batch: Batch, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> list[int]:
-    from feedmill.kernels.text.hints_compiled import hints
-
     bits: list[int] = hints(batch.codes, starts, ends, characters.table()).tolist()
     return bits
 

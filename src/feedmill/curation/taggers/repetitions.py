@@ -9,6 +9,7 @@ from feedmill.curation.documents import Batch
 from feedmill.curation.registry import register
 from feedmill.curation.spans import Spans
 from feedmill.kernels.text import characters
+from feedmill.kernels.text.repetitions import repetitions as repetitions_in
 
 # Punctuation, symbols, white space, and the characters that only emoji patterns match.
 _NO_WORDS = r"[[:punct:]\s\u2776-\u2793\U0001F6DA\U0001F6DB\U0001F6ED-\U0001F6EF\U0001F6FD-\U0001F6FF\u200d\ufe0f]+"
@@ -30,9 +31,7 @@ def paragraph_repetitions(batch: Batch) -> Spans:
 def _found(
     batch: Batch, document: npt.NDArray[np.int64], starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]
 ) -> Spans:
-    from feedmill.kernels.text.repetitions_compiled import repetitions
-
-    which, low, high, unit = repetitions(batch.codes, starts, ends, characters.table())
+    which, low, high, unit = repetitions_in(batch.codes, starts, ends, characters.table())
     owner = document[which]
     low, high = low - batch.offsets[owner], high - batch.offsets[owner]
     score = np.empty(len(owner))

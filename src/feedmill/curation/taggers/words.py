@@ -14,15 +14,13 @@ from feedmill.curation.registry import register
 from feedmill.curation.spans import Spans
 from feedmill.curation.taggers.lengths import paragraph_spans, sums
 from feedmill.kernels.bounds import bounds_of
-from feedmill.kernels.text.wordbreak import tables
+from feedmill.kernels.text.wordbreak import count_segments, tables, words
 
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
 
 def segment_counts(texts: Sequence[str]) -> npt.NDArray[np.int64]:
     """Return the number of UAX 29 word segments that are not blank, and of all segments, as int64[2, texts]."""
-    from feedmill.kernels.segments_compiled import count_segments
-
     encoded = [text.encode() for text in texts]
     bounds = bounds_of([len(data) for data in encoded])
     data = np.frombuffer(b"".join(encoded), np.uint8)
@@ -32,8 +30,6 @@ def segment_counts(texts: Sequence[str]) -> npt.NDArray[np.int64]:
 
 def segment_places(text: str) -> list[tuple[int, int]]:
     """Return the start and end, in characters, of each segment that is not blank."""
-    from feedmill.kernels.text.wordbreak_compiled import words
-
     data = np.frombuffer(text.encode(), np.uint8)
     lows, highs = np.empty((2, len(data) + 1), np.int64)
     count = words(data, 0, len(data), *tables(), lows, highs, 0)

@@ -19,18 +19,16 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import DataError, StorageError
+from feedmill.kernels.files import btree
+from feedmill.kernels.files.tar import ShardScan
+from feedmill.kernels.files.text_order import sort_groups, sort_rows, sort_texts
 from feedmill.storage.limits import available_memory
 from feedmill.storage.os_errors import storage_error
-
-if TYPE_CHECKING:
-    from feedmill.kernels.files.btree import Columns, Tree
-    from feedmill.kernels.files.tar import ShardScan
 
 Int64s = npt.NDArray[np.int64]
 
@@ -151,8 +149,6 @@ def read_scan(connection: sqlite3.Connection, number: int, starts: Int64s | None
         number: shard number.
         starts: int64[n + 1], the content of the offset file. None: the offsets are left at zero, and nothing compared.
     """
-    from feedmill.kernels.files.tar import ShardScan
-
     keys = connection.execute(
         "SELECT sample_key FROM samples WHERE tar_file_id = ? ORDER BY sample_index", (number,)
     ).fetchall()
@@ -233,9 +229,6 @@ def _write_compiled(path: Path, rows: IndexRows) -> bool:
     """Write the index page by page. Return False without writing anything if the rows require SQLite."""
     if not _fits_memory(rows):
         return False
-    from feedmill.kernels.files import btree
-    from feedmill.kernels.files.text_order import sort_groups, sort_rows, sort_texts
-
     samples = _columns(rows.sample_columns(), rows.keys)
     parts = _columns(rows.part_columns(), rows.part_names)
     if samples is None or parts is None:
@@ -267,16 +260,14 @@ def _fits_memory(rows: IndexRows) -> bool:
     return memory is None or 128 * (len(rows.keys) + len(rows.part_names)) < memory // 4
 
 
-def _columns(ints: Sequence[Int64s], names: list[str]) -> Columns | None:
+def _columns(ints: Sequence[Int64s], names: list[str]) -> btree.Columns | None:
     """Return a table for the kernel, or None if it does not support a name."""
-    from feedmill.kernels.files.btree import LONGEST_TEXT, Columns
-
     data = ("\0".join(names) + "\0").encode() if names else b""
     text = np.frombuffer(data, np.uint8)
     starts = np.concatenate(([0], np.flatnonzero(text == 0) + 1))
-    if len(starts) != len(names) + 1 or np.diff(starts).max(initial=0) > LONGEST_TEXT + 1:
+    if len(starts) != len(names) + 1 or np.diff(starts).max(initial=0) > btree.LONGEST_TEXT + 1:
         return None
-    return Columns(np.stack([np.asarray(column, np.int64) for column in ints]), text, starts)
+    return btree.Columns(np.stack([np.asarray(column, np.int64) for column in ints]), text, starts)
 
 
 def _empty_database(path: Path) -> dict[str, int] | None:
@@ -295,17 +286,15 @@ def _empty_database(path: Path) -> dict[str, int] | None:
     return roots if plain and sorted(roots.values()) == [2, 3, 4, 5, 6, 7] else None
 
 
-def _fill(path: Path, trees: list[Tree]) -> None:
+def _fill(path: Path, trees: list[btree.Tree]) -> None:
     """Write the b-trees, then the number of pages into the header.
 
     SQLite wrote the rest of the header. Its change counter still equals the "version-valid-for" counter, so the number
     of pages is valid.
     """
-    from feedmill.kernels.files.btree import write_trees
-
     file = os.open(path, os.O_RDWR | getattr(os, "O_CLOEXEC", 0))
     try:
-        pages = write_trees(file, trees, 7, threads=min(4, os.cpu_count() or 1))
+        pages = btree.write_trees(file, trees, 7, threads=min(4, os.cpu_count() or 1))
         os.pwrite(file, pages.to_bytes(4, "big"), 28)
     finally:
         os.close(file)

@@ -37,10 +37,10 @@ import numpy as np
 import orjson
 
 from feedmill.errors import DataError, FeedmillError, MissingExtra, NotFound
+from feedmill.formats.avvideo import Frames, as_png
 from feedmill.formats.columns import ColumnFile, ParquetFile
 from feedmill.formats.content import content_of_files
 from feedmill.formats.format import Wanted
-from feedmill.formats.frames import Frames, as_png
 from feedmill.formats.lerobot.depth import FORM, Depths, depth_of_frame, depth_of_image, depths_of_codes, is_depth
 from feedmill.formats.lerobot.meta import (
     AGAIN,

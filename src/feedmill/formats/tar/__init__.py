@@ -1,6 +1,6 @@
 """Tars of samples: `dataset.py`, scanning and parsing (`scan.py`, `index.py`, `samples.py`), and `write.py`.
 
-`names.py` expands lists and patterns of shards; `unpacking.py` unpacks compressed shards; `guard.py` detects changed
+`names.py` expands lists and patterns of shards; `opening.py` unpacks compressed shards; `guard.py` detects changed
 shards; `finished.py` records finished shards in a journal; `wids.py` reads and writes an index of shards.
 """
 

@@ -21,8 +21,8 @@ from feedmill.formats.tar.strays import is_stray
 from feedmill.jobs.buffers import empty
 from feedmill.kernels import addresses as memory
 from feedmill.kernels.files import tar
-from feedmill.kernels.files.ranges_compiled import read_all
-from feedmill.kernels.files.tar_many_compiled import plain_samples
+from feedmill.kernels.files.ranges import read_all
+from feedmill.kernels.files.tar_many import plain_samples
 from feedmill.storage import Store
 from feedmill.storage.limits import max_unpacked, too_large
 

@@ -2,15 +2,18 @@
 
 A format provides the offset of the tokens of each file, their type and the bounds of its documents (`TokenShard`).
 `TokenDataset` implements the rest: documents by number, spans of documents in bulk, lengths without reading tokens.
-A format's writer is a `TokenWriter`, see `feedmill.formats.tokens.writing`.
+As a target of writing, a format is a `TokenFormat`, which opens a `TokenWriter`.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -25,10 +28,6 @@ from feedmill.formats.tokens.shard import COUNTED as COUNTED
 from feedmill.formats.tokens.shard import Int64s as Int64s
 from feedmill.formats.tokens.shard import Tokens as Tokens
 from feedmill.formats.tokens.shard import TokenShard as TokenShard
-from feedmill.formats.tokens.writing import Form as Form
-from feedmill.formats.tokens.writing import TokenFormat as TokenFormat
-from feedmill.formats.tokens.writing import TokenWriter as TokenWriter
-from feedmill.formats.tokens.writing import VocabularySizes as VocabularySizes
 from feedmill.jobs.threads import ordered_map
 from feedmill.storage import Store
 
@@ -36,6 +35,84 @@ if TYPE_CHECKING:
     from feedmill.formats.tokens.gather import Gather
     from feedmill.formats.tokens.masks import Masks
     from feedmill.formats.tokens.shifted import FlatSpans
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How documents are stored.
+
+    Attributes:
+        format: name of the format.
+        token_size: bytes per token.
+        tokenizer: a tokenizer's name, for formats that keep one.
+        loss: whether there is a loss mask.
+        sentences: whether a document has a sequence for each sentence: `TokenWriter.add` gets marks of their first
+            tokens instead of a loss mask. Only Megatron-LM's format can store them.
+    """
+
+    format: str
+    token_size: int
+    tokenizer: str | None = None
+    loss: bool = False
+    sentences: bool = False
+
+
+class VocabularySizes(NamedTuple):
+    """Sizes of a vocabulary, which determine the size of a token.
+
+    Attributes:
+        size, base: entries of the vocabulary, with and without added tokens.
+        largest: an id that must fit.
+    """
+
+    size: int
+    base: int
+    largest: int
+
+
+class TokenFormat(ABC):
+    """A token format as a target of writing, named by its `feedmill.formats.format.TargetFormat`."""
+
+    @abstractmethod
+    def dtype(self, sizes: VocabularySizes) -> np.dtype[Any]:
+        """Return the type of a token by the format's own rule."""
+
+    def sized(self, token_size: int) -> np.dtype[Any]:
+        """Return the type of a token of this many bytes."""
+        return np.dtype(f"<u{token_size}")
+
+    def largest(self, form: Form, tokens: int | Int64s, documents: int | Int64s) -> Any:  # noqa: ARG002
+        """Return the bytes of the largest file with these numbers of tokens and documents, or a little more.
+
+        It does not decrease with either number. Both are numbers, or int64[n] for an array of results.
+        """
+        return tokens * form.token_size
+
+    @abstractmethod
+    def open(self, store: Store, path: str, form: Form) -> AbstractContextManager[TokenWriter]:
+        """Open the writer of one file, which is published if the block ends without an error."""
+
+
+class TokenWriter(Protocol):
+    """Writer of one dataset of tokens, created by each format's ``write_...`` context manager.
+
+    Documents are added in order and in batches of any size. The files are published if the block ends without an error,
+    the file that identifies the format last.
+    """
+
+    def add(self, tokens: Tokens, lengths: Int64s, loss: npt.NDArray[np.bool_] | None = None) -> None:
+        """Append documents.
+
+        Args:
+            tokens: concatenated ids of all documents, of any integer type.
+            lengths: int64[n], tokens per document; they add up to ``len(tokens)``.
+            loss: bool[len(tokens)], False for tokens that do not contribute to the loss; only if the writer was opened
+                for a mask. None: all tokens contribute.
+
+        Raises:
+            DataError: an id does not fit the file's token size.
+        """
+
 
 _BLOCK_TOKENS, _LEAST_BLOCK, _LARGEST_BLOCK = 1 << 21, 1 << 8, 1 << 12
 """Tokens of a block of the block shuffle, 4 MiB of the smallest type, and the bounds of its samples."""

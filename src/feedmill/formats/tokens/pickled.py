@@ -15,20 +15,20 @@ import numpy as np
 
 from feedmill.errors import DataError
 from feedmill.formats.offsets import Int64s
-from feedmill.kernels.files import pair_codes, pairs
+from feedmill.kernels.files import pairs
 from feedmill.storage import Store
 
 BLOCK = 1 << 20
 """Bytes read at once; blocks of this size stay in the processor's cache."""
 
 _WHAT = {
-    pair_codes.FOREIGN_OPCODE: "the pickle has the opcode {}, which a list of pairs of integers cannot have",
-    pair_codes.MISPLACED: "the pickle has the opcode {} at an invalid position",
-    pair_codes.BAD_NUMBER: "a number of the pickled list is negative or above 2^63 - 1 (opcode {})",
-    pair_codes.BAD_PROTOCOL: "the pickle is of a protocol other than 2 to 5",
-    pair_codes.BAD_FRAME: "a frame of the pickle does not match its opcodes (at {})",
-    pair_codes.TRAILING: "there are bytes after the end of the pickled list",
-    pair_codes.TRUNCATED: "the pickled list is truncated",
+    pairs.FOREIGN_OPCODE: "the pickle has the opcode {}, which a list of pairs of integers cannot have",
+    pairs.MISPLACED: "the pickle has the opcode {} at an invalid position",
+    pairs.BAD_NUMBER: "a number of the pickled list is negative or above 2^63 - 1 (opcode {})",
+    pairs.BAD_PROTOCOL: "the pickle is of a protocol other than 2 to 5",
+    pairs.BAD_FRAME: "a frame of the pickle does not match its opcodes (at {})",
+    pairs.TRAILING: "there are bytes after the end of the pickled list",
+    pairs.TRUNCATED: "the pickled list is truncated",
 }
 
 
@@ -51,7 +51,7 @@ def read_pairs(store: Store, path: str, offset: int, size: int, *, fix: str) -> 
             _WHAT[fault.code].format(pairs.opcode_name(fault.opcode)),
             file=store.locate(path),
             offset=offset + fault.offset,
-            kind="bad-pickle" if fault.code != pair_codes.TRUNCATED else "truncated",
+            kind="bad-pickle" if fault.code != pairs.TRUNCATED else "truncated",
             fix=fix,
         ) from None
 

@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from feedmill.kernels.codecache import njit
+from feedmill.kernels.native import njit
 
 Int64s = npt.NDArray[np.int64]
 

@@ -13,17 +13,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import DataError
-from feedmill.kernels.files.tar_fields import BLOCK, bad_header, cut_header, cut_member, decimal, number
-from feedmill.kernels.files.tar_sparse import fits, gnu_pieces, pax_pieces
+from feedmill.kernels.native import kernel
 
+BLOCK = 512
+_DIGITS = 20  # of numbers up to 2^64
 _REGULAR = b"0\x007S"
-_BUILT_IN = b"0\x0012345676S"  # types whose data size POSIX defines; links, devices and folders carry no data
 _SKIPPED = re.compile(r"__[^/]*__(?:/|$)")
 _NO_DATA = b"123456"
 _LINKS = b"12"
@@ -248,14 +248,6 @@ def scan(buffer: npt.NDArray[np.uint8], *, compiled: bool | None = None) -> Shar
     return found
 
 
-def scan_compiled(buffer: npt.NDArray[np.uint8]) -> ShardScan | None:
-    """Scan with the kernel. Returns None if the tar needs the reference."""
-    from feedmill.kernels.files.tar_compiled import find_samples
-
-    found = find_samples(buffer)
-    return None if found is None else ShardScan(*found)
-
-
 def scan_reference(buffer: npt.NDArray[np.uint8]) -> ShardScan:
     """Scan in plain Python: the test oracle of the compiled kernel, and the fallback for unsupported tars."""
     view = memoryview(buffer)  # type: ignore[arg-type]
@@ -346,3 +338,405 @@ def first_bad_checksum(buffer: npt.NDArray[np.uint8], headers: npt.NDArray[np.in
             if not field_ or any(c not in b"01234567" for c in field_) or int(field_, 8) not in (want, want_signed):
                 return int(at)
     return None
+
+
+# --- fields and errors ------------------------------------------------------------------------------------------------
+
+
+def number(field_: bytes, position: int) -> int:
+    """Return a numeric field: octal text, or base 256 if the first bit is set (GNU, for files above 8 GiB)."""
+    if field_[0] in (0o200, 0o377):
+        value = int.from_bytes(field_[1:], "big")
+        if field_[0] == 0o377:
+            value -= 256 ** (len(field_) - 1)
+    else:
+        text = field_.split(b"\0", 1)[0].strip()
+        try:
+            value = int(text, 8) if text else 0
+        except ValueError:
+            raise bad_header(position) from None
+    if value < 0:
+        raise bad_header(position)
+    return value
+
+
+def decimal(text: bytes, position: int) -> int:
+    """Return a number of a PAX header or of the map of a sparse file."""
+    if not text.isdigit() or len(text) > _DIGITS:
+        raise bad_header(position)
+    return int(text)
+
+
+def bad_header(position: int, record: str | None = None) -> DataError:
+    """Return the error for a block that is not a tar header."""
+    return DataError(
+        "invalid tar header (its checksum or its numbers are wrong)",
+        offset=position,
+        record=record,
+        kind="bad-header",
+        fix="The shard is corrupt from here on: restore it, or run 'feedmill repair' to"
+        " keep the samples before this point.",
+    )
+
+
+def cut_header(position: int, found: int) -> DataError:
+    """Return the error for an archive that ends inside a header."""
+    return DataError(
+        f"the archive is truncated inside a header (expected {BLOCK} bytes, found {found})",
+        offset=position,
+        kind="truncated-header",
+        fix="The shard was truncated: restore it, or run 'feedmill repair' to drop the incomplete tail.",
+    )
+
+
+def cut_member(position: int, name: str, size: int, found: int) -> DataError:
+    """Return the error for an archive that ends inside a member: expected `size` bytes, found `found`."""
+    return DataError(
+        f"the archive is truncated inside this member (expected {size} bytes, found {max(0, found)})",
+        offset=position,
+        record=name,
+        kind="truncated-member",
+        fix="The shard was truncated: restore it, or run 'feedmill repair' to drop the incomplete sample.",
+    )
+
+
+# --- sparse members ---------------------------------------------------------------------------------------------------
+
+_MOST = (1 << 63) - 1
+
+
+def fits(pieces: tuple[tuple[int, int], ...], size: int, stored: int) -> bool:
+    """Return whether the pieces of a sparse member are inside its content and completely stored."""
+    return (
+        size <= _MOST
+        and sum(length for _, length in pieces) <= stored
+        and all(offset + length <= size for offset, length in pieces)
+    )
+
+
+def gnu_pieces(
+    buffer: memoryview | bytes, header: bytes, position: int, end: int
+) -> tuple[tuple[tuple[int, int], ...], int, int]:
+    """Return pieces, size and data offset of the old GNU form: four pieces in the header, 21 per extension block."""
+    pieces: list[tuple[int, int]] = []
+    fields, more, data = header[386:482], header[482], position + BLOCK
+    size = number(header[483:495], position)
+    while True:
+        for at in range(0, len(fields), 24):
+            offset, length = number(fields[at : at + 12], position), number(fields[at + 12 : at + 24], position)
+            if offset or length:
+                pieces.append((offset, length))
+        if not more:
+            return tuple(pieces), size, data
+        if data + BLOCK > end:
+            raise cut_header(data, end - data)
+        block = bytes(buffer[data : data + BLOCK])
+        fields, more, data = block[:504], block[504], data + BLOCK
+
+
+def pax_pieces(
+    buffer: memoryview | bytes, pax: dict[bytes, bytes], repeated: list[int], position: int, data: int
+) -> tuple[tuple[tuple[int, int], ...], int]:
+    """Return the PAX forms 0.0 (repeated records), 0.1 (one map record) and 1.0 (map at the head of the data)."""
+    if b"GNU.sparse.map" in pax:
+        numbers = [decimal(word, position) for word in pax[b"GNU.sparse.map"].split(b",")]
+    elif pax.get(b"GNU.sparse.major") == b"1":
+        text, found, wanted = bytearray(), 0, 1
+        while found < wanted:
+            if data + BLOCK > len(buffer):
+                raise cut_header(data, len(buffer) - data)
+            block = bytes(buffer[data : data + BLOCK])
+            if not found:  # the number of pieces comes first
+                wanted = 1 + 2 * decimal(block.partition(b"\n")[0], position)
+            text += block
+            found += block.count(b"\n")
+            data += BLOCK
+        numbers = [decimal(line, position) for line in bytes(text).split(b"\n", wanted)[1:wanted]]
+    else:
+        numbers = repeated
+    if len(numbers) % 2:
+        raise bad_header(position)
+    return tuple(zip(numbers[::2], numbers[1::2], strict=False)), data
+
+
+# --- compiled ---------------------------------------------------------------------------------------------------------
+# One pass over the headers of a shard. It supports the headers of nearly all shards: v7, ustar with prefix, GNU long
+# names, and PAX headers that set the path, the size, or fields that are not used. For anything else (sparse files,
+# global headers, corrupt data) the reference is used, which reports the exact error. Names are collected
+# NUL-terminated, so that Python splits and decodes them in two calls.
+
+_DONE, _OPEN, _FULL, _OTHER = 0, 1, 2, 3
+
+
+@kernel
+def _octal(buf, at, length):  # type: ignore[no-untyped-def]
+    """Return a numeric header field; -1 if it is invalid."""
+    if buf[at] == 0x80:
+        value = 0
+        for i in range(at + 1, at + length):
+            if value > (1 << 54):
+                return -1
+            value = value * 256 + buf[i]
+        return value
+    i, end = at, at + length
+    while i < end and buf[i] == 32:
+        i += 1
+    value = 0
+    while i < end and 48 <= buf[i] <= 55:
+        value = value * 8 + (buf[i] - 48)
+        i += 1
+    while i < end and buf[i] == 32:
+        i += 1
+    return value if i == end or buf[i] == 0 else -1
+
+
+@kernel
+def _checksum_holds(buf, words, at):  # type: ignore[no-untyped-def]
+    """Return whether the checksum of a header is correct.
+
+    Eight bytes are summed at a time: 64 words keep each 16-bit lane below 2 * 64 * 255, so no lane overflows.
+    """
+    low = np.uint64(0x00FF00FF00FF00FF)
+    lanes = np.uint64(0)
+    for i in range(at >> 3, (at >> 3) + 64):
+        lanes += (words[i] & low) + ((words[i] >> np.uint64(8)) & low)
+    pairs = (lanes & np.uint64(0x0000FFFF0000FFFF)) + ((lanes >> np.uint64(16)) & np.uint64(0x0000FFFF0000FFFF))
+    total = np.int64(pairs & np.uint64(0xFFFFFFFF)) + np.int64(pairs >> np.uint64(32)) + 256
+    for i in range(at + 148, at + 156):
+        total -= np.int64(buf[i])
+    stored = _octal(buf, at + 148, 8) if buf[at + 148] != 0x80 else -1
+    if stored == total:
+        return True
+    for i in range(at, at + 512):  # old writers summed signed bytes
+        if buf[i] >= 128 and not at + 148 <= i < at + 156:
+            total -= 256
+    return stored == total
+
+
+@kernel
+def _pax(buf, at, end, found):  # type: ignore[no-untyped-def]
+    """Read PAX records to found = [path offset, path length, size]. Return False if a record needs the reference."""
+    while at < end and buf[at] != 0:
+        begin, length = at, 0
+        while at < end and 48 <= buf[at] <= 57:
+            length = length * 10 + (buf[at] - 48)
+            at += 1
+        if at >= end or buf[at] != 32 or at - begin > 18 or length < 5 or begin + length > end:
+            return False
+        if buf[begin + length - 1] != 10:
+            return False
+        key = at + 1
+        value = key
+        while value < begin + length and buf[value] != 61:
+            value += 1
+        if value >= begin + length - 1:
+            return False
+        size = value - key
+        value += 1
+        empty = value == begin + length - 1
+        if size == 4 and buf[key] == 112 and buf[key + 1] == 97 and buf[key + 2] == 116 and buf[key + 3] == 104:
+            if empty:
+                return False
+            found[0] = value
+            found[1] = begin + length - 1 - value
+            found[3] = 0
+        elif size == 4 and buf[key] == 115 and buf[key + 1] == 105 and buf[key + 2] == 122 and buf[key + 3] == 101:
+            if empty:
+                return False
+            number = 0
+            for i in range(value, begin + length - 1):
+                if not 48 <= buf[i] <= 57 or number > (1 << 58):
+                    return False
+                number = number * 10 + (buf[i] - 48)
+            found[2] = number
+        elif size >= 4 and buf[key] == 71 and buf[key + 1] == 78 and buf[key + 2] == 85 and buf[key + 3] == 46:
+            return False
+        at = begin + length
+    return True
+
+
+@kernel
+def _gather_name(buf, at, found, name):  # type: ignore[no-untyped-def]
+    """Write the member's full name to `name`. Return its length, or -1 if it is too long."""
+    if found[0] >= 0:
+        if found[1] > len(name):
+            return -1
+        for i in range(found[1]):
+            if buf[found[0] + i] == 0:
+                return i if found[3] else -1
+            name[i] = buf[found[0] + i]
+        return found[1]
+    n = 0
+    if buf[at + 345] != 0:
+        for i in range(at + 345, at + 500):
+            if buf[i] == 0:
+                break
+            name[n] = buf[i]
+            n += 1
+        name[n] = 47
+        n += 1
+    for i in range(at, at + 100):
+        if buf[i] == 0:
+            break
+        name[n] = buf[i]
+        n += 1
+    return n
+
+
+@kernel
+def _key_length(name, n):  # type: ignore[no-untyped-def]
+    """Return the length of the key in a member name; 0 if the member is not a part of a sample."""
+    slash, first = 0, n
+    for i in range(n):
+        if name[i] == 47:
+            slash = i + 1
+            first = min(first, i)
+    if first >= 4 and name[0] == 95 and name[1] == 95 and name[first - 1] == 95 and name[first - 2] == 95:
+        return 0
+    for i in range(slash, n):
+        if name[i] == 46:
+            return i
+    return 0
+
+
+@kernel
+def _scan(buf, words, state, found, starts, sample, data, sizes, keys, parts, name):  # type: ignore[no-untyped-def]
+    """Walk from state[0].
+
+    state = [position, samples, parts, bytes in keys, bytes in parts, length of last key, links, hidden].
+
+    `found` is for the fields of one member: path offset, path length, size, whether the path is a GNU long name.
+    """
+    size_all = len(buf)
+    while True:
+        start = state[0]
+        at = start
+        found[:] = -1
+        found[3] = 0
+        extended = False
+        while True:
+            if at == size_all and not extended:
+                return _OPEN
+            if at + 512 > size_all:
+                return _OTHER
+            if buf[at] == 0:
+                for i in range(at, at + 512):
+                    if buf[i] != 0:
+                        return _OTHER
+                return _OTHER if extended else _DONE
+            if not _checksum_holds(buf, words, at):
+                return _OTHER
+            kind = buf[at + 156]
+            size = _octal(buf, at + 124, 12)
+            if size < 0:
+                return _OTHER
+            if kind == 120 or kind == 88 or kind == 76 or kind == 75:  # x X L K
+                stop = at + 512 + size
+                if stop > size_all:
+                    return _OTHER
+                if kind == 76:
+                    if found[0] >= 0 and not found[3]:
+                        return _OTHER
+                    found[0] = at + 512
+                    found[1] = size
+                    found[3] = 1
+                elif kind != 75 and not _pax(buf, at + 512, stop, found):
+                    return _OTHER
+                extended = True
+                at += 512 + (size + 511) // 512 * 512
+                continue
+            break
+        if kind == 103 or kind == 83:  # global PAX header, GNU sparse
+            return _OTHER
+        n = _gather_name(buf, at, found, name)
+        if n < 0:
+            return _OTHER
+        if found[2] >= 0:
+            size = found[2]
+        regular = kind == 48 or kind == 55 or (kind == 0 and not (n > 0 and name[n - 1] == 47))
+        stored = size
+        if 49 <= kind <= 54 or (kind == 0 and not regular):
+            stored = 0
+        stop = at + 512 + (stored + 511) // 512 * 512
+        if stop > size_all:
+            return _OTHER
+        key = _key_length(name, n) if regular else 0
+        if (kind == 49 or kind == 50) and _key_length(name, n) > 0:
+            state[6] += 1
+        if regular and n > 1 and name[0] == 46 and name[1] == 95 and key == 0:  # "._x" at the top: AppleDouble
+            state[7] += 1
+        if key > 0:
+            if state[2] + 1 > len(sample) or state[3] + key + 1 > len(keys) or state[4] + n - key > len(parts):
+                return _FULL
+            same = state[1] > 0 and key == state[5]
+            if same:
+                for i in range(key):
+                    if keys[state[3] - key - 1 + i] != name[i]:
+                        same = False
+                        break
+            if not same:
+                starts[state[1]] = start
+                for i in range(key):
+                    keys[state[3] + i] = name[i]
+                keys[state[3] + key] = 0
+                state[3] += key + 1
+                state[5] = key
+                state[1] += 1
+            m = state[2]
+            sample[m] = state[1] - 1
+            data[m] = at + 512
+            sizes[m] = size
+            for i in range(key + 1, n):
+                parts[state[4] + i - key - 1] = name[i]
+            parts[state[4] + n - key - 1] = 0
+            state[4] += n - key
+            state[2] += 1
+        state[0] = stop
+
+
+def scan_compiled(buffer: npt.NDArray[np.uint8]) -> ShardScan | None:
+    """Scan with the kernel. Returns None if the tar needs the reference."""
+    words = buffer[: len(buffer) // 8 * 8].view(np.uint64)
+    room = max(64, len(buffer) // (16 * BLOCK))
+    state, member = np.zeros(8, np.int64), np.empty(4, np.int64)
+    starts, sample = np.empty(room, np.int64), np.empty(room, np.int32)
+    data, sizes = np.empty(room, np.int64), np.empty(room, np.int64)
+    keys, parts = np.empty(room * 24, np.uint8), np.empty(room * 16, np.uint8)
+    name = np.empty(1 << 16, np.uint8)
+    status = _scan(buffer, words, state, member, starts, sample, data, sizes, keys, parts, name)
+    while status == _FULL:
+        starts, sample, data, sizes, keys, parts = (_grown(a) for a in (starts, sample, data, sizes, keys, parts))
+        status = _scan(buffer, words, state, member, starts, sample, data, sizes, keys, parts, name)
+    if status == _OTHER:
+        return None
+    n, m = int(state[1]), int(state[2])
+    starts = np.append(starts[:n], state[0])
+    return ShardScan(
+        _words(keys, int(state[3])),
+        starts,
+        sample[:m].copy(),
+        _shared(_words(parts, int(state[4]))),
+        data[:m].copy(),
+        sizes[:m].copy(),
+        closed=status == _DONE,
+        links=int(state[6]),
+        hidden=int(state[7]),
+    )
+
+
+def _grown(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    out = np.empty(2 * len(array) + 65536, array.dtype)
+    out[: len(array)] = array
+    return out
+
+
+def _shared(words: list[str]) -> list[str]:
+    """Return the same words with one object per distinct word: a shard has few part names, but many parts."""
+    once: dict[str, str] = {}
+    return list(map(once.setdefault, words, words))
+
+
+def _words(buffer: npt.NDArray[np.uint8], used: int) -> list[str]:
+    if not used:
+        return []
+    return buffer[: used - 1].tobytes().decode("utf-8", "surrogateescape").split("\0")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from feedmill.kernels.codecache import njit
+from feedmill.kernels.native import njit
 
 Int64s = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]

@@ -7,6 +7,8 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
+from feedmill.kernels.native import kernel
+
 _POLYNOMIAL = 0x82F63B78
 
 
@@ -16,19 +18,7 @@ def crc32c(data: bytes | memoryview | npt.NDArray[np.uint8]) -> int:
     >>> hex(crc32c(b"123456789"))
     '0xe3069283'
     """
-    from feedmill.kernels.hashing.crc32c_compiled import add_bytes
-
-    return int(add_bytes(np.frombuffer(data, np.uint8), table(), 0xFFFFFFFF)) ^ 0xFFFFFFFF
-
-
-def crc32c_plain(data: bytes) -> int:
-    """Return the same in plain Python, the test oracle of the compiled loop."""
-    crc = 0xFFFFFFFF
-    for byte in data:
-        crc ^= byte
-        for _ in range(8):
-            crc = crc >> 1 ^ (_POLYNOMIAL if crc & 1 else 0)
-    return crc ^ 0xFFFFFFFF
+    return int(_add_bytes(np.frombuffer(data, np.uint8), table(), 0xFFFFFFFF)) ^ 0xFFFFFFFF
 
 
 @cache
@@ -38,3 +28,11 @@ def table() -> npt.NDArray[np.int64]:
     for _ in range(8):
         found = found >> 1 ^ np.where(found & 1, _POLYNOMIAL, 0)
     return found
+
+
+@kernel
+def _add_bytes(data, table, crc):  # type: ignore[no-untyped-def]
+    """Return the state of the checksum after more bytes: uint8[n], int64[256], and the state before."""
+    for n in range(len(data)):
+        crc = (crc >> 8) ^ table[(crc ^ data[n]) & 255]
+    return crc

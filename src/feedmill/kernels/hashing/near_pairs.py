@@ -1,7 +1,5 @@
 """Candidate pairs of near-duplicates, the pairs among them that are similar enough, and their connected components.
 
-Plain Python, the test oracle of `feedmill.kernels.hashing.near_pairs_compiled`.
-
 A bucket is a run of documents with one band key, in the order of the input. Of documents with equal sets (by their
 digest), only the first takes part. The others are paired with it, in the first band only; equal sets share that key
 too. All remaining documents are paired with each other, except in a bucket of thousands: there, each is paired only
@@ -10,14 +8,17 @@ with some of the first documents and some of the last before it. Pairs found by 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import groupby
+import numpy as np
+
+from feedmill.kernels.native import njit
 
 MOST, LEAST = 128, 4
 PAIRS = 1 << 21
+_0, _1 = np.uint64(0), np.uint64(1)
 
 
-def reach(size: int) -> int:
+@njit()
+def reach(size):  # type: ignore[no-untyped-def]
     """Return how many of the first documents, and of the last before it, a document is paired with in a bucket.
 
     This limits a bucket to a few million pairs, but to no fewer than `LEAST` on each side of every document.
@@ -25,63 +26,164 @@ def reach(size: int) -> int:
     return max(LEAST, min(MOST, PAIRS // max(1, size)))
 
 
-def candidates(
-    keys: Sequence[int], new: Sequence[bool], digests: Sequence[int], columns: Sequence[Sequence[int]]
-) -> tuple[list[tuple[int, int]], int]:
-    """Return the pairs (earlier, later) of document numbers, and the number of pairs skipped by `reach`.
+@njit()
+def _found_before(columns, i, j):  # type: ignore[no-untyped-def]
+    for band in range(len(columns)):
+        if columns[band, i] == columns[band, j]:
+            return True
+    return False
+
+
+@njit()
+def _first(places, digests, low, j):  # type: ignore[no-untyped-def]
+    """Return the first document of the bucket with this digest; `places` has documents minus `low`, or -1."""
+    mask = np.uint64(len(places) - 1)
+    at = digests[j] & mask
+    while places[at] >= 0:
+        if digests[low + places[at]] == digests[j]:
+            return low + places[at]
+        at = (at + _1) & mask
+    places[at] = j - low
+    return j
+
+
+@njit()
+def _pair(low, high, new, digests, columns, pairs, count):  # type: ignore[no-untyped-def]
+    """Write the pairs of the bucket from `low` to `high` to `pairs`, from index `count` on."""
+    most, left_out = reach(high - low), 0
+    size = 2
+    while size < 2 * (high - low):
+        size *= 2
+    places, distinct, known = np.full(size, -1, np.int64), np.empty(high - low, np.int64), 0
+    for j in range(low, high):
+        i = _first(places, digests, low, j)
+        if i != j:
+            if new[j] and len(columns) == 0:
+                pairs[count, 0], pairs[count, 1] = i, j
+                count += 1
+            continue
+        if new[j]:
+            left_out += max(0, known - 2 * most)
+            for d in range(min(known, 2 * most)):
+                i = distinct[d if d < most or known <= 2 * most else d + known - 2 * most]
+                if not _found_before(columns, i, j):
+                    pairs[count, 0], pairs[count, 1] = i, j
+                    count += 1
+        distinct[known] = j
+        known += 1
+    return count, left_out
+
+
+@njit()
+def candidates(keys, new, digests, columns):  # type: ignore[no-untyped-def]
+    """Return the pairs (earlier, later) of document numbers, int64[m, 2], and the number of pairs skipped by `reach`.
 
     Args:
-        keys: the band key of each document, sorted; equal keys are in the order of the input.
-        new: whether each document is new. A pair whose later document is not is skipped: an earlier run handled it.
-        digests: the digest of each document's set.
-        columns: the keys of the earlier bands.
+        keys: uint64[n], the band key of each document, sorted; equal keys are in the order of the input.
+        new: bool[n], whether each document is new. A pair whose later document is not is skipped: an earlier run
+            handled it.
+        digests: uint64[n], the digest of each document's set.
+        columns: uint64[earlier bands, n], the keys of the earlier bands.
     """
-    pairs, left_out = [], 0
-    for _, group in groupby(range(len(keys)), keys.__getitem__):
-        bucket = list(group)
-        most = reach(len(bucket))
-        distinct: list[int] = []
-        first: dict[int, int] = {}
-        for j in bucket:
-            i = first.setdefault(digests[j], j)
-            if i != j:
-                if new[j] and not columns:
-                    pairs.append((i, j))
-                continue
-            if new[j]:
-                partners = distinct
-                if len(distinct) > 2 * most:
-                    partners = distinct[:most] + distinct[-most:]
-                    left_out += len(distinct) - 2 * most
-                pairs += [(i, j) for i in partners if all(column[i] != column[j] for column in columns)]
-            distinct.append(j)
-    return pairs, left_out
+    room, low = 0, 0
+    for at in range(1, len(keys) + 1):
+        if at == len(keys) or keys[at] != keys[low]:
+            size = at - low
+            room += size * min(size, 2 * reach(size) + 1)
+            low = at
+    pairs = np.empty((room, 2), np.int64)
+    count, left_out, low = 0, 0, 0
+    for at in range(1, len(keys) + 1):
+        if at == len(keys) or keys[at] != keys[low]:
+            if at - low > 1:
+                count, more = _pair(low, at, new, digests, columns, pairs, count)
+                left_out += more
+            low = at
+    return pairs[:count].copy(), left_out
 
 
-def similar(sets: Sequence[Sequence[int]], pairs: Sequence[tuple[int, int]], threshold: float) -> list[tuple[int, int]]:
-    """Return the pairs with a Jaccard similarity of at least `threshold`, except those that earlier pairs connect."""
-    parents = list(range(len(sets)))
-    kept = []
-    for i, j in pairs:
-        if _root(parents, i) == _root(parents, j):
-            continue
-        shared = len(set(sets[i]) & set(sets[j]))
-        if shared / (len(sets[i]) + len(sets[j]) - shared) >= threshold:
-            parents[_root(parents, j)] = _root(parents, i)
-            kept.append((i, j))
-    return kept
-
-
-def components(count: int, pairs: Sequence[tuple[int, int]]) -> list[int]:
-    """Return the first member of the component that each of `count` nodes belongs to."""
-    parents = list(range(count))
-    for i, j in pairs:
-        a, b = _root(parents, i), _root(parents, j)
-        parents[max(a, b)] = min(a, b)
-    return [_root(parents, i) for i in range(count)]
-
-
-def _root(parents: list[int], i: int) -> int:
+@njit()
+def _root(parents, i):  # type: ignore[no-untyped-def]
     while parents[i] != i:
+        parents[i] = parents[parents[i]]
         i = parents[i]
     return i
+
+
+@njit()
+def _fill(table, places, sets, low, high):  # type: ignore[no-untyped-def]
+    mask = np.uint64(places - 1)
+    table[:places] = _0
+    for s in range(low, high):
+        at = sets[s] & mask
+        while table[at] != _0:
+            at = (at + _1) & mask
+        table[at] = sets[s]
+
+
+@njit()
+def _shared(table, places, sets, low, high):  # type: ignore[no-untyped-def]
+    mask = np.uint64(places - 1)
+    count = 0
+    for s in range(low, high):
+        at = sets[s] & mask
+        while table[at] != _0 and table[at] != sets[s]:
+            at = (at + _1) & mask
+        count += table[at] == sets[s]
+    return count
+
+
+@njit()
+def similar(sets, starts, sizes, which, pairs, threshold, parents):  # type: ignore[no-untyped-def]
+    """Return the pairs with a Jaccard similarity of at least `threshold`, except those that earlier pairs connect.
+
+    Args:
+        sets: uint64, concatenated sets of elements other than 0.
+        starts, sizes: int64, start and size of each set.
+        which: int64[m, 2], the sets of each pair.
+        pairs: int64[m, 2], the document numbers of each pair.
+        parents: int64, the connections so far, by document number; changed in place.
+
+    Returns:
+        int64[k, 2], the document numbers of the kept pairs.
+    """
+    kept = np.empty_like(pairs)
+    count, largest = 0, 1
+    for k in range(len(which)):
+        largest = max(largest, sizes[which[k, 1]])
+    places = 2
+    while places < 2 * largest:
+        places *= 2
+    table, held = np.empty(places, np.uint64), -1
+    places = 2
+    for k in range(len(pairs)):
+        a, b = _root(parents, pairs[k, 0]), _root(parents, pairs[k, 1])
+        if a == b:
+            continue
+        i, j = which[k, 0], which[k, 1]
+        if min(sizes[i], sizes[j]) < threshold * max(sizes[i], sizes[j]) - 1:
+            continue
+        if held != j:
+            places = 2
+            while places < 2 * sizes[j]:
+                places *= 2
+            _fill(table, places, sets, starts[j], starts[j] + sizes[j])
+            held = j
+        shared = _shared(table, places, sets, starts[i], starts[i] + sizes[i])
+        if shared / (sizes[i] + sizes[j] - shared) >= threshold:
+            parents[b] = a
+            kept[count] = pairs[k]
+            count += 1
+    return kept[:count].copy()
+
+
+@njit()
+def components(count, pairs):  # type: ignore[no-untyped-def]
+    """Return the first member of the component of each node, int64[count], for pairs int64[m, 2]."""
+    parents = np.arange(count)
+    for k in range(len(pairs)):
+        a, b = _root(parents, pairs[k, 0]), _root(parents, pairs[k, 1])
+        parents[max(a, b)] = min(a, b)
+    for i in range(count):
+        parents[i] = _root(parents, i)
+    return parents

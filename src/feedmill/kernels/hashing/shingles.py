@@ -17,8 +17,6 @@ MinHash (Broder 1997): with ``x`` the upper 32 bits of a shingle, value p of the
 ``(a[p] * x + b[p]) mod 2^32`` over the set, with `a` (odd) and `b` from SplitMix64. Two sets share a value with
 a probability of about their Jaccard similarity. The key of a band is made of `rows` consecutive values (Indyk and
 Motwani 1998).
-
-This is plain Python, the oracle of `feedmill.kernels.hashing.shingles_compiled`.
 """
 
 from __future__ import annotations
@@ -29,6 +27,8 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
+from feedmill.kernels.native import njit
 
 SEPARATOR, LETTER, WORD, IGNORED = range(4)
 SEED, STEP, POWER = 0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93, 0xA0761D6478BD642F
@@ -47,11 +47,6 @@ class Characters(NamedTuple):
 
     where: npt.NDArray[np.uint16]
     pages: npt.NDArray[np.int32]
-
-    def of(self, code: int) -> tuple[int, int]:
-        """Return the kind of a character, and its replacement."""
-        entry = int(self.pages[(int(self.where[code >> 8]) << 8) + (code & 255)])
-        return entry & 3, code + (entry >> 2)
 
 
 @cache
@@ -78,27 +73,6 @@ def characters(lower: bool = True, punctuation: bool = True) -> Characters:
     return Characters(np.array(index, np.uint16), np.frombuffer(b"".join(pages), np.int32))
 
 
-def words(text: str, table: Characters) -> list[str]:
-    """Return the words of a text.
-
-    >>> words("Don't stop\\u00adping: \\u6f22\\u5b57!", characters())
-    ['don', 't', 'stopping', '漢', '字']
-    """
-    found, current = [], ""
-    for character in text:
-        kind, code = table.of(ord(character))
-        if kind == IGNORED:
-            continue
-        if kind != LETTER and current:
-            found.append(current)
-            current = ""
-        if kind == LETTER:
-            current += chr(code)
-        elif kind == WORD:
-            found.append(chr(code))
-    return [*found, current] if current else found
-
-
 def mix(value: int) -> int:
     """Return the finalizer of SplitMix64."""
     value = (value ^ value >> 30) * F1 & _MASK
@@ -120,44 +94,152 @@ def permutations(count: int) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uin
     )
 
 
-def shingles(text: str, width: int, table: Characters) -> list[int]:
-    """Return the distinct shingles of a text, in the order in which they first occur; none is 0."""
-    hashes = []
-    for word in words(text, table):
-        value = SEED
-        for character in word:
-            value = (value ^ ord(character)) * STEP & _MASK
-        hashes.append(mix(value))
-    width = min(width, len(hashes))
-    found: dict[int, None] = {}
-    for start in range(len(hashes) - width + 1 if hashes else 0):
-        value = 0
-        for one in hashes[start : start + width]:
-            value = (value * POWER + one) & _MASK
-        found.setdefault(mix(value) or 1)
-    return list(found)
+# --- compiled ---------------------------------------------------------------------------------------------------------
+
+_SEED, _STEP, _POWER = np.uint64(SEED), np.uint64(STEP), np.uint64(POWER)
+_F1, _F2 = np.uint64(F1), np.uint64(F2)
+_0, _1 = np.uint64(0), np.uint64(1)
+_32 = np.uint64(32)
 
 
-def digest(values: list[int]) -> int:
-    """Return a number that equal sets share."""
-    return mix((sum(mix(value ^ SEED) for value in values) + len(values) * STEP) & _MASK)
+@njit()
+def _mix(value):  # type: ignore[no-untyped-def]
+    value = (value ^ (value >> np.uint64(30))) * _F1
+    value = (value ^ (value >> np.uint64(27))) * _F2
+    return value ^ (value >> np.uint64(31))
 
 
-def band_keys(values: list[int], bands: int, rows: int) -> list[int]:
-    """Return the keys of a set's bands; zeros for an empty set."""
-    if not values:
-        return [0] * bands
-    a, b = (part.tolist() for part in permutations(bands * rows))
-    keys = []
-    for band in range(bands):
-        key = band
-        for p in range(band * rows, (band + 1) * rows):
-            key = mix((key ^ min((a[p] * (value >> 32) + b[p]) & 0xFFFFFFFF for value in values)) + SEED & _MASK)
-        keys.append(key)
-    return keys
+@njit()
+def _code_at(data, at):  # type: ignore[no-untyped-def]
+    """Return the non-ASCII character at byte `at` and its length in bytes. The bytes must be valid UTF-8."""
+    first = np.int64(data[at])
+    if first < 0xE0:
+        return ((first & 31) << 6) | np.int64(data[at + 1] & 63), 2
+    if first < 0xF0:
+        return ((first & 15) << 12) | (np.int64(data[at + 1] & 63) << 6) | np.int64(data[at + 2] & 63), 3
+    code = ((first & 7) << 18) | (np.int64(data[at + 1] & 63) << 12) | (np.int64(data[at + 2] & 63) << 6)
+    return code | np.int64(data[at + 3] & 63), 4
 
 
-def jaccard(one: list[int], other: list[int]) -> float:
-    """Return the Jaccard similarity of two sets; 0 if both are empty."""
-    shared = len(set(one) & set(other))
-    return shared / (len(one) + len(other) - shared) if one or other else 0.0
+@njit()
+def word_hashes(data, low, high, index, pages, out):  # type: ignore[no-untyped-def]
+    """Write the hashes of the words of ``data[low:high]`` to `out`. Return the numbers of words and characters."""
+    count, at, continued = 0, low, 0
+    base = np.int64(index[0]) << 8
+    value, inside = _SEED, False
+    while at < high:
+        byte = np.int64(data[at])
+        if byte < 0x80:
+            entry = np.int64(pages[base + byte])
+            code = byte
+            at += 1
+        else:
+            code, size = _code_at(data, at)
+            entry = np.int64(pages[(np.int64(index[code >> 8]) << 8) + (code & 255)])
+            at += size
+            continued += size - 1
+        kind = entry & 3
+        if kind == LETTER:
+            value = (value ^ np.uint64(code + (entry >> 2))) * _STEP
+            inside = True
+        elif kind != IGNORED:
+            if inside:
+                out[count] = _mix(value)
+                count += 1
+                value, inside = _SEED, False
+            if kind == WORD:
+                out[count] = _mix((_SEED ^ np.uint64(code + (entry >> 2))) * _STEP)
+                count += 1
+    if inside:
+        out[count] = _mix(value)
+        count += 1
+    return count, high - low - continued
+
+
+@njit()
+def distinct_shingles(hashes, count, width, table, out, filled):  # type: ignore[no-untyped-def]
+    """Write the distinct shingles of `count` words to `out` from index `filled` on, and return the next index.
+
+    Args:
+        table: uint64, scratch space whose size is a power of two above the number of words.
+    """
+    if count == 0:
+        return filled
+    width = min(width, count)
+    places = 2
+    while places < 2 * count:
+        places *= 2
+    mask = np.uint64(places - 1)
+    table[:places] = _0
+    power, rolled = _1, _0  # POWER ** width, to remove the first word before mixing
+    for i in range(width):
+        power *= _POWER
+        rolled = rolled * _POWER + hashes[i]
+    for i in range(count - width + 1):
+        if i > 0:
+            rolled = rolled * _POWER + hashes[i + width - 1] - hashes[i - 1] * power
+        value = _mix(rolled)
+        if value == _0:
+            value = _1
+        at = value & mask
+        while table[at] != _0 and table[at] != value:
+            at = (at + _1) & mask
+        if table[at] == _0:
+            table[at] = value
+            out[filled] = value
+            filled += 1
+    return filled
+
+
+@njit()
+def _least(values, low, high, a, b, least):  # type: ignore[no-untyped-def]
+    """Write the MinHash signature of a set to `least`, uint32[p]."""
+    least[:] = np.uint32(0xFFFFFFFF)
+    for i in range(low, high):
+        x = np.uint32(values[i] >> _32)
+        for p in range(len(a)):
+            value = np.uint32(a[p] * x + b[p])
+            least[p] = min(least[p], value)
+
+
+@njit()
+def sketch(data, offsets, width, index, pages, a, b, keys, sets, ends, digests, lengths):  # type: ignore[no-untyped-def]
+    """Compute the sets of shingles, keys and digests of the texts ``data[offsets[i]:offsets[i + 1]]``.
+
+    Args:
+        a, b: uint32[bands * rows], the MinHash functions.
+        keys: uint64[bands, n], filled: keys of the bands, 0 for a text without words.
+        sets: uint64, filled: the concatenated sets; its size must be at least half the number of bytes plus one.
+        ends: int64[n], filled: the end of each set.
+        digests: uint64[n], filled.
+        lengths: int64[n], filled: number of characters of each text.
+    """
+    rows = len(a) // len(keys)
+    longest = 0
+    for i in range(len(ends)):
+        longest = max(longest, offsets[i + 1] - offsets[i])
+    hashes = np.empty(longest // 2 + 1, np.uint64)
+    places = 2
+    while places < longest + 2:
+        places *= 2
+    table = np.empty(places, np.uint64)
+    least = np.empty(len(a), np.uint32)
+    filled = 0
+    for i in range(len(ends)):
+        begin = filled
+        count, lengths[i] = word_hashes(data, offsets[i], offsets[i + 1], index, pages, hashes)
+        filled = distinct_shingles(hashes, count, width, table, sets, begin)
+        ends[i] = filled
+        total = np.uint64(filled - begin) * _STEP
+        for s in range(begin, filled):
+            total += _mix(sets[s] ^ _SEED)
+        digests[i] = _mix(total)
+        if filled == begin:
+            keys[:, i] = _0
+            continue
+        _least(sets, begin, filled, a, b, least)
+        for band in range(len(keys)):
+            key = np.uint64(band)
+            for p in range(band * rows, (band + 1) * rows):
+                key = _mix((key ^ np.uint64(least[p])) + _SEED)
+            keys[band, i] = key

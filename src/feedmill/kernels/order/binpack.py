@@ -18,27 +18,10 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from feedmill.kernels.codecache import njit
+from feedmill.kernels.native import njit
 
 Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
-
-
-def best_fit_decreasing_reference(sizes: Int32s, capacity: int) -> tuple[Int32s, int]:
-    """Pack in plain Python: the test oracle of `best_fit_decreasing`."""
-    stacks: list[list[int]] = [[] for _ in range(capacity + 1)]
-    bins = np.empty(len(sizes), np.int32)
-    opened = 0
-    for item in sorted(range(len(sizes)), key=lambda i: (-int(sizes[i]), i)):
-        size = int(sizes[item])
-        room = next((room for room in range(size, capacity + 1) if stacks[room]), None)
-        if room is None:
-            bins[item], room = opened, capacity
-            opened += 1
-        else:
-            bins[item] = stacks[room].pop()
-        stacks[room - size].append(int(bins[item]))
-    return bins, opened
 
 
 def best_fit_decreasing(sizes: Int32s, capacity: int, groups: Int64s | None = None) -> tuple[Int32s, int]:

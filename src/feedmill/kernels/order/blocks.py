@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from feedmill.kernels.native import njit
+
 Int64s = npt.NDArray[np.int64]
 
 COMPILED_FROM = 200_000
@@ -29,15 +31,13 @@ def greedy_blocks(bounds: Int64s, block: int, *, compiled: bool | None = None) -
     if compiled is None:
         compiled = len(bounds) >= COMPILED_FROM
     if compiled:
-        from feedmill.kernels.order.blocks_compiled import fill
-
         out = np.empty(len(bounds), np.int64)
-        return out[: fill(bounds, block, out)].copy()
+        return out[: _fill(bounds, block, out)].copy()
     return np.asarray(_plain(bounds.tolist(), block), np.int64)
 
 
 def _plain(bounds: list[int], block: int) -> list[int]:
-    """Compute the starts in plain Python: the test oracle of the compiled kernel."""
+    """Compute the starts in plain Python: the test oracle of `_fill`."""
     starts, first = [], 0
     for document in range(len(bounds) - 1):
         tokens = bounds[document + 1] - bounds[first]
@@ -52,3 +52,25 @@ def _plain(bounds: list[int], block: int) -> list[int]:
             starts.append(bounds[document])
         first = document + 1
     return starts
+
+
+@njit()
+def _fill(bounds, block, out):  # type: ignore[no-untyped-def]
+    """Fill `out` like `_plain`, and return the number of blocks."""
+    count = 0
+    first = 0
+    for document in range(len(bounds) - 1):
+        tokens = bounds[document + 1] - bounds[first]
+        if tokens < block:
+            continue
+        out[count] = bounds[first]
+        count += 1
+        alone = bounds[document + 1] - bounds[document]
+        if tokens > block and document > first and alone < block:
+            first = document
+            continue
+        if tokens > block and document > first:
+            out[count] = bounds[document]
+            count += 1
+        first = document + 1
+    return count

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.kernels.bounds import bounds_of
+from feedmill.kernels.native import njit
 
 COMPILED_FROM = 500_000
 """Minimum number of draws times sources for which the compiled kernel is worth its loading time."""
@@ -45,14 +46,12 @@ def greedy(
         compiled = draws * len(weights) >= COMPILED_FROM
     most = np.full(len(weights), np.inf) if limits is None else limits.astype(np.float64)
     if compiled:
-        from feedmill.kernels.order.greedy_compiled import draw
-
-        return choice, draw(weights, choice, most).astype(np.int64)
-    return choice, np.array(_draw(weights.tolist(), choice, most.tolist()), np.int64)
+        return choice, _draw(weights, choice, most).astype(np.int64)
+    return choice, np.array(_draw_plain(weights.tolist(), choice, most.tolist()), np.int64)
 
 
-def _draw(weights: list[float], choice: npt.NDArray[Any], limits: list[float]) -> list[int]:
-    """Fill in the draws in plain Python: the test oracle of the compiled kernel."""
+def _draw_plain(weights: list[float], choice: npt.NDArray[Any], limits: list[float]) -> list[int]:
+    """Fill in the draws in plain Python: the test oracle of `_draw`."""
     drawn = [0] * len(weights)
     sources = range(len(weights))
     for t in range(len(choice)):
@@ -75,9 +74,32 @@ def ranks(choice: npt.NDArray[Any], counts: npt.NDArray[np.int64], *, compiled: 
     if compiled is None:
         compiled = len(choice) * len(counts) >= COMPILED_FROM
     if compiled and len(counts) > 1:
-        from feedmill.kernels.order.greedy_compiled import number
-
-        number(choice, next_number, numbers)
+        _number(choice, next_number, numbers)
     else:
         numbers[np.argsort(choice, kind="stable")] = np.arange(len(choice), dtype=numbers.dtype)
     return numbers
+
+
+@njit()
+def _draw(weights, choice, limits):  # type: ignore[no-untyped-def]
+    """Fill in the draws like `_draw_plain`. Counts are float64, which is exact here and avoids conversions."""
+    drawn = np.zeros(len(weights))
+    for t in range(len(choice)):
+        now = max(np.float64(t), 1.0)
+        best, most = 0, weights[0] * now - drawn[0] if drawn[0] < limits[0] else -np.inf
+        for i in range(1, len(weights)):
+            behind = weights[i] * now - drawn[i] if drawn[i] < limits[i] else -np.inf
+            best = i if behind > most else best
+            most = behind if behind > most else most
+        choice[t] = best
+        drawn[best] += 1.0
+    return drawn
+
+
+@njit()
+def _number(choice, next_number, numbers):  # type: ignore[no-untyped-def]
+    """Give each draw the next number of its source; `next_number` is overwritten."""
+    for t in range(len(choice)):
+        source = choice[t]
+        numbers[t] = next_number[source]
+        next_number[source] += 1

@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from feedmill.kernels.native import njit
+
 LARGE = (2**32 - 1) // 20
 """Minimum size for which torch uses its second rule."""
 
@@ -44,9 +46,9 @@ def randperm(n: int, seed: int, *, compiled: bool | None = None) -> npt.NDArray[
     if compiled is None:
         compiled = n >= COMPILED_FROM
     if compiled:
-        from feedmill.kernels.order.mersenne_compiled import swap_forward, swap_inside_out
-    else:
         swap_forward, swap_inside_out = _swap_forward, _swap_inside_out
+    else:
+        swap_forward, swap_inside_out = _swap_forward_plain, _swap_inside_out_plain
     for first in range(0, n, _CHUNK):
         steps = min(_CHUNK, n - first)
         if n < LARGE:
@@ -71,11 +73,9 @@ def shuffle(values: npt.NDArray[Any], seed: int, *, compiled: bool | None = None
     if not compiled or len(values) > 2**32:
         generator.shuffle(values)
         return
-    from feedmill.kernels.order.mersenne_compiled import swap_back
-
     step = len(values) - 1
     while step > 0:
-        step = swap_back(values, step, _words(generator, _CHUNK))
+        step = _swap_back(values, step, _words(generator, _CHUNK))
 
 
 def inverse(order: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -92,16 +92,57 @@ def _words(generator: np.random.RandomState, count: int) -> npt.NDArray[np.uint3
     return generator.randint(0, 2**32, count, dtype=np.uint32)
 
 
-def _swap_forward(order: npt.NDArray[Any], first: int, words: npt.NDArray[np.uint32]) -> None:
-    """Run steps `first` and following of the rule for small sizes, in plain Python: the kernel's test oracle."""
+def _swap_forward_plain(order: npt.NDArray[Any], first: int, words: npt.NDArray[np.uint32]) -> None:
+    """Run steps `first` and following of the rule for small sizes, in plain Python: the test oracle."""
     for step, word in enumerate(words.tolist(), first):
         other = step + word % (len(order) - step)
         order[step], order[other] = order[other], order[step]
 
 
-def _swap_inside_out(order: npt.NDArray[Any], first: int, words: npt.NDArray[np.uint32]) -> None:
+def _swap_inside_out_plain(order: npt.NDArray[Any], first: int, words: npt.NDArray[np.uint32]) -> None:
     """Run steps `first` and following of the rule for large sizes, in plain Python."""
     for step, (high, low) in enumerate(words.tolist(), first):
         other = (high << 32 | low) % (step + 1)
         order[step] = order[other]
         order[other] = step
+
+
+@njit()
+def _swap_forward(order, first, words):  # type: ignore[no-untyped-def]
+    """Run the steps like `_swap_forward_plain`."""
+    # n - i fits in 32 bits here, for which the remainder is cheapest.
+    left = np.uint32(len(order) - first)
+    for k in range(len(words)):
+        step = first + k
+        other = step + np.int64(words[k] % left)
+        order[step], order[other] = order[other], order[step]
+        left -= np.uint32(1)
+
+
+@njit()
+def _swap_inside_out(order, first, words):  # type: ignore[no-untyped-def]
+    """Run the steps like `_swap_inside_out_plain`."""
+    for k in range(len(words)):
+        step = first + k
+        word = (np.uint64(words[k, 0]) << np.uint64(32)) | np.uint64(words[k, 1])
+        other = np.int64(word % np.uint64(step + 1))
+        order[step] = order[other]
+        order[other] = step
+
+
+@njit()
+def _swap_back(values, step, words):  # type: ignore[no-untyped-def]
+    """Run steps `step` and below of `shuffle` while there are words. Return the next step, or 0 at the end."""
+    mask = 1
+    while mask < step:
+        mask = 2 * mask + 1
+    for k in range(len(words)):
+        other = np.int64(words[k]) & mask
+        if other <= step:
+            values[step], values[other] = values[other], values[step]
+            step -= 1
+            if step == 0:
+                break
+            if step <= mask >> 1:
+                mask >>= 1
+    return step

@@ -1,7 +1,6 @@
-"""Signals of the C4 cleaning rules (Raffel et al. 2020, https://arxiv.org/abs/1910.10683), in plain Python.
+"""Signals of the C4 cleaning rules (Raffel et al. 2020, https://arxiv.org/abs/1910.10683), over code points of texts.
 
-The test oracle of `feedmill.kernels.text.c4_compiled`. It also builds the Aho-Corasick automaton (1975) that the
-compiled form searches with.
+Words and phrases are found with the Aho-Corasick automaton (1975).
 """
 
 from __future__ import annotations
@@ -13,20 +12,25 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from feedmill.kernels.native import Array, kernel
+from feedmill.kernels.text.characters import SPACE
+
 NAUGHTY, SCRIPT_WORD, SCRIPT, LOREM, BRACE = 1, 2, 4, 8, 16
 DOTTED = 32
-"""Set by the compiled form when the text contains U+0130 and needs the plain form.
+"""Set by `flags` when the text contains U+0130 and needs `flags_of_lowered`.
 
 U+0130 is the only letter whose lower case has two characters.
 """
 
-ENDINGS = (".", "?", "!", '"')
 _PHRASE, _JAVASCRIPT, _LOREM, _BRACE = 1, 2, 4, 8
 _LONGEST = 63
+_NEWLINE = 10
+_DOTTED_I = 0x130
+_SCRIPT_LENGTH = 10
 _KELVIN = "\u212a"  # the Kelvin sign, whose lower case is an ASCII k
 
 
-def flags(lowered: str, words: frozenset[str], phrases: Sequence[str]) -> int:
+def flags_of_lowered(lowered: str, words: frozenset[str], phrases: Sequence[str]) -> int:
     """Return the bits (`NAUGHTY` to `BRACE`) of what the text contains.
 
     Args:
@@ -38,21 +42,6 @@ def flags(lowered: str, words: frozenset[str], phrases: Sequence[str]) -> int:
     found = NAUGHTY * bool(pieces & words or any(phrase in lowered for phrase in phrases))
     found |= SCRIPT_WORD * ("javascript" in pieces) | SCRIPT * ("javascript" in lowered)
     return found | LOREM * ("lorem ipsum" in lowered) | BRACE * ("{" in lowered)
-
-
-def lines(text: str) -> list[tuple[int, int, bool, bool]]:
-    """Return (start, end, unpunctuated, short) for each line.
-
-    `unpunctuated` means that the line does not end in punctuation, `short` that it has fewer than three words. Each
-    line but the last includes its newline; the last may be empty.
-    """
-    found, start = [], 0
-    pieces = text.split("\n")
-    for number, piece in enumerate(pieces):
-        end = start + len(piece) + (number + 1 < len(pieces))
-        found.append((start, end, not piece.strip().endswith(ENDINGS), len(piece.split()) < 3))
-        start = end
-    return found
 
 
 class Automaton(NamedTuple):
@@ -139,3 +128,118 @@ def automaton(words: frozenset[str], phrases: Sequence[str]) -> Automaton:
         int(len(ends) - ends.sum()) * columns,
         columns,
     )
+
+
+# --- compiled ---------------------------------------------------------------------------------------------------------
+
+
+@kernel
+def _bounded(codes, start, end, low, high, table):  # type: ignore[no-untyped-def]
+    """Return whether each side is white space or an end of the text."""
+    return (start == low or table[codes[start - 1]] & SPACE) and (end == high or table[codes[end]] & SPACE)
+
+
+def flags(
+    codes: Array,
+    offsets: Array,
+    table: Array,
+    symbols: Array,
+    rare: Array,
+    rare_symbols: Array,
+    step: Array,
+    word_lengths: Array,
+    kinds: Array,
+    first: int,
+    columns: int,
+) -> Array:
+    """Return the case-insensitive bits of each text, uint8[texts].
+
+    The last eight arguments are the attributes of `Automaton`.
+    """
+    found = np.empty(len(offsets) - 1, np.uint8)
+    _flags(codes, offsets, table, symbols, rare, rare_symbols, step, word_lengths, kinds, first, columns, found)
+    return found
+
+
+@kernel
+def _flags(codes, offsets, table, symbols, rare, rare_symbols, step, word_lengths, kinds, first, columns, found):  # type: ignore[no-untyped-def]
+    for k in range(len(offsets) - 1):
+        low, high = offsets[k], offsets[k + 1]
+        state = 0
+        has = 0
+        for i in range(low, high):
+            code = codes[i]
+            symbol = 0
+            if code < 128:
+                symbol = symbols[code]
+            else:
+                if code == _DOTTED_I:
+                    has |= DOTTED
+                for j in range(len(rare)):
+                    if rare[j] == code:
+                        symbol = rare_symbols[j]
+            state = step[state + symbol]
+            if state < first:
+                continue
+            kind = kinds[state // columns]
+            lengths = word_lengths[state // columns]
+            if kind:
+                if kind & _BRACE:
+                    has |= BRACE
+                if kind & _PHRASE:
+                    has |= NAUGHTY
+                if kind & _JAVASCRIPT:
+                    has |= SCRIPT
+                    if _bounded(codes, i + 1 - _SCRIPT_LENGTH, i + 1, low, high, table):
+                        has |= SCRIPT_WORD
+                if kind & _LOREM:
+                    has |= LOREM
+            if lengths and not has & NAUGHTY:
+                length = 0
+                while lengths:
+                    if lengths & np.uint64(1) and _bounded(codes, i + 1 - length, i + 1, low, high, table):
+                        has |= NAUGHTY
+                        break
+                    lengths >>= np.uint64(1)
+                    length += 1
+        found[k] = has
+
+
+@kernel
+def _note(found, m, k, start, end, last, words):  # type: ignore[no-untyped-def]
+    found[0, m], found[1, m], found[2, m] = k, start, end
+    found[3, m] = not (last == 46 or last == 63 or last == 33 or last == 34)  # . ? ! "
+    found[4, m] = words < 3
+
+
+def lines(codes: Array, offsets: Array, table: Array) -> Array:
+    """Return int64[5, lines]: text, start and end in it, unpunctuated, short.
+
+    `unpunctuated` means that the line does not end in punctuation, `short` that it has fewer than three words. Each
+    line but the last includes its newline; the last may be empty.
+    """
+    found = np.empty((5, int(np.count_nonzero(codes == _NEWLINE)) + len(offsets) - 1), np.int64)
+    _lines(codes, offsets, table, found)
+    return found
+
+
+@kernel
+def _lines(codes, offsets, table, found):  # type: ignore[no-untyped-def]
+    m = 0
+    for k in range(len(offsets) - 1):
+        low, high = offsets[k], offsets[k + 1]
+        start, words, last, space = low, 0, np.uint32(0), True
+        for i in range(low, high):
+            code = codes[i]
+            if (code > 32 and code < 127) or (code != _NEWLINE and not table[code] & SPACE):
+                words += space
+                space = False
+                last = code
+                continue
+            space = True
+            if code == _NEWLINE:
+                _note(found, m, k, start - low, i + 1 - low, last, words)
+                m += 1
+                start, words, last = i + 1, 0, np.uint32(0)
+        _note(found, m, k, start - low, high - low, last, words)
+        m += 1

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch.utils.data import IterableDataset, get_worker_info
 
 from feedmill.errors import ConfigError
+from feedmill.loading.progress import Progress
 from feedmill.loading.state import NOTHING_ALLOWED, make_state
 from feedmill.planning.dealing.grid import Grid
-
-if TYPE_CHECKING:
-    from feedmill.loading.loader import Loader
 
 _MARK, _STATE, _LATER = "feedmill_torch", "feedmill_loader", "_steps_since_snapshot"
 VERSION = 1
@@ -34,13 +32,14 @@ class LoaderDataset(IterableDataset[Any]):  # type: ignore[misc]
     loaded.
 
     Args:
-        loader: the loader of this rank. Its position does not change.
+        loader: the `Loader` of this rank, which is above this module. Its position does not change.
     """
 
-    def __init__(self, loader: Loader) -> None:
+    def __init__(self, loader: Any) -> None:
         self.loader = loader
         self._start = loader.position
-        self._begin = self._progress = loader.progress
+        self._begin: Progress = loader.progress
+        self._progress = self._begin
         self._resumed = False
 
     def __iter__(self) -> Iterator[Any]:
@@ -52,7 +51,8 @@ class LoaderDataset(IterableDataset[Any]):  # type: ignore[misc]
         if not self._resumed:
             self._progress = self._shared(replace(self._begin))
         self._resumed = False
-        return self.loader.iterate(self._progress, _AGAIN)
+        batches: Iterator[Any] = self.loader.iterate(self._progress, _AGAIN)
+        return batches
 
     def __len__(self) -> int:
         """Return the number of batches of the rank, over all workers. Raises TypeError if it is unknown."""
@@ -90,10 +90,10 @@ class LoaderDataset(IterableDataset[Any]):  # type: ignore[misc]
         if isinstance(state, Mapping) and _MARK in state:
             self._load_own(state)
             return
-        found = list(_states_in(state))
+        found = list(_states_in(state, _STATE))
         if not found:
             raise ConfigError("there is no state of a feedmill loader in this", kind="bad-state")
-        _check_in_order(list(_workers_in(state)))
+        _check_in_order(list(_states_in(state, _MARK)))
         packed = [each for each in found if "windows" in each]
         latest = max(found, key=lambda each: int(each["position"]))
         self._begin = self._begin.resumed(packed or latest, NOTHING_ALLOWED)
@@ -128,18 +128,6 @@ class LoaderDataset(IterableDataset[Any]):  # type: ignore[misc]
         self._progress, self._resumed = replace(now, skip=state["skip"]), True
 
 
-def _workers_in(state: Any) -> Iterator[Mapping[str, Any]]:
-    """Yield the states of workers in a nested state of any tool."""
-    if isinstance(state, Mapping):
-        if _MARK in state:
-            yield state
-            return
-        state = list(state.values())
-    if isinstance(state, list | tuple):
-        for part in state:
-            yield from _workers_in(part)
-
-
 def _check_in_order(workers: Sequence[Mapping[str, Any]]) -> None:
     """Raise `ConfigError` if one worker is further than the order of batches allows, as with ``in_order=False``.
 
@@ -161,8 +149,8 @@ def _check_in_order(workers: Sequence[Mapping[str, Any]]) -> None:
         )
 
 
-def _states_in(state: Any) -> Iterator[Mapping[str, Any]]:
-    """Yield the states of loaders in a nested state of any tool."""
+def _states_in(state: Any, key: str) -> Iterator[Mapping[str, Any]]:
+    """Yield the states with a key in a nested state of any tool: those of loaders, or those of workers."""
     if isinstance(state, Mapping):
         if state.get(_LATER):
             raise ConfigError(
@@ -170,10 +158,10 @@ def _states_in(state: Any) -> Iterator[Mapping[str, Any]]:
                 kind="bad-state",
                 fix="Save with snapshot_every_n_steps=1, or load it with the same number of workers and ranks.",
             )
-        if _STATE in state:
+        if key in state:
             yield state
             return
         state = list(state.values())
     if isinstance(state, list | tuple):
         for part in state:
-            yield from _states_in(part)
+            yield from _states_in(part, key)

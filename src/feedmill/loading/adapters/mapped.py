@@ -15,7 +15,7 @@ from feedmill.loading.batches import BatchMaker
 from feedmill.loading.collate import collate, to_torch
 from feedmill.loading.plan import PlainPlan, completed
 from feedmill.planning.plan import Plan
-from feedmill.samples.fields import named_fields
+from feedmill.samples.types import named_fields
 
 if TYPE_CHECKING:  # what a `DataLoader` expects; torch itself is not required
     from torch.utils.data import Dataset

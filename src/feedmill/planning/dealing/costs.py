@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,10 +22,10 @@ from feedmill.errors import ConfigError, FeedmillError
 from feedmill.formats.costs import INDEXED, LARGEST, bad_cost
 from feedmill.formats.tokens.windows import WindowDataset
 from feedmill.planning.nodes import Located
+from feedmill.planning.packing.packed import PackedPlan
 
 if TYPE_CHECKING:
     from feedmill.formats.base import Dataset
-    from feedmill.planning.packing.packed import PackedPlan
     from feedmill.planning.plan import Plan
 
 IntArray = npt.NDArray[np.int64]
@@ -64,8 +64,7 @@ class Costs:
     def __init__(self, plan: Plan, by: str, linear: float = 0.0) -> None:
         _check_linear(by, linear)
         self.plan, self.by, self.linear = plan, by, float(linear)
-        # Recognized by an attribute: importing the class imports numba, which loaders of other plans do not need.
-        self._packed = cast("PackedPlan", plan) if hasattr(plan, "documents") else None
+        self._packed = plan if isinstance(plan, PackedPlan) else None
         self._costs: list[IntArray] = []
         self._windows: dict[int, WindowDataset] = {}
         if self._packed is not None:

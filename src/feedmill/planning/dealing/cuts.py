@@ -9,7 +9,7 @@ however, is only known by walking from the start; `Cuts` does so in blocks of po
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -18,68 +18,13 @@ import numpy.typing as npt
 
 from feedmill.errors import ConfigError
 from feedmill.planning.dealing.grid import Remainder
+from feedmill.planning.dealing.rules import LARGEST, MOST_SAMPLES, Budget, bad_budget
 from feedmill.planning.nodes.base import LONGEST, Located
 
 IntArray = npt.NDArray[np.int64]
 
-MOST_SAMPLES = 1 << 20
-"""Maximum number of samples in a global batch without `max_samples`: samples without cost would make it endless."""
-_LARGEST = 1 << 50
 _BLOCK, _LONGEST_BLOCK = 1 << 10, 1 << 16
 """Positions that are evaluated at once, at the start and later."""
-
-
-@dataclass(frozen=True, slots=True)
-class Budget:
-    """Maximum cost of a rank's batch.
-
-    Attributes:
-        by: the cost, see `feedmill.planning.dealing.costs`.
-        amount: maximum sum of the costs of a rank's batch, at least 1.
-        max_samples: maximum number of samples of a rank's batch, or None.
-        linear: for ``attention``, see `feedmill.planning.dealing.costs.Costs`.
-
-    Raises:
-        ConfigError: a number is out of range, or `linear` is given without ``attention``.
-    """
-
-    by: str
-    amount: int
-    max_samples: int | None = None
-    linear: float = 0.0
-
-    def __post_init__(self) -> None:
-        for name, value, most in (
-            (self.by, self.amount, _LARGEST),
-            ("max_samples", 1 if self.max_samples is None else self.max_samples, MOST_SAMPLES),
-        ):
-            if type(value) is not int or not 1 <= value <= most:
-                raise _bad_budget(f"{name}={value!r} is invalid", f"Give an integer from 1 to {most:,}.")
-        if not 0 <= self.linear < 1e18 or (self.linear and self.by != "attention"):
-            raise _bad_budget(f"linear={self.linear} is invalid", "Give 'linear' >= 0, and only with 'attention'.")
-
-    @classmethod
-    def of(cls, value: Budget | Mapping[str, Any]) -> Budget:
-        """Return a budget from the value of a recipe or an argument, such as ``{"tokens": 65536, "max_samples": 64}``.
-
-        Raises:
-            ConfigError: it names no cost, or several costs.
-        """
-        if isinstance(value, Budget):
-            return value
-        options = dict(value)
-        more = {name: options.pop(name) for name in ("max_samples", "linear") if name in options}
-        if len(options) != 1 or not all(isinstance(name, str) for name in options):
-            raise _bad_budget(
-                f"{value!r} names {len(options)} costs, expected one",
-                "Give {'tokens': 65536, 'max_samples': 64}, for example; 'max_samples' and 'linear' are optional.",
-            )
-        ((by, amount),) = options.items()
-        return cls(by, amount, **more)
-
-    def __str__(self) -> str:
-        most = "" if self.max_samples is None else f", at most {self.max_samples:,} samples"
-        return f"{self.amount:,} {self.by}{most}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,12 +49,12 @@ class BudgetGrid:
 
     def __post_init__(self) -> None:
         if self.remainder == "pad":
-            raise _bad_budget(
+            raise bad_budget(
                 "remainder='pad' is unsupported for batches by budget: they have no fixed number of samples",
                 "Use remainder='drop' or 'uneven'.",
             )
-        if self.budget.amount * self.world_size > _LARGEST:
-            raise _bad_budget(
+        if self.budget.amount * self.world_size > LARGEST:
+            raise bad_budget(
                 f"{self.world_size:,} ranks x {self.budget.amount:,} {self.budget.by} exceed 2^50",
                 "Use a smaller budget.",
             )
@@ -237,7 +182,7 @@ class Cuts:
             place = int(np.argmax(cut.costs > budget.amount))
             raise self._too_large(cut.first + place, int(cut.costs[place]))
         if budget.max_samples is None and count > MOST_SAMPLES:
-            raise _bad_budget(
+            raise bad_budget(
                 f"the global batch at position {cut.first:,} has more than {MOST_SAMPLES:,} samples within its"
                 f" budget of {self._total:,} {budget.by}: most of them have cost 0",
                 "Give 'max_samples' with the budget.",
@@ -275,7 +220,3 @@ def costs_of(plan: Any, by: str, linear: float, option: str) -> Any:
     from feedmill.planning.dealing.costs import Costs
 
     return Costs(plan, by, linear)
-
-
-def _bad_budget(what: str, fix: str) -> ConfigError:
-    return ConfigError(f"the budget of a batch: {what}", kind="bad-budget", fix=fix)

@@ -14,18 +14,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import count, islice
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from feedmill.errors import ConfigError
 from feedmill.planning.dealing.balancing import balanced, greedy
-from feedmill.planning.dealing.cuts import Budget, BudgetGrid, Cut, Cuts, costs_of
+from feedmill.planning.dealing.cuts import BudgetGrid, Cut, Cuts, costs_of
 from feedmill.planning.dealing.grid import Grid, Step
 from feedmill.planning.dealing.homogeneous import deals_slices
+from feedmill.planning.dealing.rules import Balance, Budget, Dealing
 from feedmill.planning.nodes.base import LONGEST, Located, Node
 from feedmill.planning.permutation import branch, derive, permute
 
@@ -33,7 +32,6 @@ logger = logging.getLogger("feedmill")
 
 IntArray = npt.NDArray[np.int64]
 
-KINDS = ("shuffled", "contiguous")
 AHEAD, MOST_AHEAD = 1024, 16_384
 """Positions that are located per call, at the start and later: a call has the fixed cost of thousands of positions, and
 the first batch waits for the first call."""
@@ -43,86 +41,6 @@ _PER_SOURCE, _MOST_OF_MANY = 128, 131_072
 """With many sources, a call has the fixed cost of thousands of positions for each source."""
 _RANKS = 1
 """Number of the child key of a batch's key that orders its ranks."""
-
-
-@dataclass(frozen=True, slots=True)
-class Balance:
-    """The cost that is balanced over ranks.
-
-    Attributes:
-        by: ``tokens``, ``attention`` (the sum of squares of document lengths), ``pixels``, ``frames``, ``bytes``, or a
-            numeric field of the index.
-        linear: with ``attention``: cost per token, added to the squares.
-        within: ``batch``: samples are exchanged within one global batch.
-
-    Raises:
-        ConfigError: unknown `within`, or a `linear` that is negative or given without ``attention``.
-    """
-
-    by: str
-    linear: float = 0.0
-    within: str = "batch"
-
-    def __post_init__(self) -> None:
-        if self.within != "batch":
-            raise ConfigError(f"balance within {self.within!r} is unsupported", fix="Use 'within: batch'.")
-        if not 0 <= self.linear < 1e18 or (self.linear and self.by != "attention"):
-            raise ConfigError(
-                f"balance by {self.by} with linear={self.linear} is invalid",
-                kind="bad-balance",
-                fix="Set 'linear' to 0 or more, only with 'by: attention'.",
-            )
-
-    @classmethod
-    def of(cls, value: Balance | Mapping[str, Any] | str | None) -> Balance | None:
-        """Return a balance from the value of a recipe or an argument. Raises `ConfigError` if it is invalid."""
-        if value is None or isinstance(value, Balance):
-            return value
-        options = {"by": value} if isinstance(value, str) else dict(value)
-        unknown = [name for name in options if name not in ("by", "linear", "within")]
-        if unknown or not isinstance(options.get("by"), str):
-            raise ConfigError(
-                f"balance={value!r} is invalid: {f'{unknown[0]!r} is unknown' if unknown else 'it needs by'}",
-                kind="bad-balance",
-                fix="Give balance={'by': 'tokens'}, for example; 'linear' and 'within' are optional.",
-            )
-        return cls(**options)
-
-
-@dataclass(frozen=True, slots=True)
-class Dealing:
-    """How positions are dealt to ranks, as set in a recipe or loader.
-
-    Attributes:
-        kind: ``shuffled`` or ``contiguous``.
-        balance: the cost that is balanced over ranks, or None.
-        budget: maximum cost of a rank's batch instead of a fixed number of samples, or None.
-
-    Raises:
-        ConfigError: an unknown kind, or one that cannot be combined with balancing or a budget.
-    """
-
-    kind: str = "shuffled"
-    balance: Balance | None = None
-    budget: Budget | None = None
-
-    def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise ConfigError(f"deal={self.kind!r} is unknown", fix=f"Use one of: {', '.join(KINDS)}.")
-        if self.kind == "contiguous" and self.balance is not None:
-            raise ConfigError(
-                "balance and deal='contiguous' cannot be combined: the cost of a slice is fixed",
-                kind="bad-balance",
-                fix="Remove one of them.",
-            )
-        if self.budget is not None and (self.kind == "contiguous" or self.balance is not None):
-            other = "deal='contiguous'" if self.balance is None else "balance"
-            raise ConfigError(
-                f"{other} and batches by budget cannot be combined: the cost of the budget determines which rank gets"
-                " which sample",
-                kind="bad-budget",
-                fix="Remove one of them.",
-            )
 
 
 def dealing_of(plan: Any, deal: str | None = None, balance: Any = None, batch: Any = None) -> Dealing:

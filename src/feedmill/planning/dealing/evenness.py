@@ -9,9 +9,10 @@ import numpy as np
 
 from feedmill.errors import ConfigError
 from feedmill.planning.dealing.cuts import BudgetGrid
-from feedmill.planning.dealing.dealer import Balance, BudgetDealer, Dealer, Dealing, dealing_of
+from feedmill.planning.dealing.dealer import BudgetDealer, Dealer, dealing_of
 from feedmill.planning.dealing.grid import Grid
 from feedmill.planning.dealing.homogeneous import check_layout, deals_slices
+from feedmill.planning.dealing.rules import Balance, Dealing
 
 if TYPE_CHECKING:
     from feedmill.planning.plan import Plan

@@ -46,6 +46,10 @@ _ORDER = {
     "drop_last_partial_validation_sequence": "drop_last_partial",
 }
 """Arguments that are keys of a recipe's `order`."""
+_FLAGS = (
+    "add_extra_token_to_sequence", "drop_last_partial_validation_sequence", "dataloader_inter_document_masking",
+    "skip_train", "full_validation",
+)  # fmt: skip
 DEFAULT_SPLIT = "969,30,1"
 
 
@@ -84,13 +88,15 @@ class _Arguments:
         if part not in PARTS:
             raise self.error(None, f"there is no split {part!r}", f"Use {', '.join(PARTS)}.")
         self.values, self.result.notes = ARGUMENTS.take(self.values, self.at)
+        self.check_values()
         self.note_batches()
         order = self.order(part)
         name, words = self.words(part)
         prefixes, weights = blend_of(words)
         together = name in ("data_path", "data_args_path")
         if together:
-            order["split"] = str(self.values.get("split") or DEFAULT_SPLIT)
+            split = self.values.get("split")
+            order["split"] = DEFAULT_SPLIT if split is None else str(split)
         if self.values.get("data_cache_path"):
             order["cache"] = str(self.values["data_cache_path"])
         data: dict[str, Any] = {"seed": self.number("seed"), "order": order}
@@ -130,6 +136,17 @@ class _Arguments:
         if self.values.get("dataloader_inter_document_masking"):
             order |= {"positions": True, "boundaries": True}
         return order
+
+    def check_values(self) -> None:
+        """Raise `ConfigError` for flags, such as text that says ``false``, and for data and a split of another type."""
+        for name, value in self.values.items():
+            if name in (*_FLAGS, *batch_settings([name])) and not isinstance(value, bool | None):
+                raise self.error(name, f"'{name}' must be true or false, found {value!r:.60}", "Change it.")
+            if name in DATA and not isinstance(value, str | list | tuple | None):
+                raise self.error(name, f"'{name}' must be a path or a list, found {value!r:.60}", "Change it.")
+        split = self.values.get("split")
+        if isinstance(split, bool) or not isinstance(split, str | int | float | None):
+            raise self.error("split", f"'split' must be text, found {split!r:.60}", "Write it as 969,30,1.")
 
     def note_batches(self) -> None:
         """Note the arguments that are about the fields of batches."""

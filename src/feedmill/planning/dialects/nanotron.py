@@ -34,9 +34,9 @@ from feedmill.planning.dialects.nanotron_settings import (
     TOKENS,
     without_empty,
 )
-from feedmill.planning.names import unique_names
 from feedmill.planning.orders.nanoset import normalized
 from feedmill.planning.recipes.marks import Marks
+from feedmill.planning.tree import unique_names
 
 _DEFAULT_SEED = 42
 """Nanotron's default seed of a stage."""
@@ -45,6 +45,12 @@ CURRENT = (
     "dataset_read_path", "tokenizer_name", "vocab_size", "skip_in_stream", "pad_samples_to_global_batch_size",
     "dataset_max_tokens", "shuffle_files", "use_old_brrr_dataloader",
 )  # fmt: skip
+_FLAGS = ("return_positions", "shuffle_files")
+_WHOLE = (
+    "sequence_length", "token_size_in_bytes", "train_steps", "micro_batch_size", "batch_accumulation_per_replica", "dp",
+)  # fmt: skip
+_MOST = 1 << 31
+"""What no number of steps, samples or ranks reaches."""
 _UNORDERED = ("dataset_folder", "dataset_weights")
 """What a mixture of documents, without a sequence length, has of a dataset."""
 
@@ -113,7 +119,20 @@ class _Stages:
                 settings = without_empty({str(name): value for name, value in given.items()})
                 taken = table.take(settings, partial(self.below, place))
                 notes.update(dict.fromkeys(taken.notes))
+                self.check_values(taken.used, place)
+            elif given is not None and place in (("tokens",), ("parallelism",)):
+                raise self.error(place, f"{place[0]!r} must be a mapping, found {given!r:.60}", "Write its settings.")
         self.result.notes = list(notes)
+
+    def check_values(self, used: Mapping[str, Any], place: Place) -> None:
+        """Raise `ConfigError` for flags and numbers of another type, such as text that says ``false``."""
+        for name, value in used.items():
+            if name in _FLAGS and not isinstance(value, bool | None):
+                raise self.error((*place, name), f"{name!r} must be true or false, found {value!r:.60}", "Set one.")
+            is_whole = isinstance(value, int) and not isinstance(value, bool) and value < _MOST
+            if name in _WHOLE and value is not None and not is_whole:
+                what = f"{name!r} must be a whole number below {_MOST:,}, found {value!r:.60}"
+                raise self.error((*place, name), what, "Give a number.")
 
     def below(self, place: Place, name: str) -> str:
         return self.at((*place, name))

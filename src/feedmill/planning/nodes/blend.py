@@ -1,4 +1,8 @@
-"""Blends: nodes that interleave their children by weight."""
+"""Blends: nodes that interleave their children by weight.
+
+The weights of a `Blend` are fixed. Those of a `StagedBlend` change at given sample counts. Each epoch of an
+`EpochizedBlend` holds every child a given number of times.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError
-from feedmill.planning.mixing.blend import PERIOD_LIMIT, run_schedule
-from feedmill.planning.nodes.base import LONGEST, NOWHERE, Epochs, IntArray, Junction, Node
+from feedmill.planning.mixing.blend import PERIOD_LIMIT, AnySchedule, Stages, run_schedule, schedule
+from feedmill.planning.mixing.lines import LINES_LIMIT
+from feedmill.planning.nodes.base import LONGEST, NOWHERE, Epochs, IntArray, Junction, Node, borders
+from feedmill.planning.nodes.repeat import Repeat, epochs_of, epochs_text
 
 Shares = tuple[Fraction, ...]
 
@@ -25,7 +31,7 @@ _LARGEST_COMMON = 10**18
 
 
 class ScheduleLike(Protocol):
-    """Protocol of schedules: those of `mixing.blend`, and `stages.Stages`."""
+    """Protocol of schedules: those of `mixing.blend`."""
 
     @property
     def counts(self) -> IntArray:
@@ -276,3 +282,143 @@ class Blend(Interleaved):
         bound = self.schedule.bound
         wider = "" if bound <= self.run_length else f", within {float(bound):.3g} samples"
         return f"blend {shares_text(self.schedule.asked)}{self.runs}{wider}"
+
+
+class EpochizedBlend(Interleaved):
+    """Node whose epochs hold each child exactly `repetitions` times, spread evenly.
+
+    The weights are the counts themselves, so one period of an exact blend's schedule is one epoch. This needs no table
+    of the epoch's length, and each child's share is even throughout. If the node is repeated, each child's stream
+    continues: a child with 1/2 repetitions yields the two halves of its order in two epochs, then a new order.
+
+    Args:
+        children: finite nodes.
+        repetitions: one per child, above 0; a fraction stands for ``floor(fraction * length)`` samples.
+        max_repeats: for each child, the maximum number of epochs that the whole plan may use of it, or None.
+        names: display names of the children, for messages.
+        length: cut each epoch to this length.
+
+    Raises:
+        ConfigError: a child is endless, a repetition has no sample, or an epoch is longer than 2^50 samples.
+    """
+
+    length: int
+    tag = "epochs"
+    args = ("length", "repetitions")
+    options: ClassVar[Mapping[str, Any]] = {}
+
+    def __init__(
+        self,
+        children: Sequence[Node],
+        repetitions: Sequence[Any],
+        *,
+        max_repeats: Sequence[int | None] = (),
+        names: Sequence[str] = (),
+        length: int | None = None,
+    ) -> None:
+        if len(children) != len(repetitions):
+            raise ConfigError(f"{len(children)} sources and {len(repetitions)} repetitions", kind="bad-repeat")
+        sizes = [child.finite("an epochized blend") for child in children]
+        self.counts = [epochs_of(times, size)[1] for times, size in zip(repetitions, sizes, strict=True)]
+        self.repetitions = [epochs_of(times, size)[0] for times, size in zip(repetitions, sizes, strict=True)]
+        if sum(self.counts) > LINES_LIMIT:
+            raise ConfigError(
+                f"an epoch of {sum(self.counts):,} samples is longer than 2^50",
+                kind="too-long",
+                fix="Repeat its sources less often.",
+            )
+        caps = max_repeats or [None] * len(children)
+        titles = names or [""] * len(children)
+        streams = [
+            Repeat(child, max_repeats=cap, name=name) for child, cap, name in zip(children, caps, titles, strict=True)
+        ]
+        self.schedule: AnySchedule = schedule(self.counts)
+        super().__init__(streams, self.schedule, length, sum(self.counts))
+
+    def arguments(self) -> dict[str, Any]:
+        return {**super().arguments(), "repetitions": [str(times) for times in self.repetitions]}
+
+    @property
+    def below(self) -> Sequence[Node]:
+        return [child.children[0] for child in self.children]  # the constructor adds the repetitions
+
+    @property
+    def phases(self) -> Phases:
+        return [(None, self.schedule.asked)]
+
+    def seams(self, start: int, stop: int) -> IntArray:
+        return np.concatenate([self.child_seams(start, stop), borders([self.length], self.length, start, stop)])
+
+    def shares(self, total: int | None) -> tuple[Shares, Shares]:  # noqa: ARG002 - always the same
+        return self.schedule.asked, self.schedule.realized
+
+    def part(self, number: int) -> str:
+        return f"number {number} of an epochized blend with weight {self.schedule.asked[number]}"
+
+    def describe(self) -> str:
+        return "epochized blend " + " : ".join(epochs_text(times) for times in self.repetitions)
+
+
+class StagedBlend(Interleaved):
+    """A blend in stages, each with its own weights; each child's stream continues from stage to stage.
+
+    A child with weight 0 in a stage pauses there. If the last stage ends and the node is repeated, the first stage
+    follows, and the children's streams continue. For the bounds, see `feedmill.planning.mixing.blend`.
+
+    Args:
+        children: the nodes to interleave.
+        stages: for each stage its length in samples and a weight per child; the last length may be None (open-ended).
+        length: length of the node; must not exceed what stages and children allow.
+        run_length: samples of one source at a time; the length of every stage but the last must be a multiple of it.
+    """
+
+    tag = "stages"
+    args = ("length", "stages")
+    restarts = True
+
+    def __init__(
+        self,
+        children: Sequence[Node],
+        stages: Sequence[tuple[int | None, Sequence[Any]]],
+        *,
+        length: int | None = None,
+        run_length: int = 1,
+    ) -> None:
+        for number, (_, weights) in enumerate(stages):
+            if len(weights) != len(children):
+                raise ConfigError(
+                    f"{len(children)} sources and {len(weights)} weights in stage {number + 1}", kind="bad-weight"
+                )
+        self.stages = Stages([weights for _, weights in stages], [samples for samples, _ in stages], run_length)
+        self.run_length = run_length
+        super().__init__(children, self.stages, length, self.stages.length)
+
+    def arguments(self) -> dict[str, Any]:
+        return {**super().arguments(), "stages": [[size, short_weights(asked)] for size, asked in self.phases]}
+
+    @property
+    def phases(self) -> Phases:
+        parts = zip(self.stages.samples, self.stages.schedules, strict=True)
+        return [(samples, schedule.asked) for samples, schedule in parts]
+
+    def seams(self, start: int, stop: int) -> IntArray:
+        ends = [end for end in self.stages.starts[1:] if self.length is None or end < self.length]
+        ends += [] if self.length is None else [self.length]
+        return np.concatenate([self.child_seams(start, stop), borders(ends, self.length, start, stop)])
+
+    def shares(self, total: int | None) -> tuple[Shares, Shares] | None:
+        total = self.length if total is None else total
+        if not total:
+            return None
+        rounds, rest = (0, total) if self.length is None else divmod(total, self.length)
+        whole = self.stages.asked(self.length or 0)
+        exact = [rounds * a + b for a, b in zip(whole, self.stages.asked(rest), strict=True)]
+        return tuple(each / total for each in exact), tuple(Fraction(count, total) for count in self.draws(total))
+
+    def part(self, number: int) -> str:
+        steps = [str(asked[number]) + ("" if size is None else f" for {size:,}") for size, asked in self.phases]
+        return f"number {number} of a staged blend{self.runs} with weight {', then '.join(steps)}"
+
+    def describe(self) -> str:
+        steps = [shares_text(asked) + ("" if size is None else f" for {size:,}") for size, asked in self.phases]
+        return f"blend in stages {', then '.join(steps)}{self.runs}"

@@ -1,14 +1,103 @@
-"""Skip lists: a node without some positions of its child."""
+"""Skip lists: skipped ranges of positions with the renumbering of the others, and a node without these positions."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
 
+from feedmill.errors import ConfigError
+from feedmill.kernels.bounds import bounds_of
 from feedmill.planning.nodes.base import LONGEST, Epochs, IntArray, Node, Wrapper
-from feedmill.planning.skip_ranges import Gaps
+
+NOWHERE = -1
+
+
+class Gaps:
+    """The numbers from 0 without some ranges; numbers after a range move up.
+
+    Numbers before the first range do not change, and the others keep their order. Only ranges are stored, so each
+    direction is one binary search.
+
+    Args:
+        ranges: ``(first, stop)``, in any order; they may overlap.
+        length: the ranges must lie in ``[0, length)``.
+        text: text of the skip list, independent of the plan's length; for display and fingerprints.
+
+    Attributes:
+        firsts, stops: int64[k], the sorted ranges, with adjacent and overlapping ones merged.
+        count: how many numbers are skipped.
+
+    Raises:
+        ConfigError: a range is empty or outside, or no number would remain.
+    """
+
+    def __init__(self, ranges: Iterable[tuple[int, int]], length: int, text: str = "") -> None:
+        self.firsts, self.stops = _merged(list(ranges), length)
+        self._removed = bounds_of(self.stops - self.firsts)
+        self._gaps = self.firsts - self._removed[:-1]
+        self.count = int(self._removed[-1])
+        if self.count == length:
+            raise ConfigError(
+                "the skip list removes the whole plan", kind="bad-skip", fix="Skip fewer positions or keys."
+            )
+        digest = digest_of(self.firsts, self.stops)
+        self.text = text or f"{self.count:,} position{'' if self.count == 1 else 's'} ({digest})"
+
+    def inward(self, positions: IntArray) -> IntArray:
+        """Return the original numbers of renumbered ones, int64[n]."""
+        found: IntArray = positions + self._removed[np.searchsorted(self._gaps, positions, side="right")]
+        return found
+
+    def outward(self, positions: IntArray) -> IntArray:
+        """Return the inverse of `inward`; -1 for skipped numbers."""
+        behind = np.searchsorted(self.firsts, positions, side="right")
+        last_stop = np.concatenate(([0], self.stops))[behind]
+        return np.where(positions < last_stop, NOWHERE, positions - self._removed[behind])
+
+    def after(self, total: int) -> int:
+        """Return the original number that follows the first `total` remaining ones."""
+        return total + int(self._removed[np.searchsorted(self._gaps, total - 1, side="right")]) if total else 0
+
+    def skipped(self, before: int) -> int:
+        """Return how many of the first `before` numbers are skipped."""
+        behind = int(np.searchsorted(self.firsts, before))
+        return int(self._removed[behind]) - max(int(self.stops[behind - 1]) - before, 0) if behind else 0
+
+    def digest(self, before: int) -> str:
+        """Return a hash of the ranges skipped among the first `before` numbers: 16 hexadecimal digits."""
+        inside = self.firsts < before
+        return digest_of(self.firsts[inside], np.minimum(self.stops[inside], before))
+
+    def nth(self, ranks: IntArray) -> IntArray:
+        """Return the skipped numbers with these ranks, counted from 0 among the skipped ones: int64[n]."""
+        which = np.searchsorted(self._removed, ranks, side="right") - 1
+        positions: IntArray = self.firsts[which] + ranks - self._removed[which]
+        return positions
+
+
+def digest_of(firsts: IntArray, stops: IntArray) -> str:
+    """Return a hash of ranges, int64[k] each: 16 hexadecimal digits."""
+    return blake2b(np.stack([firsts, stops]).astype("<i8").tobytes(), digest_size=8).hexdigest()
+
+
+def _merged(ranges: Sequence[tuple[int, int]], length: int) -> tuple[IntArray, IntArray]:
+    """Return the ranges sorted, with adjacent and overlapping ones merged: int64[k] firsts and stops."""
+    for first, stop in ranges:
+        if not 0 <= first < stop <= length:
+            reason = "is empty" if first == stop else f"does not lie in its {length:,} positions"
+            raise ConfigError(
+                f"the range [{first:,}, {stop:,}) to skip {reason}",
+                kind="bad-skip",
+                fix=f"Give a first position and an end with 0 <= first < end <= {length}.",
+            )
+    pairs = np.array(sorted(ranges), np.int64).reshape(-1, 2)
+    reached = np.maximum.accumulate(pairs[:, 1])
+    begins = np.flatnonzero(np.concatenate(([True], pairs[1:, 0] > reached[:-1]))[: len(pairs)])
+    ends = np.append(begins[1:], len(pairs))[: len(begins)] - 1
+    return pairs[begins, 0], reached[ends]
 
 
 class Skip(Wrapper):
@@ -58,3 +147,17 @@ class Skip(Wrapper):
 
     def describe(self) -> str:
         return f"skip {self.gaps.text}"
+
+
+def dropped(skip: Skip, before: int, sources: int, chunk: int = 65_536) -> list[int] | None:
+    """Return how many samples of each source are skipped among the child's first `before` positions.
+
+    Return None if there are too many to locate one by one.
+    """
+    if skip.gaps.skipped(before) > 1 << 24:
+        return None
+    counts = np.zeros(sources, np.int64)
+    for start in range(0, skip.gaps.skipped(before), chunk):
+        ranks = np.arange(start, min(start + chunk, skip.gaps.skipped(before)))
+        counts += np.bincount(skip.child.locate(skip.gaps.nth(ranks)).source, minlength=sources)
+    return [int(count) for count in counts]

@@ -25,8 +25,8 @@ from feedmill.errors import ConfigError, DataError
 from feedmill.kernels.order.greedy import greedy
 from feedmill.kernels.order.mersenne import inverse
 from feedmill.planning.nodes.base import Epochs, IntArray, Node, Wrapper
+from feedmill.planning.orders import countable, made_whole
 from feedmill.planning.orders.nanoset import Dealt, for_children, lengths_of, normalized
-from feedmill.planning.orders.whole import countable, made_whole
 
 PARTS = ("train", "valid", "test")
 SURPLUS = 0.005

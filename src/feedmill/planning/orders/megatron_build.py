@@ -1,23 +1,40 @@
-"""Build the datasets and the node of a recipe in Megatron-LM's order."""
+"""Build the datasets and the node of a recipe in Megatron-LM's order, also from the indices that Megatron-LM stored.
+
+The indices are under ``--data-cache-path``. Each is a ``.npy`` file whose name begins with a hash of a description,
+which is in a file beside it. The hash includes the tokenizer, which token files do not know, so indices are found by
+what the descriptions say.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import json
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
 
-from feedmill.errors import ConfigError
+import numpy as np
+import numpy.typing as npt
+
+from feedmill.errors import ConfigError, DataError
 from feedmill.formats.base import Dataset
 from feedmill.formats.tokens.base import TokenDataset
-from feedmill.formats.tokens.megatron import FORMAT, open_megatron
+from feedmill.formats.tokens.megatron import FORMAT, open_megatron, strip
 from feedmill.formats.tokens.ordered import OrderedWindows
 from feedmill.planning.mixing.blend import exact_weight
 from feedmill.planning.nodes import Leaf, Node, Repeat
-from feedmill.planning.orders.megatron import BlendedDataset, GptOrder, GptShuffle, documents_of, samples_of
-from feedmill.planning.orders.megatron_cache import IndexCache
+from feedmill.planning.orders.megatron import (
+    BlendedDataset,
+    GptOrder,
+    GptShuffle,
+    documents_of,
+    samples_of,
+    split_ranges,
+)
 from feedmill.planning.orders.nanoset import normalized
-from feedmill.storage import join_url
+from feedmill.storage import Store, join_url, open_store
 
 if TYPE_CHECKING:
+    from feedmill.planning.recipes.fields import OrderModel
     from feedmill.planning.recipes.schema import RecipeModel
 
 
@@ -129,3 +146,131 @@ def _sequences(dataset: Dataset) -> TokenDataset:
     ]
     shards = [shard for one in opened for shard in one.shards]
     return TokenDataset(dataset.store, shards, name=dataset.url, format=FORMAT, about=dataset.about)
+
+
+_DESCRIPTION = "-description.txt"
+_GPT, _BLEND = "GPTDataset", "BlendedDataset"
+
+
+class IndexCache:
+    """The stored indices of a run.
+
+    Args:
+        folder: path or URL of the cache.
+        order: the recipe's order.
+    """
+
+    def __init__(self, folder: str, order: OrderModel) -> None:
+        self.folder, self.order = folder, order
+        self.store = open_store(folder)
+
+    @cached_property
+    def _descriptions(self) -> dict[str, dict[str, Any]]:
+        """Return all descriptions by the beginning of the names of their indices."""
+        found = {}
+        for entry in self.store.files(suffixes=(_DESCRIPTION,)):
+            try:
+                about = json.loads(self.store.read(entry.path))
+            except ValueError:
+                about = None
+            if not isinstance(about, dict):
+                raise DataError(
+                    "the description of stored indices is no JSON object",
+                    file=self.store.locate(entry.path),
+                    kind="bad-index",
+                    fix="Delete its indices, or remove 'cache' from the recipe to compute them.",
+                )
+            found[entry.path.removesuffix("description.txt")] = about
+        return found
+
+    def gpt(
+        self, url: str, seed: int, samples: int | None
+    ) -> Callable[[], tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]]:
+        """Return a function that loads document, sample and shuffle index of a dataset.
+
+        Raises:
+            ConfigError: the cache does not have them, or has several that differ in the path of the dataset.
+        """
+        wanted = {"random_seed": seed, "sequence_length": self.order.seq_len, "num_samples": samples}
+
+        def fits(about: dict[str, Any]) -> bool:
+            return self._is_of(about, url) and all(about.get(name) == value for name, value in wanted.items())
+
+        exact = [name for name, about in self._descriptions.items() if fits(about)]
+        same = [name for name in exact if strip(str(self._descriptions[name]["dataset_path"])) == strip(url)]
+        names = same or exact
+        paths = {self._descriptions[name]["dataset_path"] for name in names}
+        words = ", ".join(f"{name} {value}" for name, value in wanted.items())
+        if len(paths) != 1:
+            found = f"the indices of {len(paths)} datasets of this name" if names else "no indices"
+            raise self._missing(f"{found} for {_name(url)}, {self.order.part}, split {self.order.split}, {words}")
+        kinds = ("document_index", "sample_index", "shuffle_index")
+        return partial(_load_all, self.store, names[0], kinds)  # type: ignore[return-value]
+
+    def blend(self, urls: Sequence[str]) -> Callable[[list[float], int | None], npt.NDArray[Any]]:
+        """Return a function that loads the dataset of each sample of a blend of datasets.
+
+        It takes the weights and the size of the blend. It raises `ConfigError` if the cache does not have it.
+        """
+        return partial(self._blend, [_name(url) for url in urls])
+
+    def _blend(self, names: list[str], weights: list[float], size: int | None) -> npt.NDArray[Any]:
+        for name, about in self._descriptions.items():
+            parts = about.get("datasets") or []
+            if (
+                about.get("class") == _BLEND
+                and about.get("split") == self.order.part
+                and [_name(str(part.get("dataset_path"))) for part in parts] == names
+                and (about.get("weights"), about.get("size")) == (weights, size)
+            ):
+                (index,) = _load_all(self.store, name, ("dataset_index",))
+                if len(index) != (sum(weights) if size is None else size) or index.min() < 0:
+                    raise _damaged(self.store, f"{name}dataset_index.npy", f"it has {len(index):,} samples")
+                return index
+        raise self._missing(f"no blend of {', '.join(names)} with {size} samples and the weights {weights}")
+
+    def _is_of(self, about: dict[str, Any], url: str) -> bool:
+        """Return whether a description is of a dataset with this name, and of the part and split of the run."""
+        if about.get("class") != _GPT or about.get("index_split") != self.order.part:
+            return False
+        split = about.get("split")
+        if (split is None) != (self.order.split is None) or _name(str(about.get("dataset_path"))) != _name(url):
+            return False
+        return split is None or split_ranges(str(split)) == split_ranges(str(self.order.split))
+
+    def _missing(self, what: str) -> ConfigError:
+        return ConfigError(
+            f"the cache has {what}",
+            file=self.folder,
+            kind="no-index",
+            fix="Check the settings of the recipe, or remove 'cache' from its order to compute the indices.",
+        )
+
+
+def _name(path: str) -> str:
+    return strip(path.rstrip("/")).rpartition("/")[2]
+
+
+def _load_all(store: Store, name: str, kinds: Sequence[str]) -> tuple[npt.NDArray[Any], ...]:
+    return tuple(_load(store, f"{name}{kind}.npy") for kind in kinds)
+
+
+def _load(store: Store, path: str) -> npt.NDArray[Any]:
+    """Return a stored index, mapped. Raises `DataError` if it is no array of integers."""
+    try:
+        with store.local_copy(path) as local:
+            index = np.load(local, mmap_mode="r", allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise _damaged(store, path, f"it is no array of numpy ({error})") from None
+    if index.dtype.kind not in "iu":
+        raise _damaged(store, path, f"its type is {index.dtype}, expected integers")
+    return np.asarray(index)
+
+
+def _damaged(store: Store, path: str, what: str) -> DataError:
+    return DataError(
+        f"the stored index cannot be used: {what}",
+        file=store.locate(path),
+        kind="bad-index",
+        fix="Delete the indices of this dataset, or remove 'cache' from the recipe to compute them.",
+    )

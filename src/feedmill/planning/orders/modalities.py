@@ -17,7 +17,7 @@ import numpy.typing as npt
 from feedmill.errors import ConfigError
 from feedmill.kernels.order.mersenne import inverse, randperm
 from feedmill.planning.nodes.base import NOWHERE, Epochs, IntArray, Leaf, Node, Wrapper
-from feedmill.planning.orders.whole import countable, made_whole
+from feedmill.planning.orders import countable, made_whole
 
 _KEPT = 2
 

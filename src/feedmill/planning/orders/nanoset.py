@@ -24,7 +24,7 @@ from feedmill.errors import ConfigError
 from feedmill.kernels.order.greedy import greedy, ranks
 from feedmill.kernels.order.mersenne import inverse, shuffle
 from feedmill.planning.nodes.base import NOWHERE, Epochs, IntArray, Junction, Leaf, Node
-from feedmill.planning.orders.whole import countable, made_whole
+from feedmill.planning.orders import countable, made_whole
 
 DEFAULT_SEED = 1234
 """Nanotron's `random_seed`."""

@@ -32,8 +32,6 @@ from feedmill.planning.packing.segments import Segment, Segments
 from feedmill.planning.packing.spans import Placements, Spans
 from feedmill.planning.permutation import branch, permute
 
-VERSION, VERSION_OF_GIVEN = 2, 1
-"""Versions of the order of rows: with buffers that end where passes end, and with a given size of all buffers."""
 BUFFER = 1 << 20
 BUFFER_ON_READ = 1 << 12
 """Documents of a segment if they are tokenized when they are read: all of a segment are, for its first row."""

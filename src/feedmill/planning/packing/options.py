@@ -1,13 +1,15 @@
-"""Options of packing documents into rows."""
+"""Options of packing documents into rows, and the names of the ways of packing."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import get_args
+from typing import Literal, get_args
 
 from feedmill.errors import ConfigError
-from feedmill.planning.packing import best_fit, windows
-from feedmill.planning.packing.choices import Last, Long, Method
+
+CONCAT_VERSION = 1
+BEST_FIT_VERSION, GIVEN_BUFFER_VERSION = 2, 1
+"""Versions of the order of rows: with buffers that end where passes end, and with a given size of all buffers."""
 
 _LONGEST = 2**31 - 2
 
@@ -63,8 +65,13 @@ class Packing:
         """Return everything that determines which tokens are in which row, for fingerprints."""
         if self.method == "concat":
             overlap = ", overlap" if self.overlap else ""
-            return f"concat {self.seq_len:,}{overlap}, last {self.last}, version {windows.VERSION}"
+            return f"concat {self.seq_len:,}{overlap}, last {self.last}, version {CONCAT_VERSION}"
         if self.buffer is None:
-            return f"best_fit {self.seq_len:,}, long {self.long}, buffers end with passes, version {best_fit.VERSION}"
-        given = f"buffer {self.buffer:,}, version {best_fit.VERSION_OF_GIVEN}"
+            return f"best_fit {self.seq_len:,}, long {self.long}, buffers end with passes, version {BEST_FIT_VERSION}"
+        given = f"buffer {self.buffer:,}, version {GIVEN_BUFFER_VERSION}"
         return f"best_fit {self.seq_len:,}, long {self.long}, {given}"
+
+
+Method = Literal["best_fit", "concat"]
+Last = Literal["drop", "keep", "pad"]
+Long = Literal["split", "truncate", "drop"]

@@ -1,4 +1,9 @@
-"""Packed plans: their positions are rows of tokens, windows or packed documents of another plan's stream."""
+"""Packed plans: their positions are rows of tokens, windows or packed documents of another plan's stream.
+
+Rows are read as samples, or as columns of a batch. If files are mapped, inputs and targets are made in the pass that
+reads the tokens: a kernel copies each span of a document from its file to its place in the batch. Otherwise a batch of
+rows is laid out, filled, and read again for its targets.
+"""
 
 from __future__ import annotations
 
@@ -14,27 +19,27 @@ from typing import Any, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
-from feedmill.errors import ConfigError
-from feedmill.formats.batches import Columns, Shifted, Want
+from feedmill.errors import ConfigError, DataError
+from feedmill.formats.base import Dataset, TokenReader
+from feedmill.formats.batches import INPUTS, TARGETS, Columns, Shifted, Want
 from feedmill.formats.extents import Extents
 from feedmill.formats.tokens.base import TokenDataset
+from feedmill.formats.tokens.shifted import FlatSpans
 from feedmill.jobs.buffers import empty
-from feedmill.kernels.rows import lay_out
+from feedmill.kernels.bounds import bounds_of
+from feedmill.kernels.rows import lay_out, lay_out_shifted, shift_spans
 from feedmill.planning.nodes import Located
 from feedmill.planning.nodes.base import LONGEST
-from feedmill.planning.nodes.tree import tree_of
+from feedmill.planning.nodes.skip import Gaps
 from feedmill.planning.packing import best_fit, windows
 from feedmill.planning.packing.documents import Documents, IntArray
-from feedmill.planning.packing.options import Packing
-from feedmill.planning.packing.rows import Row, continued, fill_spans
+from feedmill.planning.packing.options import CONCAT_VERSION, Packing
 from feedmill.planning.packing.segments import FOLDER
-from feedmill.planning.packing.shifted import shifted_rows
 from feedmill.planning.packing.spans import LocatedSpans, Placements, Spans
 from feedmill.planning.permutation import derive
 from feedmill.planning.plan import Plan
 from feedmill.planning.report import PackedReport, held
-from feedmill.planning.skip_ranges import Gaps
-from feedmill.planning.tree import render
+from feedmill.planning.tree import render, tree_of
 from feedmill.storage.folders import cache_folder
 
 
@@ -365,7 +370,7 @@ class PackedPlan(Plan):
 
     def _key(self) -> str:
         """Return the name of the sidecar: a hash of everything that determines its contents."""
-        sums = f"sums {windows.VERSION}" + (" on read" if self.stream.counted_on_read else "")
+        sums = f"sums {CONCAT_VERSION}" + (" on read" if self.stream.counted_on_read else "")
         how = sums if self.packing.method == "concat" else self.packing.order()
         text = json.dumps([self.stream.fingerprints, self.stream.length, how], sort_keys=True, ensure_ascii=False)
         return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
@@ -377,3 +382,153 @@ def _at_landmark(
     plan = make(*arguments)
     plan.use_landmark(landmark)
     return plan
+
+
+class Row(dict[str, Any]):
+    """A row of a `PackedPlan`: its fields, and access to the earlier tokens of documents that continue in it."""
+
+    def __init__(self, fields: dict[str, Any], pieces: dict[int, tuple[Dataset, int, int]]) -> None:
+        super().__init__(fields)
+        self._pieces = pieces
+
+    def before(self, place: int, most: int) -> npt.NDArray[Any]:
+        """Return the last `most` tokens of the document at this place of the row that precede the row."""
+        if place not in self._pieces:
+            return np.zeros(0, np.int64)
+        dataset, index, start = self._pieces[place]
+        low = max(start - most, 0)
+        (tokens,) = read_tokens(dataset, np.array([index]), np.array([low]), np.array([start - low]))
+        return tokens
+
+
+def fill_spans(
+    sources: Sequence[Dataset],
+    rows_at: LocatedSpans,
+    to: IntArray,
+    tokens: IntArray,
+    masks: npt.NDArray[np.bool_] | None,
+) -> None:
+    """Copy tokens and masks of all spans to the flattened rows, with one bulk read per source in stored order."""
+    spans, located = rows_at.spans, rows_at.located
+    order = np.lexsort((spans.start, located.index, located.source))
+    groups = np.split(order, np.flatnonzero(np.diff(located.source[order])) + 1)
+    for group in groups if len(order) else ():
+        dataset = sources[int(located.source[group[0]])]
+        asked = located.index[group], spans.start[group], spans.length[group]
+        if isinstance(dataset, TokenDataset):
+            dataset.fill(*asked, to[group], tokens, masks)
+            continue
+        for span, found in zip(group.tolist(), read_tokens(dataset, *asked), strict=True):
+            if len(found) != spans.length[span]:
+                raise _wrong_length(dataset, located, spans, span, len(found))
+            tokens[to[span] : to[span] + len(found)] = found
+            if masks is not None:
+                masks[to[span] : to[span] + len(found)] = True
+
+
+def continued(sources: Sequence[Dataset], rows_at: LocatedSpans) -> dict[int, dict[int, tuple[Dataset, int, int]]]:
+    """Return for each row the spans that do not begin their document: place -> dataset, sample, first token."""
+    out: dict[int, dict[int, tuple[Dataset, int, int]]] = {}
+    spans = rows_at.spans
+    numbers = np.flatnonzero(spans.start)
+    if not len(numbers):
+        return out
+    located = rows_at.located[numbers]
+    rows = np.searchsorted(spans.row_offsets, numbers, side="right") - 1
+    begins = bounds_of(spans.length)
+    at = begins[numbers] - begins[spans.row_offsets[rows]]
+    columns = (rows, at, located.source, located.index, spans.start[numbers])
+    for row, place, source, index, start in zip(*(column.tolist() for column in columns), strict=True):
+        out.setdefault(row, {})[place] = sources[source], index, start
+    return out
+
+
+def read_tokens(
+    dataset: Dataset, indices: IntArray, starts: IntArray, lengths: IntArray
+) -> Sequence[npt.NDArray[np.integer[Any]]]:
+    """Return tokens ``[start, start + length)`` of each document of a token dataset, int64[n] all three.
+
+    Raises:
+        ConfigError: the dataset has no tokens to read.
+    """
+    if not isinstance(dataset, TokenReader):
+        raise ConfigError(
+            "this dataset has lengths in tokens, but no tokens",
+            file=dataset.url,
+            kind="no-tokens",
+            fix="Tokenize it, and use the token files in the recipe.",
+        )
+    return dataset.read_tokens(indices, starts, lengths)
+
+
+def _wrong_length(dataset: Dataset, located: Located, spans: Spans, span: int, found: int) -> DataError:
+    start, length = int(spans.start[span]), int(spans.length[span])
+    return DataError(
+        f"tokens {start} to {start + length} were requested, {found} were read",
+        file=dataset.url,
+        record=str(int(located.index[span])),
+        kind="bad-lengths",
+        fix="The index does not match the tokens: rebuild it.",
+    )
+
+
+def shifted_rows(
+    sources: Sequence[Dataset], rows_at: LocatedSpans, width: int, pad: int, want: Shifted
+) -> Columns | None:
+    """Return inputs and targets of rows, with the fields of `PackedPlan.read` for the inputs.
+
+    Args:
+        sources: the datasets of the plan.
+        rows_at: the spans of the rows.
+        width: tokens in a row.
+        pad: the padding token.
+        want: how targets are made.
+
+    Returns:
+        None if a dataset has no mapped tokens, or a span is not in its document: the caller reports which one.
+
+    Raises:
+        DataError: a file has become shorter since it was opened.
+    """
+    spans, located = rows_at.spans, rows_at.located
+    if width < 2:
+        return None
+    files = _files(sources, rows_at)
+    if files is None:
+        return None
+    shape = (len(spans), width - 1)
+    inputs, targets, positions = empty(shape, np.int64), empty(shape, np.int64), empty(shape, np.int32)
+    layout = lay_out_shifted(spans.row_offsets, spans.length, pad, want.ignore, inputs, targets, positions)
+    columns = (located.index, spans.start, spans.length, layout.rows, layout.columns)
+    for file in files:
+        document, start, length, row, column = (
+            columns if file.rows is None else [values[file.rows] for values in columns]
+        )
+        document = document if file.documents is None else file.documents
+        asked, places = (document, start, length), (row, column)
+        if (
+            shift_spans(file.tokens, file.loss, file.bounds, asked, places, want.ignore, want.borders, inputs, targets)
+            >= 0
+        ):
+            return None
+    about = {"positions": positions, "cu_seqlens": layout.ends, "tokens": layout.real}
+    return {INPUTS: inputs, TARGETS: targets, **about}
+
+
+def _files(sources: Sequence[Dataset], rows_at: LocatedSpans) -> list[FlatSpans] | None:
+    """Return the files of the spans, with the spans of each; None if one of them cannot be read so."""
+    source, index = rows_at.located.source, rows_at.located.index
+    numbers = [0] if len(sources) == 1 else np.flatnonzero(np.bincount(source)).tolist()
+    found: list[FlatSpans] = []
+    for number in numbers:
+        dataset = sources[number]
+        if not isinstance(dataset, TokenDataset):
+            return None
+        rows = None if len(numbers) == 1 else np.flatnonzero(source == number)
+        files = dataset.flat_spans(index if rows is None else index[rows])
+        if files is None:
+            return None
+        for file in files:
+            within = rows if file.rows is None else file.rows if rows is None else rows[file.rows]
+            found.append(file._replace(rows=within))
+    return found

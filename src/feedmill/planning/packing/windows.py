@@ -21,7 +21,6 @@ from feedmill.planning.packing.documents import Documents, IntArray
 from feedmill.planning.packing.segments import Segment, Segments
 from feedmill.planning.packing.spans import Placements, Spans
 
-VERSION = 1
 CHUNK = 1 << 16
 PER_SEGMENT = 1 << 6
 ON_READ = 1 << 10

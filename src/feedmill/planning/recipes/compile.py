@@ -1,22 +1,36 @@
-"""Compile recipes to plans: open every dataset, and build the tree of nodes over them."""
+"""Compile recipes to plans: open every dataset, and build the tree of nodes over them.
+
+A blend in runs of samples with one value of a field has one source per value (`by_field`). The stages of a recipe
+become weights per source and lengths in samples (`stage_length`). An `order` is that of another tool (`in_order`).
+``targets`` says how a loader makes inputs and targets of the plan's rows (`targets_of`). All token data of a recipe
+must be made with the same tokenizer (`check_tokenizers`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from fractions import Fraction
+from math import ceil
 from typing import TYPE_CHECKING, Any
 
-from feedmill.errors import ConfigError, NotFound
+import numpy as np
+
+from feedmill.errors import ConfigError, NotFound, suggestion
+from feedmill.formats.tokens.base import TokenDataset
+from feedmill.formats.tokens.identity import Identity, identities
+from feedmill.formats.tokens.windows import WindowDataset
 from feedmill.planning.dealing.dealer import dealing_of
 from feedmill.planning.dealing.homogeneous import check_drawn, check_skip
-from feedmill.planning.mixing.blend import normalize
+from feedmill.planning.mixing.blend import exact_weight, normalize
 from feedmill.planning.nodes import Blend, Concat, EpochizedBlend, Leaf, Node, Repeat, StagedBlend, Subset
 from feedmill.planning.nodes.repeat import epochs_of
-from feedmill.planning.orders.recipe import in_order
+from feedmill.planning.orders.modalities import ModalitiesSampler
+from feedmill.planning.orders.nanoset import BlendableDataset, Nanoset
+from feedmill.planning.packing.options import Packing
+from feedmill.planning.packing.packed import PackedPlan
 from feedmill.planning.permutation import derive
 from feedmill.planning.plan import Plan
-from feedmill.planning.recipes.grouping import by_field
 from feedmill.planning.recipes.member import (
     Place,
     as_described,
@@ -28,25 +42,27 @@ from feedmill.planning.recipes.member import (
     names_of,
     recipe_line,
     shuffle_as,
+    within,
 )
+from feedmill.planning.recipes.read import Open, members
 from feedmill.planning.recipes.skip import read_entries, with_skips
-from feedmill.planning.recipes.sources import Open, members
-from feedmill.planning.recipes.staging import check_names, stage_length
-from feedmill.planning.recipes.tokenizers import check_tokenizers
 from feedmill.planning.tokens import Tokens, per_sample
 from feedmill.samples.open import ALL_SPLITS
+from feedmill.samples.views import SelectedDataset
 from feedmill.storage import join_url, open_store
 from feedmill.storage.remote.options import storage_options
 
 if TYPE_CHECKING:
     from feedmill.formats.base import Dataset
     from feedmill.formats.energon.join import Part
-    from feedmill.planning.recipes.fields import JoinPart, ShuffleModel
-    from feedmill.planning.recipes.recipe import Recipe
+    from feedmill.planning.recipes.fields import HomogeneousModel, JoinPart, ShuffleModel, StageModel, TargetsModel
+    from feedmill.planning.recipes.read import Parsed
     from feedmill.planning.recipes.schema import Member, RecipeModel
+    from feedmill.samples.fim import FillInMiddle
+    from feedmill.samples.targets import Targets
 
 
-def compile_recipe(recipe: Recipe, open: Open, *, trust: bool = False) -> Plan:
+def compile_recipe(recipe: Parsed, open: Open, *, trust: bool = False) -> Plan:
     """Return the plan of a recipe.
 
     Args:
@@ -65,16 +81,11 @@ def compile_recipe(recipe: Recipe, open: Open, *, trust: bool = False) -> Plan:
         error.file = error.file or compiler.places.get(error.record or "", recipe.file)
         raise
     if recipe.model.pack is not None:
-        from feedmill.planning.packing.options import Packing  # brings numba, which takes a while to load
-        from feedmill.planning.packing.packed import PackedPlan
-
         with recipe_line(recipe, ("pack",)):
             packing = Packing(**recipe.model.pack.model_dump(exclude_none=True))
             plan = PackedPlan(plan, packing, where=recipe.where(("pack",)))
     model = recipe.model
     if model.targets is not None:
-        from feedmill.planning.recipes.targets import targets_of
-
         with recipe_line(recipe, ("targets",)):
             plan.transform, plan.collate = targets_of(model.targets, 0 if model.pack is None else model.pack.pad)
     asked = [key for key in ("batch", "balance", "deal") if getattr(model, key) is not None]
@@ -122,12 +133,12 @@ class _Compiler:
         self.lines.append(line)
         return leaf
 
-    def recipe(self, recipe: Recipe, seed: int, prefix: str) -> Node:
+    def recipe(self, recipe: Parsed, seed: int, prefix: str) -> Node:
         """Return the node of a whole recipe, cut to its own length; `prefix` is prepended to its sources' names."""
         with storage_options(recipe.storage()):
             return self._recipe(recipe, seed, prefix)
 
-    def _recipe(self, recipe: Recipe, seed: int, prefix: str) -> Node:
+    def _recipe(self, recipe: Parsed, seed: int, prefix: str) -> Node:
         model = recipe.model
         walk = Walk(self, recipe, seed)
         if model.order is not None:
@@ -162,7 +173,7 @@ def _run_length(model: RecipeModel) -> int:
 class Walk:
     """Builder of the nodes of one recipe."""
 
-    def __init__(self, compiler: _Compiler, recipe: Recipe, seed: int) -> None:
+    def __init__(self, compiler: _Compiler, recipe: Parsed, seed: int) -> None:
         self.compiler, self.file, self.seed = compiler, recipe, seed
 
     def blend(
@@ -424,7 +435,7 @@ def _opened_twice(path: str) -> AbstractContextManager[None]:
     return preloaded_once()
 
 
-def joins(recipe: Recipe, open: Open) -> Iterator[tuple[str, str | None, list[Part]]]:
+def joins(recipe: Parsed, open: Open) -> Iterator[tuple[str, str | None, list[Part]]]:
     """Yield for each join of a recipe: its ``file:line``, the folder of its prepared rows, and its opened datasets."""
     walk = Walk(_Compiler(open, False), recipe, 0)
     for place, member in members(recipe.model):
@@ -434,3 +445,251 @@ def joins(recipe: Recipe, open: Open) -> Iterator[tuple[str, str | None, list[Pa
                 yield recipe.where(here), join_folder(recipe, member), join_parts(walk.opened, member)
     for nested in recipe.nested.values():
         yield from joins(nested, open)
+
+
+MOST_VALUES = 1024
+"""Maximum number of values per source; a field with more is continuous and cannot group samples."""
+
+
+def by_field(walk: Walk, model: RecipeModel, wanted: HomogeneousModel) -> Node:
+    """Return a blend of values in ascending order, each of them a blend of the sources' samples with that value.
+
+    The sources are named ``NAME[FIELD=VALUE]``. A value's weight is the sum over sources of the source's weight times
+    the value's share of its samples, as an exact fraction. Within a value, the sources are weighted by these products.
+
+    Raises:
+        ConfigError: a source is token data, lacks the field, or has too many values of it.
+    """
+    by, members = wanted.by, model.blend or []
+    streams: list[dict[int, tuple[Fraction, Node]]] = []  # of each member: value -> its share, and its samples
+    for number, (member, name) in enumerate(zip(members, names_of(members), strict=True)):
+        here = ("blend", number)
+        with recipe_line(walk.file, here):
+            found = {}
+            for value, share, selected in _split(walk.source(member, here), member, by):
+                own = f"{name}[{by}={value}]"
+                leaf = walk.compiler.leaf(selected, own, walk.file.where(here))
+                shuffle = member.shuffle or as_described(model.shuffle, selected)
+                node = shuffle_as(leaf, shuffle, walk.seed, own, walk.compiler.sources)
+                if node.length is not None or member.epochs or member.max_repeats:
+                    node = walk.repeat(node, member, here, own, member.epochs)
+                found[value] = share, node
+            streams.append(found)
+    weights = [1 if member.weight is None else member.weight for member in members]
+    with recipe_line(walk.file, ("blend",)):
+        shares = normalize(weights)
+        if model.unit == "tokens":
+            shares = per_sample(weights, lambda i: _mean(walk, streams[i], i))
+        totals: dict[int, Fraction] = {}
+        groups: list[Node] = []
+        for value in sorted({value for found in streams for value in found}):
+            having = [number for number, found in enumerate(streams) if value in found]
+            parts = [shares[number] * streams[number][value][0] for number in having]
+            totals[value] = sum(parts, Fraction(0))
+            # If all sources of a value have weight 0, it is never drawn, and its inner weights do not matter.
+            groups.append(Blend([streams[n][value][1] for n in having], parts if totals[value] else [1] * len(having)))
+        walk.compiler.groups = [f"{by}={value}" for value in totals]
+    with recipe_line(walk.file, ("blend",) if model.samples is None else ("samples",)):
+        return Blend(groups, list(totals.values()), length=model.samples, run_length=wanted.samples)
+
+
+def _split(dataset: Dataset, member: Member, by: str) -> Iterator[tuple[int, Fraction, SelectedDataset]]:
+    """Yield each value of the field in ascending order, with its share of the member's samples, and these samples."""
+    if isinstance(dataset, TokenDataset | WindowDataset):
+        raise _invalid(f"{dataset.url} is token data, which has no fields", "Use homogeneous by 'source'.")
+    values = dataset.costs(by)
+    if values is None:
+        fields = ", ".join(dataset.cost_fields) or "none"
+        raise _invalid(
+            f"{dataset.url} has no numeric field {by!r} (its numeric fields: {fields})",
+            dataset.costs_advice(by),
+        )
+    start, stop = 0, len(dataset)
+    if member.ranges:
+        cut = Subset(Leaf(0, stop), *within(member.ranges, stop))  # rejects an empty range
+        start, stop = cut.start, cut.start + cut.length
+    found, group, counts = np.unique(values[start:stop], return_inverse=True, return_counts=True)
+    if len(found) > MOST_VALUES:
+        raise _invalid(
+            f"{dataset.url} has {len(found):,} values of {by!r}, from {found[0]:,} to {found[-1]:,}: batches of one"
+            f" value allow at most {MOST_VALUES:,}",
+            "Store a field with a bucket number, and use that field.",
+        )
+    order, end = np.argsort(group, kind="stable"), 0
+    for value, count in zip(found.tolist(), counts.tolist(), strict=True):
+        numbers, end = order[end : end + count] + start, end + count
+        yield value, Fraction(count, stop - start), SelectedDataset(dataset, numbers, f"{by}={value}")
+
+
+def _mean(walk: Walk, streams: dict[int, tuple[Fraction, Node]], number: int) -> Fraction:
+    """Return the mean tokens per sample of a member."""
+    return sum((share * walk.mean(node, ("blend", number)) for share, node in streams.values()), Fraction(0))
+
+
+def _invalid(what: str, fix: str) -> ConfigError:
+    return ConfigError(what, kind="bad-homogeneous", fix=fix)
+
+
+def check_names(stages: Sequence[StageModel], names: Sequence[str], where: Callable[..., str]) -> None:
+    """Check that the names in the stages match the sources.
+
+    Args:
+        stages: the stages of the recipe.
+        names: the blend's sources.
+        where: returns ``file:line`` of a value by its place in the list of stages.
+
+    Raises:
+        ConfigError: a weight for a source that does not exist, or a source without a weight in any stage.
+    """
+    for number, stage in enumerate(stages):
+        for name in stage.weights:
+            if name not in names:
+                raise ConfigError(
+                    f"stage {number + 1} has a weight for {name!r}, which is not a source of this blend",
+                    file=where(number, "weights", name),
+                    kind="no-such-source",
+                    fix=suggestion(name, names, f"Its sources are: {', '.join(names)}."),
+                )
+    silent = [name for name in names if not any(name in stage.weights for stage in stages)]
+    if silent:
+        raise ConfigError(
+            f"no stage has a weight for {', '.join(map(repr, silent))}",
+            kind="bad-stage",
+            fix="Give it a weight (0 pauses it), or remove it from the blend.",
+        )
+
+
+def stage_length(
+    stage: StageModel,
+    shares: Sequence[Fraction],
+    mean: Callable[[int], Fraction],
+    global_batch: int | None,
+    run_length: int = 1,
+) -> int | None:
+    """Return the length of a stage in samples; None if it is open-ended.
+
+    Steps are multiplied by the global batch. Tokens are divided by their mean per sample and rounded to the nearest
+    whole run.
+
+    Args:
+        stage: the stage of the recipe.
+        shares: weight of each source per sample.
+        mean: returns the mean tokens per sample of a source.
+        global_batch: samples per step.
+        run_length: samples of one source at a time.
+
+    Raises:
+        ConfigError: steps without a global batch, or too few tokens for one sample.
+    """
+    if stage.samples is not None:
+        return stage.samples
+    if stage.steps is not None:
+        if global_batch is None:
+            raise ConfigError(
+                f"a stage of {stage.steps:,} steps needs a batch size",
+                kind="bad-stage",
+                fix="Set 'global_batch' at the top of the recipe, or give 'samples'.",
+            )
+        return stage.steps * global_batch
+    if stage.tokens is None:
+        return None
+    per_sample = sum((share * mean(i) for i, share in enumerate(shares) if share), Fraction(0))
+    samples = round(stage.tokens / per_sample / run_length) * run_length
+    if samples < 1:
+        raise ConfigError(
+            f"{stage.tokens:,} tokens are less than one {_unit(run_length)}, which has"
+            f" {float(per_sample * run_length):.4g} on average in this stage",
+            kind="bad-stage",
+            fix=f"Give at least 'tokens: {ceil(per_sample * run_length)}'.",
+        )
+    return samples
+
+
+def _unit(run_length: int) -> str:
+    return "sample" if run_length == 1 else f"run of {run_length:,} samples"
+
+
+def targets_of(model: TargetsModel, pad: int) -> tuple[FillInMiddle | None, Targets]:
+    """Return the transform and the collate function of ``targets``.
+
+    Args:
+        model: the value of the key.
+        pad: id that fills rows up.
+
+    Raises:
+        ConfigError: the values contradict each other.
+    """
+    from feedmill.samples.fim import FillInMiddle
+    from feedmill.samples.targets import LossMask, Targets
+
+    given = model.model_dump(exclude_none=True, exclude={"mask", "fim"})
+    if model.fim is not None and model.mask is not None:
+        raise ConfigError(
+            "'fim' and 'mask' cannot be combined: rearranged documents have no answers between markers",
+            kind="bad-targets",
+            fix="Store the mask beside the tokens, see docs/targets.md; masked documents are not rearranged.",
+        )
+    mask = None if model.mask is None else LossMask(**model.mask.model_dump())
+    fim = None if model.fim is None else FillInMiddle(**model.fim.model_dump(), pad=pad)
+    return fim, Targets(**given, mask=mask, pad=pad)
+
+
+def check_tokenizers(sources: Sequence[Dataset], names: Sequence[str], places: Sequence[str]) -> None:
+    """Raise an error if sources are known to be made with different tokenizers.
+
+    Args:
+        sources, names: the datasets of a plan and their names.
+        places: ``file:line`` of each in the recipe.
+
+    Raises:
+        ConfigError: with the names of two sources and their tokenizers.
+    """
+    known: dict[tuple[str, str], tuple[Identity, str]] = {}  # one file per tokenizer is enough; there may be many
+    for dataset, name, place in zip(sources, names, places, strict=True):
+        for identity in identities(dataset):
+            if identity[:2] in known:
+                continue
+            for other, its_name in known.values():
+                if identity.differs(other):
+                    raise _mixed(other, its_name, identity, name, place)
+            known[identity[:2]] = identity, name
+
+
+def _mixed(first: Identity, its_name: str, second: Identity, name: str, place: str) -> ConfigError:
+    return ConfigError(
+        f"the source {its_name!r} was tokenized with {first} and {name!r} with {second}: the same id means different"
+        f" tokens ({first.file}, {second.file})",
+        file=place,
+        kind="mixed-tokenizers",
+        fix="Tokenize both with the same tokenizer. If the two are the same under different names, set"
+        " 'mixed_tokenizers: true' at the top of the recipe.",
+    )
+
+
+def in_order(model: RecipeModel, nodes: Sequence[Node]) -> Node:
+    """Return one epoch of a recipe's sources, each in stored order, in the order of another tool.
+
+    Raises:
+        ConfigError: the order is impossible for these sources; see `Nanoset`, `BlendableDataset`, `ModalitiesSampler`.
+    """
+    order, seed = model.order, model.seed
+    assert order is not None and seed is not None  # the schema requires both
+    if order.kind != "modalities":
+        given = [member.weight for member in model.blend or () if member.weight is not None]
+        # A number keeps its own rounding: the order depends on its last bit.
+        weights = [float(weight if isinstance(weight, int | float) else exact_weight(weight)) for weight in given]
+        if order.kind == "nanoset":
+            return Nanoset(nodes, weights or None, seed)
+        assert model.samples is not None  # as above
+        return BlendableDataset(nodes, weights or [1.0] * len(nodes), model.samples)
+    (node,) = nodes
+    return ModalitiesSampler(
+        node,
+        order.ranks or 1,
+        shuffle=order.shuffle,
+        seed=seed,
+        epoch=order.epoch,
+        drop_last=order.drop_last,
+        skip=order.skip,
+        batch_size=order.batch_size,
+    )

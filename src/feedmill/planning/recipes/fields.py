@@ -1,4 +1,4 @@
-"""Pydantic models of recipe fields: numbers, shuffles, stages, orders, joins, packing. Skip lists are in `skip_fields`.
+"""Pydantic models of recipe fields: numbers, shuffles, stages, orders, joins, packing, skip lists, stores, the cache.
 
 Imported only when a recipe is read, because importing pydantic is slow.
 """
@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import (
     BaseModel,
@@ -27,11 +28,11 @@ from pydantic import (
 from feedmill.errors import ConfigError
 from feedmill.jobs.amounts import parse_count
 from feedmill.planning.mixing.blend import exact_weight
-from feedmill.planning.nodes.shards import DEFAULT_PARALLEL
-from feedmill.planning.nodes.shuffle import DEFAULT_WINDOW
-from feedmill.planning.packing.choices import Last, Long, Method
+from feedmill.planning.nodes.shuffle import DEFAULT_PARALLEL, DEFAULT_WINDOW
+from feedmill.planning.packing.options import Last, Long, Method
 from feedmill.samples.tokenized import TokenizeOptions
 from feedmill.storage import join_url
+from feedmill.storage.remote.options import is_secret
 
 _PERCENT = re.compile(r"\d{1,3}(\.\d{1,12})?%")
 
@@ -376,3 +377,210 @@ class PackModel(Strict):
                 meant = "best_fit" if self.method == "concat" else "concat"
                 raise ValueError(f"'{name}' needs 'method: {meant}', the method here is {self.method}")
         return self
+
+
+_ALLOWED = {
+    "nanoset": (),
+    "blendable": (),
+    "modalities": ("ranks", "shuffle", "epoch", "drop_last", "skip", "batch_size"),
+    "megatron": (
+        "seq_len",
+        "split",
+        "part",
+        "extra_token",
+        "drop_last_partial",
+        "pad",
+        "surplus",
+        "cache",
+        "positions",
+        "boundaries",
+    ),
+}
+"""The options of each order."""
+
+
+class OrderModel(Strict):
+    """The order of another tool instead of Feedmill's own, with the recipe's seed as that tool's seed."""
+
+    kind: Literal["nanoset", "blendable", "modalities", "megatron"] = Field(description="see docs/compatible_orders.md")
+    ranks: Count | None = Field(None, description="modalities: num_replicas")
+    shuffle: bool = Field(False, strict=True, description="modalities: as in its sampler")
+    epoch: int = Field(0, strict=True, description="modalities: the sampler's first epoch")
+    drop_last: bool = Field(True, strict=True, description="modalities: drop the incomplete end instead of padding it")
+    skip: int = Field(0, ge=0, strict=True, description="modalities: skip_num_global_samples")
+    batch_size: Count | None = Field(None, description="modalities: samples per rank and step, to match ranks too")
+    seq_len: Annotated[int, Field(ge=2, lt=2**31 - 1, strict=True)] | None = Field(
+        default=None, description="megatron: --seq-length"
+    )
+    split: str | None = Field(
+        default=None, description="megatron: --split, such as 969,30,1; omit it for data files of one split"
+    )
+    part: Literal["train", "valid", "test"] = Field("train", description="megatron: the split to read")
+    extra_token: StrictBool = Field(True, description="megatron: add_extra_token_to_sequence")
+    drop_last_partial: StrictBool = Field(
+        default=True, description="megatron: drop_last_partial_validation_sequence, for the part 'valid'"
+    )
+    pad: Position = Field(default=0, description="megatron: id of the padding of an incomplete sample")
+    surplus: Annotated[StrictFloat | StrictInt, Field(ge=0, le=100)] = Field(
+        default=0.005, description="megatron: mid_level_dataset_surplus"
+    )
+    cache: str | None = Field(
+        default=None, min_length=1, description="megatron: --data-cache-path, whose indices are read if they are there"
+    )
+    positions: StrictBool = Field(False, description="megatron: also return each token's position in its document")
+    boundaries: StrictBool = Field(False, description="megatron: also return the bounds of documents in a sample")
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> OrderModel:
+        wrong = sorted(self.model_fields_set - {"kind", *_ALLOWED[self.kind]})
+        if wrong and not _ALLOWED[self.kind]:
+            raise ValueError(f"the order {self.kind!r} has no options other than the recipe's 'seed' and weights")
+        if wrong:
+            raise ValueError(
+                f"the order {self.kind!r} has no option {wrong[0]!r}: its options are {', '.join(_ALLOWED[self.kind])}"
+            )
+        if self.kind == "modalities" and self.ranks is None:
+            raise ValueError("the order 'modalities' needs 'ranks': give the number of ranks of the run")
+        if self.kind == "megatron" and self.seq_len is None:
+            raise ValueError("the order 'megatron' needs 'seq_len': give the run's --seq-length")
+        return self
+
+
+OrderField = Annotated[
+    OrderModel, BeforeValidator(short("kind"), json_schema_input_type=OrderModel | Literal["nanoset", "blendable"])
+]
+
+
+def skip_short(value: Any) -> Any:
+    """Expand a position or a range to the mapping it abbreviates."""
+    if isinstance(value, dict | SkipModel):
+        return value
+    bounds = value if isinstance(value, list | tuple) else [value, value + 1] if type(value) is int else []
+    if len(bounds) == 2 and all(type(bound) is int and bound >= 0 for bound in bounds):
+        return {"positions": tuple(bounds)}
+    raise ValueError(
+        "skip takes positions from 0, ranges [first, end), and mappings with 'source' and 'keys', or 'quarantine'"
+    )
+
+
+def _key_text(value: Any) -> Any:
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+class SkipModel(Strict):
+    """One entry of a skip list: a range of positions, or samples of one source."""
+
+    positions: tuple[Position, Position] | None = Field(
+        default=None, description="[first, end) in the stream without a skip list; a single number, or the list alone"
+    )
+    source: str | None = Field(default=None, min_length=1, description="name of the samples' source")
+    keys: list[Annotated[str, BeforeValidator(_key_text, json_schema_input_type=str | int)]] | None = Field(
+        default=None, min_length=1, description="keys of samples"
+    )
+    indices: list[Position] | None = Field(default=None, min_length=1, description="numbers of samples in the source")
+    quarantine: str | None = Field(default=None, min_length=1, description="file to which a loader wrote bad samples")
+    since: Position | None = Field(
+        default=None, description="keep the samples before this position (counted without a skip list)"
+    )
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> SkipModel:
+        if sum(given is not None for given in (self.positions, self.source, self.quarantine)) != 1:
+            raise ValueError(
+                "give a position, a range [first, end), a 'source' with 'keys' or 'indices', or a 'quarantine' file"
+            )
+        if self.positions is not None and self.positions[0] >= self.positions[1]:
+            raise ValueError(f"the range [{self.positions[0]}, {self.positions[1]}) is empty; give [first, end)")
+        if (self.source is None) != (self.keys is None and self.indices is None):
+            raise ValueError("'keys' and 'indices' need a 'source', and a 'source' needs one of them")
+        if self.positions is not None and self.since is not None:
+            raise ValueError("'since' applies to samples only: remove it, or shorten the range of positions")
+        return self
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: Any, handler: Any) -> Any:
+        """Return the JSON schema, which also allows a bare position or range."""
+        number = {"type": "integer", "minimum": 0}
+        both = {"type": "array", "items": number, "minItems": 2, "maxItems": 2}
+        return {"anyOf": [number, both, handler(core)]}
+
+    def __str__(self) -> str:
+        if self.positions is not None:
+            first, stop = self.positions
+            return str(first) if stop == first + 1 else f"[{first}, {stop})"
+        words = [*sorted(set(self.keys or ())), *(f"#{index}" for index in sorted(set(self.indices or ())))]
+        return f"{self.source}: {' '.join(words)}" + (f" since {self.since}" if self.since else "")
+
+
+class CacheModel(Strict):
+    """The cache of remote data on the local disk."""
+
+    size: StrictInt | str | None = Field(
+        default=None, description="bytes, or a size such as 200GB; 0 for none; default $FEEDMILL_CACHE_SIZE"
+    )
+    dir: str | None = Field(None, min_length=1, description="folder; default 'data' in $FEEDMILL_CACHE_DIR")
+    unit: Literal["auto", "block", "shard"] | None = Field(
+        default=None, description="fetch the bytes that are needed (block), whole shards, or what is better (auto)"
+    )
+
+
+Seconds = Annotated[StrictInt | StrictFloat, Field(gt=0, le=86_400)]
+
+
+class StorageModel(Strict):
+    """Options of an object store. Keys and tokens must be set in the environment or in a profile."""
+
+    endpoint: str | None = Field(None, pattern="^https?://[^@]+$", description="address of the server")
+    region: str | None = Field(None, min_length=1, description="region of the bucket")
+    profile: str | None = Field(None, min_length=1, description="profile in ~/.aws with keys, a role or single sign-on")
+    skip_signature: StrictBool | None = Field(None, description="read without keys: public buckets")
+    virtual_hosted_style_request: StrictBool | None = Field(None, description="bucket in the host name, not the path")
+    request_payer: StrictBool | None = Field(None, description="requests are paid by the requester")
+    account_name: str | None = Field(None, min_length=1, description="account of Azure Blob Storage")
+    revision: str | None = Field(None, min_length=1, description="branch, tag or commit on the Hugging Face Hub")
+    connect_timeout: Seconds | None = Field(None, description="seconds to connect")
+    read_timeout: Seconds | None = Field(None, description="seconds without data after which a request fails")
+    timeout: Seconds | None = Field(None, description="seconds for a whole request")
+    retry_timeout: Seconds | None = Field(None, description="seconds during which a failed request is retried")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_secrets(cls, options: Any) -> Any:
+        for name in options if isinstance(options, dict) else ():
+            if name not in cls.model_fields and is_secret(str(name)):
+                raise ValueError(
+                    f"{name!r} is a secret, which a recipe must not contain: set it in the environment or in a profile"
+                )
+        return options
+
+
+_TIMES = {"connect_timeout", "read_timeout", "timeout", "retry_timeout"}
+_S3 = {"endpoint", "region", "profile", "skip_signature", "virtual_hosted_style_request", "request_payer", *_TIMES}
+_OPTIONS = {
+    "s3": _S3,
+    "s3a": _S3,
+    "gs": {"endpoint", "skip_signature", *_TIMES},
+    "az": {"endpoint", "account_name", "skip_signature", *_TIMES},
+    "http": _TIMES,
+    "https": _TIMES,
+    "hf": {"endpoint", "revision", "retry_timeout"},
+    "msc": _TIMES,  # the profile says the rest
+}
+"""The options of each scheme."""
+
+
+def check_storage(storage: dict[str, StorageModel]) -> dict[str, StorageModel]:
+    """Return options of stores by URL. Raises `ValueError` for a URL or an option that its scheme does not have."""
+    for url, options in storage.items():
+        scheme = urlsplit(url).scheme
+        if scheme not in _OPTIONS or ("@" in url and scheme != "hf"):
+            raise ValueError(
+                f"{url!r} is not the URL of a bucket or of a folder in one: expected a URL such as s3://bucket, with"
+                f" one of the schemes {', '.join(_OPTIONS)}"
+            )
+        unknown = sorted(options.model_fields_set - _OPTIONS[scheme])
+        if unknown:
+            raise ValueError(
+                f"{url!r}: {scheme}:// has no option {unknown[0]!r}, only {', '.join(sorted(_OPTIONS[scheme]))}"
+            )
+    return storage

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 from feedmill.errors import ConfigError
 from feedmill.formats.base import Order
-from feedmill.planning.names import unique_names
 from feedmill.planning.nodes import Node, shuffled
 from feedmill.planning.permutation import derive
-from feedmill.planning.recipes.sources import kind_of
+from feedmill.planning.recipes.read import kind_of
+from feedmill.planning.tree import unique_names
 from feedmill.storage import join_url
 
 if TYPE_CHECKING:
     from feedmill.formats.base import Dataset
     from feedmill.formats.energon.join import Part
     from feedmill.planning.recipes.fields import JoinPart, ShuffleModel
-    from feedmill.planning.recipes.recipe import Recipe
+    from feedmill.planning.recipes.read import Parsed
     from feedmill.planning.recipes.schema import Member
 
 logger = logging.getLogger("feedmill")
@@ -42,7 +42,7 @@ def join_parts(open_part: Callable[[JoinPart, Mapping[str, Any] | None], Dataset
     return [Part.of(open_part(part, member.subflavors), part.nonmatch) for part in parts]
 
 
-def join_folder(recipe: Recipe, member: Member) -> str | None:
+def join_folder(recipe: Parsed, member: Member) -> str | None:
     """Return the folder of the prepared rows of a join; None for a recipe that was not read from a file."""
     if member.prepared is not None:
         return join_url(recipe.base, member.prepared)
@@ -80,7 +80,7 @@ def as_described(shuffle: ShuffleModel | None, dataset: Dataset) -> ShuffleModel
 
 
 @contextmanager
-def recipe_line(recipe: Recipe, place: Place) -> Iterator[None]:
+def recipe_line(recipe: Parsed, place: Place) -> Iterator[None]:
     """Set ``file:line`` of this place of the recipe on a `ConfigError` that has no file yet."""
     try:
         yield
@@ -124,7 +124,7 @@ def within(ranges: Sequence[tuple[int | str, int | str]], size: int) -> tuple[in
     return int(first), int(end)
 
 
-def bounds_of(recipe: Recipe, member: Member, dataset: Dataset) -> tuple[int, int]:
+def bounds_of(recipe: Parsed, member: Member, dataset: Dataset) -> tuple[int, int]:
     """Return first and end of the subset of a member among the samples of its dataset."""
     if not (recipe.marks is not None and getattr(recipe.marks, "counts_excluded", False)):
         return within(member.ranges, len(dataset))

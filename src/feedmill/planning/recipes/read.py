@@ -1,41 +1,58 @@
-"""Read recipes in Feedmill's own YAML and in the dialects, with the recipes they refer to."""
+"""Read recipes in Feedmill's own YAML and in the dialects, with the recipes they refer to, and find their sources."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from feedmill.errors import ConfigError
 from feedmill.planning import dialects
 from feedmill.planning.dialects import TRAIN, VALIDATION, Place, Translation
-from feedmill.planning.recipes.sources import members, place_of
 from feedmill.storage import is_local_file, is_local_folder, join_url, open_store, split_url
 
 if TYPE_CHECKING:
+    from feedmill.formats.base import Dataset
     from feedmill.planning.dialects.energon import Asked
     from feedmill.planning.recipes.marks import Marks
-    from feedmill.planning.recipes.schema import RecipeModel
+    from feedmill.planning.recipes.schema import Member, RecipeModel
+
 
 _log = logging.getLogger("feedmill")
 _LARGEST = 1 << 26
 _RECIPES = (".yaml", ".yml", ".json")
 
 
-class Parsed(NamedTuple):
-    """The parts of a `Recipe`; `nested` holds the recipes that its sources refer to, by place."""
+@dataclass(eq=False)
+class Parsed:
+    """A validated recipe with the recipes nested in it; a `Recipe` without its methods.
+
+    Attributes:
+        model: the recipe as validated data.
+        base: folder or URL that its paths are relative to.
+        file: path or URL that it was read from; None for text and mappings.
+        marks: the origins of its values, and what a dialect says beside them.
+        nested: the recipes that its sources refer to, by place.
+    """
 
     model: RecipeModel
     base: str
     file: str | None
     marks: Marks | Translation | None
-    nested: dict[Place, Parsed]
+    nested: Mapping[Place, Parsed]
 
-    @property
-    def files(self) -> int:
-        """Return the number of recipes, nested ones included, each counted as often as it is referred to."""
-        return 1 + sum(inner.files for inner in self.nested.values())
+    def storage(self) -> dict[str, dict[str, Any]]:
+        """Return the options of object stores, by the beginnings of URLs; see `feedmill.storage.remote.options`."""
+        from feedmill.storage.remote.options import options_of
+
+        options_by_url = self.model.storage or {}
+        return {url: options_of(options.model_dump(exclude_none=True)) for url, options in options_by_url.items()}
+
+    def where(self, place: Sequence[int | str] = ()) -> str:
+        """Return ``file:line`` of a value of the recipe, for error messages."""
+        return place_of(self.marks, place)
 
 
 def load(
@@ -179,23 +196,28 @@ def _validated(
             kind="bad-recipe",
             fix="Begin with a line such as 'source: my-data/' or 'blend:'.",
         )
-    recipe = Parsed(model_of(data, file, marks), base, file, marks, {})
+    nested: dict[Place, Parsed] = {}
+    recipe = Parsed(model_of(data, file, marks), base, file, marks, nested)
     inner = marks.nested if isinstance(marks, Translation) else {}
     for place, member in members(recipe.model):
         if place in inner:
-            recipe.nested[place] = _validated(inner[place].data, base, file, inner[place], chain)
+            nested[place] = _validated(inner[place].data, base, file, inner[place], chain)
         elif member.recipe is not None:
-            recipe.nested[place] = _nested(recipe, place, member.recipe, chain)
-            dialects.check_files(recipe.files, file)
+            nested[place] = _nested(recipe, place, member.recipe, chain)
+            dialects.check_files(_files(recipe), file)
     return recipe
+
+
+def _files(recipe: Parsed) -> int:
+    """Return the number of recipes, nested ones included, each counted as often as it is referred to."""
+    return 1 + sum(map(_files, recipe.nested.values()))
 
 
 def model_of(data: Mapping[str, Any], file: str | None, marks: Marks | Translation | None) -> RecipeModel:
     """Return a recipe as validated data. Raises `ConfigError` with the line of every problem."""
     from pydantic import ValidationError
 
-    from feedmill.planning.recipes.problems import problems
-    from feedmill.planning.recipes.schema import RecipeModel
+    from feedmill.planning.recipes.schema import RecipeModel, problems
 
     try:
         return RecipeModel.model_validate(data)
@@ -209,11 +231,11 @@ def _nested(outer: Parsed, place: Place, path: str, chain: tuple[str, ...]) -> P
         loop = " -> ".join(split_url(each)[1] for each in (*chain[chain.index(url) :], url))
         raise ConfigError(
             f"the recipes contain each other: {loop}",
-            file=place_of(outer.marks, (*place, "recipe")),
+            file=outer.where((*place, "recipe")),
             kind="recipe-cycle",
             fix="Remove one of them from the other.",
         )
-    dialects.check_chain(len(chain), place_of(outer.marks, (*place, "recipe")))
+    dialects.check_chain(len(chain), outer.where((*place, "recipe")))
     return load(url, chain=chain)
 
 
@@ -226,3 +248,40 @@ def _invalid(found: list[tuple[Place, str]], marks: Marks | Translation | None, 
         return ConfigError(what, file=place_of(marks, place), kind="bad-recipe")
     lines = "".join(f"\n  {place_of(marks, place)}: {what}" for place, what in found)
     return ConfigError(f"this recipe has {len(found)} problems:{lines}", file=file, kind="bad-recipe")
+
+
+Open = Callable[..., "Dataset"]
+"""``open(path, split=..., dataset_config=..., split_config=..., decode=...)``; called with set options only."""
+
+KINDS = ("blend", "blend_epochized", "concat")
+"""Keys of lists of sources."""
+
+
+def kind_of(mix: Member | RecipeModel) -> str:
+    """Return the key of its list of sources; 'concat' if it has none."""
+    return next((kind for kind in KINDS if getattr(mix, kind) is not None), "concat")
+
+
+def members(model: RecipeModel) -> list[tuple[tuple[int | str, ...], Member]]:
+    """Return every source of a recipe with its place, including sources of inline blends and concatenations."""
+    found: list[tuple[tuple[int | str, ...], Member]] = []
+
+    def walk(place: tuple[int | str, ...], owner: Any) -> None:
+        for kind in KINDS:
+            for number, member in enumerate(getattr(owner, kind) or ()):
+                found.append(((*place, kind, number), member))
+                walk((*place, kind, number), member)
+
+    if model.source is not None:
+        found.append((("source",), model.source))
+        walk(("source",), model.source)
+    walk((), model)
+    return found
+
+
+def place_of(marks: Marks | Translation | None, place: Sequence[int | str]) -> str:
+    """Return ``file:line`` of a value, or its path in plain data."""
+    if marks is not None:
+        return marks.where(place)
+    dotted = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in place).lstrip(".")
+    return f"recipe {dotted}".rstrip()

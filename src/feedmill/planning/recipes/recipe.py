@@ -10,30 +10,31 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from feedmill.errors import ConfigError
-from feedmill.planning.recipes.sources import Open, kind_of, place_of
+from feedmill.planning.recipes import read
+from feedmill.planning.recipes.read import Open, Parsed, kind_of
 from feedmill.planning.tree import Tree, render
 from feedmill.storage import join_url, split_url
 
 if TYPE_CHECKING:
     from feedmill.planning.dialects import Translation
     from feedmill.planning.plan import Plan
-    from feedmill.planning.recipes.marks import Marks, Place
-    from feedmill.planning.recipes.read import Parsed
+    from feedmill.planning.recipes.marks import Marks
     from feedmill.planning.recipes.schema import Member, RecipeModel
     from feedmill.storage.cache.settings import DataCache
 
 
-class Recipe:
+class Recipe(Parsed):
     """A validated recipe with the recipes nested in it; created by `load` or `parse`.
 
     Attributes:
         model: the recipe as validated data.
         base: folder or URL that its paths are relative to.
         file: path or URL that it was read from; None for text and mappings.
+        marks: the origins of its values, and what a dialect says beside them.
         nested: the recipes that its sources refer to, by place.
     """
 
-    model: RecipeModel
+    nested: dict[tuple[int | str, ...], Recipe]
 
     def __init__(
         self,
@@ -46,11 +47,7 @@ class Recipe:
     ) -> None:
         if isinstance(model, Mapping | str | os.PathLike):
             raise _not_made_of(model)
-        self.model = model
-        self.base = base
-        self.file = file
-        self.nested = dict(nested or {})
-        self._marks = marks
+        super().__init__(model, base, file, marks, dict(nested or {}))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, split: str | None = None, mode: str = "train") -> Recipe:
@@ -66,8 +63,6 @@ class Recipe:
             NotFound: no such file or split.
             ConfigError: it is not a valid recipe; the message lists the line of every problem.
         """
-        from feedmill.planning.recipes import read
-
         if not isinstance(path, str | os.PathLike):
             raise _not_made_of(path)
         return cls._of(read.load(_absolute(os.fspath(path)), split, mode))
@@ -82,8 +77,6 @@ class Recipe:
         mode: str = "train",
     ) -> Recipe:
         """Return a recipe from YAML text or plain data; paths are relative to `base`. See `load`."""
-        from feedmill.planning.recipes import read
-
         return cls._of(read.parse(recipe, _absolute(os.fspath(base)), None, split, mode))
 
     @classmethod
@@ -93,11 +86,9 @@ class Recipe:
 
     def restated(self, words: Mapping[str, Any]) -> Recipe:
         """Return the recipe with other values for top-level keys. Raises `ConfigError` if they are invalid for it."""
-        from feedmill.planning.recipes import read
-
         data = {**self.model.model_dump(exclude_unset=True), **words}
-        model = read.model_of(data, self.file, self._marks)
-        return Recipe(model, base=self.base, file=self.file, marks=self._marks, nested=self.nested)
+        model = read.model_of(data, self.file, self.marks)
+        return Recipe(model, base=self.base, file=self.file, marks=self.marks, nested=self.nested)
 
     @staticmethod
     def json_schema() -> dict[str, Any]:
@@ -144,13 +135,6 @@ class Recipe:
         plan.again, plan.cache = again, cache
         return plan
 
-    def storage(self) -> dict[str, dict[str, Any]]:
-        """Return the options of object stores, by the beginnings of URLs; see `feedmill.storage.remote.options`."""
-        from feedmill.storage.remote.options import options_of
-
-        options_by_url = self.model.storage or {}
-        return {url: options_of(options.model_dump(exclude_none=True)) for url, options in options_by_url.items()}
-
     def _cache(self) -> DataCache | None:
         """Return the settings of `cache`, or None. Raises `ConfigError`."""
         settings = self.model.cache
@@ -166,15 +150,6 @@ class Recipe:
                     f"the cache folder {folder} is not on this machine", kind="bad-cache", fix="Give an absolute path."
                 )
             return DataCache.of(settings.size, folder, settings.unit)
-
-    @property
-    def marks(self) -> Marks | Translation | None:
-        """Return the origins of its values, and what a dialect says beside them."""
-        return self._marks
-
-    def where(self, place: Place = ()) -> str:
-        """Return ``file:line`` of a value of the recipe, for error messages."""
-        return place_of(self._marks, place)
 
     def __str__(self) -> str:
         return render(self._tree("recipe" if self.file is None else split_url(self.file)[1]))

@@ -18,15 +18,12 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from feedmill.errors import ConfigError, FeedmillError, NotFound
-from feedmill.planning.nodes import Skip
 from feedmill.storage import join_url, open_store, split_url
 
 if TYPE_CHECKING:
     from feedmill.planning.plan import Plan
-    from feedmill.planning.recipes.skip_fields import SkipModel
+    from feedmill.planning.recipes.fields import SkipModel
 
 _SHORT = 80
 _BEGIN = b'{"position"'  # fields of each line that a loader writes to a quarantine file
@@ -171,17 +168,3 @@ def _said(entries: Sequence[SkipModel]) -> str:
         return text
     digest = hashlib.blake2b("\0".join(words).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
     return f"{len(words):,} entries ({digest})"
-
-
-def dropped(skip: Skip, before: int, sources: int, chunk: int = 65_536) -> list[int] | None:
-    """Return how many samples of each source are skipped among the child's first `before` positions.
-
-    Return None if there are too many to locate one by one.
-    """
-    if skip.gaps.skipped(before) > 1 << 24:
-        return None
-    counts = np.zeros(sources, np.int64)
-    for start in range(0, skip.gaps.skipped(before), chunk):
-        ranks = np.arange(start, min(start + chunk, skip.gaps.skipped(before)))
-        counts += np.bincount(skip.child.locate(skip.gaps.nth(ranks)).source, minlength=sources)
-    return [int(count) for count in counts]

@@ -13,28 +13,80 @@ from __future__ import annotations
 import base64
 import json
 import zlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 from weakref import WeakKeyDictionary
 
 from feedmill.errors import ConfigError
 from feedmill.planning.nodes import Leaf, Node, Skip
 from feedmill.planning.nodes.base import node_class
+from feedmill.planning.nodes.skip import Gaps
 from feedmill.planning.orders import ORDERS_WITH_NODES
 from feedmill.planning.permutation import ORDER_VERSION
 from feedmill.planning.resuming.changes import ways
 
 if TYPE_CHECKING:
     from feedmill.formats.base import Dataset
-    from feedmill.planning.packing.packed import PackedPlan
-    from feedmill.planning.plan import Plan
 
 _LARGEST = 1 << 26
 _LONGEST_NAME, _KEPT_OF_NAME = 32, 14
 _KEY = "key"
+
+
+class Ordered(Protocol):
+    """What resuming uses of a `Plan`, which has these attributes; the plan is above this module."""
+
+    @property
+    def node(self) -> Node:
+        """The root of the tree."""
+
+    @property
+    def sources(self) -> Sequence[Dataset]:
+        """The datasets."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Their names."""
+
+    @property
+    def seed(self) -> int:
+        """The seed of the order."""
+
+    @property
+    def length(self) -> int | None:
+        """The number of positions; None if it never ends."""
+
+    @property
+    def skip(self) -> Gaps | None:
+        """What the skip list removes."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of the whole plan."""
+
+    @property
+    def fingerprints(self) -> Mapping[str, str]:
+        """The components of the fingerprint."""
+
+    def source(self, source: int | str, /) -> Dataset:
+        """Return a source's dataset by number or name."""
+
+
+class OrderedRows(Ordered, Protocol):
+    """What resuming uses of a `PackedPlan` besides."""
+
+    documents: Any
+    packing: Any
+    map: Any
+    width: int
+
+
+def packed(plan: Ordered) -> OrderedRows | None:
+    """Return the plan if its positions are rows of packed documents, otherwise None."""
+    return cast("OrderedRows", plan) if hasattr(plan, "documents") else None
 
 
 @dataclass(frozen=True)
@@ -75,22 +127,22 @@ class Outline:
     rows: Rows | None = None
 
     @classmethod
-    def of(cls, plan: Plan) -> Outline:
+    def of(cls, plan: Ordered) -> Outline:
         """Return the outline of a plan. Its names are not shortened."""
-        packed = cast("PackedPlan", plan) if hasattr(plan, "documents") else None
+        own = packed(plan)
         parts = plan.fingerprints
         digests = []
         for name in plan.names:
             data = parts[f"data of {name}"].split(" samples ", 1)[1]
             digests.append(data_digest(data, parts.get(f"lengths of {name}", "")))
         rows = None
-        if packed is not None:
-            rows = Rows(packed.packing.order(), packed.packing.pad, packed.documents.length)
+        if own is not None:
+            rows = Rows(own.packing.order(), own.packing.pad, own.documents.length)
         counts = tuple(len(dataset) for dataset in plan.sources)
-        node = plan.node.child if isinstance(plan.node, Skip) and packed is None else plan.node
+        node = plan.node.child if isinstance(plan.node, Skip) and own is None else plan.node
         return cls(ORDER_VERSION, plan.seed, tuple(plan.names), counts, tuple(digests), node, rows)
 
-    def over(self, plan: Plan, grown: Collection[str]) -> Outline:
+    def over(self, plan: Ordered, grown: Collection[str]) -> Outline:
         """Return this outline with its tree over the data of a plan, in which the sources `grown` have more samples.
 
         Raises:
@@ -136,10 +188,10 @@ def short_name(name: str) -> str:
     return f"{name[:_KEPT_OF_NAME]}~{blake2b(name.encode('utf-8', 'surrogatepass'), digest_size=6).hexdigest()}"
 
 
-_texts: WeakKeyDictionary[Plan, str | None] = WeakKeyDictionary()
+_texts: WeakKeyDictionary[Ordered, str | None] = WeakKeyDictionary()
 
 
-def outline_text(plan: Plan) -> str | None:
+def outline_text(plan: Ordered) -> str | None:
     """Return the outline of a plan as text, cached per plan; None if a node's class declares no `tag`."""
     if plan not in _texts:
         _texts[plan] = _encode(Outline.of(plan))

@@ -10,7 +10,7 @@ shuffled source that grew, the current epoch becomes a different permutation of 
 that were seen in it may be repeated, and others are deferred to the next epoch.
 
 *A changed recipe.* Every position before the state's must yield the same sample in both plans, which is proven
-(`feedmill.planning.resuming.prefix`). If sources grew too, it is proven for the old recipe over the grown data, so the
+(`feedmill.planning.resuming.proof`). If sources grew too, it is proven for the old recipe over the grown data, so the
 result is that of resuming first with the grown data and then with the changed recipe. docs/ledger.md lists the cases.
 """
 
@@ -18,16 +18,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from feedmill.errors import ConfigError
+from feedmill.planning.nodes.skip import Gaps
 from feedmill.planning.resuming.changes import explain, fingerprint_of
-from feedmill.planning.resuming.outline import Outline, data_digest, outline_text, read_outline, short_name
+from feedmill.planning.resuming.outline import Ordered, Outline, data_digest, outline_text, read_outline, short_name
 from feedmill.planning.resuming.proof import prove
-from feedmill.planning.skip_ranges import Gaps
-
-if TYPE_CHECKING:
-    from feedmill.planning.plan import Plan
 
 _MOST_NAMED = 20
 _LONGEST_SKIP = 120
@@ -49,7 +46,7 @@ class Allowed:
     change: bool = False
 
 
-def bookmark(plan: Plan, position: int) -> dict[str, Any]:
+def bookmark(plan: Ordered, position: int) -> dict[str, Any]:
     """Return what a state stores besides position and fingerprint, so that a run can resume with a changed plan.
 
     ``tree`` is the outline of the plan; it is missing if a node's class declares no `Node.tag`. With a skip list,
@@ -70,7 +67,7 @@ def bookmark(plan: Plan, position: int) -> dict[str, Any]:
     }
 
 
-def reopened(plan: Plan, state: Mapping[str, Any], allowed: Allowed, proven: dict[str, int]) -> int:
+def reopened(plan: Ordered, state: Mapping[str, Any], allowed: Allowed, proven: dict[str, int]) -> int:
     """Return the position of `plan` at which a run resumes from a `state` that was saved with a different plan.
 
     Args:
@@ -140,7 +137,7 @@ def named(changes: Sequence[str]) -> str:
     return "; ".join(ordered[:_MOST_NAMED] + more)
 
 
-def _compared(plan: Plan, old: Outline) -> tuple[list[str], dict[str, str]]:
+def _compared(plan: Ordered, old: Outline) -> tuple[list[str], dict[str, str]]:
     """Return what differs from the plan of an outline: the changes other than growth, and the sources that grew."""
     now = Outline.of(plan)
     saved = {name: (count, digest) for name, count, digest in zip(old.names, old.counts, old.digests, strict=True)}
@@ -163,7 +160,7 @@ def _compared(plan: Plan, old: Outline) -> tuple[list[str], dict[str, str]]:
     return explain({**old.parts(), **same}, parts) + doubts, grown
 
 
-def _growth(plan: Plan, saved: Mapping[str, tuple[int, str]]) -> tuple[dict[str, str], list[str]]:
+def _growth(plan: Ordered, saved: Mapping[str, tuple[int, str]]) -> tuple[dict[str, str], list[str]]:
     """Return the sources that grew, with a phrase for each, and phrases for those whose growth cannot be proven."""
     grown, doubts = {}, []
     for name, dataset in zip(plan.names, plan.sources, strict=True):
@@ -184,13 +181,13 @@ def _with_names(outline: Outline, names: Sequence[str]) -> Outline:
     return replace(outline, names=tuple(whole.get(name, name) for name in outline.names))
 
 
-def _skip_change(plan: Plan, state: Mapping[str, Any]) -> str:
+def _skip_change(plan: Ordered, state: Mapping[str, Any]) -> str:
     """Return how the skip list changed; empty if it did not."""
     was, now = state.get("skip"), None if plan.skip is None else _brief(plan.skip.text)
     return "" if was == now else f"skip was {was or 'nothing'}, is now {now or 'nothing'}"
 
 
-def _same_skips(plan: Plan, state: Mapping[str, Any], unskipped: int) -> bool:
+def _same_skips(plan: Ordered, state: Mapping[str, Any], unskipped: int) -> bool:
     """Return whether the same positions are known to be skipped before the state's position."""
     known = "skipped" in state or "unskipped" not in state
     now = _NOTHING_SKIPPED if plan.skip is None else plan.skip.digest(unskipped)
@@ -204,7 +201,7 @@ def _brief(skip: str) -> str:
     return f"{skip[:_LONGEST_SKIP]}... ({data_digest(skip)})"
 
 
-def _without_outline(plan: Plan, state: Mapping[str, Any]) -> ConfigError:
+def _without_outline(plan: Ordered, state: Mapping[str, Any]) -> ConfigError:
     return ConfigError(
         f"the plan of this state has the fingerprint {state['plan']}, and this plan has {plan.fingerprint}; what"
         " changed is not known, because a class of nodes in its tree declares no 'tag'",

@@ -19,8 +19,7 @@ from feedmill.jobs.progress import Progress
 from feedmill.jobs.threads import ordered_map
 from feedmill.samples.robotics.relative import SUFFIX, PoseGroup, advice, computed, sources
 from feedmill.samples.robotics.statistics import Statistics, collect, write_statistics
-from feedmill.samples.robotics.view import LOWDIM, anchor_of
-from feedmill.samples.robotics.windows import FUTURE_MASK, PAST_MASK
+from feedmill.samples.robotics.view import FUTURE_MASK, LOWDIM, PAST_MASK, anchor_of
 from feedmill.samples.vla.text import bad_sample
 
 _AT_ONCE = 64

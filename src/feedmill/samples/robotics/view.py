@@ -2,6 +2,7 @@
 
 Supported parts are VLA Foundry's own files (``<camera>_t<index>.jpg``, ``lowdim.npz``, ``metadata.json``,
 ``language_instructions.json``) and ``.pth`` fields (``actions.pth``, ``state.pth``, ``pixel_values.pth``, ...).
+Fields are those of a window of time around an anchor, with masks of the real data.
 """
 
 from __future__ import annotations
@@ -26,10 +27,8 @@ from feedmill.samples.images import decode_images
 from feedmill.samples.robotics.normalize import Normalizer
 from feedmill.samples.robotics.relative import advice, computed, sources
 from feedmill.samples.robotics.settings import RoboticsSettings
-from feedmill.samples.robotics.windows import FUTURE_MASK, PAST_MASK, Window, joined, window
-from feedmill.samples.vla.captions import picture, resized
 from feedmill.samples.vla.columns import columns
-from feedmill.samples.vla.text import bad_sample, missing, tensor_fields
+from feedmill.samples.vla.text import bad_sample, missing, picture, resized, tensor_fields
 
 LOWDIM, METADATA, LANGUAGE = "lowdim.npz", "metadata.json", "language_instructions.json"
 _SUFFIXES = (".jpg", ".png", ".jpeg", ".webp")
@@ -306,3 +305,57 @@ def _picture(sample: Sample, part: str) -> npt.NDArray[Any]:
             except (OSError, SyntaxError, ValueError) as error:
                 raise bad_sample(sample, f"the depth image {part} cannot be decoded: {error}") from None
     return picture(sample, part)
+
+
+PAST_MASK, FUTURE_MASK = "past_mask", "future_mask"
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Window of steps around the anchor of one sample.
+
+    Attributes:
+        start, stop: The range of steps.
+        anchor: The anchor's step within the window.
+        past_mask, future_mask: bool[stop - start], true for data before the anchor, and from the anchor on. Both are
+            False for padding: a copy of another step, where the episode had none.
+    """
+
+    start: int
+    stop: int
+    anchor: int
+    past_mask: npt.NDArray[np.bool_]
+    future_mask: npt.NDArray[np.bool_]
+
+
+def window(lowdim: Mapping[str, npt.NDArray[Any]], anchor: int, past: int | None, future: int | None) -> Window:
+    """Return the window of a sample.
+
+    Args:
+        lowdim: Fields with ``past_mask`` and ``future_mask``, bool[T].
+        anchor: The anchor's step in the sample.
+        past, future: Number of steps before and after the anchor; None for all.
+
+    Raises:
+        ValueError: The masks are missing or invalid, or the window exceeds the sample.
+    """
+    masks = [lowdim.get(name) for name in (PAST_MASK, FUTURE_MASK)]
+    if any(mask is None or mask.ndim != 1 for mask in masks) or masks[0].shape != masks[1].shape:  # type: ignore[union-attr]
+        raise ValueError("past_mask and future_mask are required, with one value for each step")
+    steps = len(masks[0])  # type: ignore[arg-type]
+    if not 0 <= anchor < steps:
+        raise ValueError(f"the anchor is step {anchor}, but the sample has {steps} steps")
+    start = 0 if past is None else anchor - past
+    stop = steps if future is None else anchor + future + 1
+    if start < 0 or stop > steps:
+        raise ValueError(
+            f"the sample is too short for a window of {past} steps before and {future} after the anchor:"
+            f" it has {anchor} and {steps - anchor - 1}"
+        )
+    cut = [np.asarray(mask[start:stop], bool) for mask in masks]  # type: ignore[index]
+    return Window(start, stop, anchor - start, cut[0], cut[1])
+
+
+def joined(fields: Sequence[npt.NDArray[np.float32]], like: tuple[int, ...]) -> npt.NDArray[np.float32]:
+    """Concatenate fields float32[..., T, C] on their last axis; without fields return float32[*like, 0]."""
+    return np.concatenate(fields, axis=-1) if fields else np.zeros((*like, 0), np.float32)

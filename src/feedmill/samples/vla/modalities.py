@@ -14,8 +14,7 @@ from feedmill.samples.robotics.normalize import Normalizer
 from feedmill.samples.robotics.settings import RoboticsSettings
 from feedmill.samples.robotics.statistics import merge_statistics, read_entries, read_statistics
 from feedmill.samples.robotics.view import Robotics
-from feedmill.samples.vla.captions import Captions
-from feedmill.samples.vla.text import RawText, Tokenize, TokenizedText
+from feedmill.samples.vla.text import Captions, RawText, Tokenize, TokenizedText
 
 
 class Modality(Protocol):

@@ -1,12 +1,10 @@
 """Conversations to text with the model's own template, and which characters of it contribute to the loss.
 
 forms     rows of JSON or of tables to conversations: messages, ShareGPT, prompt and completion, preference pairs
-settings  the template and special tokens in a tokenizer's files
 variables further variables of a template, of a job and of single rows
 render    a template as a function, sandboxed, with the blocks that ``{% generation %}`` marks
 values    messages as templates see them: the keys that are read, and arguments of tool calls as JSON
-weights   keys of messages that say whether they contribute to the loss
 learned   the characters that contribute to the loss, by the rule of the job
 checks    stop tokens, something to learn, and keys that have an effect
-reader    reads documents in a child process: the text of each row, with these characters
+reader    finds the template, and reads documents in a child process: the text of each row, with these characters
 """

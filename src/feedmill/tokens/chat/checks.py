@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from feedmill.tokens.chat.forms import Conversation
+from feedmill.tokens.chat.forms import KEYS, Conversation
 from feedmill.tokens.chat.learned import Learned, ends_in
 from feedmill.tokens.chat.values import CONVERTED, Message, unread
-from feedmill.tokens.chat.weights import KEYS
 
 if TYPE_CHECKING:
     from feedmill.tokens.chat.reader import ChatSpec

@@ -6,6 +6,7 @@
     preference  {"prompt": text or messages (optional), "chosen": ..., "rejected": text or messages}
 
 A text as prompt is a message of the user; a text as completion, ``chosen`` or ``rejected`` is one of the assistant.
+Some keys of a message say whether it contributes to the loss, by the names that other programs give them.
 """
 
 from __future__ import annotations
@@ -16,7 +17,14 @@ from typing import Any, NamedTuple
 
 from feedmill.documents.batch import BadDocument
 from feedmill.tokens.chat.values import json_of
-from feedmill.tokens.chat.weights import KEYS, UNSUPPORTED
+
+ON = ("weight", "loss", "loss_weight", "loss_scale", "train", "training", "trainable")
+"""1 or true: the message is learned. OpenAI's ``weight``, ``loss`` of ms-swift and XTuner, ``train`` of axolotl ..."""
+OFF = ("masked",)
+"""True: the message is not learned; torchtune's name."""
+KEYS = (*ON, *OFF)
+UNSUPPORTED = {"train_detail": "ranges inside of a message"}
+"""Keys that would change the loss in a way that is unsupported."""
 
 FORMS = ("messages", "sharegpt", "prompt", "preference")
 SIDES = ("chosen", "rejected")
@@ -210,3 +218,27 @@ def _tool(value: Any) -> Any:
     if isinstance(function, dict) and isinstance(schema := function.get("parameters"), str):
         return {**value, "function": {**function, "parameters": json_of(schema, set(), objects=True)}}
     return value
+
+
+def learns(message: Mapping[str, Any], number: int) -> bool | None:
+    """Return whether a message is to contribute to the loss; None if it does not say.
+
+    Raises:
+        BadDocument: a weight is neither 0 nor 1, two keys contradict each other, or a key is unsupported.
+    """
+    found: dict[str, bool] = {}
+    for key in KEYS:
+        value = message.get(key)
+        if value is None:
+            continue
+        if not isinstance(value, int | float) or value not in (0, 1):
+            raise BadDocument(
+                f"message {number}: {key!r} is {value!r:.40}, but a loss mask has only 0 and 1 (true and false)"
+            )
+        found[key] = bool(value) != (key in OFF)
+    for key, what in UNSUPPORTED.items():
+        if message.get(key):
+            raise BadDocument(f"message {number}: {key!r} ({what}) is unsupported (weigh whole messages with 'weight')")
+    if len(set(found.values())) > 1:
+        raise BadDocument(f"message {number}: {' and '.join(map(repr, found))} contradict each other")
+    return next(iter(found.values()), None)

@@ -26,7 +26,7 @@ from feedmill.tokens.template import TemplateSource
 from feedmill.tokens.tokenizer import Tokenizer, load_tokenizer
 
 if TYPE_CHECKING:
-    from feedmill.tokens.tokenize import TokenizeOptions, TokenizeReport
+    from feedmill.tokens.token_files import TokenizeOptions, TokenizeReport
 
 Inputs = Sequence[str | os.PathLike[str] | DocumentFile]
 Output = str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]]

@@ -15,9 +15,8 @@ from typing import NamedTuple
 
 from feedmill.documents.batch import BadDocument
 from feedmill.errors import ConfigError
-from feedmill.tokens.chat.forms import Conversation, Messages
+from feedmill.tokens.chat.forms import Conversation, Messages, learns
 from feedmill.tokens.chat.render import Rendered, Span
-from feedmill.tokens.chat.weights import learns
 
 ASSISTANT = "assistant"
 RULES = ("auto", "generation", "turns", "last", "none")

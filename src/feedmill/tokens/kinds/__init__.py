@@ -3,9 +3,10 @@
 find        which file a name stands for: a file, a folder, or a model in the Hugging Face cache on this machine
 patterns    how tiktoken's encodings split texts, and their special tokens
 ranks       tiktoken files and Mistral's tekken.json: byte-level BPE by ranks, and its reference engine
-pieces      SentencePiece BPE models
+pieces      SentencePiece BPE models, by themselves and as transformers' Llama class reads them
 slow        folders with vocab.json and merges.txt, or vocab.txt
 t5          folders with spiece.model of the T5 class
 settings    the settings of tokenizer_config.json that AutoTokenizer applies to a tokenizer.json
+releases    which release of transformers is followed, and what release 5 makes of a tokenizer.json
 kept        conversions that are kept on this machine
 """

@@ -23,7 +23,7 @@ import xxhash
 
 from feedmill.errors import ConfigError
 from feedmill.tokens.engines import HuggingFace, SentencePiece, TokenizerEngine, Vocabulary, read_vocabulary
-from feedmill.tokens.kinds import llama, pieces, ranks, slow, t5
+from feedmill.tokens.kinds import pieces, ranks, slow, t5
 from feedmill.tokens.kinds.kept import kept
 from feedmill.tokens.kinds.releases import FIVE, read_as, unknown_class
 from feedmill.tokens.kinds.settings import applied
@@ -94,7 +94,7 @@ def read_model(path: Path, template_source: TemplateSource, pattern: str | None 
         return _of_files(path, t5.document(path, data), f"a folder with {t5.FILE}", template_source)
     if is_pieces(path):
         if template_source == "class":
-            return _of_files(path, llama.as_class(path, data), "a SentencePiece model", template_source)
+            return _of_files(path, pieces.as_class(path, data), "a SentencePiece model", template_source)
         return _of_pieces(path, data)
     if slow.is_slow(path):
         document = slow.document(path)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,8 @@ import orjson
 
 from feedmill.errors import ConfigError
 from feedmill.tokens.engines import Encoded, TokenizerEngine
+from feedmill.tokens.kinds.slow import roles_of
+from feedmill.tokens.template import CONFIG, read_settings
 
 SPACE = "▁"
 _NORMAL, _UNKNOWN, CONTROL, USER, _UNUSED = 1, 2, 3, 4, 5
@@ -189,3 +192,53 @@ def _number(data: bytes, at: int) -> tuple[int, int]:
             return value, at
         if shift > 63:
             raise ValueError(f"an endless number at byte {at}")
+
+
+CLASS = "LlamaTokenizer"
+_ROLES = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
+
+
+def as_class(path: Path, data: bytes) -> dict[str, Any]:
+    """Return a ``tokenizer.json`` of transformers' Llama class, without the added tokens of the settings.
+
+    SentencePiece itself encodes ``<s>`` in a text as plain text. A chat template writes special tokens as text, so
+    conversations need the ids of the class (`AutoTokenizer`, transformers 4.57).
+
+    Args:
+        path, data: the model.
+
+    Raises:
+        ConfigError: the settings name another class, or the model is corrupt or none that the class reads alike.
+    """
+    settings = read_settings(path.parent / CONFIG)
+    config = read_settings(path.parent / "config.json")
+    name = str(settings.get("tokenizer_class") or config.get("tokenizer_class") or CLASS).removesuffix("Fast")
+    made = document(data)
+    if name != CLASS or isinstance(made, str):
+        why = made if isinstance(made, str) and name == CLASS else f"its class is {name}"
+        raise ConfigError(
+            f"special tokens in texts are read from a SentencePiece model only as {CLASS} does, but {why}",
+            file=str(path),
+            kind="other-tokenizer-kind",
+            fix="AutoTokenizer.from_pretrained(FOLDER).save_pretrained(NEW) of transformers writes a tokenizer.json.",
+        )
+    found: dict[str, Any] = orjson.loads(made)
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+    found["added_tokens"] = [
+        {"id": number, "content": text, **flags, "special": kind == CONTROL}
+        for number, (text, _, kind) in enumerate(read_pieces(data)[0])
+        if kind in (CONTROL, USER)
+    ]
+    prefix = settings.get("add_prefix_space", True) is not False
+    if settings.get("legacy", True) is False:
+        scheme = "first" if prefix else "never"
+        words = {"type": "Metaspace", "replacement": SPACE, "prepend_scheme": scheme, "split": False}
+        found |= {"normalizer": None, "pre_tokenizer": words}
+    else:
+        before = [{"type": "Prepend", "prepend": SPACE}] if prefix else []
+        space = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
+        found["normalizer"] = {"type": "Sequence", "normalizers": [*before, space]}
+    text = [{"type": "Replace", "pattern": {"String": SPACE}, "content": " "}, {"type": "ByteFallback"}]
+    strip = [{"type": "Strip", "content": " ", "start": 1, "stop": 0}] if prefix else []
+    found["decoder"] = {"type": "Sequence", "decoders": [*text, {"type": "Fuse"}, *strip]}
+    return found | {"class": CLASS, "tokens": roles_of(settings, path.parent, _ROLES)}

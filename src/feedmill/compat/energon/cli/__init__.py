@@ -136,8 +136,8 @@ def preview_(
 
 def _show_sample(index: int, key: str, sample: Any) -> None:
     from feedmill.errors import FeedmillError
-    from feedmill.samples.fields import named_fields
     from feedmill.samples.text import as_text
+    from feedmill.samples.types import named_fields
 
     typer.echo(f"Sample {index}")
     typer.echo(f" - __key__ ({str}): {key!r}")

@@ -20,10 +20,9 @@ import numpy.typing as npt
 
 from feedmill.documents.textpath import TextReader
 from feedmill.errors import ConfigError
-from feedmill.formats.tokens.blocks import BlockDataset
 from feedmill.formats.tokens.pbin import open_pbin
 from feedmill.formats.tokens.raw_index import index_lines, load_raw_index
-from feedmill.formats.tokens.windows import WindowDataset
+from feedmill.formats.tokens.windows import BlockDataset, WindowDataset
 from feedmill.storage import open_store
 
 if TYPE_CHECKING:

@@ -1,7 +1,6 @@
 """Arrays of integers as Zarr (version 3) stores them, read by ranges: the storage of Levanter's caches.
 
-- `meta`: ``zarr.json``, and what of it is rejected
-- `codecs`: from the stored bytes of a chunk to its numbers, with checks of sizes and checksums
+- `meta`: ``zarr.json``, what of it is rejected, and its codecs, with checks of sizes and checksums
 - `blosc`: the container of the codec ``blosc``
 - `array`: ranges of an array, chunk by chunk, with a bounded cache
 

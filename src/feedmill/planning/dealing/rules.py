@@ -1,0 +1,151 @@
+"""What a recipe or a loader asks of global batches: a budget, a balance of costs over ranks, and a way of dealing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from feedmill.errors import ConfigError
+
+KINDS = ("shuffled", "contiguous")
+MOST_SAMPLES = 1 << 20
+"""Maximum number of samples in a global batch without `max_samples`: samples without cost would make it endless."""
+LARGEST = 1 << 50
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Maximum cost of a rank's batch.
+
+    Attributes:
+        by: the cost, see `feedmill.planning.dealing.costs`.
+        amount: maximum sum of the costs of a rank's batch, at least 1.
+        max_samples: maximum number of samples of a rank's batch, or None.
+        linear: for ``attention``, see `feedmill.planning.dealing.costs.Costs`.
+
+    Raises:
+        ConfigError: a number is out of range, or `linear` is given without ``attention``.
+    """
+
+    by: str
+    amount: int
+    max_samples: int | None = None
+    linear: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name, value, most in (
+            (self.by, self.amount, LARGEST),
+            ("max_samples", 1 if self.max_samples is None else self.max_samples, MOST_SAMPLES),
+        ):
+            if type(value) is not int or not 1 <= value <= most:
+                raise bad_budget(f"{name}={value!r} is invalid", f"Give an integer from 1 to {most:,}.")
+        if not 0 <= self.linear < 1e18 or (self.linear and self.by != "attention"):
+            raise bad_budget(f"linear={self.linear} is invalid", "Give 'linear' >= 0, and only with 'attention'.")
+
+    @classmethod
+    def of(cls, value: Budget | Mapping[str, Any]) -> Budget:
+        """Return a budget from the value of a recipe or an argument, such as ``{"tokens": 65536, "max_samples": 64}``.
+
+        Raises:
+            ConfigError: it names no cost, or several costs.
+        """
+        if isinstance(value, Budget):
+            return value
+        options = dict(value)
+        more = {name: options.pop(name) for name in ("max_samples", "linear") if name in options}
+        if len(options) != 1 or not all(isinstance(name, str) for name in options):
+            raise bad_budget(
+                f"{value!r} names {len(options)} costs, expected one",
+                "Give {'tokens': 65536, 'max_samples': 64}, for example; 'max_samples' and 'linear' are optional.",
+            )
+        ((by, amount),) = options.items()
+        return cls(by, amount, **more)
+
+    def __str__(self) -> str:
+        most = "" if self.max_samples is None else f", at most {self.max_samples:,} samples"
+        return f"{self.amount:,} {self.by}{most}"
+
+
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """The cost that is balanced over ranks.
+
+    Attributes:
+        by: ``tokens``, ``attention`` (the sum of squares of document lengths), ``pixels``, ``frames``, ``bytes``, or a
+            numeric field of the index.
+        linear: with ``attention``: cost per token, added to the squares.
+        within: ``batch``: samples are exchanged within one global batch.
+
+    Raises:
+        ConfigError: unknown `within`, or a `linear` that is negative or given without ``attention``.
+    """
+
+    by: str
+    linear: float = 0.0
+    within: str = "batch"
+
+    def __post_init__(self) -> None:
+        if self.within != "batch":
+            raise ConfigError(f"balance within {self.within!r} is unsupported", fix="Use 'within: batch'.")
+        if not 0 <= self.linear < 1e18 or (self.linear and self.by != "attention"):
+            raise ConfigError(
+                f"balance by {self.by} with linear={self.linear} is invalid",
+                kind="bad-balance",
+                fix="Set 'linear' to 0 or more, only with 'by: attention'.",
+            )
+
+    @classmethod
+    def of(cls, value: Balance | Mapping[str, Any] | str | None) -> Balance | None:
+        """Return a balance from the value of a recipe or an argument. Raises `ConfigError` if it is invalid."""
+        if value is None or isinstance(value, Balance):
+            return value
+        options = {"by": value} if isinstance(value, str) else dict(value)
+        unknown = [name for name in options if name not in ("by", "linear", "within")]
+        if unknown or not isinstance(options.get("by"), str):
+            raise ConfigError(
+                f"balance={value!r} is invalid: {f'{unknown[0]!r} is unknown' if unknown else 'it needs by'}",
+                kind="bad-balance",
+                fix="Give balance={'by': 'tokens'}, for example; 'linear' and 'within' are optional.",
+            )
+        return cls(**options)
+
+
+@dataclass(frozen=True, slots=True)
+class Dealing:
+    """How positions are dealt to ranks, as set in a recipe or loader.
+
+    Attributes:
+        kind: ``shuffled`` or ``contiguous``.
+        balance: the cost that is balanced over ranks, or None.
+        budget: maximum cost of a rank's batch instead of a fixed number of samples, or None.
+
+    Raises:
+        ConfigError: an unknown kind, or one that cannot be combined with balancing or a budget.
+    """
+
+    kind: str = "shuffled"
+    balance: Balance | None = None
+    budget: Budget | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ConfigError(f"deal={self.kind!r} is unknown", fix=f"Use one of: {', '.join(KINDS)}.")
+        if self.kind == "contiguous" and self.balance is not None:
+            raise ConfigError(
+                "balance and deal='contiguous' cannot be combined: the cost of a slice is fixed",
+                kind="bad-balance",
+                fix="Remove one of them.",
+            )
+        if self.budget is not None and (self.kind == "contiguous" or self.balance is not None):
+            other = "deal='contiguous'" if self.balance is None else "balance"
+            raise ConfigError(
+                f"{other} and batches by budget cannot be combined: the cost of the budget determines which rank gets"
+                " which sample",
+                kind="bad-budget",
+                fix="Remove one of them.",
+            )
+
+
+def bad_budget(what: str, fix: str) -> ConfigError:
+    return ConfigError(f"the budget of a batch: {what}", kind="bad-budget", fix=fix)

@@ -1,0 +1,399 @@
+"""What runs write: loss logs (CSV, JSON lines, TensorBoard) with the spikes in them, and the telemetry of loaders.
+
+Telemetry is the JSON lines that ``Telemetry(jsonl=...)`` appends, one file for each rank or one for all.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import os
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+
+from feedmill.documents.wildcards import is_pattern, matches
+from feedmill.errors import ConfigError, DataError, NotFound
+from feedmill.formats.csv_rows import csv_rows
+from feedmill.storage import open_store, split_url
+
+MOST = 64 << 20
+"""Bytes of a log that are read."""
+_STEP = ("step", "global_step", "iteration", "iter", "_step")
+_LOSS = ("loss", "train_loss", "train/loss", "lm loss", "training_loss", "reduced_train_loss", "value")
+_WINDOW, _FAR = 21, 6.0  # steps around, and deviations from their median, of a spike
+
+
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """A loss log: its name, steps int64[n] in rising order, and losses float64[n]; lines that were left out."""
+
+    name: str
+    steps: npt.NDArray[np.int64]
+    losses: npt.NDArray[np.float64]
+    skipped: int = 0
+
+    def spikes(self, most: int = 50) -> list[int]:
+        """Return the steps whose loss rises far above its neighborhood, the highest of each rise, at most `most`.
+
+        A loss is far above if it exceeds the median of the 21 around it by six median absolute deviations.
+        """
+        if len(self.losses) < _WINDOW:
+            return []
+        half = _WINDOW // 2
+        padded = np.pad(self.losses, half, mode="edge")
+        around = np.lib.stride_tricks.sliding_window_view(padded, _WINDOW)
+        middle = np.median(around, axis=1)
+        spread = np.median(np.abs(around - middle[:, None]), axis=1)
+        height = (self.losses - middle) / np.maximum(spread, 0.002 * np.abs(middle) + 1e-9)
+        found: list[int] = []
+        far = height > _FAR
+        starts = np.flatnonzero(far & ~np.concatenate(([False], far[:-1])))
+        for start in starts.tolist():
+            end = start
+            while end < len(far) and far[end]:
+                end += 1
+            found.append(start + int(np.argmax(height[start:end])))
+        strongest = sorted(found, key=lambda at: -height[at])[:most]
+        return sorted(int(self.steps[at]) for at in strongest)
+
+    def at(self, step: int) -> float | None:
+        """Return the loss of a step; None if the log does not have it."""
+        place = int(np.searchsorted(self.steps, step))
+        return float(self.losses[place]) if place < len(self.steps) and self.steps[place] == step else None
+
+
+def read_losses(url: str) -> Losses:
+    """Read a loss log by path or URL.
+
+    Raises:
+        NotFound: there is no such file.
+        DataError: it has no steps and losses.
+    """
+    folder, name = split_url(url)
+    store = open_store(folder)
+    size = store.stat(name).size
+    if size > MOST:
+        raise DataError(f"the log has {size:,} bytes; at most {MOST:,} are read", file=url, kind="too-large")
+    return parse_losses(store.read(name), os.path.basename(name), url)
+
+
+def parse_losses(data: bytes, name: str, where: str | None = None) -> Losses:
+    """Return the losses of a log: TensorBoard events, JSON lines, or CSV with a header or with two columns.
+
+    Raises:
+        DataError: it has no steps and losses.
+    """
+    where = where or name
+    rows: list[tuple[int, float]] = []
+    skipped = 0
+    for step, loss in _pairs(data, where):
+        if step is None or loss is None or not math.isfinite(loss):
+            skipped += 1
+        else:
+            rows.append((step, loss))
+    if not rows:
+        fix = f"Use CSV or JSON lines with the columns {_STEP[0]} and {_LOSS[0]}, or TensorBoard's event file."
+        raise DataError("there are no steps with a loss in this log", file=where, kind="no-losses", fix=fix)
+    last = dict(rows)  # of a step that was logged twice, the later one
+    steps = np.array(sorted(last), np.int64)
+    return Losses(name, steps, np.array([last[step] for step in steps.tolist()]), skipped)
+
+
+def _pairs(data: bytes, where: str) -> Iterator[tuple[int | None, float | None]]:
+    if len(data) >= 12 and _is_events(data):
+        yield from _events(data)
+        return
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        raise DataError("the log is neither text nor TensorBoard's events", file=where, kind="bad-log") from None
+    if text.lstrip().startswith("{"):
+        yield from _json_lines(text)
+    else:
+        yield from _csv(text)
+
+
+def _json_lines(text: str) -> Iterator[tuple[int | None, float | None]]:
+    for line in text.splitlines():
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            yield None, None
+            continue
+        if isinstance(row, dict):
+            yield _whole(_first(row, _STEP)), _real(_first(row, _LOSS))
+
+
+def _csv(text: str) -> Iterator[tuple[int | None, float | None]]:
+    try:
+        rows = [row for row in csv_rows(io.StringIO(text, newline=""), 1 << 20) if row]
+    except csv.Error:
+        return
+    if not rows:
+        return
+    header = [cell.strip().lower() for cell in rows[0]]
+    step = next((header.index(name) for name in _STEP if name in header), None)
+    loss = next((header.index(name) for name in _LOSS if name in header), None)
+    if step is None and loss is None and len(header) == 2 and _real(header[1]) is not None:
+        step, loss = 0, 1
+    elif step is None or loss is None:
+        return
+    else:
+        rows = rows[1:]
+    for row in rows:
+        inside = len(row) > max(step, loss)
+        yield (_whole(row[step]), _real(row[loss])) if inside else (None, None)
+
+
+def _first(row: dict[str, object], names: tuple[str, ...]) -> object:
+    return next((row[name] for name in names if name in row), None)
+
+
+def _whole(value: object) -> int | None:
+    number = _real(value)
+    return int(number) if number is not None and number.is_integer() and 0 <= number < 1 << 53 else None
+
+
+def _real(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        return float(value)
+    except (ValueError, OverflowError):
+        return None
+
+
+# TensorBoard's file is a sequence of records: length, its checksum, an Event message, its checksum. The few fields that
+# are needed are read from the wire format of protocol buffers: https://protobuf.dev/programming-guides/encoding/
+
+
+def _is_events(data: bytes) -> bool:
+    (length,) = struct.unpack_from("<Q", data)
+    return 0 < length <= len(data) - 16 and b"brain.Event" in data[12 : 12 + length]
+
+
+def _events(data: bytes) -> Iterator[tuple[int | None, float | None]]:
+    at = 0
+    while at + 12 <= len(data):
+        (length,) = struct.unpack_from("<Q", data, at)
+        event = data[at + 12 : at + 12 + length]
+        at += 16 + length
+        if len(event) < length:
+            return  # the last record is still being written
+        try:
+            fields = dict(_fields(event))
+            if 5 not in fields:
+                continue
+            for number, value in _fields(_bytes(fields[5])):
+                if number == 1:
+                    yield from _scalar(_bytes(value), _integer(fields.get(2, 0)))
+        except (ConfigError, IndexError, struct.error):
+            yield None, None
+
+
+def _scalar(value: bytes, step: int) -> Iterator[tuple[int | None, float | None]]:
+    fields = dict(_fields(value))
+    tag = _bytes(fields.get(1, b"")).decode("utf-8", "replace").lower()
+    if tag not in _LOSS and not tag.endswith(("/loss", "_loss", "-loss", " loss")):
+        return
+    if 2 in fields:  # simple_value
+        yield step, struct.unpack("<f", _bytes(fields[2]))[0]
+    elif 8 in fields:  # a tensor of one number
+        tensor = dict(_fields(_bytes(fields[8])))
+        raw = _bytes(tensor.get(4, tensor.get(5, b"")))
+        yield step, struct.unpack("<f", raw[:4])[0] if len(raw) >= 4 else None
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, bytes | int]]:
+    at = 0
+    while at < len(data):
+        key, at = _varint(data, at)
+        number, kind = key >> 3, key & 7
+        if kind == 0:
+            value, at = _varint(data, at)
+            yield number, value
+            continue
+        if kind == 2:
+            size, at = _varint(data, at)
+        else:
+            size = {1: 8, 5: 4}.get(kind, -1)
+        if size < 0 or at + size > len(data):
+            raise ConfigError("the event is damaged")
+        yield number, data[at : at + size]
+        at += size
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while shift < 70:
+        byte = data[at]
+        value |= (byte & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if not byte & 0x80:
+            return value, at
+    raise ConfigError("the event is damaged")
+
+
+def _bytes(value: bytes | int) -> bytes:
+    if isinstance(value, int):
+        raise ConfigError("the event is damaged")
+    return value
+
+
+def _integer(value: bytes | int) -> int:
+    if not isinstance(value, int):
+        raise ConfigError("the event is damaged")
+    return value
+
+
+STAGES = ("fetch", "read", "transform", "collate", "transfer", "other")
+"""Stages in which the loop may wait for a batch; no stage is ``other``."""
+COUNTERS = (
+    "batches",
+    "samples",
+    "wait_seconds",
+    "step_seconds",
+    *(f"wait_{stage}_seconds" for stage in STAGES),
+    *(f"{stage}_seconds" for stage in STAGES[:-1]),
+)
+"""Fields that only grow while a loader lives, by column of `Series.counters`."""
+_KEYS = ("time", "rank", "batches", "wait_seconds", "step_seconds")
+RANK = "{rank}"
+MOST_RANKS = 4096
+_BUDGET, _LEAST, _LINE = 32 << 20, 32 << 10, 1 << 16  # bytes read in all, of a file at least, and of a first line
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """The reports of one rank, oldest first.
+
+    Attributes:
+        rank: its number.
+        times: seconds since 1970, float64[n].
+        counters: float64[n, len(COUNTERS)].
+        last: the last report as it was written.
+        starts: numbers of the reports with which a loader began: the counters are lower there than before.
+        cut: bytes of the beginning of the file that were not read.
+        skipped: lines that are no report, such as the last one while it is being written.
+    """
+
+    rank: int
+    times: Floats
+    counters: Floats
+    last: dict[str, Any]
+    starts: list[int]
+    cut: int
+    skipped: int
+
+
+def is_telemetry(path: str) -> bool:
+    """Return whether a file, a name with ``{rank}``, or a pattern has telemetry: by its first line.
+
+    Raises `StorageError` if it cannot be read.
+    """
+    if RANK in path:
+        return True
+    if not path.endswith((".jsonl", ".json")):
+        return False
+    try:
+        first = next(iter(_files(path)), None)
+        return first is not None and _report(_head(first[0])) is not None
+    except NotFound:
+        return False
+
+
+def read_telemetry(path: str) -> list[Series]:
+    """Return the reports of each rank, by rank. Of long files only the end is read: 32 MB in all.
+
+    Raises:
+        NotFound: there is no file.
+        DataError: there is no report in them, or there are more files than ranks are read.
+    """
+    files = list(_files(path))
+    if not files:
+        raise NotFound("no file of telemetry has this name", file=path, fix=f"'{RANK}' stands for the rank.")
+    if len(files) > MOST_RANKS:
+        raise DataError(f"there are {len(files):,} files; at most {MOST_RANKS:,} are read", file=path, kind="too-many")
+    share = max(_LEAST, _BUDGET // len(files))
+    reports: dict[int, list[dict[str, Any]]] = {}
+    cuts: dict[int, int] = {}
+    skipped: dict[int, int] = {}
+    for name, size in files:
+        ranks, wrong = set(), 0
+        for line in _lines(name, size, share):
+            report = _report(line)
+            if report is None:
+                wrong += 1
+                continue
+            reports.setdefault(report["rank"], []).append(report)
+            ranks.add(report["rank"])
+        for rank in ranks:
+            cuts[rank] = cuts.get(rank, 0) + max(0, size - share)
+            skipped[rank] = skipped.get(rank, 0) + wrong
+    if not reports:
+        raise DataError("there is no report of a loader in it", file=path, kind="no-telemetry")
+    return [_series(rank, reports[rank], cuts[rank], skipped[rank]) for rank in sorted(reports)]
+
+
+def _series(rank: int, reports: list[dict[str, Any]], cut: int, skipped: int) -> Series:
+    reports.sort(key=lambda report: float(report["time"]))
+    times = np.array([report["time"] for report in reports], np.float64)
+    counters = np.array([[_number(report.get(name)) for name in COUNTERS] for report in reports], np.float64)
+    fell = np.flatnonzero((np.diff(counters[:, 0]) < 0) | (np.diff(counters[:, 3]) < 0)) + 1
+    return Series(rank, times, counters, reports[-1], fell.tolist(), cut, skipped)
+
+
+def _files(path: str) -> Iterator[tuple[str, int]]:
+    """Yield the files of a path with their sizes."""
+    wanted = path.replace(RANK, "*")
+    if is_pattern(wanted):
+        yield from ((file.name, file.size) for file, is_folder in matches(wanted) if not is_folder)
+        return
+    folder, name = split_url(path)
+    yield path, open_store(folder).stat(name).size
+
+
+def _head(path: str) -> bytes:
+    folder, name = split_url(path)
+    store = open_store(folder)
+    return store.read(name, 0, min(_LINE, store.stat(name).size)).partition(b"\n")[0]
+
+
+def _lines(path: str, size: int, most: int) -> Iterator[bytes]:
+    """Yield the lines of the last `most` bytes of a file, without one that begins before them."""
+    folder, name = split_url(path)
+    first = max(0, size - most)
+    data = open_store(folder).read(name, first, size - first)
+    lines = data.split(b"\n")
+    yield from (line for line in lines[1 if first else 0 :] if line.strip())
+
+
+def _report(line: bytes) -> dict[str, Any] | None:
+    """Return a line as a report; None if it is none."""
+    try:
+        value = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return None
+    if not isinstance(value, dict) or any(not _is_number(value.get(key)) for key in _KEYS):
+        return None
+    return value if isinstance(value["rank"], int) and 0 <= value["rank"] < 1 << 31 else None
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e15
+
+
+def _number(value: Any) -> float:
+    return float(value) if _is_number(value) else 0.0

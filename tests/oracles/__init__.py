@@ -1,0 +1,1 @@
+"""Plain forms of compiled functions, for tests to compare them with."""
