@@ -50,7 +50,7 @@ def compile_jq(text: str) -> Filter:
         ConfigError: Of kind ``bad-jq``, with the position of the invalid or unsupported part.
     """
     with _not_deep("jq expression", "bad-jq"):
-        many, one = build(read_jq(text))
+        many, one, _ = build(read_jq(text))
 
     def run(value: Any) -> list[Any]:
         try:
@@ -244,7 +244,7 @@ def _comma(tree: Node) -> Compiled:
 
 def _alternative(tree: Node) -> Compiled:
     left, right = build(tree[1]), build(tree[2])
-    first = left.one or _attempt(tree[1])
+    first = left.one or left.maybe
     if first is not None and right.one is not None:
         second = right.one
 
@@ -264,21 +264,6 @@ def _alternative(tree: Node) -> Compiled:
             yield from right.many(variables, value)
 
     return Compiled(run)
-
-
-def _attempt(tree: Node) -> One | None:
-    """Return the function of ``try`` with null for an error, if the body always has one output; None for others."""
-    body = build(tree[1]).one if tree[0] == "try" and tree[2] is None else None
-    if body is None:
-        return None
-
-    def run(variables: Variables, value: Any) -> Any:
-        try:
-            return body(variables, value)
-        except JqError:
-            return None
-
-    return run
 
 
 def _logic(tree: Node) -> Compiled:
@@ -391,12 +376,12 @@ def _string(tree: Node) -> Compiled:
 
 
 def _try(tree: Node) -> Compiled:
-    body = build(tree[1]).many
+    many, one, _ = build(tree[1])
     caught = build(tree[2]).many if tree[2] is not None else None
 
     def run(variables: Variables, value: Any) -> Iterator[Any]:
         try:
-            yield from body(variables, value)
+            yield from many(variables, value)
         except JqError as error:
             if caught is None:
                 return
@@ -405,7 +390,16 @@ def _try(tree: Node) -> Compiled:
             return
         yield from caught(variables, problem)
 
-    return Compiled(run)
+    if one is None or caught is not None:
+        return Compiled(run)
+
+    def maybe(variables: Variables, value: Any) -> Any:
+        try:
+            return one(variables, value)
+        except JqError:
+            return None
+
+    return Compiled(run, maybe=maybe)
 
 
 def _if(tree: Node) -> Compiled:

@@ -38,6 +38,8 @@ class Compiled(NamedTuple):
     many: Many
     one: One | None = None
     """The same without an iterator, if there is always one output."""
+    maybe: One | None = None
+    """The same with null for no output, if there is one output or none; for some of such expressions."""
 
 
 def single(one: One) -> Compiled:
@@ -332,7 +334,7 @@ def _below_all(value: Any) -> list[Any]:
 
 @over("map", 1)
 def _map(function: Compiled) -> Compiled:
-    many, one = function
+    many, one, _ = function
     if one is not None:
         return single(lambda variables, value: [one(variables, item) for item in iterate(value)])
     return single(lambda variables, value: [out for item in iterate(value) for out in many(variables, item)])
