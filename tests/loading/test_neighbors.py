@@ -67,7 +67,8 @@ def test_readers_of_killed_processes_are_gone_even_if_a_forked_child_lives(table
     code = (
         "import os, sys, time\nfrom pathlib import Path\nfrom feedmill.storage.cache.pages import PageCache\n"
         "cache = PageCache(Path(sys.argv[1]), 1 << 20); joined = cache.readers.join(7, 5)\n"
-        "child = os.fork()\nif child: print(child, flush=True)\ntime.sleep(60)"
+        "child = os.fork()\nif not child: print(os.getpid(), flush=True)  # it has given up what it inherited\n"
+        "time.sleep(60)"
     )
     with warm.Popen([sys.executable, "-c", code, str(tmp_path / "cache")], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None

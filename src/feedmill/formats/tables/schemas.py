@@ -259,7 +259,7 @@ def _cast(column: Any, to: Any, where: str) -> Any:
         return column
     try:
         parts = [_as(array, to.type) for array in chunks_of(column)]
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
         reason = " ".join(str(error).split())[:200]
         raise DataError(
             f"a value of {to.name!r} does not fit {to.type}, to which the types of the files unite ({reason})",
@@ -298,7 +298,7 @@ def _as(array: Any, to: Any) -> Any:
         items, _ = within(array.items, *bounds(array))
         parts = [_joined(keys, to.key_type), _joined(items, to.item_type)]
         return pa.MapArray.from_arrays(pa.array(at, pa.int32()), *parts, type=to, mask=nulls)
-    if is_list(kind):
+    if is_list(kind) and not types.is_fixed_size_list(to):
         make, offset = (pa.LargeListArray, pa.int64()) if types.is_large_list(to) else (pa.ListArray, pa.int32())
         items, at = within(array.values, *bounds(array))
         return make.from_arrays(pa.array(at, offset), _joined(items, to.value_type), type=to, mask=nulls)
