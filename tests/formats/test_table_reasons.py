@@ -129,6 +129,36 @@ def test_tensors_and_summaries_are_no_tables(tmp_path: Path) -> None:
     assert note.startswith("values of 'id' are only in the names of folders, such as 'id=")
 
 
+def test_files_that_other_readers_skip_are_named(tmp_path: Path) -> None:
+    for path in ("a.parquet", "_temporary/0/b.parquet"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(TABLE, tmp_path / path)
+    dataset = fm.open(tmp_path)
+    (note,) = dataset.remarks
+    assert len(dataset) == 2 * TABLE.num_rows
+    assert note.startswith("1 file of Parquet (_temporary/0/b.parquet) in a folder whose name begins with '_'")
+    for log, kind in (("_delta_log/00000000000000000000.json", "a Delta"), ("metadata/v1.metadata.json", "an Iceberg")):
+        folder = tmp_path / kind
+        (folder / log).parent.mkdir(parents=True)
+        (folder / log).write_text("{}")
+        pq.write_table(TABLE, folder / "part-0.parquet")
+        assert fm.open(folder).remarks == [
+            f"this is the folder of {kind} table: files that its log no longer has are read too"
+        ]
+        assert fm.open(folder / "part-0.parquet").remarks == []
+
+
+def test_keys_of_bytes_are_text(tmp_path: Path) -> None:
+    for kind in (pa.binary(), pa.large_binary(), pa.binary_view(), pa.string()):
+        table = pa.table({"__key__": pa.array([b"a", "\u00e9".encode()]).cast(kind), "n": [1, 2]})
+        with pa.OSFile(str(tmp_path / "k.arrow"), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+            writer.write_table(table)
+        assert [sample.key for sample in fm.open(tmp_path / "k.arrow")] == ["a", "\u00e9"]
+    pq.write_table(pa.table({"__key__": [b"\xff"], "n": [1]}), tmp_path / "k.parquet")
+    with pytest.raises(DataError, match=r"column '__key__'.*a key is bytes that are no UTF-8 text \(b'\\xff'\)"):
+        fm.open(tmp_path / "k.parquet")[0]
+
+
 EXTENSIONS: tuple[tuple[str, pa.DataType, bytes], ...] = (
     ("uuid", pa.string(), b""),
     ("json", pa.dictionary(pa.int8(), pa.string()), b""),

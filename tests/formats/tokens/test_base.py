@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -111,6 +111,8 @@ from feedmill.formats.tokens.pbin import write_pbin
 from feedmill.storage import LocalStore
 with write_pbin(LocalStore(sys.argv[1]), "x.pbin", 2) as out:
     for n in range(4000):
+        if n % 500 == 0:
+            print(n, flush=True)
         out.add(np.full(500, n), np.full(100, 5))
 """
 
@@ -122,17 +124,18 @@ def test_a_killed_writer_leaves_the_old_file_or_the_new_one(tmp_path: Path) -> N
         return len(dataset)
 
     command = [sys.executable, "-c", WRITER, str(tmp_path)]
-    warm.run(command, check=True)
+    warm.run(command, check=True, capture_output=True)
     old = (tmp_path / "x.pbin").read_bytes()
     assert whole(tmp_path) == 400_000
     killed = 0
-    for tenths in range(1, 9):
-        child = warm.Popen(command)
-        time.sleep(tenths / 10)
-        child.send_signal(signal.SIGKILL)
-        killed += child.wait() == -signal.SIGKILL
+    for moment in range(1, 9):
+        with warm.Popen(command, stdout=subprocess.PIPE) as child:
+            for _ in range(moment):
+                child.stdout.readline()
+            child.send_signal(signal.SIGKILL)
+            killed += child.wait() == -signal.SIGKILL
         assert (tmp_path / "x.pbin").read_bytes() == old
         assert whole(tmp_path) == 400_000
     assert killed >= 1
-    warm.run(command, check=True)
+    warm.run(command, check=True, capture_output=True)
     assert (tmp_path / "x.pbin").read_bytes() == old

@@ -42,6 +42,11 @@ if TYPE_CHECKING:
     from feedmill.formats.tables.schemas import Unity
 
 KEY = "__key__"
+_MANAGED = {
+    "a Delta": re.compile(r"(^|/)_delta_log/[^/]+\.json$"),
+    "an Iceberg": re.compile(r"(^|/)metadata/[^/]+\.metadata\.json$"),
+}
+"""Kind of table -> its log, among the files of the folder. Removed and replaced rows stay in files beside it."""
 _HIVE = re.compile(r"(?:(?<=/)|^)(([^/=]+)=[^/]*)(?=/)")
 CACHE_BYTES = 512 << 20
 """Maximum bytes of decoded row groups cached by an open dataset."""
@@ -226,11 +231,12 @@ class TableDataset(RowsDataset):
                     kind="no-key",
                     fix="Give each row a key, or rename the column: then keys are row numbers.",
                 )
+            where, record = self.store.locate(self.files[file]), f"column {self.key_column!r}"
             try:
-                found.extend(map(str, values(column)))
+                keys = values(column)
             except ValueError as error:  # text that is not UTF-8
-                where, record = self.store.locate(self.files[file]), f"column {self.key_column!r}"
                 raise damaged(where, error, offset=int(columns.extents[block, 0]), record=record) from None
+            found.extend(_as_key(key, where, record) for key in keys)
         stored = self._stored(file, np.arange(int(self.counts[file])))
         return found if len(stored) == len(found) else [found[at] for at in stored.tolist()]
 
@@ -335,6 +341,15 @@ def open_columns(store: Store, files: Sequence[str], opener: Callable[[Store, st
     return out
 
 
+def _as_key(value: Any, where: str, record: str) -> str:
+    """Return a value of the column of keys as text. Raises `DataError` for bytes that are none."""
+    try:
+        return value.decode("utf-8") if isinstance(value, bytes) else str(value)
+    except UnicodeDecodeError:
+        what, fix = f"a key is bytes that are no UTF-8 text ({value!r:.60})", "Rename the column: keys are row numbers."
+        raise DataError(what, file=where, record=record, kind="no-key", fix=fix) from None
+
+
 def _in_folders(files: Sequence[str], unity: Unity) -> Iterator[str]:
     """Yield notes on columns whose values are only in the names of folders, as Hive and Spark write them."""
     names = {name: part for path in files for part, name in _HIVE.findall(path)}
@@ -343,13 +358,29 @@ def _in_folders(files: Sequence[str], unity: Unity) -> Iterator[str]:
             yield f"values of {name!r} are only in the names of folders, such as {part!r}: they are not read"
 
 
+def _of_folder(store: Store, files: Sequence[str]) -> Iterator[str]:
+    """Yield notes on a folder of Parquet files: what is beside them, and files that other readers leave out."""
+    beside = [entry.path for entry in store.files(suffixes=(*ARROW_SUFFIXES, ".json"))]
+    others = [path for path in beside if path.endswith(ARROW_SUFFIXES)]
+    if others:
+        yield f"{listed(others, 'Arrow')} beside the Parquet files: not read"
+    aside = [path for path in files if any(part.startswith("_") for part in path.split("/")[:-1])]
+    if aside:
+        yield (
+            f"{listed(aside, 'Parquet')} in a folder whose name begins with '_', as unfinished work of Spark does: they"
+            " are read, though other readers skip them"
+        )
+    for kind, sign in _MANAGED.items():
+        if any(sign.search(path) for path in beside):
+            yield f"this is the folder of {kind} table: files that its log no longer has are read too"
+
+
 def open_parquet(store: Store, name: str, url: str, names: Sequence[str] = ()) -> TableDataset:
     """Open a Parquet file, several files, or a folder. Raises `NotFound`, `DataError`, `MissingExtra`."""
     files = _files(store, name, names, (".parquet",))
     columns = open_columns(store, files, ParquetFile)
-    others = [] if name or names else [entry.path for entry in store.files(suffixes=ARROW_SUFFIXES)]
-    if others:
-        columns.remarks = [*columns.remarks, f"{listed(others, 'Arrow')} beside the Parquet files: not read"]
+    if not name and not names:
+        columns.remarks = [*columns.remarks, *_of_folder(store, files)]
     return TableDataset(store, files, name=url, columns=columns, base=store.url if names else None)
 
 
