@@ -97,7 +97,8 @@ def left_shards(store: Store, job: Mapping[str, Any]) -> list[str]:
     """Return the shards that an unfinished job wrote into a dataset, also those of which only the offset file exists.
 
     A tar that others put there is none of them: the path of a shard of the job is in its journal, or it is one of the
-    job's names and the shard ends where its offset file says, because a shard is published after its offset file.
+    job's names and the shard ends where its offset file says, because a shard is published after its offset file, or
+    one of both is empty, as after a loss of power.
 
     Args:
         job: the unfinished job; see `feedmill.jobs.unfinished`.
@@ -120,7 +121,8 @@ def left_shards(store: Store, job: Mapping[str, Any]) -> list[str]:
             if left.units is not None:
                 continue  # it is still to be written, or has no samples
             break  # a job that does not know how many shards it writes, writes them one after another
-        if tar is None or path in recorded or _fits(store, tar, idx):
+        lost = tar is not None and (not tar.size or (idx is not None and not idx.size))  # its bytes, with the power
+        if tar is None or lost or path in recorded or _fits(store, tar, idx):
             out.append(path)
     return out
 
