@@ -17,6 +17,7 @@ import pytest
 import feedmill as fm
 from feedmill.errors import FeedmillError
 from feedmill.formats.energon.prepared import read_info
+from feedmill.formats.tar.finished import left_shards
 from feedmill.indexing.check import check
 from feedmill.indexing.prepare import prepare
 from feedmill.storage import LocalStore
@@ -353,3 +354,17 @@ class TestTarsOfOthers:
         mine.unlink()
         append("d", ["more"], max_shard_samples=5, workers=1, progress=False)
         assert len(contents(place / "d")) == 45
+
+
+@pytest.mark.parametrize("emptied", ["000001.tar", "000001.tar.idx"])
+def test_a_shard_that_a_loss_of_power_emptied_is_the_jobs(emptied: str, tmp_path: Path) -> None:
+    samples = [{"__key__": f"{n}", "txt": "a"} for n in range(4)]
+    fm.write(str(tmp_path / "d"), samples, pattern="shards/%06d.tar", max_shard_samples=2, progress=False)
+    job = {"identity": {"layout": {"pattern": "shards/%06d.tar", "first": 0}}, "units": 2}
+    both = ["shards/000000.tar", "shards/000001.tar"]
+    assert left_shards(LocalStore(tmp_path / "d"), job) == both
+    (tmp_path / "d/shards" / emptied).write_bytes(b"")
+    assert left_shards(LocalStore(tmp_path / "d"), job) == both
+    (tmp_path / "d/shards/000001.tar").write_bytes(b"a tar of others" * 1000)
+    (tmp_path / "d/shards/000001.tar.idx").write_bytes(bytes(24))
+    assert left_shards(LocalStore(tmp_path / "d"), job) == both[:1]
