@@ -221,10 +221,10 @@ def _quality(path: Path) -> Iterable[Row]:
         if (path / f"{name}.json").exists() and peers.python("minhash"):
             flags = np.array(json.loads((path / f"{name}.json").read_text())["marked"], np.bool_)
             true = wanted[: len(flags)]
-            right = int((flags & true).sum())
-            precision = f"precision {right / max(1, flags.sum()):.4f}"
-            note = f"{100 * right / true.sum():.2f} %; {precision}: it does not compare what it finds"
-            yield Row("near", f"{name}: recall of duplicates", "%", [100 * right / true.sum()], note=note)
+            hits = int((flags & true).sum())
+            precision = f"precision {hits / max(1, flags.sum()):.4f}"
+            note = f"{100 * hits / true.sum():.2f} %; {precision}: it does not compare what it finds"
+            yield Row("near", f"{name}: recall of duplicates", "%", [100 * hits / true.sum()], note=note)
 
 
 PARTS: dict[str, Callable[[int], Iterable[Row]]] = {"near": near}
