@@ -146,7 +146,7 @@ def test_documents_of_another_kind_are_an_error_until_the_user_chooses(other: st
     folder = folder_with(tmp_path / "in", "a.jsonl", other)
     with pytest.raises(ConfigError, match=f"documents of several kinds: .*{said}.*--kind lines") as error:
         find_inputs([folder])
-    assert error.value.kind == "several-kinds"
+    assert error.value.kind == "mixed-formats"
     found = find_inputs([folder], "lines")
     assert [file.path for file in found.files] == ["a.jsonl"] and found.skipped == [str(folder / other)]
 

@@ -110,12 +110,12 @@ def test_a_partner_in_another_split_is_none() -> None:
         ConfigError, match=r"no rows: no key of .*L \(train\) is in .*R \(train\).*does not combine"
     ) as error:
         compute(parts)
-    assert error.value.kind == "empty-join"
+    assert error.value.kind == "empty-source"
     with pytest.raises(
         ConfigError, match=r"'0000', and 2 more, .*which is not part of this split.*nonmatch: skip"
     ) as error:
         compute([parts[0], Part(parts[1].dataset)])
-    assert error.value.kind == "join-missing"
+    assert error.value.kind == "no-such-sample"
 
 
 def test_damaged_and_stale_files(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_damaged_and_stale_files(tmp_path: Path) -> None:
     ):
         with pytest.raises(DataError, match=words) as error:
             energon_join.samples_at(parts, np.array([row]), "x.bin")
-        assert error.value.kind == "stale-join"
+        assert error.value.kind == "stale-index"
     excluded = [part(META / "joinL", config="split_ex.yaml")]
     with pytest.raises(DataError, match="excludes"):
         energon_join.samples_at(excluded, np.array([[[1, 1024, 1024]]]), "x.bin")
@@ -174,7 +174,7 @@ def test_a_join_that_was_changed_after_preparing(tmp_path: Path) -> None:
     write(right, nonmatch)
     with pytest.raises(DataError, match="other joins are prepared there, but not this one") as error:
         opened()
-    assert error.value.kind == "stale-join" and "feedmill prepare" in str(error.value.fix)
+    assert error.value.kind == "stale-index" and "feedmill prepare" in str(error.value.fix)
     with dry_run() as dry:
         prepare_joins(str(file))
     assert {Path(path).relative_to(cache).as_posix() for path in dry.deletes} == before

@@ -87,4 +87,4 @@ def test_rows_made_for_other_data_never_pass() -> None:
     assert wrong.read([0])[0][0].__key__ == "0000"
     with pytest.raises(DataError, match=r"'0000'.*this sample is joined to the key '0001'") as error:
         wrong.read(np.arange(2))
-    assert error.value.kind == "stale-join"
+    assert error.value.kind == "stale-index"

@@ -89,6 +89,6 @@ def _damaged(place: Place, why: str) -> DataError:
     return DataError(
         f"the manifest is corrupt: {why}",
         file=place.store.locate(place.path(MANIFEST)),
-        kind="bad-manifest",
+        kind="bad-index",
         fix="Delete the file and run again.",
     )

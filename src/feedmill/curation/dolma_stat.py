@@ -216,7 +216,9 @@ def _decoded(lines: Sequence[bytes], file: str, before: int) -> list[AttributesR
 
 
 def _bad(file: str, line: int, what: str) -> DataError:
-    return DataError(what, file=file, record=f"line {line}", kind="bad-row", fix="Fix the line, or pass other files.")
+    return DataError(
+        what, file=file, record=f"line {line}", kind="bad-document", fix="Fix the line, or pass other files."
+    )
 
 
 def write_summaries(folder: str, summaries: Iterable[Summary]) -> None:

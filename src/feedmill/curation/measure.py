@@ -94,7 +94,7 @@ class Measurer:
         self._decode = msgspec.json.Decoder(_Row).decode
 
     def measure(self, lines: Sequence[bytes]) -> Measured:
-        """Decode the next rows. Raises `DataError` of kind ``bad-row`` that names the line."""
+        """Decode the next rows. Raises `DataError` of kind ``bad-document`` that names the line."""
         try:
             rows: list[Any] = [self._decode(line) for line in lines]
         except REFUSED:
@@ -157,7 +157,7 @@ class Measurer:
             what,
             file=self.file,
             record=f"line {line}",
-            kind="bad-row",
+            kind="bad-document",
             fix="Fix or remove the line, or pass other files. '--on-error skip' counts the other files.",
         )
 

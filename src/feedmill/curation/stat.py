@@ -249,8 +249,8 @@ def stat(
         ConfigError: an option is invalid.
         NotFound: a pattern has no files.
         EmptyResult: there are no rows.
-        DataError: a row is neither a document nor attributes (kind ``bad-row``), a file is corrupt, or attributes were
-            computed from other documents (``stale-attributes``).
+        DataError: a row is neither a document nor attributes (kind ``bad-document``), a file is corrupt, or attributes
+            were computed from other documents (``stale-attributes``).
     """
     patterns = paths_of(patterns)
     begin = time.perf_counter()

@@ -171,7 +171,7 @@ def _in_dataset(file: DocumentFile, documents: str) -> DocumentFile:
     if documents not in parts[:-1]:
         raise ConfigError(
             f"the path {file.name!r} has no folder {documents!r}, so the location of attributes is undefined",
-            kind="no-documents-folder",
+            kind="bad-option",
             fix=f"Keep documents in a folder {documents!r}.",
         )
     at = parts.index(documents)

@@ -251,7 +251,7 @@ def _saved(store: Store, url: str) -> list[Entry] | None:
     """Return the files of a dataset that Hugging Face `datasets` saved, in its order; None for any other folder."""
     if store.exists("dataset_dict.json"):
         raise ConfigError(
-            "the folder contains several splits", file=url, kind="several-splits", fix="Use the folder of one split."
+            "the folder contains several splits", file=url, kind="ambiguous", fix="Use the folder of one split."
         )
     if not (store.exists("state.json") and store.exists("dataset_info.json")):
         return None
@@ -264,7 +264,7 @@ def _saved(store: Store, url: str) -> list[Entry] | None:
         raise ConfigError(
             "the dataset is a selection of the rows of its files, which is not supported",
             file=url,
-            kind="selected-rows",
+            kind="unsupported",
             fix="Apply the selection and save the dataset again: ds.flatten_indices().save_to_disk(...)",
         )
     return [store.stat(name) for name in names]

@@ -52,7 +52,7 @@ def parse_texts(lines: bytes, file: str, first: int) -> list[TextRow]:
         first: Line of the first row, counted from 1.
 
     Raises:
-        DataError: Of kind ``bad-row``, for the first row that is not a JSON object with a string ``text``.
+        DataError: Of kind ``bad-document``, for the first row that is not a JSON object with a string ``text``.
     """
     try:
         found: list[TextRow] = _texts(lines)
@@ -72,7 +72,7 @@ def ids_of(rows: Sequence[TextRow | IdRow], file: str, first: int) -> list[bytes
     """Return the ids of parsed rows like `parse_ids`; parsing rows does not validate ids.
 
     Raises:
-        DataError: Of kind ``bad-row``, for the first id that is not valid JSON.
+        DataError: Of kind ``bad-document``, for the first id that is not valid JSON.
     """
     try:
         found = [id_bytes(row.id) for row in rows]
@@ -127,7 +127,7 @@ def bad_row(row: bytes, why: str, file: str, line: int) -> DataError:
         why if why[:2].isupper() else why[:1].lower() + why[1:],  # keep the capitals of "JSON is malformed"
         file=file,
         record=f"line {line}",
-        kind="bad-row",
+        kind="bad-document",
         fix=FIXES.get(missing, "Fix or remove the line; each line is one JSON object with at least 'id' and 'text'."),
     )
 

@@ -135,7 +135,7 @@ class Table:
                 other.append(name)
             elif not setting.accepts(value):
                 raise ConfigError(
-                    f"{name!r} is unsupported: {setting.words}", file=where(name), kind="not-done", fix="Remove it."
+                    f"{name!r} is unsupported: {setting.words}", file=where(name), kind="unsupported", fix="Remove it."
                 )
             elif setting.fate is Fate.MAPPED:
                 used[name] = value
@@ -145,13 +145,13 @@ class Table:
             raise ConfigError(
                 f"unknown setting {other[0]!r}{did_you_mean(other[0], self.settings)}",
                 file=where(other[0]),
-                kind="unknown-setting",
+                kind="unknown-option",
                 fix=f"Remove it: it is no setting of {self.face}.",
             )
         wrong = misspelled(given, self.names(Fate.MAPPED, Fate.REFUSED), self.likeness)
         if wrong is not None and wrong[0] in other:
             raise ConfigError(
-                f"unknown setting {wrong[0]!r}", file=where(wrong[0]), kind="unknown-setting", fix=wrong[1]
+                f"unknown setting {wrong[0]!r}", file=where(wrong[0]), kind="unknown-option", fix=wrong[1]
             )
         notes = [f"{', '.join(names)} {'have' if names[1:] else 'has'} no effect: {why}" for why, names in idle.items()]
         return Taken(used, [*notes, *not_used(other)])

@@ -65,7 +65,7 @@ def read_arrays(store: Store, path: str) -> Arrays:
     """Return the arrays of a file as read-only memory maps.
 
     Raises:
-        DataError: the file is corrupt or missing (kind ``bad-signatures``).
+        DataError: the file is corrupt or missing (kind ``bad-data``).
     """
     if not store.exists(path):
         raise damaged(store, path, "the file is missing")
@@ -79,7 +79,7 @@ def read_record(store: Store, path: str) -> dict[str, Any] | None:
     """Return a JSON object of the folder; None if it does not exist.
 
     Raises:
-        DataError: the file is corrupt (kind ``bad-signatures``).
+        DataError: the file is corrupt (kind ``bad-data``).
     """
     if not store.exists(path):
         return None
@@ -120,6 +120,6 @@ def damaged(store: Store, path: str, why: str) -> DataError:
     return DataError(
         f"the signatures are corrupt ({why})",
         file=store.locate(path),
-        kind="bad-signatures",
+        kind="bad-data",
         fix="Restore the file, or delete the folder and run again with all documents.",
     )

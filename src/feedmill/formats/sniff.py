@@ -55,7 +55,7 @@ def sniff(url: str) -> Found:
         raise ConfigError(
             "this is a recipe or metadataset, not a dataset",
             file=url,
-            kind="is-recipe",
+            kind="other-format",
             fix="Inspect it with 'feedmill plan', or load it with feedmill.Recipe.load(path).",
         )
     refuse_commands(url)
@@ -135,7 +135,7 @@ def _nothing(store: Store, url: str) -> NotFound:
         return NotFound(
             "the manifest is empty: it lists no shards",
             file=store.locate(MANIFEST),
-            kind="empty-manifest",
+            kind="empty-file",
             fix="Add shards to the folder, and write the manifest with 'feedmill vla manifest'.",
         )
     from feedmill.formats.tokens.levanter_ledger import LEDGER  # for this error only
@@ -191,7 +191,7 @@ def _copies(store: Store) -> tuple[str, ...]:
             f"the folder has {len(plain):,} plain tars, and compressed ones without a plain tar of the same name:"
             f" {listed(alone)}",
             file=store.url,
-            kind="mixed-tars",
+            kind="mixed-formats",
             fix="Open tars of one kind by a pattern, such as 'FOLDER/*.tar', or decompress the others.",
         )
     return tuple(f"{path}: skipped, the tar of the same name is read" for path in packed)
@@ -207,7 +207,7 @@ def _listed(urls: Sequence[str]) -> Found:
         raise ConfigError(
             f"files cannot be opened together: expected one of {', '.join(known)}, found {', '.join(kinds) or 'none'}",
             file=urls[0] if len(urls) == 1 else None,
-            kind="mixed-list",
+            kind="mixed-formats",
             fix="Give files of one format, or blend datasets with a recipe.",
         )
     top, names = common_top(files)

@@ -146,7 +146,7 @@ def _check_converted(found: Found, report: CheckReport) -> None:
         DataError(
             "the conversion has written this file, but it is missing",
             file=found.store.locate(path),
-            kind="missing-file",
+            kind="missing-shard",
             fix="Restore it, or run the conversion again with --overwrite.",
         )
         for path in missing

@@ -43,7 +43,7 @@ from feedmill.storage import Store
 from feedmill.storage.cache.copies import cached_copy
 from feedmill.storage.cache.mapped import mapped
 
-CUT = ("truncated-member", "truncated-header", "bad-header")
+CUT = ("truncated", "bad-header")
 """Kinds of damage that allow to keep the samples before the damage."""
 _STEP = 16 << 20
 
@@ -93,7 +93,7 @@ def repair(
     if not isinstance(how, str):
         what, fix = how
         folder = found.store.locate(found.name).rpartition("/")[0]
-        raise ConfigError(what.format(name=found.kind), file=url, kind="not-repairable", fix=fix.format(folder=folder))
+        raise ConfigError(what.format(name=found.kind), file=url, kind="unsupported", fix=fix.format(folder=folder))
     with alone(found.store, found.path):
         return _repair(found, url, workers, progress)
 
@@ -390,7 +390,7 @@ class RepairJournal:
             raise DataError(
                 "invalid repair journal: expected the record of an interrupted repair",
                 file=self._store.locate(self._path),
-                kind="bad-journal",
+                kind="bad-job",
                 fix="Inspect the removed bytes saved in the same folder, then delete this file.",
             ) from None
 

@@ -169,7 +169,7 @@ def _warm(
             )
         if not plan.is_remote:
             raise ConfigError(
-                "the plan has no remote data", file=path, kind="not-remote", fix="Local data needs no cache."
+                "the plan has no remote data", file=path, kind="unsupported", fix="Local data needs no cache."
             )
         with using_cache(settings):
             report.fetched += _copy_indices(plan, paging.cache)
@@ -247,7 +247,7 @@ def _fill(plan: Plan, count: int, paging: Paging, report: CacheReport, progress:
     if not has_ranges:
         raise ConfigError(
             "the data of these formats cannot be fetched ahead: the byte ranges of their samples are unknown",
-            kind="not-supported",
+            kind="unsupported",
             fix="Start the run: files of these formats are copied when they are opened.",
         )
     report.fetched += paging.fetched
@@ -278,11 +278,11 @@ def _full(paging: Paging, samples: int, count: int, why: str = "are larger than"
     folder = str(paging.cache.folder)
     if paging.cache.disabled:
         return ConfigError(
-            "the cache cannot be written to", file=folder, kind="cache-disabled", fix="See the log for the reason."
+            "the cache cannot be written to", file=folder, kind="bad-cache", fix="See the log for the reason."
         )
     return ConfigError(
         f"the first {samples:,} samples of {count:,} {why} the cache of {paging.cache.capacity():,} bytes",
         file=folder,
-        kind="cache-full",
+        kind="bad-cache",
         fix="Give a larger --size, or fewer --samples.",
     )

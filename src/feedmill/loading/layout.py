@@ -113,13 +113,13 @@ def _check_windows(plan: PlainPlan, dealing: Dealing, *, explicit: bool) -> None
         raise ConfigError(
             "batches of one source ('homogeneous') and batches by budget are unsupported with packs and groups, which"
             " are made from windows of a fixed number of samples of several sources",
-            kind="not-supported",
+            kind="unsupported",
             fix="Omit these options, or pack in the recipe ('pack') and set a budget for its rows.",
         )
     if explicit or dealing.balance is not None:
         raise ConfigError(
             "'deal' and 'balance' are unsupported with packs and groups: each rank takes whole windows of the stream",
-            kind="not-supported",
+            kind="unsupported",
             fix="Omit 'deal' and 'balance', or pack in the recipe ('pack') and balance its rows.",
         )
 
@@ -154,7 +154,7 @@ def _batch_size(value: Any) -> int:
     if value is None:
         raise ConfigError(
             "batch_size is missing: it is required, because the recipe has no budget for its batches",
-            kind="no-batch-size",
+            kind="missing-option",
             fix="Give the number of samples per rank and step, or add 'batch: {tokens: 65536}' to the recipe.",
         )
     size = whole("batch_size", value)
@@ -167,7 +167,7 @@ def _checked_start(start: int, length: int | None) -> int:
     if start < 0 or (length is not None and start > length):
         raise ConfigError(
             f"start={start} is no position of the plan: expected 0 to {'any number' if length is None else length}",
-            kind="bad-start",
+            kind="bad-option",
             fix="Give the number of samples consumed before, over all ranks.",
         )
     return start

@@ -180,13 +180,13 @@ class Iteration(Iterator[Any]):
         if self._forked:
             raise ConfigError(
                 "this iteration cannot continue in a forked process: its threads were not inherited",
-                kind="forked",
+                kind="wrong-process",
                 fix="Iterate the loader again in this process: it continues from its position.",
             )
         if not self._in_next.acquire(blocking=False):
             raise ConfigError(
                 "another thread is taking a batch from this iteration: it cannot be shared by threads",
-                kind="shared-iteration",
+                kind="wrong-process",
                 fix="Take batches in one thread and hand them on, or give each thread a loader with a rank of its own.",
             )
         try:

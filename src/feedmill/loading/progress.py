@@ -92,7 +92,7 @@ class Progress:
             raise ConfigError(
                 f"packs and groups cannot be divided over {count} workers of a torch DataLoader: each batch depends on"
                 " the ones before it",
-                kind="not-supported",
+                kind="unsupported",
                 fix="Use num_workers=1, or iterate the Loader itself, with Loader(..., workers=N).",
             )
         return replace(self, skip=number, every=count)
@@ -106,7 +106,7 @@ class Progress:
         if self.cursor is not None:
             raise ConfigError(
                 "the position after a number of batches is unknown: packs and groups must be made for it",
-                kind="not-supported",
+                kind="unsupported",
                 fix="Save the state_dict() of the loader that made them.",
             )
         if not batches:

@@ -118,7 +118,7 @@ class Transfer:
         if pin_memory and not has_accelerator():
             raise ConfigError(
                 "pin_memory=True requires an accelerator, and torch sees no accelerator on this machine",
-                kind="no-device",
+                kind="bad-option",
                 fix="Omit pin_memory: it is on by default if device= is an accelerator.",
             )
         self._pin = not on_host if pin_memory is None else pin_memory
@@ -204,7 +204,7 @@ def known_device(device: Any) -> Any:
     if not all(hasattr(api, name) for name in ("is_available", "device_count", "Stream", "Event", "stream")):
         raise ConfigError(
             f"device={str(known)!r}: batches cannot be copied there ahead of time, because it has no streams",
-            kind="no-device",
+            kind="bad-option",
             fix="Omit device=, and copy each batch in the loop.",
         )
     assert api is not None
@@ -213,7 +213,7 @@ def known_device(device: Any) -> Any:
         available = f"{count or 'no'} such device{'s' * (count > 1)}"
         raise ConfigError(
             f"device={str(known)!r}: torch {torch.__version__} sees {available} on this machine",
-            kind="no-device",
+            kind="bad-option",
             fix="Use device='cpu', or a machine and a build of torch with that device.",
         )
     return known

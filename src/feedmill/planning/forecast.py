@@ -90,7 +90,7 @@ def samples_for_tokens(plan: Plan, tokens: int) -> int:
             raise ConfigError(
                 f"the index of {name} has no lengths in tokens",
                 file=dataset.url,
-                kind="no-lengths",
+                kind="no-costs",
                 fix="Give the budget as --samples or --steps, or use a tokenized dataset.",
             )
     most = LONGEST if plan.length is None else plan.length
@@ -99,7 +99,7 @@ def samples_for_tokens(plan: Plan, tokens: int) -> int:
         if high == most:
             raise ConfigError(
                 f"{tokens:,} tokens are requested, the plan's {high:,} samples have fewer",
-                kind="bad-budget",
+                kind="bad-option",
                 fix="Request fewer tokens, or allow more repeats.",
             )
         low, high = high, min(2 * high, most)
@@ -145,7 +145,7 @@ def mixture(plan: Plan, samples: int, windows: int = 200) -> Mixture:
         ConfigError: `samples` is less than 1.
     """
     if samples < 1:
-        raise ConfigError("there is no mixture of 0 samples", kind="bad-budget", fix="Give a budget of at least 1.")
+        raise ConfigError("there is no mixture of 0 samples", kind="bad-option", fix="Give a budget of at least 1.")
     windows = max(1, min(windows, samples // 50))
     ends = [samples * (i + 1) // windows for i in range(windows)]
     counts = np.zeros((windows + 1, len(plan.sources)))

@@ -183,7 +183,7 @@ def plan_of(given: Any, epochs: float | str | None = None) -> Any:
     if isinstance(given, str | os.PathLike):
         path = os.fspath(given)
         if not path:
-            raise ConfigError("the path is empty", kind="no-plan", fix="Give the path of a recipe or a dataset.")
+            raise ConfigError("the path is empty", kind="bad-plan", fix="Give the path of a recipe or a dataset.")
         given = Recipe.load(path) if path.endswith(_RECIPES) else open_dataset(path)
     elif isinstance(given, Mapping):
         given = Recipe.parse(given)
@@ -191,7 +191,7 @@ def plan_of(given: Any, epochs: float | str | None = None) -> Any:
         if epochs is not None:
             raise ConfigError(
                 f"epochs={epochs!r} has no use: a recipe has its own end",
-                kind="bad-epochs",
+                kind="bad-option",
                 fix="Set 'epochs' or 'samples' in the recipe.",
             )
         return given.plan()
@@ -200,13 +200,13 @@ def plan_of(given: Any, epochs: float | str | None = None) -> Any:
     if isinstance(given, list | tuple):
         raise ConfigError(
             f"{len(given)} datasets are not a plan",
-            kind="no-plan",
+            kind="bad-plan",
             fix="Write fm.Plan.over(datasets, weights), fm.Plan.over(datasets, epochs=1), or a recipe.",
         )
     if not hasattr(given, "length"):
         raise ConfigError(
             f"{type(given).__name__} is not a plan",
-            kind="no-plan",
+            kind="bad-plan",
             fix="Give a plan, a recipe, a dataset, or the path of one of them.",
         )
     return given

@@ -164,4 +164,4 @@ def _sample(seconds: float | Fraction, rate: int) -> int:
 
 
 def _no_audio(what: str) -> DataError:
-    return DataError(what, kind="no-audio", fix="Replace the file or skip the sample.")
+    return DataError(what, kind="bad-media", fix="Replace the file or skip the sample.")

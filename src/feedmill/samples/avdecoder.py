@@ -326,7 +326,7 @@ class AVDecoder:
         value = getattr(found, name)
         if value is None:
             raise self._located(
-                DataError(f"it has no {name.replace('_', ' ')}", kind="no-media", fix="Skip the sample.")
+                DataError(f"it has no {name.replace('_', ' ')}", kind="bad-media", fix="Skip the sample.")
             )
         return value
 
@@ -335,7 +335,7 @@ class AVDecoder:
         with self._decoding(), self._opened() as container:
             wanted = [*container.streams.video[:1], *container.streams.audio[:1]]
             if not wanted:
-                raise DataError("the file has neither video nor audio", kind="no-media", fix="Skip the sample.")
+                raise DataError("the file has neither video nor audio", kind="bad-media", fix="Skip the sample.")
             for packet in container.demux(wanted):
                 packet.decode()
 
@@ -586,7 +586,7 @@ def get_clips_uniform(
             file=av_decoder.file,
             offset=av_decoder.offset,
             record=av_decoder.name,
-            kind=f"no-{missing}",
+            kind="bad-media",
             fix="Skip the sample, or request only the streams it has.",
         )
     begins = [av_decoder.video_start] if request_video else []
@@ -599,7 +599,7 @@ def get_clips_uniform(
             file=av_decoder.file,
             offset=av_decoder.offset,
             record=av_decoder.name,
-            kind="no-media",
+            kind="bad-media",
             fix="Request one of them.",
         )
     if clip_duration_seconds == 0:

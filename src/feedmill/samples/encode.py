@@ -45,7 +45,7 @@ class Encoder:
         own: Suffix, or whole part name (``"detail.json"``) -> function. These override the built-in functions.
 
     Raises (when called):
-        DataError: ``not-encodable``, the value does not fit the suffix, or the suffix has no encoding function.
+        DataError: ``no-conversion``, the value does not fit the suffix, or the suffix has no encoding function.
         MissingExtra: A package that this kind of part needs is not installed.
 
     >>> Encoder()("json", {"caption": "a cat"}), Encoder()("cls", 7), Encoder()("jpg", b"as it is")
@@ -103,7 +103,7 @@ def _refused(name: str, value: Any, why: str) -> DataError:
     kind = type(value).__name__
     return DataError(
         f"cannot encode a value of type {kind} as the part {name!r}: {why}",
-        kind="not-encodable",
+        kind="no-conversion",
         fix="Use bytes, a value that fits the suffix, or an encoding function (encode={'" + name + "': function}).",
     )
 
@@ -223,7 +223,7 @@ def _pth(value: Any) -> bytes:
     except ImportError:
         raise ConfigError(
             "this release of Feedmill does not write .pth",
-            kind="not-encodable",
+            kind="no-conversion",
             fix="Pass the bytes of torch.save, or store the tensor as .npy.",
         ) from None
     data: bytes = module.dump(value)

@@ -125,6 +125,6 @@ def _array(arrow: Any, dataset: Dataset, name: str, values: list[Any]) -> Any:
         raise ConfigError(
             f"the values of the column {name!r} have no common type ({reason})",
             file=dataset.url,
-            kind="mixed-types",
+            kind="other-columns",
             fix="Give them one type with 'map', or leave the column out.",
         ) from None

@@ -76,7 +76,7 @@ def tokenized(dataset: Dataset, encoder: Encoder) -> TokenizedDataset:
         raise ConfigError(
             f"'tokenize' is for text: the format {dataset.format} has tokens already",
             file=dataset.url,
-            kind="already-tokens",
+            kind="unsupported",
             fix="Remove 'tokenize'.",
         )
     return TokenizedDataset(dataset, encoder)

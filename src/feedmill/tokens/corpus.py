@@ -204,7 +204,7 @@ def open_sets(url: str) -> list[TokenDataset]:
             if not kinds
             else f"the folder has files of several formats ({', '.join(kinds)})",
             file=url,
-            kind="no-token-files" if not kinds else "mixed-formats",
+            kind="no-tokens" if not kinds else "mixed-formats",
             fix=f"Token files end in {', '.join(_FOLDERS)}." if not kinds else "Pass the files instead.",
         )
     return [open_tokens(inside, path, inside.locate(path)) for path in paths]
@@ -231,7 +231,7 @@ def _listed(store: Store, url: str) -> list[TokenDataset] | None:
                 raise ConfigError(
                     f"{format.title} has compressed tokens, which only 'convert', plans and loaders read",
                     file=url,
-                    kind="not-flat",
+                    kind="unsupported",
                     fix=f"Convert it first: feedmill convert {url} OUT --to ds (or another format of tokens).",
                 )
             dataset: TokenDataset = named(format.open)(Wanted(store, "", url))
@@ -297,7 +297,7 @@ def _token_size(shards: Sequence[tuple[Store, TokenShard]], wanted: int | None) 
                 f"it has {shard.dtype.itemsize} bytes per token,"
                 f" {filled[0][0].locate(filled[0][1].path)} has {size}: they may be of different tokenizers",
                 file=store.locate(shard.path),
-                kind="mixed-token-sizes",
+                kind="bad-token-size",
                 fix="If the tokenizer is the same, set the bytes per token to write, e.g. --token-size 4.",
             )
     return wanted or min(size, 4)

@@ -298,7 +298,7 @@ def _check(options: TokenizeOptions) -> None:
         if value not in known:
             raise ConfigError(f"unknown value {value!r}", fix=f"Use {' or '.join(known)}.")
     if options.loss and not any("loss" in targets()[name].keeps for name in options.formats if name in targets()):
-        raise ConfigError("'vla-text' cannot store a loss mask", kind="no-loss-mask", fix="Write another format too.")
+        raise ConfigError("'vla-text' cannot store a loss mask", kind="unsupported", fix="Write another format too.")
     if options.sentences is not None and (options.loss or options.formats != ("megatron",)):
         raise ConfigError(
             "only Megatron-LM's files store sentences, without a loss mask",

@@ -129,7 +129,7 @@ class Documents:
             raise NotFound(
                 f"no raw file has a document with this id, and it is no FILE:LINE of them (looked in {names})",
                 record=missing[0],
-                kind="no-such-document",
+                kind="no-such-sample",
                 fix="Give its id, or the file and the line from 1, such as raw/a.jsonl:17.",
             )
         return {word: found.get(word) or [self._document(row) for row in by_id[word]] for word in words}
@@ -145,7 +145,7 @@ class Documents:
             raise NotFound(
                 f"{len(files)} files have this name: {', '.join(files[:3])}",
                 record=word,
-                kind="ambiguous-file",
+                kind="ambiguous",
                 fix="Give more of the path.",
             )
         lineage = self.descent.files[files[0]]

@@ -51,7 +51,7 @@ def compare(thing: OpenItem, state: State) -> dict[str, Any]:
     if name is None:
         return found
     if name not in thing.others:
-        raise NotFound(f"nothing is open as {name[:80]!r}", kind="not-open", fix=f"Open: {', '.join(thing.others)}.")
+        raise NotFound(f"nothing is open as {name[:80]!r}", kind="no-page", fix=f"Open: {', '.join(thing.others)}.")
     return found | compared(thing, thing.others[name])
 
 
@@ -74,7 +74,7 @@ def refuse_other_kinds(one: OpenItem, other: OpenItem) -> None:
         raise ConfigError(
             f"a {one.kind} cannot be compared with a {other.kind}",
             file=other.path,
-            kind="not-comparable",
+            kind="unsupported",
             fix="Give two datasets, two recipes, or two pipelines or their manifests.",
         )
 

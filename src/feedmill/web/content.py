@@ -58,7 +58,7 @@ def read_one(dataset: Dataset, index: int) -> Sample:
         raise NotFound(
             f"there is no sample {index:,}: there are {len(dataset):,}",
             file=dataset.url,
-            kind="no-sample",
+            kind="no-such-sample",
             fix="Numbers start at 0.",
         )
     return dataset.read_raw([index])[0]
@@ -207,7 +207,7 @@ def picture(sample: Sample, part: str, longest: int) -> tuple[bytes, str]:
     data = sample.raw(part)
     image = _decoded(data, part) if kind_of(part, data) == "image" else as_image(sample[part])
     if image is None:
-        raise DataError("this part is not an image", record=f"{sample.key}.{part}", kind="not-an-image")
+        raise DataError("this part is not an image", record=f"{sample.key}.{part}", kind="bad-part")
     return encoded(image, longest, f"{sample.key}.{part}")
 
 
@@ -239,7 +239,7 @@ def _decoded(data: bytes, part: str) -> Any:
         image.draft("RGB", (FULL, FULL))
         image = turned_image(image, left_to_turn(image))
     except (UnidentifiedImageError, OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise DataError(f"the image does not decode ({error})", record=part, kind="bad-image") from None
+        raise DataError(f"the image does not decode ({error})", record=part, kind="bad-media") from None
     return image
 
 

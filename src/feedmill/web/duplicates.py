@@ -366,7 +366,7 @@ def _row(corpus: Corpus, clusters: Clusters, number: int) -> dict[str, Any]:
 
 def _opened(corpus: Corpus, clusters: Clusters, number: int, chosen: Any, state: State) -> dict[str, Any]:
     if number >= len(clusters):
-        raise NotFound(f"there is no cluster {number:,}: there are {len(clusters):,}", kind="no-cluster")
+        raise NotFound(f"there is no cluster {number:,}: there are {len(clusters):,}", kind="no-page")
     members, marked = clusters.of(number)
     kept = members[~marked]
     first = int(kept[0] if len(kept) else members[0])
@@ -399,7 +399,7 @@ def _opened(corpus: Corpus, clusters: Clusters, number: int, chosen: Any, state:
 
 def _member(members: Any, number: int | None) -> int:
     if number not in members:
-        raise NotFound(f"document {number:,} is not in this cluster", kind="no-member")
+        raise NotFound(f"document {number:,} is not in this cluster", kind="no-page")
     assert number is not None
     return number
 

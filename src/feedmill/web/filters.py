@@ -118,7 +118,9 @@ def filter_file(thing: OpenItem, state: State) -> str:
     corpus, scores = _prepared(thing)
     limits = _limits(scores, state)
     if not limits:
-        raise ConfigError("there are no limits, so the filter would keep everything", kind="no-limits", fix="Set one.")
+        raise ConfigError(
+            "there are no limits, so the filter would keep everything", kind="bad-address", fix="Set one."
+        )
     rules, kept = [], np.ones(len(corpus), np.bool_)
     for name, (low, high) in limits.items():
         score = scores[name]
@@ -242,7 +244,7 @@ def _limits(scores: dict[str, Score], state: State) -> dict[str, tuple[float | N
         if name not in scores:
             raise ConfigError(
                 f"no document has a score {name[:80]!r}{did_you_mean(name, list(scores))}",
-                kind="no-score",
+                kind="bad-address",
                 fix=f"Scores: {', '.join(list(scores)[:20]) or 'none'}.",
             )
         given.setdefault(name, {})[kind] = _float(parameter, text)

@@ -19,8 +19,8 @@ from feedmill.web.state import State
 MOST_CELLS, MOST_SHARDS, MOST_SHOWN = 512, 4096, 200
 AUTOMATIC = 2_000_000_000
 """Bytes up to which a dataset is checked without being asked."""
-MISSING = ("missing-shard", "missing-file", "no-shards", "enoent", "not-found")
-CHANGED = ("hash-mismatch", "stale-index", "wrong-count", "wrong-size", "unknown-shard", "unknown-exclude")
+MISSING = ("missing-shard", "enoent", "not-found")
+CHANGED = ("hash-mismatch", "stale-index", "wrong-count", "unknown-shard", "unknown-exclude")
 """Kinds of findings by what happened to the data; all others are damage."""
 SEVERITIES = ("damaged", "missing", "changed")
 """From the worst on."""

@@ -109,7 +109,7 @@ def forget_files(thing: OpenItem, state: State) -> bytes:
     plan, known = thing.plan, _Known.of(thing)
     word = state.get("document", "")
     if not word or not known.held.paths:
-        raise NotFound("no document is named in the address", kind="no-such-document", fix="Give FILE:LINE or an id.")
+        raise NotFound("no document is named in the address", kind="no-such-sample", fix="Give FILE:LINE or an id.")
     _refuse_large(known.documents.descent, word)
     batch = bounded(state, "batch", BATCH, MOST_BATCH)
     steps = steps_of(plan, batch, state)

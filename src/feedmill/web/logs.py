@@ -101,7 +101,7 @@ def parse_losses(data: bytes, name: str, where: str | None = None) -> Losses:
             rows.append((step, loss))
     if not rows:
         fix = f"Use CSV or JSON lines with the columns {_STEP[0]} and {_LOSS[0]}, or TensorBoard's event file."
-        raise DataError("there are no steps with a loss in this log", file=where, kind="no-losses", fix=fix)
+        raise DataError("there are no steps with a loss in this log", file=where, kind="bad-log", fix=fix)
     last = dict(rows)  # of a step that was logged twice, the later one
     steps = np.array(sorted(last), np.int64)
     return Losses(name, steps, np.array([last[step] for step in steps.tolist()]), skipped)
@@ -325,7 +325,7 @@ def read_telemetry(path: str) -> list[Series]:
     if not files:
         raise NotFound("no file of telemetry has this name", file=path, fix=f"'{RANK}' stands for the rank.")
     if len(files) > MOST_RANKS:
-        raise DataError(f"there are {len(files):,} files; at most {MOST_RANKS:,} are read", file=path, kind="too-many")
+        raise DataError(f"there are {len(files):,} files; at most {MOST_RANKS:,} are read", file=path, kind="too-large")
     share = max(_LEAST, _BUDGET // len(files))
     reports: dict[int, list[dict[str, Any]]] = {}
     cuts: dict[int, int] = {}
@@ -343,7 +343,7 @@ def read_telemetry(path: str) -> list[Series]:
             cuts[rank] = cuts.get(rank, 0) + max(0, size - share)
             skipped[rank] = skipped.get(rank, 0) + wrong
     if not reports:
-        raise DataError("there is no report of a loader in it", file=path, kind="no-telemetry")
+        raise DataError("there is no report of a loader in it", file=path, kind="bad-log")
     return [_series(rank, reports[rank], cuts[rank], skipped[rank]) for rank in sorted(reports)]
 
 

@@ -255,7 +255,7 @@ def jump(thing: OpenItem, text: str) -> int:
         if plain.isascii() and plain.isdigit() and len(plain) < 19 and int(plain) < len(dataset):
             return int(plain)
         raise NotFound(
-            f"no sample has the key or the number {text[:80]!r}", file=thing.path, kind="no-sample"
+            f"no sample has the key or the number {text[:80]!r}", file=thing.path, kind="no-such-sample"
         ) from None
 
 

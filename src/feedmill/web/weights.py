@@ -252,7 +252,7 @@ def _save(changed: Recipe, original: Recipe, source: str, path: str) -> None:
         if inner.fingerprint == original.nested[place].fingerprint:
             continue
         if inner.file is None or "://" in inner.file or inner.file == changed.file:
-            raise ConfigError("the changed recipe cannot be written as a file beside it", file=source, kind="no-copy")
+            raise ConfigError("the changed recipe cannot be written as a file beside it", file=source, kind="read-only")
         name = proposed_name(inner.file)
         _save(inner, original.nested[place], inner.file, os.path.join(os.path.dirname(inner.file), name))
         member: Any = data
@@ -265,7 +265,7 @@ def _save(changed: Recipe, original: Recipe, source: str, path: str) -> None:
     )
     text = as_yaml(final)
     if Recipe.parse(text, base=os.path.dirname(path) or ".").fingerprint != final.fingerprint:
-        raise ConfigError("the changed recipe cannot be written as a file beside it", file=source, kind="no-copy")
+        raise ConfigError("the changed recipe cannot be written as a file beside it", file=source, kind="read-only")
     _create(path, f"# A copy of {os.path.basename(source)} with other weights.\n{text}".encode())
 
 

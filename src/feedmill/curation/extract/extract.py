@@ -164,7 +164,7 @@ def _find(
     """Return each archive once, and report the patterns without any."""
     patterns = paths_of(archives)
     if not patterns:
-        raise ConfigError("no archive was given", kind="no-source", fix="Name WARC files, or folders of them.")
+        raise ConfigError("no archive was given", kind="missing-option", fix="Name WARC files, or folders of them.")
     files = list[DocumentFile]()
     for pattern in patterns:
         found = find_archives(pattern, allow_missing=allow_missing)
@@ -289,6 +289,6 @@ def _refuse_shared(tasks: Sequence[ExtractTask]) -> None:
             raise ConfigError(
                 f"this archive and {other.input.name} would share the file {task.outputs[0].url}",
                 file=task.input.name,
-                kind="shared-output",
+                kind="name-clash",
                 fix="Extract them into separate folders, or name the folder above both.",
             )

@@ -208,7 +208,7 @@ def _missing(store: Store, path: str, pairing: Pairing, name: str) -> DataError:
     return DataError(
         f"there are no attributes {name!r} for {pairing.file.name}",
         file=store.locate(path),
-        kind="missing-attributes",
+        kind="no-such-attribute",
         fix=f"Run '{pairing.tag} --name {name}'." if pairing.tag else otherwise,
     )
 

@@ -80,7 +80,7 @@ class Limit:
         if found is None:
             raise ConfigError(
                 f"{text[:100]!r} is no short rule",
-                kind="bad-mix-config",
+                kind="bad-config",
                 fix="Write a name, one of >= <= > < == !=, and a number, such as 'gopher_v2.word_count >= 50'. "
                 "'include' and 'exclude' take JSONPath and jq.",
             )
@@ -114,7 +114,7 @@ def preset(name: str, where: str) -> tuple[str, ...]:
     if name not in PRESETS:
         raise ConfigError(
             f"{where} names the preset {name[:40]!r}, which does not exist",
-            kind="bad-mix-config",
+            kind="bad-config",
             fix=suggestion(name, PRESETS, f"Known: {', '.join(PRESETS)}."),
         )
     return PRESETS[name]
@@ -140,7 +140,7 @@ def resolved(rules: Iterable[str], known: Iterable[str], stream: str) -> tuple[s
         if len(fits) > 1:
             raise ConfigError(
                 f"stream {stream}: {text!r} could mean {' or '.join(fits[:4])}",
-                kind="bad-mix-config",
+                kind="bad-config",
                 fix="Write the whole name.",
             )
         name = fits[0] if fits else limit.key  # an unknown name is reported when all names are checked

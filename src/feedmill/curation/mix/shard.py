@@ -216,7 +216,7 @@ def _undrawn(file: DocumentFile, line: int) -> DataError:
         "the document has no 'id': a fractional rate draws documents by their ids",
         file=file.name,
         record=f"line {line}",
-        kind="no-id",
+        kind="bad-document",
         fix="Add ids to the documents, or set the rate of the stream to an integer.",
     )
 
@@ -228,7 +228,7 @@ def _too_deep(documents: list[Document]) -> DataError:
             dump(document)
         except RecursionError:
             place = document["metadata"]["provenance"]
-            return DataError("the document is nested too deeply", record=place, kind="bad-row", fix="Simplify it.")
+            return DataError("the document is nested too deeply", record=place, kind="bad-document", fix="Simplify it.")
     raise AssertionError("all documents can be written")
 
 
@@ -238,13 +238,13 @@ def _failed(error: Exception, document: Document, file: DocumentFile, line: int)
             "the document is nested too deeply",
             file=file.name,
             record=f"line {line}",
-            kind="bad-row",
+            kind="bad-document",
             fix="Simplify the document.",
         )
     return DataError(
         f"{error} (document {dump(document.get('id')).decode()})",
         file=file.name,
         record=f"line {line}",
-        kind="filter-failed",
+        kind="bad-document",
         fix="Make the expression accept documents like this one (jq: '(...)? // default'), or fix the document.",
     )

@@ -115,7 +115,7 @@ def _unknown(dumps: Dumps, files: Sequence[DocumentFile], options: NearOptions) 
             raise ConfigError(
                 "the file has changed since its signatures were made: earlier decisions cannot be changed",
                 file=file.name,
-                kind="changed-documents",
+                kind="changed",
                 fix="Put new documents into a new file, or make new signatures in another folder.",
             )
     return tasks

@@ -160,7 +160,7 @@ def _refuse_others(store: Store) -> None:
         raise ConfigError(
             f"the folder contains files but no signatures: {', '.join(there[:3])}",
             file=store.url,
-            kind="no-signatures",
+            kind="other-format",
             fix="Use a folder for signatures that is empty or does not exist yet.",
         )
 
@@ -181,7 +181,7 @@ def _agree(store: Store, options: NearOptions) -> None:
         raise ConfigError(
             f"these signatures were made with other options: {differences}",
             file=store.locate(RECORD),
-            kind="other-signatures",
+            kind="settings-differ",
             fix="Use those options, or another folder.",
         )
 

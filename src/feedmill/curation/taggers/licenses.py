@@ -69,7 +69,7 @@ def _html(row: Any, place: str) -> str:
         raise DataError(
             "this document has no string 'html' in its metadata: the license taggers search there for links",
             record=place,
-            kind="no-html",
+            kind="bad-document",
             fix="Remove 'cc_re' and 'cc_re_fast' for documents that did not come from web pages.",
         )
     return html

@@ -78,7 +78,7 @@ def _pattern(text: str) -> re.Pattern[str]:
     try:
         return re.compile(text)
     except PATTERN_ERRORS as error:
-        raise ConfigError(f"{text!r} is not a valid regular expression ({error})", kind="bad-jsonpath") from None
+        raise ConfigError(f"{text!r} is not a valid regular expression ({error})", kind="bad-expression") from None
 
 
 COMPARISONS: dict[str, Callable[[list[Any], list[Any]], bool]] = {

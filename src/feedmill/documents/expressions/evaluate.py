@@ -47,9 +47,9 @@ def compile_jq(text: str) -> Filter:
     [[2, 3]]
 
     Raises:
-        ConfigError: Of kind ``bad-jq``, with the position of the invalid or unsupported part.
+        ConfigError: Of kind ``bad-expression``, with the position of the invalid or unsupported part.
     """
-    with _not_deep("jq expression", "bad-jq"):
+    with _not_deep("jq expression", "bad-expression"):
         many, one, _ = build(read_jq(text))
 
     def run(value: Any) -> list[Any]:
@@ -69,9 +69,9 @@ def compile_path(text: str) -> Filter:
     ['y']
 
     Raises:
-        ConfigError: The path is invalid (kind ``bad-jsonpath``); the message has the position of the error.
+        ConfigError: The path is invalid (kind ``bad-expression``); the message has the position of the error.
     """
-    with _not_deep("JSONPath", "bad-jsonpath"):
+    with _not_deep("JSONPath", "bad-expression"):
         tree = read_path(text)
         return _on_documents(_values(tree), tree)
 
@@ -83,7 +83,7 @@ def compile_test(text: str) -> Callable[[Any], bool]:
     Raises:
         ConfigError: See `compile_path`.
     """
-    with _not_deep("JSONPath", "bad-jsonpath"):
+    with _not_deep("JSONPath", "bad-expression"):
         tree = read_path(text)
         return _on_documents(_one(("exists", tree)), tree)
 

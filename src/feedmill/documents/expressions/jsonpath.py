@@ -39,7 +39,7 @@ def read_path(text: str) -> Node:
     """Return the tree of a JSONPath.
 
     Raises:
-        ConfigError: The path is invalid (kind ``bad-jsonpath``); the message has the position of the error.
+        ConfigError: The path is invalid (kind ``bad-expression``); the message has the position of the error.
     """
     return _Reader(text).whole()
 
@@ -63,7 +63,7 @@ class _Reader:
     def fail(self, what: str) -> NoReturn:
         raise ConfigError(
             f"{what}, at character {self.at + 1} of the JSONPath {self.text!r}",
-            kind="bad-jsonpath",
+            kind="bad-expression",
             fix="See docs/filter.md for the dialect, or use syntax: jq.",
         )
 

@@ -203,7 +203,7 @@ def read_raw(path: str, rows: Collection[int]) -> dict[int, bytes]:
             return found
     if len(found) < len(wanted):
         raise NotFound(
-            f"it has {first:,} lines", file=path, record=f"line {min(wanted - set(found)) + 1:,}", kind="no-such-row"
+            f"it has {first:,} lines", file=path, record=f"line {min(wanted - set(found)) + 1:,}", kind="no-such-sample"
         )
     return found
 
@@ -257,6 +257,6 @@ def blocks_of(path: str, *, fields: Sequence[str] | None = None) -> Iterator[byt
         ConfigError: its name is not that of documents. A lineage that came with data must not make others be read.
     """
     if kind_of(path) is None:
-        raise ConfigError("the lineage names a file that is not documents", file=path, kind="not-documents")
+        raise ConfigError("the lineage names a file that is not documents", file=path, kind="no-documents")
     (file,) = find_documents([path]).files
     return read_blocks(file, fields=fields, shown=True)

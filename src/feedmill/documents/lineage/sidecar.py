@@ -106,7 +106,7 @@ class Lineage:
     def origins(self, row: int) -> list[tuple[int, int]]:
         """Return (input, row in it) of a row; of all its documents for a sequence. Raises NotFound without the row."""
         if not 0 <= row < self.header.rows:
-            raise NotFound(f"there is no row {row:,} of {self.header.rows:,}", file=self.output, kind="no-such-row")
+            raise NotFound(f"there is no row {row:,} of {self.header.rows:,}", file=self.output, kind="no-such-sample")
         documents = np.array([row], np.int64)
         if self.first_last is not None:
             first, last = self.first_last
@@ -257,7 +257,7 @@ def read_lineage(output: str) -> Lineage | None:
                 f"it has {size:,} bytes, but {found.header.size:,} when 'feedmill {found.header.verb}' wrote it:"
                 f" its lineage {store.locate(path)} does not describe it",
                 file=output,
-                kind="stale-lineage",
+                kind="changed",
                 fix="Write it again with Feedmill, or delete the lineage.",
             )
         return found

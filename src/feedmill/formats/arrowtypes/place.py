@@ -108,7 +108,7 @@ class Place:
         """Return the type that an extension type is stored as."""
         return self.kind.storage_type if isinstance(self.kind, load_pyarrow().BaseExtensionType) else self.kind
 
-    def refuse(self, what: str, fix: str, kind: str = "unsupported-type") -> NoReturn:
+    def refuse(self, what: str, fix: str, kind: str = "unsupported") -> NoReturn:
         """Raise `DataError`: ``the column 'x' <what>``."""
         raise DataError(f"the column {self.path!r} {what}", file=self.context.file, kind=kind, fix=fix)
 

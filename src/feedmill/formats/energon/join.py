@@ -98,7 +98,7 @@ def read_join_index(store: Store, name: str) -> Int64s:
         raise DataError(
             f"not a complete join index ({len(data):,} bytes)",
             file=store.locate(name),
-            kind="bad-join-index",
+            kind="bad-index",
             fix="Delete it and run 'feedmill prepare' on the metadataset.",
         )
     return np.frombuffer(data, "<i8", offset=16).astype(np.int64).reshape(-1, columns, 3)
@@ -279,7 +279,7 @@ def _stale(where: str, what: str) -> DataError:
     return DataError(
         f"the join index is out of date: {what}",
         file=where,
-        kind="stale-join",
+        kind="stale-index",
         fix="Run 'feedmill prepare' on the metadataset again.",
     )
 
@@ -294,7 +294,7 @@ def _missing(first: Part, part: Part, samples: Int64s) -> ConfigError:
         elsewhere = f"; {error.what}" if error.kind == "other-split" else ""
     return ConfigError(
         f"missing key in a join: {_named(first)} has the key {key!r}{more}, {_named(part)} does not{elsewhere}",
-        kind="join-missing",
+        kind="no-such-sample",
         fix="Add the samples, or set 'nonmatch: skip' (skip such rows) or 'nonmatch: none' (leave a gap).",
     )
 
@@ -302,7 +302,7 @@ def _missing(first: Part, part: Part, samples: Int64s) -> ConfigError:
 def _nothing(parts: Sequence[Part]) -> ConfigError:
     return ConfigError(
         f"the join has no rows: no key of {_named(parts[0])} is in {' and in '.join(map(_named, parts[1:]))}",
-        kind="empty-join",
+        kind="empty-source",
         fix="Join splits that contain the same keys; a join does not combine samples of different splits.",
     )
 

@@ -89,7 +89,7 @@ def read_info(store: Store) -> dict[str, int]:
         DataError: the file is invalid.
     """
     if store.exists(INFO):
-        path, content = INFO, read_object(store, INFO, kind="bad-info", fix=_AGAIN)
+        path, content = INFO, read_object(store, INFO, kind="bad-index", fix=_AGAIN)
     elif store.exists(INFO_YAML):
         path, content = INFO_YAML, yamls.read_yaml(store.read(INFO_YAML), store.locate(INFO_YAML)).value
     else:
@@ -102,7 +102,7 @@ def read_info(store: Store) -> dict[str, int]:
     counts = content.get("shard_counts") if isinstance(content, dict) else None
     if not isinstance(counts, dict) or not all(type(n) is int and 0 <= n < MAX_SAMPLES for n in counts.values()):
         why = "'shard_counts' must map shard paths to numbers of samples"
-        raise invalid_file(store, path, why, kind="bad-info", fix=_AGAIN)
+        raise invalid_file(store, path, why, kind="bad-index", fix=_AGAIN)
     return counts
 
 
@@ -231,7 +231,7 @@ class PreparedShards(ShardTable):
             offsets = load_offsets(self.store, path, fix=again)
         except NotFound:
             where, changed = self.store.locate(path), self._guard.changed(self.shards[shard])
-            error = changed or NotFound("the shard's index is missing", file=where, kind="no-index", fix=again)
+            error = changed or NotFound("the shard's index is missing", file=where, kind="not-prepared", fix=again)
             raise error from None
         if len(offsets) != self.counts[shard] + 1:
             raise self._guard.changed(self.shards[shard]) or DataError(

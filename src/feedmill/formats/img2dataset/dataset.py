@@ -65,7 +65,7 @@ def _successes(store: Store, path: str) -> int:
         raise DataError(
             f"invalid statistics ({type(error).__name__} {error})",
             file=store.locate(path),
-            kind="bad-info",
+            kind="bad-index",
             fix=_AGAIN,
         ) from None
 

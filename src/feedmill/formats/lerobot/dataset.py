@@ -334,7 +334,7 @@ def open_lerobot(store: Store, url: str, split: str | None = None, *, lenient: b
         raise DataError(
             f"the metadata of the dataset is malformed ({type(error).__name__}: {error})",
             file=store.locate(INFO.rpartition("/")[0]),
-            kind="bad-info",
+            kind="bad-index",
             fix=AGAIN,
         ) from None
 

@@ -104,7 +104,7 @@ class MdsDataset(RowsDataset):
                     f"the sample cannot be read ({error})",
                     file=self.store.locate(shard.path),
                     offset=begin,
-                    kind="bad-sample",
+                    kind="bad-part",
                     fix=_AGAIN,
                 ) from None
         return out
@@ -245,7 +245,7 @@ def _unpack(store: Store, shard: Shard) -> tuple[bytes, int]:
         raise DataError(
             f"the decompressed shard does not have the {shard.raw_bytes} bytes of {INDEX}",
             file=where,
-            kind="wrong-size",
+            kind="wrong-count",
             fix=_AGAIN,
         )
     return raw, len(raw)
@@ -307,7 +307,7 @@ def open_mds(store: Store, url: str) -> MdsDataset:
         raise DataError(
             f"the index has the version {content.get('version')!r}, expected version 2",
             file=store.locate(INDEX),
-            kind="other-version",
+            kind="unsupported",
             fix="Write the dataset with another release of MDSWriter.",
         )
     sizes = _sizes(store, listed)
@@ -368,7 +368,7 @@ def _check_file(store: Store, path: str, size: int, sizes: Mapping[str, int]) ->
         raise DataError(
             f"the shard has {sizes[path]} bytes, but {INDEX} has {size}",
             file=store.locate(path),
-            kind="wrong-size",
+            kind="wrong-count",
             fix=_AGAIN,
         )
 

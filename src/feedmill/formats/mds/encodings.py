@@ -68,7 +68,7 @@ def column(name: Any, encoding: Any, size: Any, where: str) -> Column:
             f"the column {name!r} has the unknown encoding {encoding!r}",
             file=where,
             record=name,
-            kind="unknown-encoding",
+            kind="unsupported",
             fix="Write the dataset with one of MDS's own encodings.",
         )
     return Column(name, encoding, size, decode, suffix)

@@ -63,7 +63,7 @@ class Shard:
             raise archive.refused("no array has an axis of samples", "no-samples")
         if len(set(counts.values())) > 1:
             shown = ", ".join(f"{name}: {count}" for name, count in list(counts.items())[:4])
-            raise archive.refused(f"its arrays have different numbers of rows ({shown})", "other-lengths")
+            raise archive.refused(f"its arrays have different numbers of rows ({shown})", "other-columns")
         self.count = next(iter(counts.values()))
 
     def schema(self) -> dict[str, str]:

@@ -228,7 +228,7 @@ class TableDataset(RowsDataset):
                 raise DataError(
                     f"{column.null_count:,} rows have no key in the column {self.key_column!r}",
                     file=self.store.locate(self.files[file]),
-                    kind="no-key",
+                    kind="missing-field",
                     fix="Give each row a key, or rename the column: then keys are row numbers.",
                 )
             where, record = self.store.locate(self.files[file]), f"column {self.key_column!r}"
@@ -347,7 +347,7 @@ def _as_key(value: Any, where: str, record: str) -> str:
         return value.decode("utf-8") if isinstance(value, bytes) else str(value)
     except UnicodeDecodeError:
         what, fix = f"a key is bytes that are no UTF-8 text ({value!r:.60})", "Rename the column: keys are row numbers."
-        raise DataError(what, file=where, record=record, kind="no-key", fix=fix) from None
+        raise DataError(what, file=where, record=record, kind="bad-encoding", fix=fix) from None
 
 
 def _in_folders(files: Sequence[str], unity: Unity) -> Iterator[str]:

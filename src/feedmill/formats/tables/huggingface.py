@@ -175,14 +175,14 @@ def _check_counts(dataset: HfDataset, info: Mapping[str, Any]) -> None:
 def _read(store: Store, path: str) -> dict[str, Any]:
     if not store.exists(path):
         raise _gone(store, path, "the layout of 'datasets'")
-    found = read_object(store, path, kind="bad-info", fix=_AGAIN)
+    found = read_object(store, path, kind="bad-index", fix=_AGAIN)
     if not isinstance(found.get("features") or {}, dict):
         raise _bad(store, path, "'features' must be an object")
     return found
 
 
 def _bad(store: Store, path: str, why: str) -> DataError:
-    return invalid_file(store, path, why, kind="bad-info", fix=_AGAIN)
+    return invalid_file(store, path, why, kind="bad-index", fix=_AGAIN)
 
 
 def _gone(store: Store, path: str, said_by: str) -> FeedmillError:

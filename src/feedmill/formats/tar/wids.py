@@ -125,7 +125,7 @@ def _inside(url: str, where: str) -> str:
         raise ConfigError(
             f"the name {url!r} leads out of the folder of the index",
             file=where,
-            kind="path-escapes",
+            kind="unsafe-name",
             fix="Use paths relative to the index or complete URLs, and set another folder as 'base'.",
         )
     return url

@@ -196,7 +196,7 @@ class TokenDataset(Dataset):
             raise NotFound(
                 "the index of documents is missing, so only windows can be read",
                 file=self.store.locate(self._no_index),
-                kind="no-index",
+                kind="not-prepared",
                 fix="Open it with seq_len=..., or restore its index.",
             )
 
@@ -325,7 +325,7 @@ class TokenDataset(Dataset):
             f"invalid span: it is outside the document's {length} tokens",
             file=self.url,
             record=str(document),
-            kind="bad-span",
+            kind="bad-data",
         )
 
     def read_tokens(self, indices: Int64s, starts: Int64s, lengths: Int64s) -> list[Tokens]:

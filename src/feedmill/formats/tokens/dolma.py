@@ -180,7 +180,7 @@ class DolmaWriter(FlatWriter):
 def _in_folder(store: Store, path: str, url: str) -> list[str]:
     names = [entry.path for entry in store.files(path.rstrip("/"), suffixes=(NPY,))]
     if not names:
-        raise NotFound("no '.npy' files in this folder", file=url, kind="no-token-files", fix="Check the folder.")
+        raise NotFound("no '.npy' files in this folder", file=url, kind="no-tokens", fix="Check the folder.")
     return names
 
 

@@ -204,7 +204,7 @@ def _listed(store: Store, path: str, recursive: bool, url: str, every: bool) -> 
         raise NotFound(
             "no files match '*.ds' (" + (f"found {inside} ..." if inside else "the folder is empty") + ")",
             file=url,
-            kind="no-token-files",
+            kind="no-tokens",
             fix="Check the folder and the pattern.",
         )
     return found
@@ -261,7 +261,7 @@ def _token_size(store: Store, entry: Entry, metadata: DsMetadata | None, last: i
         raise ConfigError(
             "the token size is unknown, because there is no '.metadata' or '.index' file",
             file=store.locate(entry.path),
-            kind="token-size-unknown",
+            kind="bad-token-size",
             fix="Pass token_size=2, or 4 if the vocabulary has more than 65,536 entries.",
         )
     return given or wanted or 2
@@ -299,7 +299,7 @@ def _same_size(store: Store, shards: Sequence[TokenShard]) -> None:
             f"it has {other.dtype.itemsize} bytes per token, {filled[0].path} has {filled[0].dtype.itemsize}: they are"
             " of different tokenizers",
             file=store.locate(other.path),
-            kind="mixed-token-sizes",
+            kind="bad-token-size",
             fix="Move them to separate folders.",
         )
 
@@ -384,7 +384,7 @@ def read_metadata(store: Store, path: str) -> DsMetadata | None:
             "invalid metadata of token data: expected 'tokenizer|token size', with 2 or 4, then a line with the number"
             " of tokens",
             file=store.locate(name),
-            kind="bad-metadata",
+            kind="bad-index",
             fix="Restore it, or delete it: the token size can also be determined from the '.index'.",
         ) from None
     # without a name, datatrove writes "Unknown Tokenizer|2|2"

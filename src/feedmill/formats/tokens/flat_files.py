@@ -153,7 +153,7 @@ def layout_of(store: Store, path: str, token_size: int | None) -> Layout:
             raise ConfigError(
                 f"the file has no header, and the size of a token is {found}",
                 file=store.locate(path),
-                kind="no-token-size",
+                kind="bad-token-size",
                 fix=f"Pass token_size=2 (nanoGPT) or another of {', '.join(map(str, SIZES))}, or once run"
                 f" 'feedmill index FILE --token-size 2 --eos-id ID'. If it is of another tool, restore its index:"
                 f" {'.idx (Megatron-LM)' if path.endswith(BIN) else '.csv.gz (Dolma)'}.",
@@ -188,7 +188,7 @@ def flat_bounds(
             raise DataError(
                 f"the id {int(part[at])} of token {low + at:,} is not in a vocabulary of {vocab_size:,}",
                 file=store.locate(path),
-                kind="token-too-big",
+                kind="token-too-large",
                 fix="Check the size of a token, and that this is the tokenizer of the file.",
             )
         found.append(np.flatnonzero(part == eos) + (low + (layout.kind != "llm.c")))
@@ -196,7 +196,7 @@ def flat_bounds(
         raise ConfigError(
             f"the end-of-text token {eos} does not occur among {layout.tokens:,} tokens",
             file=store.locate(path),
-            kind="no-eos",
+            kind="unknown-token",
             fix="Check --eos-id (50256 for GPT-2) and --token-size.",
         )
     return layout, np.unique(np.concatenate([*found, np.array([layout.tokens])]))
@@ -267,7 +267,7 @@ def _no_index(store: Store, path: str) -> NoReturn:
     raise ConfigError(
         "the documents of a flat file are unknown",
         file=store.locate(path),
-        kind="no-index",
+        kind="not-prepared",
         fix="Run 'feedmill index FILE --eos-id ID' once, or read windows.",
     )
 

@@ -231,7 +231,7 @@ def _never_written(field: JaggedField, number: int) -> DataError:
         f"its chunk {local} was never written: {count:,} tokens read as {data.meta.fill}",
         file=data.store.locate(data.path(file)),
         record=f"chunk {local}",
-        kind="empty-chunk",
+        kind="missing-shard",
         fix=f"If these tokens are not all {data.meta.fill}, build the cache again.",
     )
 

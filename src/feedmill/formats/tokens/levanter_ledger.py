@@ -58,7 +58,7 @@ def read_ledger(store: Store) -> Ledger:
         ConfigError: the cache is not finished.
         DataError: it is no ledger, or contradicts itself.
     """
-    found = read_object(store, LEDGER, kind="bad-ledger", fix=_AGAIN)
+    found = read_object(store, LEDGER, kind="bad-index", fix=_AGAIN)
     where = store.locate(LEDGER)
     rows, sources = found.get("total_num_rows"), found.get("shard_rows")
     if found.get("is_finished") is not True:
@@ -66,7 +66,7 @@ def read_ledger(store: Store) -> Ledger:
             f"the cache is not finished: {_count(rows)} rows of {len(found.get('finished_shards') or [])} of"
             f" {len(sources or {})} source shards are written",
             file=where,
-            kind="unfinished",
+            kind="truncated",
             fix="Let Levanter finish it: start the program that builds it again.",
         )
     numbers = list(sources.values()) if isinstance(sources, dict) else []
@@ -74,14 +74,14 @@ def read_ledger(store: Store) -> Ledger:
         raise DataError(
             f"the ledger has no total_num_rows and shard_rows as numbers (found {orjson.dumps(rows)[:80].decode()})",
             file=where,
-            kind="bad-ledger",
+            kind="bad-index",
             fix=_AGAIN,
         )
     if rows < 0 or sum(numbers) != rows:
         raise DataError(
             f"the ledger has {rows:,} rows in total, but {sum(numbers):,} of its source shards",
             file=where,
-            kind="bad-ledger",
+            kind="bad-index",
             fix=_AGAIN,
         )
     metadata = found.get("metadata")

@@ -97,7 +97,7 @@ def _type_of(config: dict[str, Any], tokens: Sequence[Any], where: str) -> np.dt
         raise ConfigError(
             f"these chunks are unsupported: {what}",
             file=where,
-            kind="not-done",
+            kind="unsupported",
             fix="Write them again with TokensLoader(), tensors or arrays of integers, and without compression.",
         )
     return np.dtype(_TYPES[kind][int(code)])

@@ -150,10 +150,10 @@ def wrong_files(
             found = store.stat(folder + name).size
         except NotFound:
             if not name.endswith(BOUNDS):  # it is written again when needed
-                yield _wrong(store, folder + name, "missing-file", f"{where} lists this file, but it is missing")
+                yield _wrong(store, folder + name, "missing-shard", f"{where} lists this file, but it is missing")
             continue
         if found != size:
-            yield _wrong(store, folder + name, "wrong-size", f"expected {size:,} bytes by {where}, found {found:,}")
+            yield _wrong(store, folder + name, "wrong-count", f"expected {size:,} bytes by {where}, found {found:,}")
         elif name in manifest.hashes and hash_of(store, folder + name) != manifest.hashes[name]:
             yield _wrong(store, folder + name, "hash-mismatch", f"its content differs from the hash in {where}")
         if advance is not None:

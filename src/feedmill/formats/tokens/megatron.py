@@ -197,7 +197,7 @@ class MegatronWriter(FlatWriter):
                 f"the document has {int(lengths[long[0]])} tokens, more than the maximum of the format, {2**31 - 1}",
                 file=self._flat.where,
                 record=str(self._flat.documents + int(long[0])),
-                kind="document-too-long",
+                kind="too-large",
                 fix="Divide it, or write another format.",
             )
         self._mask.add(len(tokens), loss)

@@ -66,7 +66,7 @@ def merge_megatron(
             raise ConfigError(
                 f"its sequences have {'modes' if index.multimodal else 'no modes'}",
                 file=source.locate(name + IDX),
-                kind="multimodal",
+                kind="settings-differ",
                 fix=f"{'Add' if index.multimodal else 'Remove'} --multimodal.",
             )
     sequences, documents = sum(index.sequences for index in indices), sum(index.documents for index in indices)

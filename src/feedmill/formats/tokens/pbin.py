@@ -215,7 +215,7 @@ class PbinWriter:
             raise FeedmillError(
                 f"the lengths of the documents do not add up to {len(tokens)} tokens",
                 file=self._where,
-                kind="bad-lengths",
+                kind="bad-costs",
             )
         self._mask.add(len(tokens), loss)
         self._out.write(self._checked(tokens, ends).data)
@@ -227,7 +227,7 @@ class PbinWriter:
         """Return the tokens in their stored type, contiguous."""
         given, most = tokens.dtype, np.iinfo(self._dtype).max
         if given.kind not in "iu":
-            raise FeedmillError(f"tokens must be integers, found {given}", file=self._where, kind="bad-tokens")
+            raise FeedmillError(f"tokens must be integers, found {given}", file=self._where, kind="no-tokens")
         may_be_wrong = given.kind == "i" or given.itemsize > self._dtype.itemsize
         if len(tokens) and may_be_wrong and (tokens.max() > most or tokens.min() < 0):
             i = int(np.flatnonzero((tokens > most) | (tokens < 0))[0])
@@ -393,7 +393,7 @@ def _no_layout(store: Store, path: str, head: bytes, size: int) -> DataError:
         return DataError(
             "the length field is 0 although there is data: the program that wrote the file did not finish",
             file=where,
-            kind="unfinished",
+            kind="truncated",
             fix="Write the file again; it has no list of documents.",
         )
     elif width in (1, 2, 4) and 12 + data >= size:
@@ -411,7 +411,7 @@ def _no_layout(store: Store, path: str, head: bytes, size: int) -> DataError:
             f"this is not a {_FORMAT}: its header has tokens of {width} bytes, expected 1, 2 or 4",
             file=where,
             offset=8,
-            kind="not-pbin",
+            kind="other-format",
             fix="Check the path.",
         )
     return DataError(what, file=where, kind=kind, fix=_MAKE_AGAIN)

@@ -69,7 +69,7 @@ def write_vla_text(store: Store, folder: str, length: int, sequences: int = SEQU
         raise ConfigError(
             f"invalid shards of {sequences} sequences of {length} tokens",
             file=store.locate(folder),
-            kind="bad-sequence-length",
+            kind="bad-option",
             fix="Use a sequence length of 1 or more, and at least one sequence per shard.",
         )
     with ExitStack() as stack:
@@ -103,7 +103,7 @@ class VlaTextWriter:
             raise ConfigError(
                 "this format cannot store a loss mask",
                 file=self._store.locate(self._folder),
-                kind="no-loss-mask",
+                kind="unsupported",
                 fix="Write another token format, or remove the mask.",
             )
         together = np.concatenate((self._rest, tokens.astype(np.int64)))

@@ -106,7 +106,7 @@ class WindowDataset(WindowLayout, Dataset):
             raise ConfigError(
                 f"no file has a whole window of {width} tokens (the largest has {max(sizes, default=0)})",
                 file=self.url,
-                kind="no-windows",
+                kind="too-few-samples",
                 fix="Use a smaller seq_len, or tail='pad'.",
             )
 

@@ -274,7 +274,7 @@ def blend_of(words: list[str]) -> tuple[list[str], list[float] | None]:
     if len(weights) < len(words) // 2:
         raise ConfigError(
             f"only {len(weights)} of {len(words) // 2} weights of the blend are numbers",
-            kind="bad-weight",
+            kind="bad-recipe",
             fix="Write a weight before each prefix, or before none.",
         )
     return words[1::2], weights

@@ -242,7 +242,7 @@ class IndexCache:
         return ConfigError(
             f"the cache has {what}",
             file=self.folder,
-            kind="no-index",
+            kind="not-prepared",
             fix="Check the settings of the recipe, or remove 'cache' from its order to compute the indices.",
         )
 

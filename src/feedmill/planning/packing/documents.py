@@ -99,7 +99,7 @@ def _known(name: str, dataset: Dataset) -> npt.NDArray[np.int64]:
         raise ConfigError(
             f"the index of {name!r} has no lengths in tokens, so its samples cannot be packed",
             file=dataset.url,
-            kind="no-lengths",
+            kind="no-costs",
             fix="Use tokenized data, add 'tokenize' to the source of text, or remove 'pack'. If it has a column of"
             " token ids, name it: 'tokens: input_ids'.",
         )
@@ -107,7 +107,7 @@ def _known(name: str, dataset: Dataset) -> npt.NDArray[np.int64]:
         raise DataError(
             f"the index has {len(dataset):,} samples, but lengths of shape {lengths.shape} and type {lengths.dtype}",
             file=dataset.url,
-            kind="bad-lengths",
+            kind="bad-costs",
         )
     return lengths
 
@@ -121,7 +121,7 @@ def _checked_hash(lengths: npt.NDArray[np.int64], dataset: Dataset) -> str:
             raise DataError(
                 f"sample {number} has {int(part.min())} tokens",
                 file=dataset.url,
-                kind="bad-lengths",
+                kind="bad-costs",
                 fix="The index is damaged: rebuild it.",
             )
         digest.update(part.data)

@@ -78,7 +78,7 @@ class PackedPlan(Plan):
         skip: Gaps | None = None,
     ) -> None:
         if isinstance(documents, PackedPlan):
-            raise ConfigError("rows cannot be packed again", kind="bad-packing", fix="Pack the documents themselves.")
+            raise ConfigError("rows cannot be packed again", kind="bad-recipe", fix="Pack the documents themselves.")
         super().__init__(documents.node, documents.sources, documents.names, documents.seed)
         self.documents = documents
         self.packing = packing
@@ -134,7 +134,7 @@ class PackedPlan(Plan):
             raise ConfigError(
                 f"{self.documents.length:,} documents give {total:,} rows" + (f", not {asked:,}" if asked else ""),
                 file=self._where,
-                kind="too-few-rows",
+                kind="too-few-samples",
                 fix=f"Use at most 'rows: {total}', or more epochs." if total else self._no_rows(),
             )
         return total
@@ -467,7 +467,7 @@ def _wrong_length(dataset: Dataset, located: Located, spans: Spans, span: int, f
         f"tokens {start} to {start + length} were requested, {found} were read",
         file=dataset.url,
         record=str(int(located.index[span])),
-        kind="bad-lengths",
+        kind="bad-costs",
         fix="The index does not match the tokens: rebuild it.",
     )
 

@@ -116,7 +116,7 @@ def within(ranges: Sequence[tuple[int | str, int | str]], size: int) -> tuple[in
         if len(ranges) > 1 and not 0 <= end - first <= left:
             raise ConfigError(
                 f"the subset [{start}, {stop}] is outside the {int(left):,} samples that remain of {size:,}",
-                kind="bad-subset",
+                kind="bad-recipe",
                 fix="Each range of a subset applies to the result of the previous one.",
             )
     return int(first), int(end)

@@ -202,7 +202,7 @@ def _not_made_of(given: Any) -> ConfigError:
     path = isinstance(given, str | os.PathLike)
     return ConfigError(
         f"a recipe is not made of a {type(given).__name__} in this way",
-        kind="no-recipe",
+        kind="bad-recipe",
         fix="Use fm.Recipe.load(path)."
         if path
         else "Use fm.Recipe.parse(data) for data, fm.Recipe.load(path) for a file.",

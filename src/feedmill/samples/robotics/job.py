@@ -57,7 +57,7 @@ def compute_statistics(
             f"the samples have no {LOWDIM} (they have: {', '.join(sorted(first)) or 'nothing'})"
             + (": this is a LeRobot dataset" if found_there.kind == "lerobot" else ""),
             file=url,
-            kind="no-lowdim",
+            kind="no-parts",
             fix="Make windows of a LeRobot dataset with 'feedmill vla windows', or with VLA Foundry's preprocessing.",
         )
     with Progress("statistics", len(dataset), "samples", enabled=progress) as bar:

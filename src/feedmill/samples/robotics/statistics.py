@@ -338,7 +338,7 @@ def _values(lowdim: Mapping[str, npt.NDArray[Any]], field: str, name: str, steps
     return values
 
 
-def _bad(name: str, what: str, kind: str = "bad-lowdim") -> DataError:
+def _bad(name: str, what: str, kind: str = "bad-statistics") -> DataError:
     return DataError(what, record=name, kind=kind, fix="Fix or remove the sample.")
 
 
@@ -354,7 +354,7 @@ def merge_statistics(parts: Sequence[Statistics]) -> Statistics:
             odd = sorted(set(part) ^ set(out))[0]
             raise ConfigError(
                 f"the field {odd!r} is not in the statistics of all datasets",
-                kind="statistics-differ",
+                kind="settings-differ",
                 fix="Merge only datasets with the same robot fields.",
             )
         for field, one in part.items():
@@ -364,7 +364,7 @@ def merge_statistics(parts: Sequence[Statistics]) -> Statistics:
                 raise ConfigError(
                     f"the field {field!r} has {one.shape} steps and channels in one dataset, {out[field].shape} in"
                     " another",
-                    kind="statistics-differ",
+                    kind="settings-differ",
                     fix="Merge only datasets with the same window and the same robot fields.",
                 )
             out[field].merge(one)

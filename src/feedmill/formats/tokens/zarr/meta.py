@@ -71,7 +71,7 @@ def read_meta(store: Store, folder: str) -> ZarrMeta:
         DataError: it is no metadata of an array of integers of one dimension, or has something unsupported.
     """
     path = f"{folder}/{NAME}"
-    found = read_object(store, path, kind="bad-zarr", fix=copy_again("the folder"))
+    found = read_object(store, path, kind="bad-index", fix=copy_again("the folder"))
     try:
         return _parsed(found)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -79,7 +79,7 @@ def read_meta(store: Store, folder: str) -> ZarrMeta:
         raise DataError(
             f"this array cannot be read: {what}",
             file=store.locate(path),
-            kind="bad-zarr",
+            kind="bad-index",
             fix="Write it again with the codecs of Levanter's own writer.",
         ) from None
 
