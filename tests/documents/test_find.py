@@ -11,7 +11,7 @@ import pytest
 
 import feedmill as fm
 from feedmill.documents.file import DocumentFile
-from feedmill.documents.find import Found, find_documents
+from feedmill.documents.find import DocumentFiles, find_documents
 from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.tokens.manifest import read_manifest
 from feedmill.indexing.prepare import prepare
@@ -21,7 +21,7 @@ from feedmill.tokens.tokenize import tokenize
 from helpers.tokenizer_data import EOS, loaded, pbin_documents, tokenizer_file, write_lines
 
 
-def find_inputs(inputs: list[Path | str], kind: str | None = None) -> Found:
+def find_inputs(inputs: list[Path | str], kind: str | None = None) -> DocumentFiles:
     return find_documents(inputs, kind=kind, unnamed=None)
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats.energon import join as energon_join
-from feedmill.formats.energon.join import Part, compute, energon_name, joined_samples, own_name, read_join_index
+from feedmill.formats.energon.join import JoinSide, compute, energon_name, joined_samples, own_name, read_join_index
 from feedmill.indexing.prepare_joins import prepare_joins
 from feedmill.jobs.dry_run import dry_run
 from feedmill.samples.open import open as open_dataset
@@ -23,8 +23,8 @@ META = GOLDEN / "metadatasets"
 NEGATIVE = GOLDEN / "negative" / "joins"
 
 
-def part(path: Path, nonmatch: str = "error", split: str = "train", config: str | None = None) -> Part:
-    return Part.of(open_dataset(path, split=split, split_config=config, raw=True), nonmatch)
+def part(path: Path, nonmatch: str = "error", split: str = "train", config: str | None = None) -> JoinSide:
+    return JoinSide.of(open_dataset(path, split=split, split_config=config, raw=True), nonmatch)
 
 
 JOINS = {
@@ -114,7 +114,7 @@ def test_a_partner_in_another_split_is_none() -> None:
     with pytest.raises(
         ConfigError, match=r"'0000', and 2 more, .*which is not part of this split.*nonmatch: skip"
     ) as error:
-        compute([parts[0], Part(parts[1].dataset)])
+        compute([parts[0], JoinSide(parts[1].dataset)])
     assert error.value.kind == "no-such-sample"
 
 
@@ -141,7 +141,7 @@ def test_damaged_and_stale_files(tmp_path: Path) -> None:
 def test_what_cannot_be_joined(tmp_path: Path) -> None:
     shutil.copy(META / "joinL" / "a.tar", tmp_path / "a.tar")
     with pytest.raises(ConfigError, match="no index of its keys"):
-        Part.of(open_dataset(tmp_path, raw=True))
+        JoinSide.of(open_dataset(tmp_path, raw=True))
 
 
 def test_a_join_that_was_changed_after_preparing(tmp_path: Path) -> None:

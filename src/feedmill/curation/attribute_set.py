@@ -22,7 +22,7 @@ import orjson
 import xxhash
 
 from feedmill._version import __version__
-from feedmill.documents.beside import Place, Records
+from feedmill.documents.beside import RecordFolder, Records
 from feedmill.errors import DataError
 from feedmill.formats.documents import ATTRIBUTES
 from feedmill.storage import LocalStore, Store, open_store
@@ -85,7 +85,7 @@ def fingerprint(*values: Any) -> str:
     return xxhash.xxh3_128_hexdigest(orjson.dumps(values, option=orjson.OPT_SORT_KEYS))
 
 
-def _damaged(place: Place, why: str) -> DataError:
+def _damaged(place: RecordFolder, why: str) -> DataError:
     return DataError(
         f"the manifest is corrupt: {why}",
         file=place.store.locate(place.path(MANIFEST)),

@@ -233,7 +233,7 @@ def shown(summary: Summary, rows: int = 10) -> list[tuple[str, float, int]]:
     ends = np.cumsum(counts)
     wanted = np.searchsorted(ends, np.linspace(0, ends[-1], min(rows, len(counts)) + 1)[1:], side="left")
     cuts = np.unique(np.concatenate(([0], wanted + 1)))
-    edges = [_number(summary.bins[cut]) for cut in cuts]
+    edges = [_number_text(summary.bins[cut]) for cut in cuts]
     out: list[tuple[str, Any, int]] = []
     for low, high, begin, end in zip(edges, edges[1:], cuts, cuts[1:], strict=False):
         count = int(counts[begin:end].sum())
@@ -241,5 +241,5 @@ def shown(summary: Summary, rows: int = 10) -> list[tuple[str, float, int]]:
     return out
 
 
-def _number(value: float) -> str:
+def _number_text(value: float) -> str:
     return f"{value:,.0f}" if abs(value) < 1e15 and value == round(value) else f"{value:.5g}"

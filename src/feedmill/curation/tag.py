@@ -27,7 +27,7 @@ from feedmill.curation.modules import load_modules, module_hashes
 from feedmill.curation.places import Output, find_places, refuse_inputs
 from feedmill.documents.beside import Records
 from feedmill.documents.file import DocumentFile
-from feedmill.documents.find import Found, skipped_warnings
+from feedmill.documents.find import DocumentFiles, skipped_warnings
 from feedmill.documents.lines import read_blocks
 from feedmill.errors import ConfigError, FeedmillError, NotFound, refuse_empty
 from feedmill.formats.documents import rows_of
@@ -140,7 +140,7 @@ def tag(
     load_modules(tagger_modules)
     choices = [registry.Choice.parse(text) for text in taggers]
     options = _options(choices, tagger_modules, exact) | ({} if id is None else {"id": id})
-    found = Found()
+    found = DocumentFiles()
     places = find_places(documents, choices, name, output, exact, allow_empty, id, found)
     tasks = [TagTask(input_, outputs, options, overwrite, policy) for input_, outputs in places]
     if not tasks:

@@ -39,7 +39,7 @@ _BESIDE = ((".idx", ""), (".split.yaml", ""), (".idx", ".jsonl"))
 
 
 @dataclass
-class Found:
+class DocumentFiles:
     """Files of documents found for some inputs.
 
     Attributes:
@@ -62,7 +62,7 @@ def find_documents(
     folders: bool = True,
     allow_missing: bool = False,
     id: str | None = None,
-) -> Found:
+) -> DocumentFiles:
     """Return the files of documents of all inputs, in the order of the inputs and sorted by path within each.
 
     Args:
@@ -73,7 +73,7 @@ def find_documents(
         exact: Read all files as lines regardless of their names, as Dolma does.
         folders: Whether a folder that a wildcard matches stands for its files. If False, files are in the order of
             Dolma's deduplication and mixing, folder by folder.
-        allow_missing: Report inputs without files in `Found.missing` instead of raising.
+        allow_missing: Report inputs without files in `DocumentFiles.missing` instead of raising.
         id: The field to read ids from, or ``auto``; see `DocumentFile`.
 
     Raises:
@@ -83,7 +83,7 @@ def find_documents(
     """
     if kind is not None and kind not in KINDS:
         raise ConfigError(f"unknown kind of documents {kind!r}", fix=f"Use one of {', '.join(KINDS)}.")
-    found = Found()
+    found = DocumentFiles()
     selection = Selection(kind, unnamed, exact, found.skipped)
     for item in inputs:
         given = os.fspath(item)
@@ -154,7 +154,7 @@ def find_in_datasets(
     return in_datasets(once(found.files), documents)
 
 
-def skipped_warnings(found: Found) -> list[str]:
+def skipped_warnings(found: DocumentFiles) -> list[str]:
     """Return warnings about skipped files, except hidden ones and attributes beside documents."""
     paths = [path for path in found.skipped if "/." not in path and f"/{ATTRIBUTES}/" not in path]
     return [f"{listed(paths)} skipped: no documents"] if paths else []

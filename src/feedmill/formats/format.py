@@ -21,7 +21,7 @@ ROWS: tuple[Family, ...] = ("samples", "rows", "lines")
 TOKENS: tuple[Family, ...] = ("tokens", "windows")
 
 
-class Wanted(NamedTuple):
+class OpenRequest(NamedTuple):
     """A request to open a dataset.
 
     Attributes:
@@ -151,7 +151,7 @@ class Format:
     targets: tuple[TargetFormat, ...] = ()
 
 
-class Found(NamedTuple):
+class Detected(NamedTuple):
     """A detected dataset: its format and store, the name of a single file or of several files, and remarks."""
 
     format: Format

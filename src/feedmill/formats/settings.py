@@ -82,7 +82,7 @@ class Origin(NamedTuple):
     skip: tuple[str, ...] = ()
 
 
-class Taken(NamedTuple):
+class UsedSettings(NamedTuple):
     """The settings that are used, by name, and notes on all others that were given."""
 
     used: dict[str, Any]
@@ -112,7 +112,7 @@ class Table:
         """Return the names of the settings with one of the fates; without fates, all."""
         return [name for name, setting in self.settings.items() if not fates or setting.fate in fates]
 
-    def take(self, given: Mapping[str, Any], at: Callable[[str], str | None] | str | None = None) -> Taken:
+    def take(self, given: Mapping[str, Any], at: Callable[[str], str | None] | str | None = None) -> UsedSettings:
         """Return what is used of the settings that were given, and notes on the others.
 
         Args:
@@ -154,7 +154,7 @@ class Table:
                 f"unknown setting {wrong[0]!r}", file=where(wrong[0]), kind="unknown-option", fix=wrong[1]
             )
         notes = [f"{', '.join(names)} {'have' if names[1:] else 'has'} no effect: {why}" for why, names in idle.items()]
-        return Taken(used, [*notes, *not_used(other)])
+        return UsedSettings(used, [*notes, *not_used(other)])
 
 
 def not_used(names: Iterable[str]) -> list[str]:

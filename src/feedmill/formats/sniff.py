@@ -9,7 +9,7 @@ from typing import Literal
 from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.base import Dataset
 from feedmill.formats.documents import LINE_SUFFIXES
-from feedmill.formats.format import TOKENS, Format, Found, Wanted, named
+from feedmill.formats.format import TOKENS, Detected, Format, OpenRequest, named
 from feedmill.formats.leftovers import listed
 from feedmill.formats.registry import ends, formats
 from feedmill.formats.tar import COMPRESSED, TAR
@@ -40,7 +40,7 @@ _WITH = {"files": "folders of .ds files", "token_size": ".ds files and flat toke
 _KNOWN = f"Supported are: {', '.join(dict.fromkeys(format.title for format in formats() if format.open))}."
 
 
-def sniff(url: str) -> Found:
+def sniff(url: str) -> Detected:
     """Detect the format of the dataset at a path or URL.
 
     Raises:
@@ -86,7 +86,7 @@ def sniff(url: str) -> Found:
     raise _nothing(store, url)
 
 
-def _by_marks(store: Store) -> Found | None:
+def _by_marks(store: Store) -> Detected | None:
     """Return the format of a folder that has its marks, or else its later ones."""
     store.preload([path for format in formats() for path in (*format.marks, *format.small)], _shared(store))
     found = next(_marked(store, [(format, format.marks) for format in formats() if format.marks]), None)
@@ -106,17 +106,17 @@ def _shared(store: Store) -> list[str]:
     return [path for format in formats() for path in format.shared] if data_cache().size else []
 
 
-def _marked(store: Store, candidates: Iterable[tuple[Format, tuple[str, ...]]]) -> Iterator[Found]:
+def _marked(store: Store, candidates: Iterable[tuple[Format, tuple[str, ...]]]) -> Iterator[Detected]:
     """Yield the formats whose `is_folder` agrees and that have one of their marks, or need none."""
     for format, marks in candidates:
         if marks and not any(map(store.exists, marks)):
             continue
         inside = named(format.is_folder)(store) if format.is_folder else ""
         if inside is not None:
-            yield Found(format, store, inside)
+            yield Detected(format, store, inside)
 
 
-def _by_files(store: Store) -> Found | None:
+def _by_files(store: Store) -> Detected | None:
     """Return the format of a folder by the suffixes of its files."""
     for format in formats():
         if (
@@ -124,9 +124,9 @@ def _by_files(store: Store) -> Found | None:
             and next(iter(store.files(suffixes=format.folders)), None) is not None
             and (not format.is_folder or named(format.is_folder)(store) is not None)
         ):
-            return Found(format, store, remarks=_copies(store) if ".tar" in format.folders else ())
+            return Detected(format, store, remarks=_copies(store) if ".tar" in format.folders else ())
     packed_tars = tuple(entry.path for entry in store.files(suffixes=COMPRESSED))
-    return Found(TAR, store, names=packed_tars) if packed_tars else None
+    return Detected(TAR, store, names=packed_tars) if packed_tars else None
 
 
 def _nothing(store: Store, url: str) -> NotFound:
@@ -197,7 +197,7 @@ def _copies(store: Store) -> tuple[str, ...]:
     return tuple(f"{path}: skipped, the tar of the same name is read" for path in packed)
 
 
-def _listed(urls: Sequence[str]) -> Found:
+def _listed(urls: Sequence[str]) -> Detected:
     """Return the dataset of shards given one by one or by patterns. Raises `ConfigError`, `NotFound`."""
     files = expand_patterns(urls)
     known = ends("listed")
@@ -215,10 +215,10 @@ def _listed(urls: Sequence[str]) -> Found:
     format = _detected(store, names[0], "listed") or known[kinds[0]]
     if format.family not in TOKENS:  # token files may be repeated: their keys are numbers
         refuse_twice(files)
-    return Found(format, store, names=tuple(names))
+    return Detected(format, store, names=tuple(names))
 
 
-def _file(store: Store, name: str) -> Found:
+def _file(store: Store, name: str) -> Detected:
     """Detect the format of a file by its suffix, and by its content if several formats share the suffix.
 
     Raises:
@@ -226,7 +226,7 @@ def _file(store: Store, name: str) -> Found:
     """
     format = _detected(store, name, "files")
     if format is not None:
-        return Found(format, store, name)
+        return Detected(format, store, name)
     raise NotFound(
         "there is no such file" if not store.exists(name) else "this JSON file is not an index of shards",
         file=store.locate(name),
@@ -254,7 +254,7 @@ def open_raw(
     split_config: str | None = None,
     files: str | None = None,
     token_size: int | None = None,
-) -> tuple[Dataset, Found]:
+) -> tuple[Dataset, Detected]:
     """Open a dataset without decoding: parts are bytes. Raises as `sniff` and the format's own `open`.
 
     Args:
@@ -266,7 +266,7 @@ def open_raw(
 
 
 def open_found(
-    found: Found,
+    found: Detected,
     url: str,
     *,
     split: str | None = None,
@@ -283,7 +283,9 @@ def open_found(
             )
     if split is not None and not found.format.splits:
         raise _no_split(found, url, split)
-    wanted = Wanted(found.store, found.name, url, found.names, split, split_config, files, token_size, found.remarks)
+    wanted = OpenRequest(
+        found.store, found.name, url, found.names, split, split_config, files, token_size, found.remarks
+    )
     try:
         dataset: Dataset = named(found.format.open)(wanted)
     finally:
@@ -291,7 +293,7 @@ def open_found(
     return dataset
 
 
-def _no_split(found: Found, url: str, split: str) -> NotFound:
+def _no_split(found: Detected, url: str, split: str) -> NotFound:
     """Return the error for a split of data without splits. 'prepare' only divides the tars of a folder."""
     what, fix = "only folders of tars and .jsonl files can have splits", "Open it without a split."
     if found.format.family in TOKENS:

@@ -35,7 +35,7 @@ from feedmill.samples.mediacollection import (
     MEDIA,
     Filters,
     MediaNotes,
-    Piece,
+    ProbeUnit,
     collect,
     pieces_of_folder,
     pieces_of_shard,
@@ -193,7 +193,7 @@ def _index_folder(
 
 def _collected(
     store: Store,
-    pieces: list[Piece],
+    pieces: list[ProbeUnit],
     notes: MediaNotes,
     report: MediaReport,
     workers: int | None,

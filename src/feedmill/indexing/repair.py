@@ -24,7 +24,7 @@ from feedmill.formats.energon import ENERGON, database
 from feedmill.formats.energon.prepared import PreparedShards, idx_name, read_info
 from feedmill.formats.energon.splits import read_splits
 from feedmill.formats.energon.write import write_splits
-from feedmill.formats.format import Found
+from feedmill.formats.format import Detected
 from feedmill.formats.jsonl import dataset as jsonl
 from feedmill.formats.jsonl import splits as jsonl_splits
 from feedmill.formats.offsets import load_offsets, read_records
@@ -98,7 +98,7 @@ def repair(
         return _repair(found, url, workers, progress)
 
 
-def _repair(found: Found, url: str, workers: int | None, progress: bool) -> RepairReport:
+def _repair(found: Detected, url: str, workers: int | None, progress: bool) -> RepairReport:
     report = RepairReport(url)
     listed: list[str] | None = None
     excluded: set[tuple[str, str]] = set()
@@ -138,7 +138,7 @@ def _repair(found: Found, url: str, workers: int | None, progress: bool) -> Repa
 
 def _plan(
     dry: DryRun,
-    found: Found,
+    found: Detected,
     url: str,
     report: RepairReport,
     journal: RepairJournal,

@@ -28,7 +28,7 @@ _TOO_MANY = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class RankBatches:
     """The batches of one rank, from its start on.
 
     Attributes:
@@ -55,7 +55,7 @@ def layout_of(
     balance: Balance | Mapping[str, Any] | str | None,
     task_encoder: TaskEncoder | None,
     buffer: int | None,
-) -> Layout:
+) -> RankBatches:
     """Return the layout of a `Loader`; the arguments are those of `Loader`.
 
     Raises:
@@ -73,7 +73,7 @@ def layout_of(
     cursor = windows_for(task_encoder, plain, None if buffer is None else whole("buffer", buffer))
     if cursor is not None:
         _check_windows(plan, dealing, explicit=balance is not None or deal == "shuffled")
-        return Layout(dealing, grid, replace(cursor, start=start), size)
+        return RankBatches(dealing, grid, replace(cursor, start=start), size)
     check_layout(plan, grid, dealing.balance is not None)
     dealer_of(plan, grid, dealing)  # raise now if costs are unknown, not at the first batch
     if dealing.budget is None and remainder == "drop" and 0 < (plan.length or 0) < plain.global_batch:
@@ -85,10 +85,10 @@ def layout_of(
             size,
             ranks.world_size,
         )
-    return Layout(dealing, grid, None, size)
+    return RankBatches(dealing, grid, None, size)
 
 
-def check_begin(plan: PlainPlan, layout: Layout, position: int) -> None:
+def check_begin(plan: PlainPlan, layout: RankBatches, position: int) -> None:
     """Check the layout at the position where an iteration begins: the plan's end, runs, and the first batch by budget.
 
     Raises:

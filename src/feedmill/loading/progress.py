@@ -12,7 +12,7 @@ from typing import Any
 
 from feedmill.errors import ConfigError
 from feedmill.loading.cursors import Cursor, resumed
-from feedmill.loading.layout import Layout, check_begin
+from feedmill.loading.layout import RankBatches, check_begin
 from feedmill.loading.plan import PlainPlan
 from feedmill.loading.state import make_state, read_states
 from feedmill.planning.dealing.cuts import BudgetGrid
@@ -35,7 +35,7 @@ class Progress:
     """
 
     plan: PlainPlan
-    layout: Layout
+    layout: RankBatches
     seed: int
     grid: Grid | BudgetGrid
     cursor: Cursor | None
@@ -44,7 +44,7 @@ class Progress:
     every: int = 1
 
     @classmethod
-    def at_start(cls, plan: PlainPlan, layout: Layout, seed: int) -> Progress:
+    def at_start(cls, plan: PlainPlan, layout: RankBatches, seed: int) -> Progress:
         """Return the progress of a loader that has yielded no batch."""
         return cls(plan, layout, seed, layout.grid, layout.cursor, layout.grid.start)
 

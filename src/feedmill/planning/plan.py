@@ -178,7 +178,7 @@ class Plan(Showable):
 
         See `positions` for the other arguments and the errors.
         """
-        number = self._number(source)
+        number = self._source_number(source)
         missing = [index for index in indices if not 0 <= index < len(self.sources[number])]
         if missing:
             raise NotFound(
@@ -414,9 +414,9 @@ class Plan(Showable):
         Raises:
             NotFound: no such source.
         """
-        return self.sources[self._number(source)]
+        return self.sources[self._source_number(source)]
 
-    def _number(self, source: int | str) -> int:
+    def _source_number(self, source: int | str) -> int:
         known = self.names.index(source) if source in self.names else source
         if isinstance(known, str) or not 0 <= known < len(self.sources):
             raise NotFound(

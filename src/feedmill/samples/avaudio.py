@@ -89,14 +89,14 @@ class AudioReader:
         self._fresh = False
         for frame in self.container.decode(self.stream):
             if at is None:
-                at = self._number(frame)
+                at = self._sample_number(frame)
             if last is not None and at >= last:
                 return
             samples = _array(frame)
             yield at, samples
             at += samples.shape[1]
 
-    def _number(self, frame: Any) -> int:
+    def _sample_number(self, frame: Any) -> int:
         """Return the number of a frame's first sample, corrected if the container's timestamps are coarser."""
         if frame.pts is None:
             return self.origin

@@ -122,12 +122,12 @@ def encode_json(value: Any) -> bytes:
     except TypeError:  # json below also takes large integers, keys that are not text, lone surrogates, ...
         pass
     try:
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_plain).encode()
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_as_json).encode()
     except UnicodeEncodeError:
-        return json.dumps(value, separators=(",", ":"), default=_plain).encode()
+        return json.dumps(value, separators=(",", ":"), default=_as_json).encode()
 
 
-def _plain(value: Any) -> Any:
+def _as_json(value: Any) -> Any:
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
     raise TypeError(f"JSON has no {type(value).__name__}")
@@ -194,7 +194,7 @@ def _integer(value: Any) -> bytes:
 def _msgpack(value: Any) -> bytes:
     import msgspec
 
-    return msgspec.msgpack.encode(value, enc_hook=_plain)
+    return msgspec.msgpack.encode(value, enc_hook=_as_json)
 
 
 def _npz(value: Any) -> bytes:

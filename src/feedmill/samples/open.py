@@ -15,7 +15,7 @@ from feedmill.formats.base import Dataset
 from feedmill.formats.energon import ENERGON
 from feedmill.formats.energon.database import META
 from feedmill.formats.energon.splits import meta_file
-from feedmill.formats.format import Found
+from feedmill.formats.format import Detected
 from feedmill.formats.registry import by_name
 from feedmill.formats.sample import Decode
 from feedmill.formats.sniff import open_found, open_together, sniff
@@ -217,7 +217,7 @@ def _absolute(url: str) -> str:
     return url if "://" in url else os.path.abspath(url)
 
 
-def _describe(found: Found, url: str, options: OpenOptions) -> DatasetView | None:
+def _describe(found: Detected, url: str, options: OpenOptions) -> DatasetView | None:
     """Return the content of the description file; None if there is none."""
     name = options.dataset_config
     if found.format is not ENERGON and name is not None:

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from feedmill.documents.kinds import SUFFIXES as DOCUMENTS
 from feedmill.documents.kinds import is_hidden, kind_of
 from feedmill.errors import ConfigError, DataError, NotFound
-from feedmill.formats.format import Wanted, named
+from feedmill.formats.format import OpenRequest, named
 from feedmill.formats.leftovers import data_kind, is_about, listed
 from feedmill.formats.registry import by_name, families
 from feedmill.formats.sniff import format_of_file
@@ -234,7 +234,7 @@ def _listed(store: Store, url: str) -> list[TokenDataset] | None:
                     kind="unsupported",
                     fix=f"Convert it first: feedmill convert {url} OUT --to ds (or another format of tokens).",
                 )
-            dataset: TokenDataset = named(format.open)(Wanted(store, "", url))
+            dataset: TokenDataset = named(format.open)(OpenRequest(store, "", url))
             files = [(shard, store.locate(shard.path)) for shard in dataset.shards]
             return [TokenDataset(store, [shard], name=path, format=format.name) for shard, path in files]
     return None
@@ -252,7 +252,7 @@ def open_tokens(store: Store, path: str, url: str) -> TokenDataset:
     if kind == LINES:
         return open_lines(store, path, url)
     format = format_of_file(store, path) or by_name()[kind]  # flat files have the suffixes of formats with an index
-    dataset = named(format.open)(Wanted(store, path, url))
+    dataset = named(format.open)(OpenRequest(store, path, url))
     assert isinstance(dataset, TokenDataset)
     return dataset
 

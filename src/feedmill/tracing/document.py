@@ -8,7 +8,7 @@ from typing import Any
 
 from feedmill.curation.mix.verdict import attribute_files, why_dropped
 from feedmill.documents.kinds import kind_of
-from feedmill.documents.lineage.chain import Descent, Lineages, Made, Row, find_ids, read_raw
+from feedmill.documents.lineage.chain import Descent, Lineages, OutputRows, Row, find_ids, read_raw
 from feedmill.documents.lineage.shards import find_keys, is_shard, noun_of
 from feedmill.errors import FeedmillError, NotFound
 from feedmill.planning import ledger
@@ -160,7 +160,7 @@ class Documents:
         attributes = attribute_files(row.path) if kind_of(row.path) is not None else {}
         return Document(row.path, row.row, [self._artefact(one) for one in made], list(attributes.values()))
 
-    def _artefact(self, made: Made) -> Artefact:
+    def _artefact(self, made: OutputRows) -> Artefact:
         dropped = None
         if not made.rows:
             lineage = self.descent.files[made.output]

@@ -215,8 +215,8 @@ def _step(name: str) -> str:
 
 def _tests(holder: str, path: str) -> tuple[Callable[[float], str], Callable[[float], str]]:
     return (
-        lambda low: f"{holder}[?({path} < {_number(low)})]",
-        lambda high: f"{holder}[?({path} > {_number(high)})]",
+        lambda low: f"{holder}[?({path} < {_number_text(low)})]",
+        lambda high: f"{holder}[?({path} > {_number_text(high)})]",
     )
 
 
@@ -229,7 +229,7 @@ def _counts(name: str) -> tuple[Callable[[float], str], Callable[[float], str]]:
     )
 
 
-def _number(value: float) -> str:
+def _number_text(value: float) -> str:
     return str(int(value)) if value.is_integer() and abs(value) < 1e15 else repr(value)
 
 
@@ -294,7 +294,7 @@ def _drawn(score: Score, kept: Floats | None, limit: tuple[float | None, float |
         "varies": bool(bars) or (score.documents < len(score.values) and drawing["low"] > 0),
         "min": low,
         "max": high,
-        "fields": ["" if limit is None else _number(limit) for limit in (low, high)],
+        "fields": ["" if limit is None else _number_text(limit) for limit in (low, high)],
         "edges": [bar["low"] for bar in bars] + ([bars[-1]["high"]] if bars else []),
         "at": [_place(low, bars, 0.0), _place(high, bars, float(len(bars)))],
         "bars": [
@@ -348,9 +348,9 @@ def _border(
         if len(numbers) > SHOWN:
             numbers = numbers[np.argpartition(near[numbers], SHOWN)[:SHOWN]]
         numbers = numbers[np.argsort(near[numbers], kind="stable")]
-        found[side] = [{**corpus.excerpt(n, EXCERPT), "value": _plain(values[n])} for n in numbers.tolist()]
+        found[side] = [{**corpus.excerpt(n, EXCERPT), "value": _rounded(values[n])} for n in numbers.tolist()]
     return found
 
 
-def _plain(value: Any) -> int | float:
+def _rounded(value: Any) -> int | float:
     return int(value) if float(value).is_integer() else float(f"{float(value):.6g}")

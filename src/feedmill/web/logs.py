@@ -350,7 +350,7 @@ def read_telemetry(path: str) -> list[Series]:
 def _series(rank: int, reports: list[dict[str, Any]], cut: int, skipped: int) -> Series:
     reports.sort(key=lambda report: float(report["time"]))
     times = np.array([report["time"] for report in reports], np.float64)
-    counters = np.array([[_number(report.get(name)) for name in COUNTERS] for report in reports], np.float64)
+    counters = np.array([[_float_or_zero(report.get(name)) for name in COUNTERS] for report in reports], np.float64)
     fell = np.flatnonzero((np.diff(counters[:, 0]) < 0) | (np.diff(counters[:, 3]) < 0)) + 1
     return Series(rank, times, counters, reports[-1], fell.tolist(), cut, skipped)
 
@@ -395,5 +395,5 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e15
 
 
-def _number(value: Any) -> float:
+def _float_or_zero(value: Any) -> float:
     return float(value) if _is_number(value) else 0.0

@@ -20,7 +20,7 @@ from feedmill.curation.spans import attribute_name
 from feedmill.documents.beside import FOLDER
 from feedmill.documents.file import DocumentFile
 from feedmill.documents.warc.find import find_archives, stem
-from feedmill.documents.warc.pages import HTML, KINDS, Wanted
+from feedmill.documents.warc.pages import HTML, KINDS, PageFilter
 from feedmill.errors import ConfigError, refuse_empty
 from feedmill.formats.documents import ATTRIBUTES, DOCUMENTS
 from feedmill.jobs.cores import available_cores
@@ -150,12 +150,12 @@ def extract(
     return report
 
 
-def _wanted(status: Sequence[int], mime: Sequence[str], max_page_size: int | str) -> Wanted:
+def _wanted(status: Sequence[int], mime: Sequence[str], max_page_size: int | str) -> PageFilter:
     """Return which pages are read. Raises `ConfigError` for an invalid size."""
     largest = parse_size(max_page_size) or 0
     if largest < 1:
         raise ConfigError(f"the page size {max_page_size!r} is invalid", kind="bad-option", fix="Use 1 or more bytes.")
-    return Wanted(tuple(status), tuple(kind.lower() for kind in mime), largest)
+    return PageFilter(tuple(status), tuple(kind.lower() for kind in mime), largest)
 
 
 def _find(

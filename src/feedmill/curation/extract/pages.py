@@ -81,14 +81,14 @@ class Form(Protocol):
         ...
 
 
-class Work(NamedTuple):
+class ArchiveSettings(NamedTuple):
     """What all blocks of an archive have in common."""
 
     form: Form
     settings: Settings
 
 
-class Made(NamedTuple):
+class BlockResult(NamedTuple):
     """What became of a block.
 
     Attributes:
@@ -104,7 +104,7 @@ class Made(NamedTuple):
     skipped: dict[str, int]
 
 
-def extract_block(work: Work, block: Block) -> Made:
+def extract_block(work: ArchiveSettings, block: Block) -> BlockResult:
     """Return what becomes of a block."""
     form, settings = work.form, work.settings
     drafts, left_out = list[Draft](), list[Fault]()
@@ -117,7 +117,7 @@ def extract_block(work: Work, block: Block) -> Made:
     rows = [form.rows(draft, found) for draft, found in zip(drafts, pieces, strict=True)]
     lines = [b"".join([row + b"\n" for row in column]) for column in zip(*rows, strict=True)]
     left_out.sort(key=lambda fault: fault.offset)
-    return Made(lines, len(drafts), left_out, block.skipped)
+    return BlockResult(lines, len(drafts), left_out, block.skipped)
 
 
 def _tagged(

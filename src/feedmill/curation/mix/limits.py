@@ -99,13 +99,13 @@ class Limit:
             return False
         test, value = _TESTS[self.test], self.value
         if type(spans) is not list:  # a bare number, as some programs write
-            return not _number(spans) or not test(spans, value)
+            return not _is_number(spans) or not test(spans, value)
         return not all(
-            type(span) is list and len(span) == 3 and _number(span[2]) and test(span[2], value) for span in spans
+            type(span) is list and len(span) == 3 and _is_number(span[2]) and test(span[2], value) for span in spans
         )
 
 
-def _number(value: Any) -> bool:
+def _is_number(value: Any) -> bool:
     return type(value) is float or type(value) is int
 
 

@@ -14,7 +14,7 @@ from feedmill.curation.mix.config import Stream
 from feedmill.curation.mix.counts import Counts
 from feedmill.curation.mix.finished import Finished
 from feedmill.curation.mix.merging import Document, Shard, merged, read_merged
-from feedmill.curation.mix.pieces import Piece, pieces
+from feedmill.curation.mix.pieces import LineBlock, pieces
 from feedmill.curation.mix.rules import Rules
 from feedmill.curation.mix.spans import SpanError
 from feedmill.documents.expressions import JqError
@@ -95,7 +95,7 @@ def _filtered(shard: Shard, counts: Counts, origins: Origins, workers: int) -> I
             origins.add(Runs.of(numbers[file], rows))
 
 
-def filter_piece(shard: Shard, piece: Piece) -> tuple[int, bytes, Counts, list[int]]:
+def filter_piece(shard: Shard, piece: LineBlock) -> tuple[int, bytes, Counts, list[int]]:
     """Return the number of a piece's file, the lines to write, their counts, and their rows in the file."""
     file, stream, counts, rows = shard.files[piece.file], shard.stream, Counts.of(shard.stream), list[int]()
     rules, draw = _compiled(stream, shard.config.exact, shard.config.seed)

@@ -13,7 +13,7 @@ from feedmill.curation.near import join, keys, sketch
 from feedmill.curation.near.cluster import find_clusters
 from feedmill.curation.near.dumps import Dumps
 from feedmill.curation.near.options import NearOptions, NearReport
-from feedmill.curation.near.parallel import spread, spread_files
+from feedmill.curation.near.parallel import map_units, spread_files
 from feedmill.curation.near.view import open_view
 from feedmill.documents.file import DocumentFile
 from feedmill.errors import ConfigError
@@ -79,7 +79,7 @@ def add_dump(
         write_record(dumps.store, f"{record['folder']}/plan.json", record)
         pairs = _compare(dumps, record, options, report, workers, progress)
         view = open_view(dumps.folder, len(dumps.records), record["folder"])
-        stage = partial(_stage, dumps, record, workers, progress)
+        stage = partial(_run_stage, dumps, record, workers, progress)
         found, size = find_clusters(dumps.folder, view, list(pairs), list(pairs.values()), options.keep, stage)
         for name, value in found.items():
             setattr(report, name, value)
@@ -178,7 +178,7 @@ def _compare(
         bounds = tuple(high for _, high in parts)
         segments = keys.groups(open_view(*place), bands)
         ordering = [keys.KeysTask(*place, n, low, high, bands, bounds) for n, (low, high) in enumerate(segments)]
-        files = len(list(_stage(dumps, record, workers, progress, keys.order_keys, ordering, "ordering")))
+        files = len(list(_run_stage(dumps, record, workers, progress, keys.order_keys, ordering, "ordering")))
     tasks = [
         join.JoinTask(*place, options.threshold, band, part, low, high, files)
         for band in range(bands)
@@ -187,7 +187,7 @@ def _compare(
     pairs = {}
     with Progress("comparing", len(tasks), "bands", progress) as bar:
         where = Where("comparing", record["print"], dumps.store, last=False)
-        for task, one in zip(tasks, spread(join.join, tasks, workers, bar, where), strict=True):
+        for task, one in zip(tasks, map_units(join.join, tasks, workers, bar, where), strict=True):
             pairs[task.path] = one.edges
             report.candidates += one.candidates
             report.left_out += one.left_out
@@ -199,7 +199,7 @@ def _compare(
     return pairs
 
 
-def _stage(
+def _run_stage(
     dumps: Dumps,
     record: dict[str, Any],
     workers: int | None,
@@ -212,4 +212,4 @@ def _stage(
     word = name.partition(" ")[0]
     with Progress(word, len(tasks), "files", progress) as bar:
         where = Where(word, fingerprint(record["print"], name), dumps.store, last=False)
-        yield from spread(function, tasks, workers, bar, where)
+        yield from map_units(function, tasks, workers, bar, where)

@@ -29,7 +29,7 @@ from feedmill.storage import Entry, LocalStore, Store, open_store
 from feedmill.storage.staging import TEMPORARY_SUFFIX
 
 
-class Place(NamedTuple):
+class DumpFile(NamedTuple):
     """Position of a file's documents: the dump, the number of the first document, and the file's entry in the dump."""
 
     dump: int
@@ -54,13 +54,13 @@ class Dumps:
         """Number of documents in all dumps."""
         return sum(record["rows"] for record in self.records)
 
-    def known(self) -> dict[str, Place]:
+    def known(self) -> dict[str, DumpFile]:
         """Return the place of each file in the dumps, by its location."""
         found = {}
         for number, record in enumerate(self.records):
             first = record["first"]
             for file in record["files"]:
-                found[file["location"]] = Place(number, first, file)
+                found[file["location"]] = DumpFile(number, first, file)
                 first += file["rows"]
         return found
 

@@ -108,7 +108,7 @@ class Lineages:
 
 
 @dataclass(frozen=True)
-class Made:
+class OutputRows:
     """What became of a row in one output.
 
     Attributes:
@@ -159,7 +159,7 @@ class Descent:
         place = self.lineages.place(name)
         return [place] if place in self.files else [path for path in self.files if path.endswith(f"/{name}")]
 
-    def made_from(self, path: str, row: int) -> Iterator[Made]:
+    def made_from(self, path: str, row: int) -> Iterator[OutputRows]:
         """Yield what became of a row in each output, nearest first.
 
         The rows of an input can be divided among several files (numbered files, parts of a split). Those without the
@@ -176,7 +176,7 @@ class Descent:
             for output, number in self._made.get(source.path, ()):
                 lineage = self.files[output]
                 assert lineage is not None
-                made.append(Made(output, lineage.header.verb, lineage.found(number, source.row), source))
+                made.append(OutputRows(output, lineage.header.verb, lineage.found(number, source.row), source))
             held = {one.verb for one in made if one.rows and one.verb != _WHOLE}
             for one in made:
                 if one.rows or one.verb not in held:

@@ -32,7 +32,7 @@ import msgspec
 import numpy as np
 import xxhash
 
-from feedmill.documents.beside import Place, beside, inside
+from feedmill.documents.beside import RecordFolder, beside, inside
 from feedmill.documents.kinds import kind_of
 from feedmill.documents.lineage.runs import Encoded, Int64s, Runs, decode, decode_runs, encode, encode_runs, joined
 from feedmill.errors import ConfigError, DataError, NotFound
@@ -233,7 +233,7 @@ def _places(output: str) -> Iterator[tuple[Store, str]]:
         yield from ((place.store, place.path(below, HIDDEN)) for place in (beside(top), inside(top)) if place)
 
 
-def hidden(place: Place, output: str) -> str:
+def hidden(place: RecordFolder, output: str) -> str:
     """Return the path of the lineage of an output in its place."""
     return place.path(output, HIDDEN)
 

@@ -30,7 +30,7 @@ _DECLARATION = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class PageFilter:
     """Which pages are read.
 
     Attributes:
@@ -90,7 +90,7 @@ def parsed(record: Record, decoding: Literal["all", "none"] = "all") -> Any:
         return None
 
 
-def read_pages(items: Sequence[Record | Fault], wanted: Wanted) -> Iterator[Page | Fault]:
+def read_pages(items: Sequence[Record | Fault], wanted: PageFilter) -> Iterator[Page | Fault]:
     """Yield the pages of records, and what is left out, in order."""
     for item in items:
         if isinstance(item, Fault):
@@ -99,7 +99,7 @@ def read_pages(items: Sequence[Record | Fault], wanted: Wanted) -> Iterator[Page
             yield found
 
 
-def _page(record: Record, wanted: Wanted) -> Page | Fault | None:
+def _page(record: Record, wanted: PageFilter) -> Page | Fault | None:
     found = parsed(record)
     if found is None:
         return Fault(record.offset, "the header of the record is invalid")

@@ -34,7 +34,7 @@ from feedmill.formats.energon.costs import media_costs
 from feedmill.formats.energon.database import INDEX, MAX_SAMPLES, META, bad_index, open_index
 from feedmill.formats.energon.members import Members
 from feedmill.formats.energon.splits import Splits, read_splits
-from feedmill.formats.format import Wanted
+from feedmill.formats.format import OpenRequest
 from feedmill.formats.objects import invalid_file, read_object
 from feedmill.formats.offsets import Int64s, hash_words, load_offsets, maps_are_full
 from feedmill.formats.sample import no_such_key, split_name
@@ -451,6 +451,6 @@ def open_prepared(store: Store, name: str, *, split: str | None = None, split_co
         raise
 
 
-def open_found(wanted: Wanted) -> TarDataset:
+def open_found(wanted: OpenRequest) -> TarDataset:
     """See `open_prepared`."""
     return open_prepared(wanted.store, wanted.url, split=wanted.split, split_config=wanted.split_config)

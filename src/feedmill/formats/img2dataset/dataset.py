@@ -31,7 +31,7 @@ from feedmill.formats.content import content_of_files
 from feedmill.formats.costs import bad_cost
 from feedmill.formats.energon.costs import MEDIA_COSTS, file_costs
 from feedmill.formats.extents import Extents
-from feedmill.formats.format import Wanted
+from feedmill.formats.format import OpenRequest
 from feedmill.formats.img2dataset import STATS
 from feedmill.formats.offsets import Int64s, hash_words
 from feedmill.formats.sample import Sample, Source, no_such_key
@@ -300,6 +300,6 @@ def _with_image(group: Mapping[str, Mapping[str, str]]) -> int:
     return sum(not parts.keys().isdisjoint(IMAGES) for parts in group.values())
 
 
-def open_found(wanted: Wanted) -> Dataset:
+def open_found(wanted: OpenRequest) -> Dataset:
     """See `open_img2dataset`."""
     return open_img2dataset(wanted.store, wanted.url, lambda shards: plain_shards(wanted.store, shards))

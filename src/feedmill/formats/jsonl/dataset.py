@@ -26,7 +26,7 @@ from feedmill.formats.content import content_hash
 from feedmill.formats.cost_cache import digest_of, kept_costs
 from feedmill.formats.costs import bad_cost, field_costs
 from feedmill.formats.extents import Extents
-from feedmill.formats.format import Wanted
+from feedmill.formats.format import OpenRequest
 from feedmill.formats.jsonl.splits import LineSplits, Pieces, read_splits, unfitting
 from feedmill.formats.line_ranges import Arrays, begin_of, on_engine
 from feedmill.formats.offsets import Int64s, hash_words, load_offsets, read_records
@@ -396,7 +396,7 @@ def open_jsonl(store: Store, path: str, name: str, split: str | None = None) -> 
     return JsonlDataset(store, path, name=name, split=split)
 
 
-def open_found(wanted: Wanted) -> JsonlDataset:
+def open_found(wanted: OpenRequest) -> JsonlDataset:
     """See `open_jsonl`."""
     return open_jsonl(wanted.store, wanted.name, wanted.url, wanted.split)
 

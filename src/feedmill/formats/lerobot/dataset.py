@@ -40,7 +40,7 @@ from feedmill.errors import DataError, FeedmillError, MissingExtra, NotFound
 from feedmill.formats.avvideo import Frames, as_png
 from feedmill.formats.columns import ColumnFile, ParquetFile
 from feedmill.formats.content import content_of_files
-from feedmill.formats.format import Wanted
+from feedmill.formats.format import OpenRequest
 from feedmill.formats.lerobot.depth import FORM, Depths, depth_of_frame, depth_of_image, depths_of_codes, is_depth
 from feedmill.formats.lerobot.meta import (
     AGAIN,
@@ -362,7 +362,7 @@ def _opened(store: Store, url: str, split: str | None, lenient: bool) -> LeRobot
     return LeRobotDataset(store, split=split, chosen=chosen, lenient=lenient, **facts)
 
 
-def open_found(wanted: Wanted) -> LeRobotDataset:
+def open_found(wanted: OpenRequest) -> LeRobotDataset:
     """See `open_lerobot`."""
     return open_lerobot(wanted.store, wanted.url, wanted.split)
 

@@ -29,7 +29,7 @@ import numpy as np
 
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound
 from feedmill.formats.columns import load_pyarrow
-from feedmill.formats.format import Wanted
+from feedmill.formats.format import OpenRequest
 from feedmill.formats.mds.encodings import Column, column
 from feedmill.formats.objects import read_object
 from feedmill.formats.offsets import Int64s, read_records
@@ -377,7 +377,7 @@ def _bad(where: str, why: str) -> DataError:
     return DataError(f"invalid index ({why})", file=where, kind="bad-index", fix=_AGAIN)
 
 
-def open_found(wanted: Wanted) -> MdsDataset:
+def open_found(wanted: OpenRequest) -> MdsDataset:
     """See `open_mds`."""
     return open_mds(wanted.store, wanted.url)
 

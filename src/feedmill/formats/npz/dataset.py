@@ -26,7 +26,7 @@ import numpy as np
 import orjson
 
 from feedmill.errors import DataError, FeedmillError, NotFound
-from feedmill.formats.format import Wanted
+from feedmill.formats.format import OpenRequest
 from feedmill.formats.npz.archive import Archive, Member
 from feedmill.formats.objects import decode_json
 from feedmill.formats.offsets import Int64s
@@ -295,7 +295,7 @@ def _array(dtype: np.dtype[Any], shape: Sequence[int], block: bytes) -> Any:
     return np.frombuffer(block, dtype).reshape(shape).copy()
 
 
-def open_found(wanted: Wanted) -> NpzDataset:
+def open_found(wanted: OpenRequest) -> NpzDataset:
     """Open a file, several files, or all files of a folder. Raises `DataError`, `NotFound`, `ConfigError`."""
     store, names = wanted.store, list(wanted.names)
     if wanted.name:

@@ -29,7 +29,7 @@ from feedmill.formats.arrowtypes.reading import Columns, check_names, values
 from feedmill.formats.base import Indices
 from feedmill.formats.columns import ArrowFile, ColumnFile, ParquetFile, damaged, load_pyarrow
 from feedmill.formats.costs import field_costs
-from feedmill.formats.format import Wanted
+from feedmill.formats.format import OpenRequest
 from feedmill.formats.leftovers import listed
 from feedmill.formats.offsets import Int64s
 from feedmill.formats.rows import BlockCache, RowsDataset
@@ -415,11 +415,11 @@ class ArrowTable(TableDataset):
     format: ClassVar[str] = "arrow"
 
 
-def open_found_parquet(wanted: Wanted) -> TableDataset:
+def open_found_parquet(wanted: OpenRequest) -> TableDataset:
     """See `open_parquet`."""
     return open_parquet(wanted.store, wanted.name, wanted.url, wanted.names)
 
 
-def open_found_arrow(wanted: Wanted) -> TableDataset:
+def open_found_arrow(wanted: OpenRequest) -> TableDataset:
     """See `open_arrow`."""
     return open_arrow(wanted.store, wanted.name, wanted.url, wanted.names)

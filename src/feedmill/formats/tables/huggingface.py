@@ -30,7 +30,7 @@ import numpy as np
 
 from feedmill.errors import DataError, FeedmillError, NotFound
 from feedmill.formats.columns import ArrowFile
-from feedmill.formats.format import Wanted
+from feedmill.formats.format import OpenRequest
 from feedmill.formats.objects import invalid_file, read_object
 from feedmill.formats.tables.dataset import TableDataset, open_columns
 from feedmill.storage import Store
@@ -194,7 +194,7 @@ def _gone(store: Store, path: str, said_by: str) -> FeedmillError:
     )
 
 
-def open_found(wanted: Wanted) -> HfDataset:
+def open_found(wanted: OpenRequest) -> HfDataset:
     """See `open_hf`."""
     return open_hf(wanted.store, wanted.url, wanted.split)
 

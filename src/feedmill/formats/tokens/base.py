@@ -21,7 +21,7 @@ import numpy.typing as npt
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound
 from feedmill.formats.base import Dataset, Indices, Opened, numbers_inside
 from feedmill.formats.extents import Extents
-from feedmill.formats.format import Wanted
+from feedmill.formats.format import OpenRequest
 from feedmill.formats.offsets import hash_words, read_records
 from feedmill.formats.sample import Sample, Source, no_such_key, number_of
 from feedmill.formats.tokens.shard import COUNTED as COUNTED
@@ -465,7 +465,7 @@ class TokenDataset(Dataset):
     def fingerprint_of_shards(self, shards: int) -> str:
         """Return the fingerprint of a dataset of only the first `shards` files."""
         words = ordered_map(
-            lambda shard: shard.words, self.shards[:shards], workers=8 if shards > 1 else 0, in_flight=64
+            lambda shard: shard.identity, self.shards[:shards], workers=8 if shards > 1 else 0, in_flight=64
         )
         return hash_words(list(words))
 
@@ -520,7 +520,7 @@ def refuse_missing(store: Store, path: str) -> None:
         raise NotFound("there is no such file", file=store.locate(path), fix="Check the path.") from None
 
 
-def open_files(wanted: Wanted, format: str, open_one: Callable[[Wanted], TokenDataset]) -> TokenDataset:
+def open_files(wanted: OpenRequest, format: str, open_one: Callable[[OpenRequest], TokenDataset]) -> TokenDataset:
     """Return the dataset of a file or folder, or of a list of files in the given order."""
     if not wanted.names:
         if wanted.name:

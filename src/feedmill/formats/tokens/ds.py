@@ -33,7 +33,7 @@ import numpy.typing as npt
 
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound
 from feedmill.formats.content import content_hash
-from feedmill.formats.format import Wanted
+from feedmill.formats.format import OpenRequest
 from feedmill.formats.tokens.base import (
     Form,
     Int64s,
@@ -313,12 +313,12 @@ def _inconsistent(store: Store, path: str, what: str) -> FeedmillError:
     )
 
 
-def open_found(wanted: Wanted) -> TokenDataset:
+def open_found(wanted: OpenRequest) -> TokenDataset:
     """See `open_ds`; files of a list are opened together, files of a folder in the order given by `files`."""
     return open_files(wanted, FORMAT, _open_one)
 
 
-def _open_one(wanted: Wanted) -> TokenDataset:
+def _open_one(wanted: OpenRequest) -> TokenDataset:
     order = wanted.files or "sorted"
     if not FILE_ORDERS.fullmatch(order):
         raise ConfigError(

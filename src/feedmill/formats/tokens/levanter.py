@@ -28,7 +28,7 @@ import numpy.typing as npt
 from feedmill.errors import ConfigError, DataError, FeedmillError
 from feedmill.formats.content import content_of_files
 from feedmill.formats.extents import Extents
-from feedmill.formats.format import Wanted
+from feedmill.formats.format import OpenRequest
 from feedmill.formats.sample import Source
 from feedmill.formats.tokens.base import Int64s, TokenDataset, TokenShard
 from feedmill.formats.tokens.gather import pieces_of
@@ -199,7 +199,7 @@ class ChunkGather:
         self._data.copy(first, stop, to, out)
 
 
-def open_found(wanted: Wanted) -> LevanterCache:
+def open_found(wanted: OpenRequest) -> LevanterCache:
     """Open the folder of a cache. Raises as `LevanterCache`."""
     return LevanterCache(wanted.store, wanted.url)
 

@@ -35,7 +35,7 @@ import numpy.typing as npt
 
 from feedmill.errors import ConfigError, DataError, FeedmillError
 from feedmill.formats.content import content_hash
-from feedmill.formats.format import Wanted
+from feedmill.formats.format import OpenRequest
 from feedmill.formats.offsets import Int64s
 from feedmill.formats.tokens.base import (
     COUNTED,
@@ -150,14 +150,14 @@ def pbin_shard(store: Store, path: str) -> TokenShard:
     return shard
 
 
-def _load(store: Store, path: str, layout: Layout, remarks: list[str]) -> Int64s:
+def _load(store: Store, path: str, layout: PbinLayout, remarks: list[str]) -> Int64s:
     found = read_index(store, path, layout)
     if found.repaired:
         remarks.append(_repaired(found.repaired))
     return found.bounds
 
 
-def _from_sidecar(store: Store, path: str, layout: Layout, header: BoundsHeader) -> Int64s:
+def _from_sidecar(store: Store, path: str, layout: PbinLayout, header: BoundsHeader) -> Int64s:
     bounds = map_bounds(store, path, header)
     tokens = layout.data // layout.dtype.itemsize
     if bounds[0] != 0 or bounds[-1] != tokens:
@@ -286,7 +286,7 @@ def _seal(file: str, side: str, documents: int, table: int) -> None:
         out.write(header.pack())
 
 
-def open_found(wanted: Wanted) -> TokenDataset:
+def open_found(wanted: OpenRequest) -> TokenDataset:
     """Return the file, the files of a list, or all of a folder."""
     store = wanted.store
     named = [wanted.name] if wanted.name else list(wanted.names)
@@ -317,7 +317,7 @@ class Pbin(TokenFormat):
 WRITER = Pbin()
 
 
-class Layout(NamedTuple):
+class PbinLayout(NamedTuple):
     """Layout of a file: token type, bytes before the tokens, bytes of tokens, bytes of the file."""
 
     dtype: np.dtype[Any]
@@ -331,7 +331,7 @@ class Layout(NamedTuple):
         return self.header + self.data
 
 
-def find_layout(store: Store, path: str, size: int, ends: bytes | None = None) -> Layout:
+def find_layout(store: Store, path: str, size: int, ends: bytes | None = None) -> PbinLayout:
     """Return the layout of a file, as needed to read its tokens. Raises `DataError`.
 
     Args:
@@ -354,18 +354,18 @@ def find_layout(store: Store, path: str, size: int, ends: bytes | None = None) -
     return layout
 
 
-def _possible(head: bytes, size: int) -> Iterator[Layout]:
+def _possible(head: bytes, size: int) -> Iterator[PbinLayout]:
     """Yield the layouts that match the header and the sizes."""
     for order, name in (("<", "little"), (">", "big")):
         data, width = (int.from_bytes(part, name) for part in (head[:8], head[8:12]))  # type: ignore[arg-type]
         if len(head) == 12 and width in (1, 2, 4) and 12 + data < size and data % width == 0:
-            yield Layout(np.dtype(f"{order}u{width}"), 12, data, size)
+            yield PbinLayout(np.dtype(f"{order}u{width}"), 12, data, size)
     data = int.from_bytes(head[:8], "big")
     if 8 + data < size and data % 4 == 0:
-        yield Layout(np.dtype(">u4"), 8, data, size)
+        yield PbinLayout(np.dtype(">u4"), 8, data, size)
 
 
-def _is_index(store: Store, path: str, layout: Layout) -> bool:
+def _is_index(store: Store, path: str, layout: PbinLayout) -> bool:
     """Return whether a pickled list begins after the tokens."""
     start = store.read(path, layout.behind, min(4, layout.size - layout.behind))
     if not (len(start) == 4 and start[0] == PICKLE and 2 <= start[1] <= 5 and start[2] in b"\x5d\x95"):
@@ -375,7 +375,7 @@ def _is_index(store: Store, path: str, layout: Layout) -> bool:
     )  # no tokens: either there are no documents, or the writer was killed
 
 
-def _adds_up(store: Store, path: str, layout: Layout) -> bool:
+def _adds_up(store: Store, path: str, layout: PbinLayout) -> bool:
     try:
         read_index(store, path, layout)
     except DataError:
@@ -425,7 +425,7 @@ class Index(NamedTuple):
     repaired: int
 
 
-def read_index(store: Store, path: str, layout: Layout) -> Index:
+def read_index(store: Store, path: str, layout: PbinLayout) -> Index:
     """Read the pickled list of documents. Raises `DataError` if it is corrupt or does not match the tokens."""
     total = documents = repaired = base = 0
     width = layout.dtype.itemsize

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from feedmill.formats.format import Wanted
+from feedmill.formats.format import OpenRequest
 from feedmill.formats.tar.dataset import TarDataset
 from feedmill.formats.tar.index import indexed_shards
 from feedmill.formats.tar.tables import ShardTable
@@ -67,6 +67,6 @@ def check_counts(store: Store, manifest: str, rows: Sequence[Row], counts: Seque
             raise wrong_count(store, manifest, number, path, row.samples, found)
 
 
-def open_found(wanted: Wanted) -> ManifestDataset:
+def open_found(wanted: OpenRequest) -> ManifestDataset:
     """Open a recognized manifest, see `open_manifest`."""
     return open_manifest(wanted.store, wanted.name, wanted.url)

@@ -174,7 +174,7 @@ class GptOrder:
         return order
 
     @property
-    def words(self) -> str:
+    def identity(self) -> str:
         """Return everything that determines the order, without the documents themselves."""
         apart = " apart" if self.apart else ""
         size = f"{self.windows} of {self.seq_len} + {self.extra}"
@@ -282,7 +282,7 @@ class GptShuffle(Wrapper):
         return f"gpt shuffle seed {order.seed}, {passes} of documents {order.first:,} to {order.stop:,}{apart}"
 
     def identity(self) -> str:
-        return self.order.words
+        return self.order.identity
 
 
 class BlendedDataset(Dealt):

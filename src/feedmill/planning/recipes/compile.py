@@ -54,7 +54,7 @@ from feedmill.storage.remote.options import storage_options
 
 if TYPE_CHECKING:
     from feedmill.formats.base import Dataset
-    from feedmill.formats.energon.join import Part
+    from feedmill.formats.energon.join import JoinSide
     from feedmill.planning.recipes.fields import HomogeneousModel, JoinPart, ShuffleModel, StageModel, TargetsModel
     from feedmill.planning.recipes.read import Parsed
     from feedmill.planning.recipes.schema import Member, RecipeModel
@@ -435,7 +435,7 @@ def _opened_twice(path: str) -> AbstractContextManager[None]:
     return preloaded_once()
 
 
-def joins(recipe: Parsed, open: Open) -> Iterator[tuple[str, str | None, list[Part]]]:
+def joins(recipe: Parsed, open: Open) -> Iterator[tuple[str, str | None, list[JoinSide]]]:
     """Yield for each join of a recipe: its ``file:line``, the folder of its prepared rows, and its opened datasets."""
     walk = Walk(_Compiler(open, False), recipe, 0)
     for place, member in members(recipe.model):
