@@ -10,7 +10,7 @@ documents. `extract/` -> documents -> `tag.py`, `dedupe/`, `near/` -> attributes
 - `dedupe/`: exact duplicates; `near/`: near-duplicates; `mix/`: filter; `extract/`: web archives to documents.
 - `stat.py`: the verb ``stat``, on the arrays of `measure.py` and the distributions of `series.py`; `dolma_stat.py`:
   Dolma's summaries.
-- `places.py`: which attributes belong to which documents. `attribute_set.py`, `manifest_entries.py` and `records.py`:
-  what a run wrote, so that a second one skips it; `provenance.py`: whether the documents have changed since.
+- `attribute_files.py`: which attributes belong to which documents. `attribute_set.py`, `manifest_entries.py` and
+  `records.py`: what a run wrote, so that a second one skips it; `provenance.py`: whether documents have changed since.
 - `dry_run.py`: what a verb would write. `dolma_api.py`: Dolma's import names for modules of users.
 """

@@ -1,6 +1,6 @@
 """Manifest of an attribute set: its inputs, options and files.
 
-It is in the place of `feedmill.documents.beside`: that of ``x/attributes/<name>`` is
+It is in the place of `feedmill.documents.record_folders`: that of ``x/attributes/<name>`` is
 ``x/.feedmill/mix-attributes/<name>/manifest.json``::
 
     {"version": 1, "feedmill": "0.1.0", "verb": "dedupe", "options": {...},
@@ -22,7 +22,7 @@ import orjson
 import xxhash
 
 from feedmill._version import __version__
-from feedmill.documents.beside import RecordFolder, Records
+from feedmill.documents.record_folders import RecordFolder, Records
 from feedmill.errors import DataError
 from feedmill.formats.documents import ATTRIBUTES
 from feedmill.storage import LocalStore, Store, open_store

@@ -20,15 +20,15 @@ import msgspec
 
 from feedmill._version import __version__
 from feedmill.curation import records, registry
+from feedmill.curation.attribute_files import Output, find_places, refuse_inputs
 from feedmill.curation.blocks import Block, blocks, first_to_cut
 from feedmill.curation.documents import Batch, Decoder, Row
 from feedmill.curation.dry_run import read_first
 from feedmill.curation.modules import load_modules, module_hashes
-from feedmill.curation.places import Output, find_places, refuse_inputs
-from feedmill.documents.beside import Records
 from feedmill.documents.file import DocumentFile
 from feedmill.documents.find import DocumentFiles, skipped_warnings
 from feedmill.documents.lines import read_blocks
+from feedmill.documents.record_folders import Records
 from feedmill.errors import ConfigError, FeedmillError, NotFound, refuse_empty
 from feedmill.formats.documents import rows_of
 from feedmill.jobs.cores import available_cores

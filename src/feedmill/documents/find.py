@@ -27,10 +27,10 @@ from feedmill.documents.selection import Selection
 from feedmill.documents.wildcards import is_pattern, matches, stated
 from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats.documents import ATTRIBUTES, DOCUMENTS
-from feedmill.formats.leftovers import listed
 from feedmill.formats.registry import targets
 from feedmill.formats.tokens.manifest import LINEAGE
 from feedmill.formats.tokens.manifest import SUFFIX as MANIFEST
+from feedmill.formats.unread_files import listed
 from feedmill.storage import Entry, Store, join_url, open_store, split_url
 from feedmill.storage.base import refuse_non_utf8
 

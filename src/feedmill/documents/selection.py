@@ -12,9 +12,9 @@ from dataclasses import replace
 from feedmill.documents.file import DocumentFile
 from feedmill.documents.kinds import ARCHIVES, KINDS, LINES, NO_DOCUMENTS, is_hidden, kind_of
 from feedmill.errors import ConfigError, NotFound
-from feedmill.formats.leftovers import DOCUMENTS as HELD
-from feedmill.formats.leftovers import data_kind, is_about
 from feedmill.formats.tables import ARROW_SUFFIXES
+from feedmill.formats.unread_files import DOCUMENTS as HELD
+from feedmill.formats.unread_files import data_kind, is_about
 
 _SHOWN = 3
 """Number of files that an error names."""

@@ -14,5 +14,5 @@ it, and `read` returns samples whose parts are bytes until someone asks for thei
 - Values: `pth/` (``torch.save``), `avfile.py`, `avvideo.py`, `videocut.py`, `orientation.py`.
 - Names and settings: `braces.py`, `yamls.py`, `objects.py`, `settings.py` (closed tables of other tools).
 - Files beside datasets: `documents.py`, `bloom.py`, `signatures.py`, `arrays.py`, `converted.py`.
-- Not what was expected: `foreign.py` names it, `leftovers.py` counts what no reader reads.
+- Not what was expected: `foreign.py` names it, `unread_files.py` counts what no reader reads.
 """

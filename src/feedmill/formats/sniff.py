@@ -10,10 +10,10 @@ from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.base import Dataset
 from feedmill.formats.documents import LINE_SUFFIXES
 from feedmill.formats.format import TOKENS, Detected, Format, OpenRequest, named
-from feedmill.formats.leftovers import listed
 from feedmill.formats.registry import ends, formats
 from feedmill.formats.tar import COMPRESSED, TAR
 from feedmill.formats.tar.names import common_top, expand_patterns, is_pattern, refuse_commands, refuse_twice
+from feedmill.formats.unread_files import listed
 from feedmill.formats.vla.manifest import MANIFEST
 from feedmill.jobs.work import settle
 from feedmill.storage import Store, is_local_file, is_local_folder, open_store, split_url

@@ -19,7 +19,7 @@ from typing import Literal, get_args
 
 from feedmill.documents.hub_splits import WORDS
 from feedmill.errors import ConfigError, did_you_mean
-from feedmill.formats.leftovers import is_about
+from feedmill.formats.unread_files import is_about
 from feedmill.importing import kinds
 from feedmill.importing.kinds import Name, divide, unsupported
 from feedmill.importing.robots import leave_out_others, lerobot_folders

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from feedmill.errors import ConfigError
-from feedmill.formats.leftovers import is_about
 from feedmill.formats.lerobot.meta import INFO
+from feedmill.formats.unread_files import is_about
 from feedmill.importing import kinds
 from feedmill.importing.scanning import File, Files
 from feedmill.jobs.left_out import LeftOut

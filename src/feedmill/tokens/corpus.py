@@ -22,11 +22,11 @@ from feedmill.documents.kinds import SUFFIXES as DOCUMENTS
 from feedmill.documents.kinds import is_hidden, kind_of
 from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats.format import OpenRequest, named
-from feedmill.formats.leftovers import data_kind, is_about, listed
 from feedmill.formats.registry import by_name, families
 from feedmill.formats.sniff import format_of_file
 from feedmill.formats.tokens.base import Int64s, TokenDataset, TokenShard, refuse_missing
 from feedmill.formats.tokens.manifest import TokenizerFacts, TokenManifest, read_manifest
+from feedmill.formats.unread_files import data_kind, is_about, listed
 from feedmill.kernels.bounds import bounds_of
 from feedmill.kernels.jsonl.lines import newlines
 from feedmill.storage import Store, open_store, split_url

@@ -24,9 +24,9 @@ from feedmill.documents.kinds import TEXT, is_hidden, kind_of
 from feedmill.documents.lineage.chain import Lineages, id_of
 from feedmill.errors import ConfigError, FeedmillError, NotFound
 from feedmill.formats.documents import ATTRIBUTES
-from feedmill.formats.leftovers import is_about
 from feedmill.formats.registry import families
 from feedmill.formats.sniff import format_of_file
+from feedmill.formats.unread_files import is_about
 from feedmill.notebooks import Showable
 from feedmill.planning.overview import bound_plan
 from feedmill.planning.plan import Plan

@@ -17,8 +17,8 @@ from feedmill.curation.extract.pages import Settings
 from feedmill.curation.modules import load_modules, module_hashes
 from feedmill.curation.registry import Choice
 from feedmill.curation.spans import attribute_name
-from feedmill.documents.beside import FOLDER
 from feedmill.documents.file import DocumentFile
+from feedmill.documents.record_folders import FOLDER
 from feedmill.documents.warc.find import find_archives, stem
 from feedmill.documents.warc.pages import HTML, KINDS, PageFilter
 from feedmill.errors import ConfigError, refuse_empty

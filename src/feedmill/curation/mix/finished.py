@@ -1,4 +1,4 @@
-"""Records of finished outputs of a filter: a small JSON file for each, in the place of `feedmill.documents.beside`."""
+"""Records of finished outputs of a filter: a small JSON file for each, in a `RecordFolder`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 import orjson
 
-from feedmill.documents.beside import Records
 from feedmill.documents.lineage.sidecar import hidden
+from feedmill.documents.record_folders import Records
 from feedmill.errors import FeedmillError
 
 

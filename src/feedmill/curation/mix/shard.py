@@ -13,8 +13,8 @@ from feedmill.curation.mix.attributes import Attributes
 from feedmill.curation.mix.config import Stream
 from feedmill.curation.mix.counts import Counts
 from feedmill.curation.mix.finished import Finished
+from feedmill.curation.mix.line_blocks import LineBlock, pieces
 from feedmill.curation.mix.merging import Document, Shard, merged, read_merged
-from feedmill.curation.mix.pieces import LineBlock, pieces
 from feedmill.curation.mix.rules import Rules
 from feedmill.curation.mix.spans import SpanError
 from feedmill.documents.expressions import JqError

@@ -15,8 +15,8 @@ all rows were kept in order. A random order takes the bytes that its numbers hav
 columns, or documents of token files.
 
 The file is ``<output>.feedmill.lineage`` for token files. For lines it is in the hidden folder of
-`feedmill.documents.beside`. A verb removes it before it replaces its output, and writes it before the record that the
-output is finished: an output has its own lineage, or none.
+`feedmill.documents.record_folders`. A verb removes it before it replaces its output, and writes it before the record
+that the output is finished: an output has its own lineage, or none.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ import msgspec
 import numpy as np
 import xxhash
 
-from feedmill.documents.beside import RecordFolder, beside, inside
 from feedmill.documents.kinds import kind_of
 from feedmill.documents.lineage.runs import Encoded, Int64s, Runs, decode, decode_runs, encode, encode_runs, joined
+from feedmill.documents.record_folders import RecordFolder, beside, inside
 from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats.documents import DOCUMENTS
 from feedmill.formats.tokens.manifest import LINEAGE

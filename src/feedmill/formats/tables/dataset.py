@@ -30,11 +30,11 @@ from feedmill.formats.base import Indices
 from feedmill.formats.columns import ArrowFile, ColumnFile, ParquetFile, damaged, load_pyarrow
 from feedmill.formats.costs import field_costs
 from feedmill.formats.format import OpenRequest
-from feedmill.formats.leftovers import listed
 from feedmill.formats.offsets import Int64s
 from feedmill.formats.rows import BlockCache, RowsDataset
 from feedmill.formats.sample import no_such_key
 from feedmill.formats.tables import ARROW_SUFFIXES
+from feedmill.formats.unread_files import listed
 from feedmill.jobs.threads import ordered_map
 from feedmill.storage import Store
 
