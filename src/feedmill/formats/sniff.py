@@ -239,7 +239,9 @@ def _detected(store: Store, name: str, attribute: Literal["files", "listed"]) ->
     """Return the format of a file by its suffix in this attribute, and by its content if several formats share it."""
     candidates = [format for format in formats() if name.endswith(getattr(format, attribute))]
     candidates.sort(key=lambda format: not format.is_file)
-    return next((each for each in candidates if not each.is_file or named(each.is_file)(store, name)), None)
+    return next(
+        (candidate for candidate in candidates if not candidate.is_file or named(candidate.is_file)(store, name)), None
+    )
 
 
 def format_of_file(store: Store, name: str) -> Format | None:

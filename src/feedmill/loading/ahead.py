@@ -194,7 +194,7 @@ class Windows(Iterable[Window]):
     def _times(self, window: Window) -> int:
         """Return how many times the positions of a window fit into half of the budget, if they are as large as here."""
         samples = sum(len(step.slots) for step in window.steps)
-        size = sum(int((each.extents.ends - each.extents.begins).sum()) for each in window.extents)
+        size = sum(int((extent.extents.ends - extent.extents.begins).sum()) for extent in window.extents)
         fits = self._reader.budget // 2 * samples // max(1, size * self._positions)
         return min(self._world_size, max(1, self._world_size // _RANKS, fits))
 
@@ -224,9 +224,13 @@ class Windows(Iterable[Window]):
         steps = np.repeat(numbers, list(map(len, parts)))
         extents, later = self._plan.extents(positions, located), self._later(located)
         return [
-            Ranges(each, steps[each.sample], None if later is None else (positions[each.sample], later[each.sample]))
-            for each in extents
-            if isinstance(each.store, RangeStore)
+            Ranges(
+                extent,
+                steps[extent.sample],
+                None if later is None else (positions[extent.sample], later[extent.sample]),
+            )
+            for extent in extents
+            if isinstance(extent.store, RangeStore)
         ]
 
     def _later(self, located: Located | None) -> Any:
@@ -379,7 +383,7 @@ class Walk(Iterator[Step]):
         """Return whether a first batch of small samples and the rest of its window are requested together."""
         wanted = [int((ranges.extents.ends - ranges.extents.begins).sum()) for ranges in first.extents]
         count = sum(len(ranges.extents.begins) for ranges in first.extents)
-        total = sum(wanted) + sum(int((each.extents.ends - each.extents.begins).sum()) for each in rest.extents)
+        total = sum(wanted) + sum(int((extent.extents.ends - extent.extents.begins).sum()) for extent in rest.extents)
         return sum(wanted) < SMALL * count and total <= self._reader.budget // 2
 
     def _wait_for_room(self, steps: int) -> bool:

@@ -155,8 +155,8 @@ def _plan(plan: Plan) -> str:
 def _summary(report: PlanReport) -> str:
     rows = report.facts["sources"]
     shares = [
-        (one["name"], _text(f"{one['drawn']:,} samples drawn, {one['weight_realised']:.2%}, {one['epochs']:,} epochs"))
-        for one in rows[:ROWS]
+        (row["name"], _text(f"{row['drawn']:,} samples drawn, {row['weight_realised']:.2%}, {row['epochs']:,} epochs"))
+        for row in rows[:ROWS]
     ]
     return _plan(report.plan) + _facts(shares) + _more(len(rows), ROWS, "sources")
 

@@ -95,7 +95,7 @@ def health(thing: OpenItem, state: State, automatic: bool = True) -> dict[str, A
     findings.sort(key=lambda one: SEVERITIES.index(one["severity"]))
     notes = [] if report is None else report["notes"]
     show = state.choice("show", ("all", *SEVERITIES, "notes"), "all")
-    shown = [one for one in findings if show in ("all", one["severity"])]
+    shown = [finding for finding in findings if show in ("all", finding["severity"])]
     cells = _cells(thing, findings)
     for one in shown[:MOST_SHOWN]:
         one["at"] = cells["firsts"].get(_last(str(one.get("file", ""))))
@@ -112,7 +112,7 @@ def health(thing: OpenItem, state: State, automatic: bool = True) -> dict[str, A
         "checks": 0 if known is None else known.number,
         "decoded": known is not None and known.samples,
         "show": show,
-        "counts": {name: sum(one["severity"] == name for one in findings) for name in SEVERITIES},
+        "counts": {name: sum(finding["severity"] == name for finding in findings) for name in SEVERITIES},
         "findings": shown[:MOST_SHOWN],
         "found": len(findings),
         "more": max(0, len(shown) - MOST_SHOWN),

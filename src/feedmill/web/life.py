@@ -86,10 +86,10 @@ def life(thing: OpenItem, state: State) -> dict[str, Any]:
         "id": raw["id"],
         "label": raw["id"] if raw["id"] is not None else f"{_short(made.file)}:{made.row + 1}",
         "document": f"{made.file}:{made.row + 1}",
-        "others": [{"document": f"{one.path}:{one.row + 1}", "label": _label(one)} for one in others],
+        "others": [{"document": f"{other.path}:{other.row + 1}", "label": _label(other)} for other in others],
         "raw": raw,
         "copies": _copies(known, made),
-        "filters": [_filtered(one) for one in made.artefacts if one.verb == "filter" and one.lines],
+        "filters": [_filtered(artefact) for artefact in made.artefacts if artefact.verb == "filter" and artefact.lines],
         "tokens": _tokens(plan, known, made),
         "seen": _seen(plan, seen, limit, batch) | {"all": limit >= min(steps * batch, plan.length or steps * batch)},
         "base": base,
@@ -220,7 +220,10 @@ def _raw(document: Document, line: bytes) -> dict[str, Any]:
 
 def _picture(plan: Plan, known: _Known, document: Document) -> dict[str, Any] | None:
     """Return where the picture of a document is: in the first sample of the recipe that has it."""
-    places = [Row(document.file, document.row), *(Row(one.file, row) for one in document.artefacts for row in one.rows)]
+    places = [
+        Row(document.file, document.row),
+        *(Row(artefact.file, row) for artefact in document.artefacts for row in artefact.rows),
+    ]
     found = next((sample for place in places for sample in known.held.samples(*place)), None)
     if found is None or not is_shard(places[0].path):
         return None
@@ -231,10 +234,12 @@ def _picture(plan: Plan, known: _Known, document: Document) -> dict[str, Any] | 
 def _split(name: str, attribute: str, entries: Any, size: int, spans: list[Span], scores: list[dict[str, Any]]) -> None:
     """Add the spans of an attribute that mark parts of the text, and the score of one that marks all of it."""
     entries = entries if isinstance(entries, list) else []
-    whole = [one for one in entries if isinstance(one, list) and len(one) == 3 and one[0] == 0 and one[1] >= size]
-    for one in entries:
-        if isinstance(one, list) and len(one) == 3 and one not in whole and 0 <= one[0] < one[1] <= size:
-            spans.append(Span(int(one[0]), int(one[1]), attribute, float(one[2])))
+    whole = [
+        entry for entry in entries if isinstance(entry, list) and len(entry) == 3 and entry[0] == 0 and entry[1] >= size
+    ]
+    for entry in entries:
+        if isinstance(entry, list) and len(entry) == 3 and entry not in whole and 0 <= entry[0] < entry[1] <= size:
+            spans.append(Span(int(entry[0]), int(entry[1]), attribute, float(entry[2])))
     if whole or not entries:
         scores.append({"set": name, "name": attribute, "value": whole[0][2] if whole else None})
 
@@ -300,7 +305,7 @@ def _rules(options: dict[str, Any], row: Row) -> list[dict[str, Any]]:
     rows += [{"kind": "keep", "rule": text, "true": not limit.violated(document)} for text, limit in rules.keep]
     if stream.min_text_length:
         rows.append({"kind": "at least", "rule": f"{stream.min_text_length:,} bytes of text", "true": None})
-    rows += [{"kind": "replace", "rule": one.span, "true": None} for one in stream.replacements]
+    rows += [{"kind": "replace", "rule": replacement.span, "true": None} for replacement in stream.replacements]
     return rows
 
 

@@ -340,7 +340,7 @@ def _loss(thing: OpenItem, number: int, steps: int) -> dict[str, Any] | None:
         "logged": len(losses.steps),
         "skipped": losses.skipped,
         "spikes": spikes,
-        "next_spike": next((one for one in spikes if one > number), spikes[0] if spikes else None),
+        "next_spike": next((spike for spike in spikes if spike > number), spikes[0] if spikes else None),
         "at": losses.at(number),
     }
 

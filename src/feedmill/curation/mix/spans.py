@@ -36,7 +36,7 @@ def compile_spans(replacements: Sequence[Replacement]) -> Callable[[Any], SpanEd
 
     The function raises `SpanError`, or `feedmill.documents.expressions.JqError` if an expression fails.
     """
-    compiled = [_Compiled(one) for one in replacements]
+    compiled = [_Compiled(replacement) for replacement in replacements]
 
     def run(document: Any) -> SpanEdits:
         groups: list[SpanEdits] = []

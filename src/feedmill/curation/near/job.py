@@ -122,7 +122,7 @@ def _run(
     report: NearReport,
 ) -> None:
     manifests = [read_manifest(open_store(root or "."), options.name) for root in by_folder(files)]
-    recorded = all(one is not None and one.get("run") == run_print for one in manifests)
+    recorded = all(manifest is not None and manifest.get("run") == run_print for manifest in manifests)
     with open_dumps(folder, options) as dumps:
         add_dump(dumps, files, options, report, run_print, recorded, workers, progress)
         results = _finish(dumps, files, options, workers, progress)
@@ -165,8 +165,8 @@ def _record(
     report: NearReport,
 ) -> None:
     """Fill the report and write the manifests, keeping the entries of other files."""
-    report.files, report.documents = len(files), sum(one.rows for one in results)
-    report.duplicates = sum(one.duplicates for one in results)
-    entries = [entry(one, one.duplicates, one.duplicates) for one in results]
+    report.files, report.documents = len(files), sum(result.rows for result in results)
+    report.duplicates = sum(result.duplicates for result in results)
+    entries = [entry(result, result.duplicates, result.duplicates) for result in results]
     manifest = {"verb": "neardedupe", "options": options.as_dict(), "run": run_print, "report": report.as_dict()}
     record(files, entries, options.name, options.documents_folder, manifest)

@@ -240,6 +240,6 @@ def stars(graph: Graph, paths: Sequence[str], stage: Stage) -> tuple[int, tuple[
             number += 1
             units = [StarTask(graph, number, part, runs) for part in range(graph.ranges.count)]
             results = list(stage(star, units, f"connecting star {number}"))
-            runs = tuple(one.runs for one in results)
-            changed += sum(one.changed for one in results)
+            runs = tuple(result.runs for result in results)
+            changed += sum(result.changed for result in results)
     return number, runs

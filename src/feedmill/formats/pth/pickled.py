@@ -155,7 +155,7 @@ class Machine:
                 kind="unsafe-pickle",
                 fix="Loading it may run code, so it is not read.",
             )
-        self.left -= sum(len(one) for one in arguments if isinstance(one, _SIZED))
+        self.left -= sum(len(argument) for argument in arguments if isinstance(argument, _SIZED))
         if self.left < 0:
             raise DataError(
                 "its pickle copies the same value many times",

@@ -28,8 +28,8 @@ def unusual(footer: bytes) -> tuple[list[str], list[str]]:
     """
     try:
         columns = [each for group in _Reader(footer).struct(0).get(_ROW_GROUPS, []) for each in group[_COLUMNS]]
-        encrypted = [each[_METADATA][_PATH][0].decode() for each in columns if _CRYPTO in each]
-        files = [each[_FILE].decode() for each in columns if each.get(_FILE)]
+        encrypted = [column[_METADATA][_PATH][0].decode() for column in columns if _CRYPTO in column]
+        files = [column[_FILE].decode() for column in columns if column.get(_FILE)]
         return list(dict.fromkeys(encrypted)), list(dict.fromkeys(files))
     except _ERRORS as error:
         raise _damaged(error) from None

@@ -379,7 +379,7 @@ class Stages:
     """
 
     def __init__(self, weights: Sequence[Sequence[Any]], samples: Sequence[int | None], run_length: int = 1) -> None:
-        if not weights or len(weights) != len(samples) or len({len(each) for each in weights}) != 1:
+        if not weights or len(weights) != len(samples) or len({len(weight) for weight in weights}) != 1:
             raise ConfigError("each stage needs a length and a weight per source", kind="bad-recipe")
         for number, size in enumerate(samples):
             if size is None and number < len(samples) - 1:
@@ -399,7 +399,7 @@ class Stages:
                     fix=f"Give it {max(size // run_length, 1) * run_length} samples, for example.",
                 )
         self.samples = tuple(samples)
-        self.schedules: list[AnySchedule] = [run_schedule(each, run_length) for each in weights]
+        self.schedules: list[AnySchedule] = [run_schedule(weight, run_length) for weight in weights]
         self.starts = [0]
         self.before = [[0] * len(weights[0])]
         for part, size in zip(self.schedules, samples, strict=True):

@@ -86,7 +86,7 @@ class Documents:
         """Return whether a document has tokens, and no more than `most`; also if lengths are only known by reading."""
         limit = np.iinfo(np.int64).max if most is None else most
         lengths = [dataset.lengths for dataset in self.plan.sources]
-        return any(each is None or bool(((each > 0) & (each <= limit)).any()) for each in lengths)
+        return any(length is None or bool(((length > 0) & (length <= limit)).any()) for length in lengths)
 
     def segments(self, size: int) -> int | None:
         """Return how many segments of `size` documents the stream has; None for no end."""

@@ -87,7 +87,9 @@ def _fields(
 ) -> Generator[tuple[str, dict[str, npt.NDArray[Any]]], None, None]:
     starts = range(0, len(dataset), _AT_ONCE)
     names = None if fields is None else (*fields, *sources(fields, groups), PAST_MASK, FUTURE_MASK)
-    relative = [f"{field}{SUFFIX}" for one in groups for field in (one.position, one.rotation) if field is not None]
+    relative = [
+        f"{field}{SUFFIX}" for group in groups for field in (group.position, group.rotation) if field is not None
+    ]
     if fields is not None:
         relative = [name for name in fields if name.endswith(SUFFIX)]
     work = partial(_read, dataset, names, relative, groups)

@@ -120,7 +120,7 @@ class Robotics:
                 known = [part.removesuffix(".npy") for part in file.namelist()]
             what = f"{LOWDIM} has no field {name!r}{did_you_mean(name, known)}"
             fixes = (advice(name, self.settings.pose_groups), f"Use the fields that it has: {', '.join(known)}.")
-            raise bad_sample(sample, what, "missing-field", " ".join(one for one in fixes if one))
+            raise bad_sample(sample, what, "missing-field", " ".join(fix for fix in fixes if fix))
         if value.dtype.kind not in "fiub" or value.ndim not in (1, 2) or len(value) < cut.stop:
             raise bad_sample(sample, f"the field {name!r} is {value.dtype}{list(value.shape)}, expected numbers [T, C]")
         taken = np.asarray(value[cut.start : cut.stop], np.float32)
@@ -251,13 +251,13 @@ def _stacked(samples: list[_Encoded | list[npt.NDArray[Any]]], size: int | None,
     Raises:
         DataError: An image cannot be decoded, or the images differ in size or dtype.
     """
-    if all(isinstance(one, _Encoded) for one in samples):
-        parts = [one.sample.raw(part) for one in samples for part in one.parts]  # type: ignore[union-attr]
+    if all(isinstance(sample, _Encoded) for sample in samples):
+        parts = [sample.sample.raw(part) for sample in samples for part in sample.parts]  # type: ignore[union-attr]
         together = decode_images(parts, "rgb8")  # into one array without a copy: images are most of a batch's bytes
         if together is not None:
             together = together.reshape(len(samples), -1, *together.shape[1:])
             return together if size is None else _resized(together, size)
-    lists = [one.decoded() if isinstance(one, _Encoded) else one for one in samples]
+    lists = [sample.decoded() if isinstance(sample, _Encoded) else sample for sample in samples]
     first = lists[0][0]
     if size is not None and first.ndim == 3:
         first = np.empty((3, size, size), np.float32)
