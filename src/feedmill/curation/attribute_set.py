@@ -58,12 +58,12 @@ def read_manifest(store: Store, name: str) -> dict[str, Any] | None:
     if place is None:
         return None
     try:
-        found = orjson.loads(place.store.read(place.path(MANIFEST)))
+        content = orjson.loads(place.store.read(place.path(MANIFEST)))
     except orjson.JSONDecodeError as error:
         raise _damaged(place, str(error)) from None
-    if not isinstance(found, dict) or not isinstance(found.get("files"), dict):
+    if not isinstance(content, dict) or not isinstance(content.get("files"), dict):
         raise _damaged(place, "it has no 'files'")
-    return found if found.get("version") == VERSION else None
+    return content if content.get("version") == VERSION else None
 
 
 def write_manifest(store: Store, name: str, manifest: dict[str, Any]) -> None:

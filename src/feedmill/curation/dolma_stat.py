@@ -178,17 +178,17 @@ def bins_of(task: _Task) -> dict[str, Bins]:
     def is_wanted(name: str) -> bool:
         return wanted is None or wanted.search(name) is not None
 
-    found: dict[str, Bins] = {}
+    bins: dict[str, Bins] = {}
     line = 0
     with uncollected():
         for lines in read_rows(task.file.store(), task.file.path):
             rows = _decoded(lines, task.file.name, line)
             try:
-                _count(found, gathered(rows, is_wanted))
+                _count(bins, gathered(rows, is_wanted))
             except OverflowError:
                 raise _bad(task.file.name, line + 1 + too_large(rows, is_wanted), TOO_LARGE) from None
             line += len(rows)
-    return found
+    return bins
 
 
 def _count(found: dict[str, Bins], columns: dict[str, list[Any]]) -> None:

@@ -198,7 +198,7 @@ class StatReport(Showable):
         """Return plain data, for ``--json``; with histograms of `bins` bins unless it is 0."""
         stats = self.stats
         documents = {name: getattr(stats, name).as_dict() for name in ("characters", "bytes", "words")}
-        found = {
+        facts = {
             "files": self.files,
             "bytes": self.bytes,
             "rows": stats.rows,
@@ -211,8 +211,8 @@ class StatReport(Showable):
         }
         if bins:
             drawn = {name: series.histogram(bins) for name, series in stats.series.items()}
-            found["histograms"] = {name: {"edges": e.tolist(), "counts": c.tolist()} for name, (e, c) in drawn.items()}
-        return found
+            facts["histograms"] = {name: {"edges": e.tolist(), "counts": c.tolist()} for name, (e, c) in drawn.items()}
+        return facts
 
 
 class StatTask(NamedTuple):

@@ -140,14 +140,14 @@ def tag(
     load_modules(tagger_modules)
     choices = [registry.Choice.parse(text) for text in taggers]
     options = _options(choices, tagger_modules, exact) | ({} if id is None else {"id": id})
-    found = DocumentFiles()
-    places = find_places(documents, choices, name, output, exact, allow_empty, id, found)
+    sources = DocumentFiles()
+    places = find_places(documents, choices, name, output, exact, allow_empty, id, sources)
     tasks = [TagTask(input_, outputs, options, overwrite, policy) for input_, outputs in places]
     if not tasks:
-        raise NotFound("no files match any pattern", file=", ".join(found.missing), fix="Check the paths.")
+        raise NotFound("no files match any pattern", file=", ".join(sources.missing), fix="Check the paths.")
     refuse_inputs([(task.input, task.outputs) for task in tasks])
     outputs = sorted({output.root for task in tasks for output in task.outputs})
-    report = TagReport(files=len(tasks), outputs=outputs, missing=found.missing, warnings=skipped_warnings(found))
+    report = TagReport(files=len(tasks), outputs=outputs, missing=sources.missing, warnings=skipped_warnings(sources))
     if (dry := active()) is not None:
         rows = _plan(dry, tasks, report)
         if rows is not None and not report.failed:
@@ -357,6 +357,6 @@ def fragments_of(tagger: registry.Tagger, batch: Batch, experiment: str, name: s
     """Return the JSON of the attributes of each document by one tagger, without the braces."""
     own = getattr(tagger, "fragments", None)  # a user's tagger may override how its attributes are written
     if own is not None:
-        found: list[bytes] = own(batch, experiment, name)
-        return found
+        fragments: list[bytes] = own(batch, experiment, name)
+        return fragments
     return tagger.tag(batch).fragments(len(batch), experiment, name)

@@ -83,26 +83,26 @@ def find_documents(
     """
     if kind is not None and kind not in KINDS:
         raise ConfigError(f"unknown kind of documents {kind!r}", fix=f"Use one of {', '.join(KINDS)}.")
-    found = DocumentFiles()
-    selection = Selection(kind, unnamed, exact, found.skipped)
+    documents = DocumentFiles()
+    selection = Selection(kind, unnamed, exact, documents.skipped)
     for item in inputs:
         given = os.fspath(item)
         pattern = join_url(*split_url(given)) if given.startswith("file:") else given
         files: list[DocumentFile] = []
-        before = len(found.skipped)
+        before = len(documents.skipped)
         with _without_any(allow_missing):
             files = list(_files(pattern, selection, folders))
         if not files and not allow_missing:
-            raise _none(given, is_pattern(pattern), found.skipped[before:])
+            raise _none(given, is_pattern(pattern), documents.skipped[before:])
         if not files:
-            found.missing.append(given)
-        found.files += files
-    refuse_non_utf8(*(file.name for file in found.files))
+            documents.missing.append(given)
+        documents.files += files
+    refuse_non_utf8(*(file.name for file in documents.files))
     if id == "":
         raise ConfigError("--id is empty", kind="bad-option", fix="Pass a field, or generate ids with --id auto.")
     if id is not None and id != "id":
-        found.files = [file if file.kind == TEXT else replace(file, id=id) for file in found.files]
-    return found
+        documents.files = [file if file.kind == TEXT else replace(file, id=id) for file in documents.files]
+    return documents
 
 
 def _none(given: str, wild: bool, skipped: list[str]) -> NotFound:

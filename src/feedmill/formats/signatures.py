@@ -84,12 +84,12 @@ def read_record(store: Store, path: str) -> dict[str, Any] | None:
     if not store.exists(path):
         return None
     try:
-        found = orjson.loads(store.read(path))
+        content = orjson.loads(store.read(path))
     except orjson.JSONDecodeError as error:
         raise damaged(store, path, str(error)) from None
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise damaged(store, path, "it is not a JSON object")
-    return found
+    return content
 
 
 def write_record(store: Store, path: str, record: Mapping[str, Any]) -> None:

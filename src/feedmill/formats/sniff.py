@@ -263,8 +263,10 @@ def open_raw(
         split, split_config: for prepared folders.
         files, token_size: for ``.ds``, see `feedmill.open`.
     """
-    found = sniff(url)
-    return open_found(found, url, split=split, split_config=split_config, files=files, token_size=token_size), found
+    detected = sniff(url)
+    return open_found(
+        detected, url, split=split, split_config=split_config, files=files, token_size=token_size
+    ), detected
 
 
 def open_found(

@@ -202,12 +202,12 @@ class Windows(Iterable[Window]):
         """Return the byte ranges that steps need; none if that fails."""
         try:
             if first and self._neighbors is not None:  # the first batch does not wait for the bytes of others
-                found = self._ranges(first, window, self._neighbors.positions(window))
+                extents = self._ranges(first, window, self._neighbors.positions(window))
                 sizes = np.zeros(len(window), np.int64)
-                for each in found:
+                for each in extents:
                     np.add.at(sizes, each.steps - first, each.extents.ends - each.extents.begins)
                 if sizes.max() <= self._reader.budget // 2:
-                    return found
+                    return extents
             return self._ranges(first, window, [])
         except Exception as error:  # reading the samples raises the error again if it concerns them
             log_unread(error)
@@ -453,11 +453,11 @@ class Walk(Iterator[Step]):
             np.add.at(sizes, need - window.first, each.ends - each.begins)
         self._reader.widen(int(max(sizes[:count].sum(), sizes[count:].sum())))
         ends, budget = np.cumsum(sizes), self._reader.budget
-        found = list(parts(sizes[:count], budget, self._reader.limit if self._reader.cached else 0))
-        for low, high in found:
+        parts_of_window = list(parts(sizes[:count], budget, self._reader.limit if self._reader.cached else 0))
+        for low, high in parts_of_window:
             used = int(ends[low - 1]) if low else 0
             yield low, high, max(high, int(np.searchsorted(ends, used + _SHARED * budget, side="right")))
-        if len(found) > 1:
+        if len(parts_of_window) > 1:
             self._warn(int(ends[count - 1]))
 
     def _advise(self) -> None:

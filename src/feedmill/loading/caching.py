@@ -260,8 +260,8 @@ def _warn_of_size(plan: Plan, count: int, paging: Paging) -> None:
     """
     once = min(count, sum(map(len, plan.sources)))  # later epochs need the same bytes again
     first, room = min(once, window_of(plan)), paging.cache.capacity()
-    found = plan.extents(np.arange(first, dtype=np.int64))
-    sizes = [int((each.ends - each.begins).sum()) for each in found if isinstance(each.store, RangeStore)]
+    extents = plan.extents(np.arange(first, dtype=np.int64))
+    sizes = [int((each.ends - each.begins).sum()) for each in extents if isinstance(each.store, RangeStore)]
     about = sum(sizes) * once // max(1, first)
     if about > room:
         logger.warning(

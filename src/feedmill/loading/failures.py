@@ -298,7 +298,7 @@ def as_error(error: Exception, stage: str, where: str, subject: str, sample: Any
         located.args = (located.what,)
         return located
     source = source_of(sample)
-    found = DataError(
+    failure = DataError(
         f"{_STAGE_VERBS[stage]} {subject} failed with {type(error).__name__}: {error}",
         file=source.where if source else None,
         offset=source.offset if source else None,
@@ -309,8 +309,8 @@ def as_error(error: Exception, stage: str, where: str, subject: str, sample: Any
     home = sample.home if isinstance(sample, Sample) else None
     text = "" if home is None else token_text(home, sample, lines=_LINES)
     if text:
-        found.add_note(f"The tokens as text:\n{text}")
-    return found
+        failure.add_note(f"The tokens as text:\n{text}")
+    return failure
 
 
 def note_row(error: FeedmillError, plan: PlanLike, position: int) -> None:

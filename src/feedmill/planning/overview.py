@@ -120,15 +120,15 @@ def _facts(plan: Any, budget: int | None) -> dict[str, Any]:
     from feedmill.planning.forecast import documents, needs
     from feedmill.planning.remote_reads import remote_reads
 
-    found = plan.report(budget)
-    report = found.as_dict()
+    reported = plan.report(budget)
+    report = reported.as_dict()
     rows = [{**source, **need.as_dict()} for source, need in zip(report["sources"], needs(plan, budget), strict=True)]
-    reach = documents(found)
+    reach = documents(reported)
     proofs = [] if reach is None else bounds.proofs(plan.node, reach)
     keys = ("name", "max_repeats", "samples", "drawn_at_most")
     if (packing := report.get("packing")) is not None:
         best_fit = plan.packing.method == "best_fit"
-        packing["buffer"] = plan.map.largest_buffer(found.total) if best_fit and found.total else None
+        packing["buffer"] = plan.map.largest_buffer(reported.total) if best_fit and reported.total else None
         packing["passes_apart"] = best_fit and plan.packing.buffer is None
     return {
         "fingerprint": plan.fingerprint,

@@ -512,10 +512,10 @@ def _shuffle_options(shuffle: ShuffleKind | Mapping[str, Any]) -> dict[str, Any]
     try:
         return ShuffleModel.model_validate(dict(shuffle)).model_dump()
     except ValidationError as error:
-        found = error.errors(include_url=False)[0]
-        where = ".".join(map(str, found["loc"]))
+        problem = error.errors(include_url=False)[0]
+        where = ".".join(map(str, problem["loc"]))
         raise ConfigError(
-            f"the shuffle {dict(shuffle)!r:.80} is invalid{f' at {where!r}' if where else ''}: {found['msg']}",
+            f"the shuffle {dict(shuffle)!r:.80} is invalid{f' at {where!r}' if where else ''}: {problem['msg']}",
             kind="bad-recipe",
             fix="Write it as in a recipe, such as {'kind': 'block', 'block': 256} or {'kind': 'shards'}.",
         ) from None

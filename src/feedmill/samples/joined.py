@@ -105,12 +105,12 @@ class JoinedDataset(Dataset):
     def find(self, key: str) -> int:
         """Return the number of the row with this key in the first dataset. Raises `NotFound`."""
         number = self.parts[0].find(key)
-        found = np.flatnonzero(self.rows[:, 0] == number)
-        if not len(found):
+        rows = np.flatnonzero(self.rows[:, 0] == number)
+        if not len(rows):
             from feedmill.formats.sample import no_such_key
 
             raise no_such_key(self.url, key)
-        return int(found[0])
+        return int(rows[0])
 
     def fingerprint(self) -> str:
         return hash_words([*(part.fingerprint() for part in self.parts), str(len(self)), _digest(self.rows)])

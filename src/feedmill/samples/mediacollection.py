@@ -213,10 +213,10 @@ def remarks(rows: Iterable[Row]) -> list[str]:
     for name, kind, metadata, corrections in rows:
         seen[kind] += 1
         if corrections:
-            found = orjson.loads(corrections)
-            turned[kind] += "orientation" in found
-            if "video_duration" in found:
-                longer.append((name, orjson.loads(metadata).get("video_duration"), found["video_duration"]))
+            content = orjson.loads(corrections)
+            turned[kind] += "orientation" in content
+            if "video_duration" in content:
+                longer.append((name, orjson.loads(metadata).get("video_duration"), content["video_duration"]))
     words = {"image": "images", "av": "audio and video files"}
     out = [
         f"{turned[kind]:,} of {seen[kind]:,} {words[kind]} have an orientation: the widths and heights in the index are"

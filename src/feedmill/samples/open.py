@@ -163,13 +163,15 @@ def _open(url: str | list[str], options: OpenOptions) -> Dataset:
     split, split_config = options.split, options.split_config
     if options.dataset_config is not None and options.dataset_config.endswith(".jsonl"):
         url, options = join_url(url, options.dataset_config), replace(options, dataset_config=None)
-    found = sniff(url)
+    detected = sniff(url)
     whole = options.raw or options.tokenize is not None
-    description = None if whole else _describe(found, url, options)
+    description = None if whole else _describe(detected, url, options)
     if description is not None:
         split = description.arguments.get("split_part", split)
         split_config = description.arguments.get("split_config", split_config)
-    dataset = open_found(found, url, split=split, split_config=split_config, files=options.files, token_size=token_size)
+    dataset = open_found(
+        detected, url, split=split, split_config=split_config, files=options.files, token_size=token_size
+    )
     dataset = _as_tokens(dataset, options)
     cut = _cut(dataset, options)  # a dataset with a description is not token data, and raises an error here
     if description is None:

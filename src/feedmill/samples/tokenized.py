@@ -151,8 +151,8 @@ class TokenizedDataset(Dataset):
         missing = sorted(set(wanted) - known.keys())
         for start in range(0, len(missing), _AT_ONCE):
             part = missing[start : start + _AT_ONCE]
-            found = self.encoder.encode(self.dataset.read_raw(part))
-            known |= dict(zip(part, found, strict=True))
+            encoded = self.encoder.encode(self.dataset.read_raw(part))
+            known |= dict(zip(part, encoded, strict=True))
         with self._lock:
             for number in missing:
                 if number not in self._kept:

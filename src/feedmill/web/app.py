@@ -512,9 +512,9 @@ def _recipe(thing: OpenItem) -> dict[str, Any]:
 
 
 def _pipeline(thing: OpenItem) -> dict[str, Any]:
-    found = read_run(thing.path)
-    records = None if found.manifest is None else found.manifest.steps
-    names = [step.name for step in (found.pipeline.steps if found.pipeline is not None else records or ())]
+    run = read_run(thing.path)
+    records = None if run.manifest is None else run.manifest.steps
+    names = [step.name for step in (run.pipeline.steps if run.pipeline is not None else records or ())]
     return {
         "steps": len(names),
         "names": names,

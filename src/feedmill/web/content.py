@@ -158,24 +158,24 @@ def tree(value: Any, deep: int = 0) -> Any:
 
 def cells(sample: Sample) -> dict[str, Any]:
     """Return a row of the table: the simple fields of a sample as short texts or numbers, without decoding images."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name in part_names(sample):
         data = sample.raw(name)
         if kind_of(name, data) != "data":
-            found[name] = human_size(len(data))
+            values[name] = human_size(len(data))
             continue
         try:
             value = sample[name]
         except FeedmillError as error:
-            found[name] = f"not decoded: {error.what}"
+            values[name] = f"not decoded: {error.what}"
             continue
         if isinstance(value, Mapping) and not any(isinstance(item, np.ndarray) for item in value.values()):
             own = {inner: item for inner, item in value.items() if inner != "id" or item != sample.key}
             for inner, item in list(own.items())[:8]:
-                found[str(inner) if len(value) and name == "json" else f"{name}.{inner}"] = _cell(item)
+                values[str(inner) if len(value) and name == "json" else f"{name}.{inner}"] = _cell(item)
         else:
-            found[name] = _cell(value)
-    return found
+            values[name] = _cell(value)
+    return values
 
 
 def _cell(value: Any) -> Any:

@@ -248,7 +248,7 @@ def _limits(scores: dict[str, Score], state: State) -> dict[str, tuple[float | N
                 fix=f"Scores: {', '.join(list(scores)[:20]) or 'none'}.",
             )
         given.setdefault(name, {})[kind] = _float(parameter, text)
-    found = {}
+    limits = {}
     for name in (score for score in scores if score in given):
         drawing = scores[name].drawing
         low, high = given[name].get(LEAST), given[name].get(MOST)
@@ -260,8 +260,8 @@ def _limits(scores: dict[str, Score], state: State) -> dict[str, tuple[float | N
             None if high is None or high >= drawing["high"] else high,
         )
         if limit != (None, None):
-            found[name] = limit
-    return found
+            limits[name] = limit
+    return limits
 
 
 def _float(parameter: str, text: str) -> float:
@@ -342,14 +342,14 @@ def _border(
         if limit is not None:
             near = np.fmin(near, np.abs(values - limit))
     sides = {"dropped": drops[name] & (times == 1), "kept": (times == 0) & np.isfinite(near)}
-    found: dict[str, Any] = {"by": name, "label": scores[name].label}
+    data: dict[str, Any] = {"by": name, "label": scores[name].label}
     for side, mask in sides.items():
         numbers = np.flatnonzero(mask)
         if len(numbers) > SHOWN:
             numbers = numbers[np.argpartition(near[numbers], SHOWN)[:SHOWN]]
         numbers = numbers[np.argsort(near[numbers], kind="stable")]
-        found[side] = [{**corpus.excerpt(n, EXCERPT), "value": _rounded(values[n])} for n in numbers.tolist()]
-    return found
+        data[side] = [{**corpus.excerpt(n, EXCERPT), "value": _rounded(values[n])} for n in numbers.tolist()]
+    return data
 
 
 def _rounded(value: Any) -> int | float:

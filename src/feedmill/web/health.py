@@ -183,20 +183,20 @@ def shards_of(dataset: Dataset) -> list[tuple[str, int]]:
 
     Found by bisection over `Dataset.locate`, which every format has; at most the first 4,096 files.
     """
-    found: list[tuple[str, int]] = []
+    shards: list[tuple[str, int]] = []
     first, count = 0, len(dataset)
-    while first < count and len(found) < MOST_SHARDS:
+    while first < count and len(shards) < MOST_SHARDS:
         name = _file(dataset, first)
-        low, step = first, max(1, found[-1][1] if found else 1)  # the next file is probably as large as the last
+        low, step = first, max(1, shards[-1][1] if shards else 1)  # the next file is probably as large as the last
         while low + step < count and _file(dataset, low + step) == name:
             low, step = low + step, step * 2
         high = min(low + step, count)
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (middle, high) if _file(dataset, middle) == name else (low, middle)
-        found.append((name, high - first))
+        shards.append((name, high - first))
         first = high
-    return found
+    return shards
 
 
 def _file(dataset: Dataset, number: int) -> str:
@@ -231,7 +231,7 @@ def _outliers(thing: OpenItem) -> list[dict[str, Any]]:
     known: list[dict[str, Any]] | None = thing.__dict__.get("_outliers")
     if known is not None:
         return known
-    found = []
+    outliers = []
     for name in columns.names:
         values = np.asarray(columns[name], np.float64)
         finite = values[np.isfinite(values)]
@@ -244,7 +244,7 @@ def _outliers(thing: OpenItem) -> list[dict[str, Any]]:
             ("smallest", int(np.nanargmin(values)), finite < low),
         )
         for what, number, far in ends:
-            found.append(
+            outliers.append(
                 {
                     "column": name,
                     "what": what,
@@ -256,8 +256,8 @@ def _outliers(thing: OpenItem) -> list[dict[str, Any]]:
                     "limit": f"{_round(high)}:" if what == "largest" else f":{_round(low)}",
                 }
             )
-    thing.__dict__["_outliers"] = found
-    return found
+    thing.__dict__["_outliers"] = outliers
+    return outliers
 
 
 def _limits(values: npt.NDArray[np.float64]) -> tuple[float, float]:

@@ -176,7 +176,7 @@ def _short(path: str) -> str:
 
 def _raw(document: Document, line: bytes) -> dict[str, Any]:
     """Return the raw line: its text with the spans of its attributes, and its other fields."""
-    found: dict[str, Any] = {
+    data: dict[str, Any] = {
         "file": document.file,
         "line": document.row + 1,
         "bytes": len(line),
@@ -195,21 +195,21 @@ def _raw(document: Document, line: bytes) -> dict[str, Any]:
         value = None
     value = value if isinstance(value, dict) else {}
     text, identity = value.get("text", value.get("txt")), value.get("id")
-    found["id"] = str(identity) if isinstance(identity, str | int) and identity != "" else None
+    data["id"] = str(identity) if isinstance(identity, str | int) and identity != "" else None
     if not isinstance(text, str):
         shown = line.decode("utf-8", "replace")
         pieces, more = marked_text(shown, [], MOST_TEXT)
-        return {**found, "pieces": pieces, "more": more, "characters": len(shown)}
+        return {**data, "pieces": pieces, "more": more, "characters": len(shown)}
     spans: list[Span] = []
     for name, attributes in attributes_of(Row(document.file, document.row)).items():
         for attribute, entries in attributes.items():
-            _split(name, attribute, entries, len(text), spans, found["scores"])
+            _split(name, attribute, entries, len(text), spans, data["scores"])
     pieces, more = marked_text(text, sorted(spans, key=lambda one: (one.start, one.end)), MOST_TEXT)
     counts: dict[str, int] = {}
     for span in spans:
         counts[span.name] = counts.get(span.name, 0) + 1
     return {
-        **found,
+        **data,
         "pieces": pieces,
         "more": more,
         "characters": len(text),
@@ -246,13 +246,13 @@ def _split(name: str, attribute: str, entries: Any, size: int, spans: list[Span]
 
 def _copies(known: _Known, document: Document) -> dict[str, Any]:
     """Return the copies of the document, each with what became of it."""
-    found: dict[str, Any] = {"rows": [], "whole": True, "problem": None, "searching": False}
+    data: dict[str, Any] = {"rows": [], "whole": True, "problem": None, "searching": False}
     try:
         texts = behind(known, "_texts", lambda: Texts(known.documents.descent.raw)).result()
     except FeedmillError as error:
-        return {**found, "whole": False, "problem": str(error)}
+        return {**data, "whole": False, "problem": str(error)}
     if texts is None:
-        return {**found, "searching": True}
+        return {**data, "searching": True}
     rows = []
     for one in texts.copies(Row(document.file, document.row)):
         outputs = [made for made in known.documents.descent.made_from(*one.row) if made.verb == "filter"]
@@ -267,12 +267,12 @@ def _copies(known: _Known, document: Document) -> dict[str, Any]:
                 "kept": kept,
             }
         )
-    return {**found, "rows": rows, "whole": texts.whole}
+    return {**data, "rows": rows, "whole": texts.whole}
 
 
 def _filtered(made: Artefact) -> dict[str, Any]:
     """Return what a filter did to the document: each rule with its result."""
-    found: dict[str, Any] = {
+    data: dict[str, Any] = {
         "file": made.file,
         "kept": bool(made.rows),
         "lines": [row + 1 for row in made.rows],
@@ -283,10 +283,10 @@ def _filtered(made: Artefact) -> dict[str, Any]:
     try:
         lineage = read_lineage(made.file)
         if lineage is not None and "include" in lineage.header.options:
-            found["rules"] = _rules(lineage.header.options, Row(made.source, made.source_row))
+            data["rules"] = _rules(lineage.header.options, Row(made.source, made.source_row))
     except (FeedmillError, orjson.JSONDecodeError) as error:
-        found["problem"] = str(error)
-    return found
+        data["problem"] = str(error)
+    return data
 
 
 def _rules(options: dict[str, Any], row: Row) -> list[dict[str, Any]]:

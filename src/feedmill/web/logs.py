@@ -53,15 +53,15 @@ class Losses:
         middle = np.median(around, axis=1)
         spread = np.median(np.abs(around - middle[:, None]), axis=1)
         height = (self.losses - middle) / np.maximum(spread, 0.002 * np.abs(middle) + 1e-9)
-        found: list[int] = []
+        steps: list[int] = []
         far = height > _FAR
         starts = np.flatnonzero(far & ~np.concatenate(([False], far[:-1])))
         for start in starts.tolist():
             end = start
             while end < len(far) and far[end]:
                 end += 1
-            found.append(start + int(np.argmax(height[start:end])))
-        strongest = sorted(found, key=lambda at: -height[at])[:most]
+            steps.append(start + int(np.argmax(height[start:end])))
+        strongest = sorted(steps, key=lambda at: -height[at])[:most]
         return sorted(int(self.steps[at]) for at in strongest)
 
     def at(self, step: int) -> float | None:

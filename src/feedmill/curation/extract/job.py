@@ -198,11 +198,11 @@ def _fingerprint(task: ExtractTask) -> str:
 
 def _read(place: RecordFolder, output: str) -> ExtractRecord | None:
     try:
-        found = msgspec.json.decode(place.store.read(place.path(output, RECORD)), type=ExtractRecord)
+        content = msgspec.json.decode(place.store.read(place.path(output, RECORD)), type=ExtractRecord)
     except (FeedmillError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    found.made = False
-    return found
+    content.made = False
+    return content
 
 
 def is_up_to_date(task: ExtractTask) -> bool:

@@ -20,9 +20,9 @@ class Finished(Records):
         for place in self.places:
             if place.store.exists(place.path(output)):
                 with contextlib.suppress(orjson.JSONDecodeError, FeedmillError):
-                    found = orjson.loads(place.store.read(place.path(output)))
-                    if isinstance(found, dict):
-                        return found
+                    content = orjson.loads(place.store.read(place.path(output)))
+                    if isinstance(content, dict):
+                        return content
         return None
 
     def record(self, output: str, record: dict[str, Any]) -> None:

@@ -76,15 +76,15 @@ class Limit:
     @classmethod
     def parse(cls, text: str) -> Limit:
         """Return the rule of a text. Raises `ConfigError`."""
-        found = _RULE.fullmatch(text)
-        if found is None:
+        match = _RULE.fullmatch(text)
+        if match is None:
             raise ConfigError(
                 f"{text[:100]!r} is no short rule",
                 kind="bad-config",
                 fix="Write a name, one of >= <= > < == !=, and a number, such as 'gopher_v2.word_count >= 50'. "
                 "'include' and 'exclude' take JSONPath and jq.",
             )
-        return cls(found[1], found[2], float(found[3]))
+        return cls(match[1], match[2], float(match[3]))
 
     @property
     def key(self) -> str:

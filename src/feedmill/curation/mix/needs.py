@@ -47,8 +47,8 @@ def needed_attributes(stream: Stream) -> Needs | None:
 
 def whole_attribute(span: str) -> str | None:
     """Return the attribute's name if an expression selects exactly one attribute, else None."""
-    found = _WHOLE.fullmatch(span.strip())
-    return found[1] if found else None
+    match = _WHOLE.fullmatch(span.strip())
+    return match[1] if match else None
 
 
 def expressions(stream: Stream) -> list[tuple[str, str]]:

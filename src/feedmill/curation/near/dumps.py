@@ -167,17 +167,17 @@ def _refuse_others(store: Store) -> None:
 
 def _agree(store: Store, options: NearOptions) -> None:
     wanted = options.signature()
-    found = read_record(store, RECORD)
-    if found is None and active() is not None:
+    record = read_record(store, RECORD)
+    if record is None and active() is not None:
         return
-    if found is None:
+    if record is None:
         write_record(store, RECORD, {"version": VERSION, "options": wanted})
         return
-    if found.get("version") != VERSION or not isinstance(found.get("options"), dict):
+    if record.get("version") != VERSION or not isinstance(record.get("options"), dict):
         raise damaged(store, RECORD, f"expected version {VERSION}")
-    different = [name for name in wanted if found["options"].get(name) != wanted[name]]
+    different = [name for name in wanted if record["options"].get(name) != wanted[name]]
     if different:
-        differences = ", ".join(f"{name} {found['options'].get(name)} instead of {wanted[name]}" for name in different)
+        differences = ", ".join(f"{name} {record['options'].get(name)} instead of {wanted[name]}" for name in different)
         raise ConfigError(
             f"these signatures were made with other options: {differences}",
             file=store.locate(RECORD),

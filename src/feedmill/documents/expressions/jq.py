@@ -75,10 +75,10 @@ class _Reader:
             if self.at >= len(self.text):
                 self.kind, self.value = "end", ""
                 return
-            found = _TOKEN.match(self.text, self.at)
-            if not found:
+            match = _TOKEN.match(self.text, self.at)
+            if not match:
                 self.fail(f"unexpected character {self.text[self.at]!r}")
-            self.kind, self.value, self.at = str(found.lastgroup), found[0], found.end()
+            self.kind, self.value, self.at = str(match.lastgroup), match[0], match.end()
             if self.kind != "space":
                 return
 

@@ -84,8 +84,8 @@ class Lineages:
 
     def _of(self, path: str) -> Lineage | None:
         """Return the lineage of a file; None for a raw file. Raises DataError if an input has changed since."""
-        found = read_lineage(path)
-        for url, known in zip(found.inputs, found.header.inputs, strict=True) if found is not None else ():
+        lineage = read_lineage(path)
+        for url, known in zip(lineage.inputs, lineage.header.inputs, strict=True) if lineage is not None else ():
             folder, name = split_url(url)
             store = open_store(folder)
             if store.exists(name) and store.stat(name).size != known.size:
@@ -96,7 +96,7 @@ class Lineages:
                     kind="changed",
                     fix="Restore it, or make the outputs again.",
                 )
-        return found
+        return lineage
 
     def follow(self, path: str, row: int) -> Origin:
         """Return a row with the rows that it was made from, back to the raw ones. Raises NotFound, DataError."""

@@ -185,8 +185,8 @@ def decode(content: bytes, declared: str | None) -> tuple[str, str]:
     for mark, known in _BOMS:
         if content.startswith(mark):
             return content.decode(known, "replace"), known.removesuffix("-sig")
-    found = _DECLARED.search(content[:_DECLARATION])
-    own = found[1].decode("ascii", "replace") if found is not None else None
+    match = _DECLARED.search(content[:_DECLARATION])
+    own = match[1].decode("ascii", "replace") if match is not None else None
     for label in (declared, own, "utf-8") if content.isascii() else ("utf-8", declared, own):
         name = codec(label) if label else None
         if name:

@@ -79,8 +79,8 @@ def variable_tensor(place: Place) -> Read:
     """Arrays, each of its own shape."""
     kind = place.storage
     rank = kind.field("shape").type.list_size
-    found = re.search(r"permutation=\[([\d,]*)\]", str(place.kind))  # pyarrow has no other access to it
-    order = [int(one) for one in found[1].split(",")] if found else list(range(rank))
+    match = re.search(r"permutation=\[([\d,]*)\]", str(place.kind))  # pyarrow has no other access to it
+    order = [int(one) for one in match[1].split(",")] if match else list(range(rank))
     inner = place.of(kind.field("data").type.value_field, "[]")
 
     def read(array: Any) -> list[Any]:

@@ -18,8 +18,8 @@ def features_of(schema: Any, file: str | None) -> Mapping[str, Any]:
     if stored is None:
         return {}
     try:
-        found = json.loads(stored)
-        info = found.get("info") or {}
+        content = json.loads(stored)
+        info = content.get("info") or {}
         features = info.get("features") or {}
         if isinstance(features, dict):
             return features

@@ -152,9 +152,9 @@ def joined_samples(parts: Sequence[JoinSide], cache: Store | None = None) -> Int
         if cache.exists(own):
             return samples_at(parts, read_join_index(cache, own), cache.locate(own))
         if cache.exists(theirs):
-            found = _proven(parts, read_join_index(cache, theirs), cache.locate(theirs))
-            if found is not None:
-                return found
+            proven = _proven(parts, read_join_index(cache, theirs), cache.locate(theirs))
+            if proven is not None:
+                return proven
         elif all(len(part.table.excludes) < 2 for part in parts) and join_files(cache):
             raise _stale(cache.url, "other joins are prepared there, but not this one")
     return compute(parts).samples

@@ -141,10 +141,10 @@ class PreparedShards(ShardTable):
         self._looked_for_members = False
 
     def offsets(self, shard: int) -> Int64s:
-        found = self.offsets_ahead(shard)
+        offsets = self.offsets_ahead(shard)
         if shard not in self._compared:
             self._compare(shard)
-        return found
+        return offsets
 
     def offsets_ahead(self, shard: int) -> Int64s:
         found = self._offsets.get(shard)
@@ -157,10 +157,10 @@ class PreparedShards(ShardTable):
             # The system limits how many files a process may map and open, and other datasets have some of them.
             if len(self._offsets) >= MAX_MAPPED or (self.store.is_local and maps_are_full()):
                 self._offsets = {}
-            found = self._load_offsets(shard)
+            offsets = self._load_offsets(shard)
             if not (self.store.is_local and maps_are_full()):
-                self._offsets[shard] = found
-            return found
+                self._offsets[shard] = offsets
+            return offsets
 
     def load(self, shards: Iterable[int], *, ahead: bool = False) -> None:
         known = self._offsets if ahead else self._compared

@@ -169,14 +169,14 @@ class DownloadedRows(TableDataset):
 
 def _present(file: Any, column: str, where: str) -> Int64s:
     """Return the numbers of rows with a downloaded image. Raises `DataError`."""
-    found: list[bool] = []
+    present: list[bool] = []
     for block in range(len(file.ends)):
         try:
             column_values = values(file.read(block, [column])[0].column(0))
         except ValueError as error:  # text that is not UTF-8
             raise damaged(where, error, record=f"column {column!r}") from None
-        found += [value == "success" if column == "status" else value is not None for value in column_values]
-    return np.flatnonzero(np.asarray(found, bool)).astype(np.int64)
+        present += [value == "success" if column == "status" else value is not None for value in column_values]
+    return np.flatnonzero(np.asarray(present, bool)).astype(np.int64)
 
 
 class DownloadedFiles(Dataset):

@@ -150,9 +150,9 @@ def write_index(store: Store, path: str, starts: Int64s | None = None) -> Int64s
     Args:
         starts: the offsets; by default, the file is scanned.
     """
-    found = index_file(store, path) if starts is None else starts
-    store.write_bytes(idx_name(path), found.astype("<u8").tobytes())
-    return found
+    index = index_file(store, path) if starts is None else starts
+    store.write_bytes(idx_name(path), index.astype("<u8").tobytes())
+    return index
 
 
 def lines_of(store: Store, path: str, offsets: Int64s) -> Int64s | None:
@@ -288,8 +288,8 @@ class JsonlDataset(Dataset):
         """
         if "_blank" not in self.__dict__:
             self.__dict__["_blank"] = lines_of(self.store, self.path, self._offsets)
-        found: Int64s | None = self.__dict__["_blank"]
-        return found
+        lines: Int64s | None = self.__dict__["_blank"]
+        return lines
 
     def stored_sizes(self, indices: Indices) -> Int64s:
         """Return the sizes of these lines in bytes, int64[n]."""

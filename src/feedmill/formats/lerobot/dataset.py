@@ -211,21 +211,21 @@ class LeRobotDataset(TableDataset):
 
     def verify(self) -> Sequence[FeedmillError]:
         """Read every block once, and check that the video files exist."""
-        found = list(super().verify())
+        findings = list(super().verify())
         for path in sorted({path for places in self.episodes.videos.values() for path, _ in places}):
             if not self.store.exists(path):
-                found.append(gone(self.store, path))
-        return found
+                findings.append(gone(self.store, path))
+        return findings
 
     @cached_property
     def last_starts(self) -> dict[str, dict[str, float]]:
         """Return camera -> video file -> time at which the last episode in it begins, in seconds."""
-        found: dict[str, dict[str, float]] = {}
+        last_starts: dict[str, dict[str, float]] = {}
         for camera, places in self.episodes.videos.items():
-            of = found.setdefault(camera, {})
+            of = last_starts.setdefault(camera, {})
             for path, begins in places:
                 of[path] = max(begins, of.get(path, begins))
-        return found
+        return last_starts
 
     @property
     def split_ranges(self) -> Mapping[str, range]:

@@ -201,15 +201,15 @@ def _episode_files(store: Store, info: Mapping[str, Any]) -> list[str]:
     except StorageError as error:
         if error.kind != "unsupported":
             raise
-    found: list[str] = []
+    episode_files: list[str] = []
     given = info.get("chunks_size")
     chunk = given if type(given) is int and given > 0 else _CHUNK
     while True:
-        number, file = divmod(len(found), chunk)
+        number, file = divmod(len(episode_files), chunk)
         path = f"meta/episodes/chunk-{number:03d}/file-{file:03d}.parquet"
         if not store.exists(path):
-            return found
-        found.append(path)
+            return episode_files
+        episode_files.append(path)
 
 
 def tasks_v3(store: Store) -> dict[int, str]:

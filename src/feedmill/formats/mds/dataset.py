@@ -186,14 +186,14 @@ class MdsDataset(RowsDataset):
 
     def verify(self) -> Sequence[FeedmillError]:
         """Compare the headers of all shards with the index, and their bytes with its hashes."""
-        found: list[FeedmillError] = []
+        findings: list[FeedmillError] = []
         for number, shard in enumerate(self.shards):
             try:
                 self._shard_offsets(number)
-                found += _wrong_hashes(self.store, shard)
+                findings += _wrong_hashes(self.store, shard)
             except FeedmillError as error:
-                found.append(error)
-        return found
+                findings.append(error)
+        return findings
 
     def describe(self) -> dict[str, Any]:
         """Return plain facts for `info`; ``columns`` maps each column to its encoding."""

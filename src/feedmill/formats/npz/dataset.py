@@ -81,11 +81,11 @@ class Shard:
 
     def values(self, column: Column, local: Int64s) -> list[Any]:
         """Return the values of some samples, None for missing ones. int64[n], numbers in it. Raises `DataError`."""
-        found = self._stored(column, local)
+        values = self._stored(column, local)
         if not column.present:
-            return found
+            return values
         present = self.archive.array(column.present)[local].tolist()
-        return [value if there else None for value, there in zip(found, present, strict=True)]
+        return [value if there else None for value, there in zip(values, present, strict=True)]
 
     def _stored(self, column: Column, local: Int64s) -> list[Any]:
         archive, member = self.archive, self.archive.members[column.name]
@@ -262,18 +262,18 @@ class NpzDataset(RowsDataset):
 
     def verify(self) -> Sequence[FeedmillError]:
         """Compare all arrays with their checksums, and read every value once."""
-        found: list[FeedmillError] = []
+        findings: list[FeedmillError] = []
         for number, shard in enumerate(self.shards):
             wrong = shard.archive.verify()
             if wrong is not None:
-                found.append(wrong)
+                findings.append(wrong)
                 continue
             try:
                 for low in range(0, shard.count, 1024):
                     self._rows(number, np.arange(low, min(low + 1024, shard.count)))
             except FeedmillError as error:
-                found.append(error)
-        return found
+                findings.append(error)
+        return findings
 
     def describe(self) -> dict[str, Any]:
         """Return plain facts for `info`; ``columns`` maps each column to its form or dtype."""

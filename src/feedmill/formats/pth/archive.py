@@ -34,7 +34,7 @@ def entries(data: bytes) -> dict[str, Entry]:
             duplicate.
     """
     first, after, count = _directory(data)
-    found: dict[str, Entry] = {}
+    by_name: dict[str, Entry] = {}
     root: str | None = None
     at = first
     for _ in range(count):
@@ -45,17 +45,17 @@ def entries(data: bytes) -> dict[str, Entry]:
         root = folder if root is None else root
         if not slash or folder != root:
             raise bad(f"the entry {entry.name!r:.80} is not below the folder {root!r:.80}", "bad-pickle")
-        if name in found:
+        if name in by_name:
             raise bad(f"the entry {name!r:.80} occurs twice")
-        found[name] = entry._replace(name=name)
+        by_name[name] = entry._replace(name=name)
     if at != after:
         raise bad("its directory does not have the declared number of entries")
     stop = 0
-    for entry in sorted(found.values(), key=lambda entry: entry.local):
+    for entry in sorted(by_name.values(), key=lambda entry: entry.local):
         if entry.local < stop:
             raise bad(f"the entry {entry.name!r:.80} overlaps another")
         stop = entry.stop
-    return found
+    return by_name
 
 
 def _directory(data: bytes) -> tuple[int, int, int]:

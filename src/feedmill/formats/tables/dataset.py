@@ -296,23 +296,23 @@ class TableDataset(RowsDataset):
 
     def verify(self) -> Sequence[FeedmillError]:
         """Read every block once."""
-        found: list[FeedmillError] = []
+        findings: list[FeedmillError] = []
         for number in range(len(self.files)):
             try:
                 columns = self._columns[number]
             except FeedmillError as error:
-                found.append(error)
+                findings.append(error)
                 continue
             try:
                 self._reader(number, columns.schema)
             except FeedmillError as error:
-                found.append(error)
+                findings.append(error)
             for block in range(len(columns.ends)):
                 try:
                     columns.read(block)
                 except FeedmillError as error:
-                    found.append(error)
-        return found
+                    findings.append(error)
+        return findings
 
     def describe(self) -> dict[str, Any]:
         """Return plain facts for `info`; ``columns`` maps each column to its type."""

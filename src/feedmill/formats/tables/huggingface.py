@@ -175,10 +175,10 @@ def _check_counts(dataset: HfDataset, info: Mapping[str, Any]) -> None:
 def _read(store: Store, path: str) -> dict[str, Any]:
     if not store.exists(path):
         raise _gone(store, path, "the layout of 'datasets'")
-    found = read_object(store, path, kind="bad-index", fix=_AGAIN)
-    if not isinstance(found.get("features") or {}, dict):
+    content = read_object(store, path, kind="bad-index", fix=_AGAIN)
+    if not isinstance(content.get("features") or {}, dict):
         raise _bad(store, path, "'features' must be an object")
-    return found
+    return content
 
 
 def _bad(store: Store, path: str, why: str) -> DataError:

@@ -255,14 +255,14 @@ class TokenDataset(Dataset):
                 first, stop = first + starts[rows], np.minimum(stop, first + starts[rows] + lengths[rows])
             begins[rows], ends[rows] = self._offsets(number, first, stop)
         paths = [table.path for table in self.shards]
-        found = [Extents(self.store, paths, np.arange(len(shard)), shard, begins, ends)]
+        extents = [Extents(self.store, paths, np.arange(len(shard)), shard, begins, ends)]
         if self.masks is not None:
             sizes = np.array([table.dtype.itemsize for table in self.shards], np.int64)[shard]
             before = np.array([table.offset for table in self.shards], np.int64)[shard]
-            found += self.masks.extents(
+            extents += self.masks.extents(
                 np.arange(len(shard)), shard, (begins - before) // sizes, (ends - before) // sizes
             )
-        return found
+        return extents
 
     def _tokens_of(self, number: int, local: Int64s) -> tuple[Int64s, Int64s]:
         """Return the first token of documents of a file, and the end of the last one, int64[n] both."""
@@ -386,15 +386,15 @@ class TokenDataset(Dataset):
         sources = sources_of(self._gather, self.masks, files)
         if sources is None:
             return None
-        found = []
+        flat_spans = []
         for number, tokens, loss in sources:
             bounds = self.shards[number].bounds
             if bounds.dtype != np.int64 or not bounds.dtype.isnative:
                 return None
             rows = None if shard is None or len(sources) == 1 else np.flatnonzero(shard == number)
             documents = None if shard is None else local if rows is None else local[rows]
-            found.append(FlatSpans(tokens, loss, bounds, rows, documents))
-        return found
+            flat_spans.append(FlatSpans(tokens, loss, bounds, rows, documents))
+        return flat_spans
 
     @cached_property
     def _gather(self) -> Gather:

@@ -376,8 +376,8 @@ def read_metadata(store: Store, path: str) -> DsMetadata | None:
     try:
         lines = store.read(name).decode().split("\n")
         tokenizer, size = lines[0].rsplit("|", 1)
-        found = DsMetadata(tokenizer, int(size), int(lines[1]))
-        if found.token_size not in TOKEN_SIZES:
+        metadata = DsMetadata(tokenizer, int(size), int(lines[1]))
+        if metadata.token_size not in TOKEN_SIZES:
             raise ValueError
     except (UnicodeDecodeError, ValueError, IndexError):
         raise DataError(
@@ -388,7 +388,7 @@ def read_metadata(store: Store, path: str) -> DsMetadata | None:
             fix="Restore it, or delete it: the token size can also be determined from the '.index'.",
         ) from None
     # without a name, datatrove writes "Unknown Tokenizer|2|2"
-    return found._replace(tokenizer="") if tokenizer.split("|")[0] == _UNKNOWN else found
+    return metadata._replace(tokenizer="") if tokenizer.split("|")[0] == _UNKNOWN else metadata
 
 
 def metadata_text(tokenizer: str | None, token_size: int, tokens: int) -> str:

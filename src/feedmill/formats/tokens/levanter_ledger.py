@@ -58,12 +58,12 @@ def read_ledger(store: Store) -> Ledger:
         ConfigError: the cache is not finished.
         DataError: it is no ledger, or contradicts itself.
     """
-    found = read_object(store, LEDGER, kind="bad-index", fix=_AGAIN)
+    content = read_object(store, LEDGER, kind="bad-index", fix=_AGAIN)
     where = store.locate(LEDGER)
-    rows, sources = found.get("total_num_rows"), found.get("shard_rows")
-    if found.get("is_finished") is not True:
+    rows, sources = content.get("total_num_rows"), content.get("shard_rows")
+    if content.get("is_finished") is not True:
         raise ConfigError(
-            f"the cache is not finished: {_count(rows)} rows of {len(found.get('finished_shards') or [])} of"
+            f"the cache is not finished: {_count(rows)} rows of {len(content.get('finished_shards') or [])} of"
             f" {len(sources or {})} source shards are written",
             file=where,
             kind="truncated",
@@ -84,9 +84,9 @@ def read_ledger(store: Store) -> Ledger:
             kind="bad-index",
             fix=_AGAIN,
         )
-    metadata = found.get("metadata")
+    metadata = content.get("metadata")
     processor = metadata.get("preprocessor_metadata") if isinstance(metadata, dict) else None
-    counts = found.get("field_counts")
+    counts = content.get("field_counts")
     return Ledger(
         rows,
         len(sources),

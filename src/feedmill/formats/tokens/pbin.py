@@ -151,10 +151,10 @@ def pbin_shard(store: Store, path: str) -> TokenShard:
 
 
 def _load(store: Store, path: str, layout: PbinLayout, remarks: list[str]) -> Int64s:
-    found = read_index(store, path, layout)
-    if found.repaired:
-        remarks.append(_repaired(found.repaired))
-    return found.bounds
+    index = read_index(store, path, layout)
+    if index.repaired:
+        remarks.append(_repaired(index.repaired))
+    return index.bounds
 
 
 def _from_sidecar(store: Store, path: str, layout: PbinLayout, header: BoundsHeader) -> Int64s:
@@ -186,13 +186,13 @@ def documents_of(store: Store, path: str) -> int:
 def write_bounds(store: Store, path: str) -> int:
     """Write the sidecar of a ``.pbin``, and return the number of documents. Raises as `open_pbin`."""
     size = store.stat(path).size
-    found = read_index(store, path, find_layout(store, path, size))
-    documents = len(found.bounds) - 1
-    header = BoundsHeader(found.version, documents, size, file_digest(store, path, size), found.repaired, 0)
-    header = header._replace(table=table_hash(found.bounds))
+    index = read_index(store, path, find_layout(store, path, size))
+    documents = len(index.bounds) - 1
+    header = BoundsHeader(index.version, documents, size, file_digest(store, path, size), index.repaired, 0)
+    header = header._replace(table=table_hash(index.bounds))
     with store.write(bounds_path(path)) as out:
         out.write(header.pack())
-        out.write(found.bounds.astype("<i8", copy=False).data)
+        out.write(index.bounds.astype("<i8", copy=False).data)
     return documents
 
 
@@ -338,12 +338,12 @@ def find_layout(store: Store, path: str, size: int, ends: bytes | None = None) -
         ends: its beginning and end, if they were read.
     """
     head = store.read(path, 0, min(12, size)) if ends is None else ends[:12]
-    found = [layout for layout in _possible(head, size) if _is_index(store, path, layout)]
-    if len(found) > 1:  # the first token of a V0 can look like a token size, so the documents must add up
-        found = [layout for layout in found if _adds_up(store, path, layout)] or found[:1]
-    if not found:
+    layouts = [layout for layout in _possible(head, size) if _is_index(store, path, layout)]
+    if len(layouts) > 1:  # the first token of a V0 can look like a token size, so the documents must add up
+        layouts = [layout for layout in layouts if _adds_up(store, path, layout)] or layouts[:1]
+    if not layouts:
         raise _no_layout(store, path, head, size)
-    layout = found[0]
+    layout = layouts[0]
     if (store.read(path, size - 1, 1) if ends is None else ends[-1:]) != b".":
         raise DataError(
             f"the list of documents at byte {layout.behind} is truncated",

@@ -48,10 +48,10 @@ def shard_name(number: int) -> str:
 def shard_files(store: Store, folder: str) -> list[str]:
     """Return the shards in a folder of the store: only files whose names have the form of `shard_name`."""
     try:
-        found = list(store.files(folder, suffixes=(".tar",)))
+        files = list(store.files(folder, suffixes=(".tar",)))
     except NotFound:
         return []
-    return [entry.path for entry in found if _SHARD.fullmatch(entry.path.removeprefix(f"{folder}/"))]
+    return [entry.path for entry in files if _SHARD.fullmatch(entry.path.removeprefix(f"{folder}/"))]
 
 
 @contextlib.contextmanager

@@ -51,12 +51,12 @@ def open_manifest(store: Store, manifest: str, name: str) -> ManifestDataset:
 def shard_entries(store: Store, manifest: str, rows: Sequence[Row]) -> list[Entry]:
     """Return path, size and version of each shard. Raises `DataError` if a shard is missing."""
     paths = [shard_path(row.shard, f"{store.locate(manifest)}:{number}") for number, row in enumerate(rows, 1)]
-    found: list[Entry] = []
+    listed: list[Entry] = []
     for number, (path, entry) in enumerate(zip(paths, store.entries(paths), strict=True), 1):
         if entry is None:
             raise missing_shard(store, manifest, number, path)
-        found.append(entry)
-    return found
+        listed.append(entry)
+    return listed
 
 
 def check_counts(store: Store, manifest: str, rows: Sequence[Row], counts: Sequence[int]) -> None:

@@ -65,8 +65,8 @@ class Translation:
 
     def line(self, place: Any) -> int:
         """Return the line of `where`, 0 if unknown."""
-        found = re.search(r":(\d+)$", self.where(place))
-        return int(found[1]) if found else 0
+        match = re.search(r":(\d+)$", self.where(place))
+        return int(match[1]) if match else 0
 
 
 def recognize(source: str | bytes | Mapping[str, Any]) -> str | None:

@@ -194,14 +194,14 @@ class _Translator:
 
     def node(self, outer: _Outer, path: Place, node: Mapping[str, Any], place: Place) -> dict[str, Any]:
         """Return a reference, a join, or one of the two kinds of blends."""
-        found = [key for key in ("path", "join", *_KINDS) if key in node]
-        if len(found) != 1:
+        keys = [key for key in ("path", "join", *_KINDS) if key in node]
+        if len(keys) != 1:
             raise ConfigError(
-                f"expected one of 'path', 'join', 'blend' or 'blend_epochized', found {' and '.join(found) or 'none'}",
+                f"expected one of 'path', 'join', 'blend' or 'blend_epochized', found {' and '.join(keys) or 'none'}",
                 file=outer.document.at(path),
                 fix="Give exactly one; blends are nested by the path of another metadataset.",
             )
-        kind = found[0]
+        kind = keys[0]
         if kind == "path":
             check_known(outer.document, path, node, _REFERENCE_KEYS, "a reference")
             return self.reference(outer, path, node, place)

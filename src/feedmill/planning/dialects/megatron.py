@@ -185,12 +185,12 @@ class _Arguments:
     def of_part(self, name: str, text: str, part: str) -> Any:
         """Return the data of a part in a file of blends per split."""
         try:
-            found = json.loads(text)
+            content = json.loads(text)
         except ValueError as error:
             raise self.error(name, f"the file of blends is no JSON ({error})", "Write it as for Megatron-LM.") from None
-        if not isinstance(found, dict) or not isinstance(found.get(part), str | list):
+        if not isinstance(content, dict) or not isinstance(content.get(part), str | list):
             raise self.error(name, f"the file of blends has no data for {part!r}", "Add it, or use another split.")
-        return found[part]
+        return content[part]
 
     def read(self, name: str, path: str) -> str:
         folder, file = split_url(join_url(self.base, path) if self.base else path)

@@ -82,11 +82,11 @@ def epochs_of(config: Mapping[str, Any], file: str | None = None) -> int | None:
 
 def samples_per_dataset(manifests: list[Any], base: str) -> list[int]:
     """Return the number of samples of each dataset: the sum of ``num_sequences`` in its manifest."""
-    found = []
+    counts = []
     for manifest in manifests:
         folder, name = split_url(join_url(base, str(manifest)))
-        found.append(sum(row.samples for row in read_rows(open_store(folder), name)))
-    return found
+        counts.append(sum(row.samples for row in read_rows(open_store(folder), name)))
+    return counts
 
 
 class _Lists:
@@ -150,10 +150,10 @@ class _Lists:
                 "dataset_modality"
             ]  # the modalities of the training data are used, and there may be more of them
         if len(set(wanted.values())) > 1:
-            found = ", ".join(f"{name}: {count}" for name, count in wanted.items())
+            listed = ", ".join(f"{name}: {count}" for name, count in wanted.items())
             odd = next(name for name, count in wanted.items() if count != len(manifests))
             raise ConfigError(
-                f"the lists must have the same length ({found})",
+                f"the lists must have the same length ({listed})",
                 file=self.at(odd),
                 kind="bad-recipe",
                 fix="Give one weight and one modality for each manifest.",

@@ -197,13 +197,13 @@ class PackedPlan(Plan):
         rows_at = self.locate_spans(positions)
         spans, placed = rows_at.spans, rows_at.located
         row = np.repeat(np.arange(len(spans)), np.diff(spans.row_offsets))
-        found: list[Extents] = []
+        extents_of_files: list[Extents] = []
         for number in np.unique(placed.source).tolist():
             dataset, of_it = self.sources[number], np.flatnonzero(placed.source == number)
             if dataset.is_remote and isinstance(dataset, TokenDataset):
                 asked = placed.index[of_it], spans.start[of_it], spans.length[of_it]
-                found += [extents.of_samples(row[of_it]) for extents in dataset.extents_of_tokens(*asked)]
-        return found
+                extents_of_files += [extents.of_samples(row[of_it]) for extents in dataset.extents_of_tokens(*asked)]
+        return extents_of_files
 
     def positions_of(self, source: int | str, indices: Sequence[int], within: int | None = None) -> IntArray:
         """Return all rows that hold a token of the samples, in order, int64[n]. See `Plan.positions_of`."""

@@ -63,14 +63,14 @@ def compute_statistics(
     with Progress("statistics", len(dataset), "samples", enabled=progress) as bar:
         try:
             with closing(_fields(dataset, fields, groups, bar)) as read:
-                found = collect(read, fields)
+                statistics = collect(read, fields)
         except DataError as error:
             if error.kind == "missing-field":
                 error.fix = " ".join(one for name in fields or () if (one := advice(name, groups))) or error.fix
             if error.file is None and error.record is not None:
                 raise locate(error, dataset.locate(dataset.find(error.record)), error.record) from None
             raise
-    if found and not any(field.count.any() for field in found.values()):
+    if statistics and not any(field.count.any() for field in statistics.values()):
         raise ConfigError(
             f"all steps of its {len(dataset):,} samples are masked: past_mask and future_mask are false everywhere",
             file=url,
@@ -78,8 +78,8 @@ def compute_statistics(
             fix="Fix the masks: statistics use only the steps where a mask is true.",
         )
     if output is not None:
-        write_statistics(output, found)
-    return found
+        write_statistics(output, statistics)
+    return statistics
 
 
 def _fields(

@@ -277,7 +277,7 @@ def collect(
     Raises:
         DataError: A field is missing, differs in shape between samples, or is not finite. The error names the sample.
     """
-    found: Statistics = {}
+    statistics: Statistics = {}
     waiting: dict[str, list[tuple[Float64s, npt.NDArray[np.bool_]]]] = {}
     for name, lowdim in samples:
         mask = window_mask(lowdim, name)
@@ -290,10 +290,10 @@ def collect(
                 raise _bad(name, f"{field!r} has the shape {values.shape}, earlier samples have {known[0][0].shape}")
             known.append((values, mask))
             if len(known) == 256:
-                _flush(found, field, known)
+                _flush(statistics, field, known)
     for field, known in waiting.items():
-        _flush(found, field, known, keep=False)
-    return found
+        _flush(statistics, field, known, keep=False)
+    return statistics
 
 
 def _flush(

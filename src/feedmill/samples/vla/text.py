@@ -151,11 +151,11 @@ class RawText:
 def _text_of(text: str) -> str:
     if text.startswith("{"):
         try:
-            found = msgspec.json.decode(text)
+            content = msgspec.json.decode(text)
         except (msgspec.DecodeError, RecursionError):
             return text
-        if isinstance(found, dict) and "text" in found:
-            return str(found["text"])
+        if isinstance(content, dict) and "text" in content:
+            return str(content["text"])
     return text
 
 

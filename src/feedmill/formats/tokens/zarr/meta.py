@@ -71,9 +71,9 @@ def read_meta(store: Store, folder: str) -> ZarrMeta:
         DataError: it is no metadata of an array of integers of one dimension, or has something unsupported.
     """
     path = f"{folder}/{NAME}"
-    found = read_object(store, path, kind="bad-index", fix=copy_again("the folder"))
+    content = read_object(store, path, kind="bad-index", fix=copy_again("the folder"))
     try:
-        return _parsed(found)
+        return _parsed(content)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         raise DataError(
