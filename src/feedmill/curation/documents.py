@@ -98,7 +98,7 @@ class Batch:
 
     @property
     def offsets(self) -> Table:
-        """Where each text begins in `codes`, and the end of the last, int64[n + 1]."""
+        """Begin of each text in `codes`, and the end of the last, int64[n + 1]."""
         return self.encoded[1]
 
     @cached_property

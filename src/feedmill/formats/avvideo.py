@@ -354,7 +354,7 @@ def times_of_frames(container: Any) -> npt.NDArray[np.int64]:
 
 
 class Span(NamedTuple):
-    """When the frames of a video are shown.
+    """Times of the frames of a video.
 
     Attributes:
         first, last: Ticks at which the first and the last frame appear.

@@ -12,7 +12,7 @@ VERSION = 1
 
 
 class Versioned(Protocol):
-    """What has the version of its layout."""
+    """Data with the version of its layout."""
 
     @property
     def version(self) -> int:

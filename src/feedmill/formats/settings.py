@@ -17,7 +17,7 @@ from feedmill.errors import ConfigError, did_you_mean, misspelled
 
 
 class Fate(StrEnum):
-    """What happens to a setting."""
+    """Treatment of a setting: used, refused, or without effect."""
 
     MAPPED = "mapped"
     REFUSED = "refused"
@@ -61,7 +61,7 @@ def no_effect(why: str, *, warns: bool = False) -> Setting:
 
 
 class Origin(NamedTuple):
-    """Where a release defines settings, for ``tests/interop/settings.py``, which reads the names from the source.
+    """Source of the settings of a release, for ``tests/interop/settings.py``, which reads the names from the source.
 
     Attributes:
         kind: ``fields`` or ``methods`` of a class; ``arguments`` that Megatron-LM makes of fields; ``parameters`` of a

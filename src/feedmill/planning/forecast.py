@@ -22,7 +22,7 @@ _ROWS = 64
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What a budget draws from one source.
+    """Draws of a budget from one source.
 
     Attributes:
         name: the source's name.

@@ -207,7 +207,7 @@ LOSS_MASK = "loss_mask"
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """How rows become a batch of inputs (all tokens but the last) and targets (all but the first).
+    """Rule by which rows become inputs (all tokens but the last) and targets (all but the first).
 
     A target is ignored if it is padding, if it starts another document than that of its input, if the row's
     ``loss_mask`` excludes it, or if `mask` does. Rows of different lengths are padded to the longest.
@@ -285,7 +285,7 @@ class Targets:
 
     @property
     def want(self) -> Want:
-        """What `of_columns` can use of `Dataset.read_batch`."""
+        """Columns of `Dataset.read_batch` that `of_columns` can use."""
         if self.document_ids or self.max_seqlen or self.mask is not None:
             return "columns"
         return Shifted(self.key, self.ignore, not self.across_documents)

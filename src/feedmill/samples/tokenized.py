@@ -48,7 +48,7 @@ class TokenizeOptions:
 
 
 class Encoder(Protocol):
-    """What tokenizes samples; `TokenizeTransform` does. Can be pickled."""
+    """Tokenizer of samples, such as `TokenizeTransform`. Can be pickled."""
 
     @property
     def identity(self) -> str:

@@ -1,4 +1,4 @@
-"""What notebooks show of an object by itself: a small card of HTML, without scripts and requests.
+"""Cards of HTML that notebooks show for an object by itself, without scripts and requests.
 
 It does without the packages of the extra ``web``. Everything from data is escaped, and invisible characters are written
 as their code. A card shows a few samples, however large the dataset is; `feedmill.show` has all of it.

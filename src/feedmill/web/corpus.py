@@ -69,7 +69,7 @@ class Corpus:
 
     @property
     def sample(self) -> dict[str, Any]:
-        """How much was read: documents and files, and whether there is more."""
+        """Extent of what was read: documents and files, and whether there is more."""
         return {"documents": len(self), "files": len(self.documents.files), "more": self.documents.unread}
 
     def excerpt(self, number: int, most: int) -> dict[str, Any]:

@@ -51,7 +51,7 @@ class Checking:
 
     @property
     def seconds(self) -> float:
-        """How long the check took, or has taken so far."""
+        """Seconds that the check took, or has taken so far."""
         return self._took or time.monotonic() - self._begin
 
     def _run(self, path: str, trust: bool) -> None:

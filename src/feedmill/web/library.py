@@ -1,4 +1,4 @@
-"""What is open in the browser, by name: datasets, recipes, pipelines with their last run, and telemetry."""
+"""Open items of the browser, by name: datasets, recipes, pipelines with their last run, and telemetry."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ MOST_SEARCHED = 1 << 30
 
 @dataclass
 class _Known:
-    """What is read once for a recipe."""
+    """Data that is read once for a recipe."""
 
     lineages: Lineages
     held: Held

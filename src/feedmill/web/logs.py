@@ -1,4 +1,4 @@
-"""What runs write: loss logs (CSV, JSON lines, TensorBoard) with the spikes in them, and the telemetry of loaders.
+"""Logs of runs: loss logs (CSV, JSON lines, TensorBoard) with the spikes in them, and the telemetry of loaders.
 
 Telemetry is the JSON lines that ``Telemetry(jsonl=...)`` appends, one file for each rank or one for all.
 """

@@ -47,7 +47,7 @@ AT_ONCE = 2 << 20
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What decides the bits of a key: the seeds of the filter, uint64[k, 4], and its number of words."""
+    """Settings of the bits of a key: the seeds of the filter, uint64[k, 4], and its number of words."""
 
     seeds: npt.NDArray[np.uint64]
     words: int

@@ -47,7 +47,7 @@ Bools = npt.NDArray[np.bool_]
 
 
 class Keys(Protocol):
-    """What is stored of keys."""
+    """Stored form of keys."""
 
     def read(self, units: Units) -> Any:
         """Return what is stored of the keys of a block of rows. Other processes may call it."""
@@ -216,7 +216,7 @@ def read_keys(name: str, spans: Ints, out: npt.NDArray[Any]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """Where it is written which keys were seen: in a file for each range of parts.
+    """Files that record which keys were seen, one for each range of parts.
 
     Attributes:
         work: Path of the work folder.

@@ -26,7 +26,7 @@ _open: dict[tuple[Any, ...], Sandbox[str, str]] = {}
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What decides the text and the attributes of pages.
+    """Settings of the text and the attributes of pages.
 
     Attributes:
         linearizer: name of the linearizer.
@@ -82,14 +82,14 @@ class Form(Protocol):
 
 
 class ArchiveSettings(NamedTuple):
-    """What all blocks of an archive have in common."""
+    """Settings that all blocks of an archive share."""
 
     form: Form
     settings: Settings
 
 
 class BlockResult(NamedTuple):
-    """What became of a block.
+    """Result of a block.
 
     Attributes:
         lines: lines of each output; empty without documents.

@@ -34,7 +34,7 @@ Stage = Callable[[Callable[..., Any], Sequence[Any], str], Iterator[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """Where the graph of the dump that is added lies: the folder of signatures, and the dump's folder in it."""
+    """Location of the graph of an added dump: the folder of signatures, and the dump's folder in it."""
 
     folder: str
     dumps: int

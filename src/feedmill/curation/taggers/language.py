@@ -82,7 +82,7 @@ class Language(Tagger):
 
 
 class Form(NamedTuple):
-    """What a tagger writes of a model's labels; see `Language`."""
+    """Form in which a tagger writes a model's labels; see `Language`."""
 
     paragraphs: bool = False
     english: bool = False

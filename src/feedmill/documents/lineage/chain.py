@@ -109,7 +109,7 @@ class Lineages:
 
 @dataclass(frozen=True)
 class OutputRows:
-    """What became of a row in one output.
+    """Rows of one output that were made from a row.
 
     Attributes:
         output: path or URL of the output.

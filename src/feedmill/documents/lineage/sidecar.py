@@ -84,7 +84,7 @@ class Header(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Lineage:
-    """Where the rows of one output came from.
+    """Origin of each row of one output.
 
     Attributes:
         output: path or URL of the output.

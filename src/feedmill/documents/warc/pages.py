@@ -31,7 +31,7 @@ _DECLARATION = 4096
 
 @dataclass(frozen=True, slots=True)
 class PageFilter:
-    """Which pages are read.
+    """Filter of the pages to read.
 
     Attributes:
         statuses: statuses of HTTP responses; empty for all.

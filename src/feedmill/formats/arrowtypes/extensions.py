@@ -37,7 +37,7 @@ def boolean(place: Place) -> Read:  # noqa: ARG001 - a maker of readers
 
 
 def decoded_json(place: Place) -> Read | None:
-    """What a text of JSON says; None if the type is no text, or its feature says that it is not to be decoded."""
+    """Value of a text of JSON; None if the type is no text, or its feature says that it is not to be decoded."""
     kind = place.storage
     plain = kind.value_type if load_pyarrow().types.is_dictionary(kind) else kind
     if not nested.is_text(plain) or (place.feature or {}).get("decode") is False:

@@ -20,7 +20,7 @@ CONCATENATED = "Two tars may have been concatenated: split the file again, or re
 
 
 class Unread(NamedTuple):
-    """What reading a shard may miss, and samples in pieces; see `feedmill.kernels.files.tar.ShardScan`."""
+    """Content of a shard that reading may miss, and samples in pieces; see `feedmill.kernels.files.tar.ShardScan`."""
 
     closed: bool = True
     trailing: int = 0

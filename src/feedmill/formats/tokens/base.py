@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How documents are stored.
+    """Storage form of documents.
 
     Attributes:
         format: name of the format.

@@ -59,7 +59,7 @@ _PIECE = 1 << 24
 
 
 class FlatLayout(NamedTuple):
-    """Where the tokens of a file lie.
+    """Location of the tokens in a file.
 
     Attributes:
         kind: ``raw``, ``llm.c`` or ``numpy``.

@@ -17,7 +17,7 @@ _LARGEST = 1 << 26
 
 
 class Ledger(NamedTuple):
-    """What a ledger says.
+    """Content of a ledger.
 
     Attributes:
         rows: number of rows (documents).

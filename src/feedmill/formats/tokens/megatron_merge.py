@@ -30,7 +30,7 @@ _PER_WRITE = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """What was merged: numbers of files, documents and sequences, and bytes of tokens."""
+    """Counts of a merge: files, documents and sequences, and bytes of tokens."""
 
     files: int
     documents: int

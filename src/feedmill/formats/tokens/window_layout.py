@@ -1,4 +1,4 @@
-"""Where windows lie over the flat tokens of files, and which documents they hold; reading them is in `windows`."""
+"""Positions of windows over the flat tokens of files, and the documents in them; reading them is in `windows`."""
 
 from __future__ import annotations
 

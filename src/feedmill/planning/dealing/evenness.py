@@ -61,7 +61,7 @@ class CostSpread:
 
 @dataclass(frozen=True, slots=True)
 class BudgetUse:
-    """How batches use their budget.
+    """Use of the budget by batches.
 
     Attributes:
         budget: the budget of a rank, for display.

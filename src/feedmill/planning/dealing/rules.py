@@ -1,4 +1,4 @@
-"""What a recipe or a loader asks of global batches: a budget, a balance of costs over ranks, and a way of dealing."""
+"""Settings of global batches in a recipe or a loader: a budget, a balance of costs over ranks, and a way of dealing."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class Balance:
 
 @dataclass(frozen=True, slots=True)
 class Dealing:
-    """How positions are dealt to ranks, as set in a recipe or loader.
+    """Rule by which positions are dealt to ranks, as set in a recipe or loader.
 
     Attributes:
         kind: ``shuffled`` or ``contiguous``.

@@ -48,7 +48,7 @@ _YAML = (".yaml", ".yml")
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a call asks of all datasets of a split, as an enclosing file would.
+    """Settings of a call for all datasets of a split, as an enclosing file would have them.
 
     Attributes:
         ranges: ranges of each dataset; sample numbers only for a V1 metadataset.

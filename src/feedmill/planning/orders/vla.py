@@ -72,7 +72,7 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """How far a dataset was read when a window ended; VLA Foundry stores it in its checkpoint.
+    """Position in a dataset when a window ended; VLA Foundry stores it in its checkpoint.
 
     Attributes:
         row: the next row of the permuted manifest (`curr_shard_idx_per_dataset`).

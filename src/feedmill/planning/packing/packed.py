@@ -272,7 +272,7 @@ class PackedPlan(Plan):
 
     @property
     def _shorter(self) -> bool:
-        """Whether the last row can be shorter than the others."""
+        """Return whether the last row can be shorter than the others."""
         return self.packing.method == "concat" and self.packing.last == "keep"
 
     def _columns(self, rows_at: LocatedSpans) -> dict[str, Any]:
@@ -288,7 +288,7 @@ class PackedPlan(Plan):
 
     @cached_property
     def _masked(self) -> bool:
-        """Whether a source has loss masks."""
+        """Return whether a source has loss masks."""
         return any(getattr(dataset, "masks", None) is not None for dataset in self.sources)
 
     @property
