@@ -17,6 +17,7 @@ from helpers.durations import (
     pytest_configure,
     pytest_ignore_collect,
 )
+from helpers.kinds import refuse_unlisted
 from helpers.stores import azure_container, azurite, gcs_bucket, s3_bucket, s3_server
 from helpers.zygote import unsynced
 
@@ -48,6 +49,8 @@ cores.available_cores = functools.wraps(cores.available_cores)(lambda: 1)
 # What tests write need not survive a loss of power, but for the faults of `faults`, whose processes are their own.
 # Waiting for the disk thousands of times takes minutes where it is busy.
 os.fsync = unsynced
+
+refuse_unlisted()
 
 settings.register_profile("feedmill", deadline=None)  # a busy machine is no failure
 # For `make test` and `make test-quick`: the same on every machine, and half and a fifth of the examples of the others.

@@ -110,7 +110,7 @@ def filter(
         return filter_tokens(names, target, **of_tokens, **of_all)  # type: ignore[arg-type]
     if isinstance(inputs, str) and inputs.endswith(_DATA):
         fix = "Pass the file to write: feedmill filter INPUT... OUTPUT. Documents are filtered by a configuration."
-        raise ConfigError("no output was given", file=inputs, kind="bad-usage", fix=f"{fix} See docs/filter.md.")
+        raise ConfigError("no output was given", file=inputs, kind="bad-option", fix=f"{fix} See docs/filter.md.")
     _refuse(of_tokens, "token files and JSONL files")
     from feedmill.curation.mix.job import mix
 

@@ -18,7 +18,7 @@ import feedmill as fm
 from feedmill.errors import FeedmillError
 from feedmill.formats.tokens.pbin import write_pbin
 from feedmill.loading import workers
-from feedmill.loading.batches import BatchMaker, Made, _apart
+from feedmill.loading.batches import BatchMaker, MadeBatch, _apart
 from feedmill.loading.workers import Bundles, Pace, Workers
 from feedmill.planning.plan import Plan
 from feedmill.storage import LocalStore
@@ -206,10 +206,10 @@ class Maker(BatchMaker):
         self.together.append(len(steps))
         return None if self.fails else [None] * len(steps)
 
-    def __call__(self, step: Any, read: Any = None) -> Made:
+    def __call__(self, step: Any, read: Any = None) -> MadeBatch:
         if step == 13:
             raise StopIteration
-        return Made(step, step, seconds={"read": 1e-6})
+        return MadeBatch(step, step, seconds={"read": 1e-6})
 
 
 def test_steps_that_are_not_ready_are_not_waited_for() -> None:

@@ -111,7 +111,7 @@ def read_numbers(path: str) -> list[int]:
                 f"{word[:40]!r} is not a document number",
                 file=path,
                 record=f"line {number}",
-                kind="bad-list",
+                kind="bad-option",
                 fix="Write one whole number per line, counted from 0.",
             )
         if word:

@@ -49,7 +49,7 @@ def plan(
         return
     if recipe is None:
         raise ConfigError(
-            "the recipe is missing", kind="bad-usage", fix="Pass the path of a recipe: feedmill plan RECIPE."
+            "the recipe is missing", kind="bad-option", fix="Pass the path of a recipe: feedmill plan RECIPE."
         )
     report = overview(
         recipe,

@@ -20,15 +20,15 @@ import msgspec
 
 from feedmill._version import __version__
 from feedmill.curation import records, registry
+from feedmill.curation.attribute_files import Output, find_places, refuse_inputs
 from feedmill.curation.blocks import Block, blocks, first_to_cut
 from feedmill.curation.documents import Batch, Decoder, Row
 from feedmill.curation.dry_run import read_first
 from feedmill.curation.modules import load_modules, module_hashes
-from feedmill.curation.places import Output, find_places, refuse_inputs
-from feedmill.documents.beside import Records
 from feedmill.documents.file import DocumentFile
-from feedmill.documents.find import Found, skipped_warnings
+from feedmill.documents.find import DocumentFiles, skipped_warnings
 from feedmill.documents.lines import read_blocks
+from feedmill.documents.record_folders import Records
 from feedmill.errors import ConfigError, FeedmillError, NotFound, refuse_empty
 from feedmill.formats.documents import rows_of
 from feedmill.jobs.cores import available_cores
@@ -140,14 +140,14 @@ def tag(
     load_modules(tagger_modules)
     choices = [registry.Choice.parse(text) for text in taggers]
     options = _options(choices, tagger_modules, exact) | ({} if id is None else {"id": id})
-    found = Found()
-    places = find_places(documents, choices, name, output, exact, allow_empty, id, found)
+    sources = DocumentFiles()
+    places = find_places(documents, choices, name, output, exact, allow_empty, id, sources)
     tasks = [TagTask(input_, outputs, options, overwrite, policy) for input_, outputs in places]
     if not tasks:
-        raise NotFound("no files match any pattern", file=", ".join(found.missing), fix="Check the paths.")
+        raise NotFound("no files match any pattern", file=", ".join(sources.missing), fix="Check the paths.")
     refuse_inputs([(task.input, task.outputs) for task in tasks])
     outputs = sorted({output.root for task in tasks for output in task.outputs})
-    report = TagReport(files=len(tasks), outputs=outputs, missing=found.missing, warnings=skipped_warnings(found))
+    report = TagReport(files=len(tasks), outputs=outputs, missing=sources.missing, warnings=skipped_warnings(sources))
     if (dry := active()) is not None:
         rows = _plan(dry, tasks, report)
         if rows is not None and not report.failed:
@@ -357,6 +357,6 @@ def fragments_of(tagger: registry.Tagger, batch: Batch, experiment: str, name: s
     """Return the JSON of the attributes of each document by one tagger, without the braces."""
     own = getattr(tagger, "fragments", None)  # a user's tagger may override how its attributes are written
     if own is not None:
-        found: list[bytes] = own(batch, experiment, name)
-        return found
+        fragments: list[bytes] = own(batch, experiment, name)
+        return fragments
     return tagger.tag(batch).fragments(len(batch), experiment, name)

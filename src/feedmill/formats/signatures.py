@@ -66,7 +66,7 @@ def read_arrays(store: Store, path: str) -> Arrays:
     """Return the arrays of a file as read-only memory maps.
 
     Raises:
-        DataError: the file is corrupt or missing (kind ``bad-signatures``).
+        DataError: the file is corrupt or missing (kind ``bad-data``).
     """
     if not store.exists(path):
         raise damaged(store, path, "the file is missing")
@@ -80,17 +80,17 @@ def read_record(store: Store, path: str) -> dict[str, Any] | None:
     """Return a JSON object of the folder; None if it does not exist.
 
     Raises:
-        DataError: the file is corrupt (kind ``bad-signatures``).
+        DataError: the file is corrupt (kind ``bad-data``).
     """
     if not store.exists(path):
         return None
     try:
-        found = orjson.loads(store.read(path))
+        content = orjson.loads(store.read(path))
     except orjson.JSONDecodeError as error:
         raise damaged(store, path, str(error)) from None
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise damaged(store, path, "it is not a JSON object")
-    return found
+    return content
 
 
 def write_record(store: Store, path: str, record: Mapping[str, Any]) -> None:
@@ -121,6 +121,6 @@ def damaged(store: Store, path: str, why: str) -> DataError:
     return DataError(
         f"the signatures are corrupt ({why})",
         file=store.locate(path),
-        kind="bad-signatures",
+        kind="bad-data",
         fix="Restore the file, or delete the folder and run again with all documents.",
     )

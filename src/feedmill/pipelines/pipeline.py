@@ -135,7 +135,7 @@ def read_pipeline(url: str | os.PathLike[str]) -> Pipeline:
         raise ConfigError(
             "expected a list of steps under the key 'steps', and nothing else",
             file=path,
-            kind="bad-pipeline",
+            kind="bad-config",
             fix="See docs/pipelines.md.",
         )
     steps: list[Step] = []
@@ -216,7 +216,7 @@ def _check_options(document: Document, number: int, step: Step) -> None:
 
 
 def _bad(what: str, at: str, fix: str) -> ConfigError:
-    return ConfigError(what, file=at, kind="bad-pipeline", fix=fix)
+    return ConfigError(what, file=at, kind="bad-config", fix=fix)
 
 
 class _Names(dict[str, Any]):

@@ -281,8 +281,8 @@ def _known(thing: OpenItem, corpus: Corpus) -> dict[str, Any]:
     with _finding:
         if "_clusterings" not in thing.__dict__:
             thing.__dict__["_clusterings"] = find_clusters(corpus)
-        found: dict[str, Any] = thing.__dict__["_clusterings"]
-    return found
+        data: dict[str, Any] = thing.__dict__["_clusterings"]
+    return data
 
 
 def _clusters(thing: OpenItem, corpus: Corpus, name: str) -> Clusters:
@@ -291,8 +291,8 @@ def _clusters(thing: OpenItem, corpus: Corpus, name: str) -> Clusters:
     with _finding:
         if not isinstance(makers[name], Clusters):
             makers[name] = makers[name]()
-        found: Clusters = makers[name]
-    return found
+        clusters: Clusters = makers[name]
+    return clusters
 
 
 def _counted(thing: OpenItem, corpus: Corpus, clusters: Clusters) -> dict[str, Any]:
@@ -306,8 +306,8 @@ def _counted(thing: OpenItem, corpus: Corpus, clusters: Clusters) -> dict[str, A
             "sizes": histogram(clusters.sizes) if len(clusters) else None,
             "sources": _sources(corpus, clusters),
         }
-    found: dict[str, Any] = known[clusters.name]
-    return found
+    data: dict[str, Any] = known[clusters.name]
+    return data
 
 
 def _report(clusters: Clusters) -> dict[str, Any] | None:
@@ -315,8 +315,8 @@ def _report(clusters: Clusters) -> dict[str, Any] | None:
     if clusters.report is None:
         return None
     names = ("documents", "duplicates", "clusters")
-    found = {name: clusters.report.get(name) for name in names}
-    return found if all(isinstance(value, int) for value in found.values()) else None
+    data = {name: clusters.report.get(name) for name in names}
+    return data if all(isinstance(value, int) for value in data.values()) else None
 
 
 def _of_source(corpus: Corpus, clusters: Clusters, source: str | None) -> Any:
@@ -371,7 +371,7 @@ def _row(corpus: Corpus, clusters: Clusters, number: int) -> dict[str, Any]:
 
 def _opened(corpus: Corpus, clusters: Clusters, number: int, chosen: Any, state: State) -> dict[str, Any]:
     if number >= len(clusters):
-        raise NotFound(f"there is no cluster {number:,}: there are {len(clusters):,}", kind="no-cluster")
+        raise NotFound(f"there is no cluster {number:,}: there are {len(clusters):,}", kind="no-page")
     members, marked = clusters.of(number)
     kept = members[~marked]
     first = int(kept[0] if len(kept) else members[0])
@@ -404,7 +404,7 @@ def _opened(corpus: Corpus, clusters: Clusters, number: int, chosen: Any, state:
 
 def _member(members: Any, number: int | None) -> int:
     if number not in members:
-        raise NotFound(f"document {number:,} is not in this cluster", kind="no-member")
+        raise NotFound(f"document {number:,} is not in this cluster", kind="no-page")
     assert number is not None
     return number
 
@@ -459,14 +459,14 @@ def diff(a: str, b: str) -> dict[str, Any]:
 
 def _differences(a: list[str], b: list[str]) -> list[tuple[str, str]]:
     """Return the words of both texts in order, each with its kind."""
-    found: list[tuple[str, str]] = []
+    differences: list[tuple[str, str]] = []
     matcher = SequenceMatcher(None, [word.strip() for word in a], [word.strip() for word in b])
     for tag, first, last, begin, end in matcher.get_opcodes():
         if tag == "equal":
-            found += [("same", word) for word in a[first:last]]
+            differences += [("same", word) for word in a[first:last]]
         else:
-            found += [("a", word) for word in a[first:last]] + [("b", word) for word in b[begin:end]]
-    return found
+            differences += [("a", word) for word in a[first:last]] + [("b", word) for word in b[begin:end]]
+    return differences
 
 
 def _merged(words: list[tuple[str, str]]) -> list[tuple[str, list[str]]]:

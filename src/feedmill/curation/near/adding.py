@@ -13,7 +13,7 @@ from feedmill.curation.near import covering, join, keys, sketch
 from feedmill.curation.near.cluster import find_clusters
 from feedmill.curation.near.dumps import Dumps
 from feedmill.curation.near.options import COVERED, LONGEST, NearOptions, NearReport
-from feedmill.curation.near.parallel import spread, spread_files
+from feedmill.curation.near.parallel import map_units, spread_files
 from feedmill.curation.near.stars import Stage
 from feedmill.curation.near.view import open_view
 from feedmill.documents.file import DocumentFile
@@ -78,7 +78,7 @@ def add_dump(
         record = _plan(dumps, tasks, sketched, plan)
         _warn_of_copies(dumps, record, report)
         write_record(dumps.store, f"{record['folder']}/plan.json", record)
-        stage = partial(_stage, dumps, record, workers, progress)
+        stage = partial(_run_stage, dumps, record, workers, progress)
         joins, sizes = _compare(dumps, record, options, report, workers, progress, stage)
         if options.removal == COVERED:
             found, size = covering.cover(joins, options.keep, stage), covering.NODES
@@ -119,7 +119,7 @@ def _unknown(dumps: Dumps, files: Sequence[DocumentFile], options: NearOptions) 
             raise ConfigError(
                 "the file has changed since its signatures were made: earlier decisions cannot be changed",
                 file=file.name,
-                kind="changed-documents",
+                kind="changed",
                 fix="Put new documents into a new file, or make new signatures in another folder.",
             )
     return tasks
@@ -194,7 +194,7 @@ def _compare(
     sizes = []
     with Progress("comparing", len(tasks), "bands", progress) as bar:
         where = Where("comparing", record["print"], dumps.store, last=False)
-        for one in spread(join.join, tasks, workers, bar, where):
+        for one in map_units(join.join, tasks, workers, bar, where):
             sizes.append(one.edges)
             report.candidates += one.candidates
             report.left_out += one.left_out
@@ -206,7 +206,7 @@ def _compare(
     return tasks, sizes
 
 
-def _stage(
+def _run_stage(
     dumps: Dumps,
     record: dict[str, Any],
     workers: int | None,
@@ -219,4 +219,4 @@ def _stage(
     word = name.partition(" ")[0]
     with Progress(word, len(tasks), "files", progress) as bar:
         where = Where(word, fingerprint(record["print"], name), dumps.store, last=False)
-        yield from spread(function, tasks, workers, bar, where)
+        yield from map_units(function, tasks, workers, bar, where)

@@ -70,9 +70,9 @@ def finish(task: FinishTask) -> Finished:
     view, store = open_view(task.folder, task.dumps, None, task.key), task.file.store()
     marker = f"done/{fingerprint(store.locate(task.out))}.json"
     dump = view.plans[task.dump]["print"]
-    found = read_marker(view.store, marker)
-    if found is not None and found.pop("dump") == dump and found.pop("documents") == task.file.version:
-        done = Finished(**found)
+    finished = read_marker(view.store, marker)
+    if finished is not None and finished.pop("dump") == dump and finished.pop("documents") == task.file.version:
+        done = Finished(**finished)
         if done.ids == task.ids and store.exists(task.out) and store.stat(task.out).size == done.size:
             return done
     written, files, lowest, uncovered = list[str](), dict[str, int](), None, 0

@@ -14,7 +14,7 @@ from feedmill.curation.near import finish as finishing
 from feedmill.curation.near.adding import add_dump
 from feedmill.curation.near.dumps import Dumps, open_dumps, refuse_other_signatures, tidy_signatures
 from feedmill.curation.near.options import NearOptions, NearReport
-from feedmill.curation.near.parallel import spread
+from feedmill.curation.near.parallel import map_units
 from feedmill.documents.file import DocumentFile, by_folder
 from feedmill.documents.find import find_in_datasets
 from feedmill.documents.rows import bad_row, ids_of, parse_texts
@@ -124,7 +124,7 @@ def _run(
     report: NearReport,
 ) -> None:
     manifests = [read_manifest(open_store(root or "."), options.name) for root in by_folder(files)]
-    recorded = all(one is not None and one.get("run") == run_print for one in manifests)
+    recorded = all(manifest is not None and manifest.get("run") == run_print for manifest in manifests)
     with open_dumps(folder, options) as dumps:
         add_dump(dumps, files, options, report, run_print, recorded, workers, progress)
         results = _finish(dumps, files, options, workers, progress)
@@ -144,7 +144,7 @@ def _finish(
         tasks.append(finishing.FinishTask(file, *to, key, *of, options.threshold))
     with Progress.of_files("writing", [task.file.size for task in tasks], progress) as bar:
         where = Where("writing", fingerprint([task.key for task in tasks]), dumps.store)
-        return list(spread(finishing.finish, tasks, workers, bar, where))
+        return list(map_units(finishing.finish, tasks, workers, bar, where))
 
 
 def _done(files: list[DocumentFile], options: NearOptions, run_print: str, report: NearReport) -> bool:

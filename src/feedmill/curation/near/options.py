@@ -159,4 +159,4 @@ def chosen_bands(threshold: float) -> tuple[int, int]:
 
 
 def _bad(what: str, fix: str) -> ConfigError:
-    return ConfigError(what, kind="bad-near-options", fix=fix)
+    return ConfigError(what, kind="bad-option", fix=fix)

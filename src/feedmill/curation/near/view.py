@@ -53,13 +53,13 @@ class View:
 
     def segment(self, number: int) -> Arrays:
         """Return the memory-mapped arrays of a segment."""
-        found = self._open.pop(number, None)
-        if found is None:
-            found = read_arrays(self.store, self.names[number])
+        arrays = self._open.pop(number, None)
+        if arrays is None:
+            arrays = read_arrays(self.store, self.names[number])
             if len(self._open) >= MAPPED:
                 self._open.popitem(last=False)
-        self._open[number] = found
-        return found
+        self._open[number] = arrays
+        return arrays
 
     def segments(self, first: int) -> Iterator[tuple[int, Arrays]]:
         """Yield the segments with documents from number `first` on, each with the number of its first document."""

@@ -9,6 +9,7 @@ with some of the first documents and some of the last before it. Pairs found by 
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from feedmill.kernels.native import njit
 
@@ -213,7 +214,7 @@ def covering(sets, starts, sizes, which, pairs, threshold, covered, table, kept)
     return count
 
 
-def room(sizes):  # type: ignore[no-untyped-def]
+def room(sizes: npt.NDArray[np.int64]) -> int:
     """Return the room of a table for sets of these sizes: a power of two of at least twice the largest."""
     return 2 << (int(sizes.max(initial=1)) - 1).bit_length()
 

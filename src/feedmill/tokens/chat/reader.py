@@ -289,14 +289,14 @@ def find_template(folder: Path, asked: str | None = None) -> ChatTemplate:
     if asked is not None and (os.sep in asked or asked.endswith((".jinja", ".jinja2", ".j2", ".txt"))):
         path = Path(asked)
         if not path.is_file():
-            raise ConfigError("the chat template does not exist", file=asked, kind="no-chat-template")
+            raise ConfigError("the chat template does not exist", file=asked, kind="bad-template")
         return ChatTemplate(_text(path), None, asked)
     named, where = _named(folder)
     if not named:
         raise ConfigError(
             "the tokenizer's files have no chat template",
             file=str(folder),
-            kind="no-chat-template",
+            kind="bad-template",
             fix=f"Pass --chat-template FILE, or put {_FILE} beside the tokenizer.",
         )
     name = asked or DEFAULT
@@ -304,7 +304,7 @@ def find_template(folder: Path, asked: str | None = None) -> ChatTemplate:
         raise ConfigError(
             f"the tokenizer has no chat template {name!r}",
             file=where,
-            kind="no-chat-template",
+            kind="bad-template",
             fix=f"Pass --chat-template with one of {', '.join(map(repr, named))}.",
         )
     return ChatTemplate(named[name], named.get(TOOLS) if asked is None else None, where)
