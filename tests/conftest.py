@@ -39,6 +39,11 @@ for name in ("NO_PROXY", "no_proxy"):
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
+# Each client of a store would read all certificates of this machine, which takes longer than a request; the servers of
+# the tests have none.
+os.environ["SSL_CERT_FILE"] = str(Path(__file__).parent / "helpers/root.pem")
+os.environ["SSL_CERT_DIR"] = str(Path(__file__).parent / "helpers/rare")
+
 # A busy machine is slow enough for second requests, which tests that count requests do not expect.
 os.environ["FEEDMILL_HEDGE"] = "off"
 
