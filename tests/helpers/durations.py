@@ -133,8 +133,9 @@ class Recorder:
 
 
 def slow_but(values: Iterable[Any], *kept: Any) -> list[Any]:
-    """Arguments of a test of which the default run has those that are kept, and slow runs all."""
-    return [value if value in kept else pytest.param(value, marks=pytest.mark.slow) for value in values]
+    """Arguments of a test of which the default run has those that are kept, and slow runs all. Tuples are several."""
+    rows = [(value, value if isinstance(value, tuple) else (value,)) for value in values]
+    return [pytest.param(*row, marks=() if value in kept else pytest.mark.slow) for value, row in rows]
 
 
 def summed(seconds: dict[str, float]) -> dict[str, dict[str, Any]]:
