@@ -20,6 +20,7 @@ from feedmill.storage import LocalStore, open_store
 from feedmill.tokens import token_files, work
 from feedmill.tokens.token_files import TokenizeReport
 from feedmill.tokens.tokenize import tokenize
+from helpers.durations import examples
 from helpers.tokenizer_data import EOS, loaded, pbin_documents, tokenizer_file, write_lines
 
 TEXTS = [f"Document {i}: " + "some words, and more. " * (i % 13) + "\n" for i in range(300)]
@@ -40,7 +41,7 @@ def wanted(texts: list[str], tokenizer: str = "tok1k") -> list[list[int]]:
     return out
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(
     st.lists(st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=80), min_size=1, max_size=30),
     st.integers(1, 200),

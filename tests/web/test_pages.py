@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import feedmill as fm
 from feedmill.web.state import FIRST, State
 from helpers.dataset_kinds import FORMATS, SOURCES, TOKENS, TOTAL, make
+from helpers.durations import examples
 from helpers.web_data import make_pictures
 from helpers.web_server import Answer, Site, serving
 
@@ -209,7 +210,7 @@ words = (
 PARAMETERS = (*FIRST, "f.bytes", "f.x", "w.0", "w.1.2")
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     path=st.sampled_from(
         ["/pages/samples", "/prose.pbin/samples", "/mix.yaml/step", "/packed.yaml/step", "/mix.yaml/mixture"]

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import chain, islice
 from typing import Any
 
@@ -18,6 +15,7 @@ from feedmill.loading.loader import Loader
 from feedmill.planning.plan import Plan
 from helpers.fakes import FakePlan
 from helpers.number_dataset import Numbered
+from helpers.torch_workers import raises
 
 data = pytest.importorskip("torch.utils.data")
 WORKERS = (0, 1, 2, 3)
@@ -29,18 +27,6 @@ def positions(batches: Any) -> list[list[int]]:
 
 def loader(plan: FakePlan, batch_size: int = 4, rank: int = 1, world_size: int = 2, **options: Any) -> Loader:
     return Loader(plan, batch_size, rank=rank, world_size=world_size, **options)
-
-
-@contextmanager
-def raises(error: type[Exception], match: str) -> Iterator[None]:
-    """`pytest.raises` for errors of torch's workers.
-
-    An error that torch passes on refers to itself, and to the iterator: the workers would live until the next search
-    for garbage, which waits for each of them for five seconds.
-    """
-    with pytest.raises(error, match=match) as caught:
-        yield
-    traceback.clear_frames(caught.tb)
 
 
 @pytest.mark.parametrize("workers", WORKERS)
