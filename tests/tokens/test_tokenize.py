@@ -150,7 +150,7 @@ BAD = [  # a line, and what is said of it
 
 @pytest.mark.parametrize(
     ("line", "reason", "workers"),
-    [*((*bad, 1) for bad in BAD), (*BAD[0], 2), (*BAD[8], 2)],  # a pool takes its second
+    [*((*bad, 1) for bad in BAD), pytest.param(*BAD[0], 2, marks=pytest.mark.slow), (*BAD[8], 2)],
 )
 def test_a_bad_document_ends_the_job_or_is_left_out_and_listed(
     line: bytes, reason: str, workers: int, tmp_path: Path
