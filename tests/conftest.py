@@ -1,5 +1,6 @@
 import contextlib
 import functools
+import gc
 import os
 import shutil
 import signal
@@ -80,6 +81,12 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     if hasattr(os, "sched_getscheduler") and os.sched_getscheduler(0) != os.SCHED_OTHER:
         os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
         pytest.fail(f"{item.name} made this process real-time (see tests/helpers/media_files.py, `at_its_priority`)")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """The collected tests stay: without this, each search for garbage of a test walks through a million objects."""
+    gc.freeze()
 
 
 class FailuresAtOnce:
