@@ -15,12 +15,18 @@ from typing import Any
 
 QUESTIONS = 200
 
-_THINGS = tuple(
-    ["enzyme", "glacier", "sonata", "parliament", "neutron", "tariff", "orchid", "treaty", "comet", "mortgage", "algorithm", "cathedral", "vaccine", "monsoon", "pendulum", "archipelago", "ledger", "turbine", "manuscript", "plankton", "senate", "alloy", "tornado", "ballad", "reactor", "dynasty", "mineral", "fungus", "satellite", "bridge", "reservoir", "harvest", "compass", "lantern", "furnace", "gallery", "meadow", "tunnel", "violin", "harbour"]
-)
-_PLACES = tuple(
-    ["Valdoria", "Kestrel", "Marrow", "Tessaly", "Orun", "Belgrave", "Quill", "Novaria", "Halden", "Pryce", "Calder", "Ostrava", "Lindholm", "Tamsin", "Verra", "Ashgate", "Corvane", "Dunmore", "Elsinor", "Fenwick", "Garrow", "Hollin", "Ister", "Jarrow", "Kilbride", "Larkham", "Mendel", "Norwick"]
-)
+_THINGS = (
+    "enzyme", "glacier", "sonata", "parliament", "neutron", "tariff", "orchid", "treaty", "comet", "mortgage",
+    "algorithm", "cathedral", "vaccine", "monsoon", "pendulum", "archipelago", "ledger", "turbine", "manuscript",
+    "plankton", "senate", "alloy", "tornado", "ballad", "reactor", "dynasty", "mineral", "fungus", "satellite",
+    "bridge", "reservoir", "harvest", "compass", "lantern", "furnace", "gallery", "meadow", "tunnel", "violin",
+    "harbour",
+)  # fmt: skip
+_PLACES = (
+    "Valdoria", "Kestrel", "Marrow", "Tessaly", "Orun", "Belgrave", "Quill", "Novaria", "Halden", "Pryce", "Calder",
+    "Ostrava", "Lindholm", "Tamsin", "Verra", "Ashgate", "Corvane", "Dunmore", "Elsinor", "Fenwick", "Garrow", "Hollin",
+    "Ister", "Jarrow", "Kilbride", "Larkham", "Mendel", "Norwick",
+)  # fmt: skip
 _DOES = ("absorb", "reflect", "regulate", "delay", "accelerate", "describe", "weaken", "measure", "replace", "dissolve")
 _HOW = (
     "under high pressure", "after the second year", "in cold water", "during the night", "without any catalyst",
