@@ -1,5 +1,6 @@
 import contextlib
 import functools
+import gc
 import os
 import shutil
 import signal
@@ -39,6 +40,11 @@ for name in ("NO_PROXY", "no_proxy"):
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
+# Each client of a store would read all certificates of this machine, which takes longer than a request; the servers of
+# the tests have none.
+os.environ["SSL_CERT_FILE"] = str(Path(__file__).parent / "helpers/root.pem")
+os.environ["SSL_CERT_DIR"] = str(Path(__file__).parent / "helpers/rare")
+
 # A busy machine is slow enough for second requests, which tests that count requests do not expect.
 os.environ["FEEDMILL_HEDGE"] = "off"
 
@@ -75,6 +81,12 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     if hasattr(os, "sched_getscheduler") and os.sched_getscheduler(0) != os.SCHED_OTHER:
         os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
         pytest.fail(f"{item.name} made this process real-time (see tests/helpers/media_files.py, `at_its_priority`)")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """The collected tests stay: without this, each search for garbage of a test walks through a million objects."""
+    gc.freeze()
 
 
 class FailuresAtOnce:

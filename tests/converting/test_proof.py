@@ -16,6 +16,7 @@ from feedmill.errors import ConfigError, DataError, FeedmillError, StorageError
 from feedmill.indexing.check import check
 from feedmill.storage import open_store
 from helpers.conversion_sources import files, parts, rot, sample_set, tokens, tree
+from helpers.durations import slow_but
 
 
 def convert(source: Path, destination: Path, to: str, **options: Any) -> Any:
@@ -152,7 +153,7 @@ def test_a_plan_writes_nothing(tmp_path: Path) -> None:
     assert [loss.content for loss in report.plan.losses] == [True, True] and not (tmp_path / "d").exists()
 
 
-@pytest.mark.parametrize("to", ["webdataset", "wds", "mds", "parquet", "jsonl"])
+@pytest.mark.parametrize("to", slow_but(["webdataset", "wds", "mds", "parquet", "jsonl"], "webdataset", "jsonl"))
 def test_object_stores(tmp_path: Path, s3_bucket: str, monkeypatch: pytest.MonkeyPatch, to: str) -> None:
     monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path / "cache"))
     source = sample_set(tmp_path / "source", 20, binary=to != "jsonl")

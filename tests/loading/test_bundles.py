@@ -22,6 +22,7 @@ from feedmill.loading.batches import BatchMaker, MadeBatch, _apart
 from feedmill.loading.workers import Bundles, Pace, Workers
 from feedmill.planning.plan import Plan
 from feedmill.storage import LocalStore
+from helpers.durations import examples
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +84,7 @@ def content(batch: Any) -> Any:
     return {name: (str(v.dtype), v.tolist()) if isinstance(v, np.ndarray) else v for name, v in shown.items()}
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=examples(25))
 @given(
     kind=st.sampled_from(KINDS),
     shuffle=st.sampled_from(["none", "block", "global"]),

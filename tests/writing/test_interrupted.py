@@ -103,7 +103,8 @@ def test_a_change_that_is_killed_while_it_clears_up_is_finished_by_the_same_comm
     assert not (place / "d" / FOLDER).exists()
 
 
-_SWAPS: dict[tuple[str, int], int] = {}  # the moments that were found
+_SWAPS = {("delete", 1): 12, ("add-parts", 1): 14}
+"""By verb and shards: the first moment to try, and then the one that was found."""
 
 
 def killed_while_swapping(verb: str, place: Path, shards: int = 1) -> None:

@@ -29,6 +29,7 @@ from feedmill.storage import LocalStore
 from feedmill.storage.limits import parse_size
 from feedmill.writing.layout import Layout
 from feedmill.writing.work import identity
+from helpers.durations import examples
 from helpers.written_datasets import Broken, breaking, contents, files, samples
 
 
@@ -56,7 +57,7 @@ ANYTHING = st.dictionaries(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(ANYTHING, st.integers(1, 5), st.integers(1, 9000))
 def test_anything_comes_back(rows: dict[str, dict[str, bytes]], most: int, size: int) -> None:
     good = {key: parts for key, parts in rows.items() if not refused(key)}

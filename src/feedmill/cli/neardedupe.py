@@ -13,7 +13,7 @@ from feedmill.cli.output import counted, emit_report
 
 if TYPE_CHECKING:
     from feedmill.curation.near.job import NearReport
-    from feedmill.curation.near.options import Keep
+    from feedmill.curation.near.options import Keep, Removal
 
 
 @on_engine
@@ -28,6 +28,14 @@ def neardedupe(
     keep: Annotated[
         str, typer.Option("--keep", metavar="first|longest", help="Which document of a cluster to keep.")
     ] = "first",
+    removal: Annotated[
+        str,
+        typer.Option(
+            "--removal",
+            metavar="covered|connected",
+            help="Mark documents similar to a kept one; or all but one of those that pairs connect, similar or not.",
+        ),
+    ] = "covered",
     keep_case: Annotated[bool, typer.Option("--keep-case", help="Compare case-sensitively.")] = False,
     keep_punctuation: Annotated[
         bool, typer.Option("--keep-punctuation", help="Keep punctuation: split words at white space only.")
@@ -48,7 +56,7 @@ def neardedupe(
     workers: Processes = None,
     json: Json = False,
 ) -> None:
-    """Write attributes that mark near-duplicates: all but one document of each cluster. 'filter' then removes them."""
+    """Write attributes that mark near-duplicates of documents that are kept. 'filter' then removes them."""
     from feedmill.curation.near.neardedupe import neardedupe as run
 
     report = run(
@@ -57,6 +65,7 @@ def neardedupe(
         threshold=threshold,
         ngram=ngram,
         keep=cast("Keep", keep),  # checked there
+        removal=cast("Removal", removal),
         keep_case=keep_case,
         keep_punctuation=keep_punctuation,
         bands=bands,
@@ -87,6 +96,8 @@ def show(report: NearReport) -> None:
         f"{counted(report.added, 'new document')}{without}; {counted(report.candidates, 'pair')} compared;"
         f" {counted(report.clusters, 'cluster')}"
     )
+    if report.lowest is not None:
+        typer.echo(f"lowest similarity of a near-duplicate to the document that is kept: {report.lowest:.3g}")
     if report.signatures is not None:
         typer.echo(f"signatures of {counted(report.known, 'document')} in {report.signatures}")
     if report.sizes:
@@ -96,6 +107,15 @@ def show(report: NearReport) -> None:
         kept, others = one["kept"], ", ".join(str(name) for name in one["duplicates"])
         where = f"{kept['file']}, line {kept['line']}"
         typer.echo(f"  {one['documents']:,} documents: kept {kept['id']} ({where}); similar: {others}")
+    if len(report.sources) > 1:
+        typer.echo("near-duplicates by folder:")
+        for one in report.sources[:10]:
+            of = ", ".join(f"{count:,} of documents in {folder}" for folder, count in list(one["of"].items())[:3])
+            share = 100 * one["duplicates"] / max(1, one["documents"])
+            typer.echo(
+                f"  {one['folder']}: {one['duplicates']:,} of {one['documents']:,} ({share:.3g} %)"
+                + f"; {of}" * bool(of)
+            )
 
 
 def _shortened(sizes: dict[str, int]) -> list[tuple[str, int]]:

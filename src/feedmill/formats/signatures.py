@@ -23,11 +23,12 @@ a store are numbered from 0 in the order in which they were added. A segment has
     id_ends  int64[n]            end of each id
 
 `index-BB-RRRR`: the documents of a dump by their keys of band BB in range RRRR: ``keys`` uint64[m], sorted, and
-``documents`` uint32[m], relative to the dump's first. Also ``edges`` int64[k, 2], the similar pairs found, and
-``counts`` int64[2], the numbers of pairs compared and skipped. `clusters`: the ``members`` int64[m] of clusters among
-the dump's documents, ascending; for each, ``roots`` int64[m], the first document of its cluster, and ``kept``
-int64[m], the document that is kept. The record of a dump with more pairs than a task holds has ``clusters``, a number
-of documents. The clusters of each range of that many documents, from the dump's first on, are in a file
+``documents`` uint32[m], relative to the dump's first. Also ``edges`` int64[k, 2], the similar pairs found; ``copies``
+int64[k, 2], pairs of documents with equal sets, where `removal` is ``covered``; and ``counts`` int64[2], the numbers of
+pairs compared and skipped. `clusters`: the ``members`` int64[m] of clusters among the dump's documents, ascending; for
+each, ``kept`` int64[m], the document that is kept, and ``roots`` int64[m], the first document of its cluster or, if
+`removal` is ``covered``, the one that is kept. The record of a dump with several files of clusters has ``clusters``, a
+number of documents. The clusters of each range of that many documents, from the dump's first on, are in a file
 `clusters-NNNNN`.
 
 Array files are those of `feedmill.formats.arrays`.

@@ -194,6 +194,7 @@ def _paragraphs(corpus: Corpus, name: str, attribute: str) -> Clusters:
 
 def _near_here(corpus: Corpus) -> Clusters:
     """Return near-duplicates with the options of `neardedupe`, among documents from everywhere."""
+    from feedmill.curation.near.graph import distinct
     from feedmill.curation.near.sketch import signatures
     from feedmill.kernels.hashing import near_pairs
 
@@ -205,15 +206,19 @@ def _near_here(corpus: Corpus) -> Clusters:
     begins = np.concatenate(([0], arrays["ends"][:-1])).astype(np.int64)
     lengths = np.diff(arrays["ends"], prepend=0).astype(np.int64)
     filled = np.flatnonzero(lengths)
-    parents, edges = np.arange(len(texts)), [np.empty((0, 2), np.int64)]
+    table, edges = np.empty(near_pairs.room(lengths), np.uint64), [np.empty((0, 2), np.int64)]
     for band in range(len(keys)):
         order = filled[np.argsort(keys[band][filled], kind="stable")]
         pairs, _ = near_pairs.candidates(
             keys[band][order], np.ones(len(order), np.bool_), digests[order], keys[:band][:, order]
         )
-        both = order[pairs]
-        edges.append(near_pairs.similar(sets, begins, lengths, both, both, options.threshold, parents))
-    labels = near_pairs.components(len(texts), np.concatenate(edges))
+        both, shared = order[pairs], np.empty(len(pairs), np.int64)
+        near_pairs.overlaps(sets, begins, lengths, both, table, shared)
+        both = both[shared / (lengths[both].sum(axis=1) - shared) >= options.threshold]
+        equal = digests[both[:, 0]] == digests[both[:, 1]]
+        edges.append(np.stack([both[:, 1], np.where(equal, ~both[:, 0], both[:, 0])], axis=1))
+    labels = np.empty(len(texts), np.int64)
+    near_pairs.settle(distinct(np.concatenate(edges)), 0, 0, np.ones(len(texts), np.uint8), labels)
     starts, members = _grouped(zip(labels.tolist(), numbers.tolist(), strict=True))
     marked = _not_first(starts, members)
     among = "" if len(numbers) == len(corpus) else f" among {len(numbers):,} documents from everywhere"

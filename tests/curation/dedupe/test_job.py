@@ -17,6 +17,7 @@ from feedmill.storage.locks import FileLock
 from helpers import warm
 from helpers.document_datasets import DEEP
 from helpers.document_folders import attributes, texts, write_documents, write_lines
+from helpers.durations import examples
 from helpers.kills import command, contents, kill_everywhere, moments
 from oracles.paragraphs import pieces, windows, words
 
@@ -101,7 +102,7 @@ def test_as_the_model_in_pieces(tmp_path, kind, monkeypatch):
     assert found_in(tmp_path) == model(FILES, options(kind))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(
     st.lists(st.lists(st.text("ab \né", max_size=8), max_size=6), min_size=1, max_size=3),
     st.sampled_from(list(KINDS)),

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 
 from feedmill.curation.near.job import NearReport, find_near
-from feedmill.curation.near.options import Keep, NearOptions
+from feedmill.curation.near.options import Keep, NearOptions, Removal
 from feedmill.jobs.dry_run import can_run_dry
 from feedmill.storage import paths_of
 
@@ -19,6 +19,7 @@ def neardedupe(
     threshold: float = 0.8,
     ngram: int = 5,
     keep: Keep = "first",
+    removal: Removal = "covered",
     keep_case: bool = False,
     keep_punctuation: bool = False,
     bands: int = 0,
@@ -30,13 +31,15 @@ def neardedupe(
     workers: int | None = None,
     progress: bool | None = None,
 ) -> NearReport:
-    """Write attributes that mark near-duplicates: all but one document of each cluster.
+    """Write attributes that mark near-duplicates: documents that are similar to one that is kept.
 
     Args:
         documents: Files, folders or patterns. Each path contains a folder ``documents``.
         name: Name of the attribute set.
         threshold, ngram, bands, rows: See `feedmill.curation.near.options.NearOptions`.
         keep: Document of a cluster that is not marked: ``"first"`` or ``"longest"``.
+        removal: ``"covered"``: Each marked document is similar to one that is kept. ``"connected"``: All but one of the
+            documents that are connected by similar pairs are marked.
         keep_case: Compare case-sensitively.
         keep_punctuation: Keep punctuation, and split words at white space only.
         signatures: Local folder that keeps the signatures, so that later documents can be compared with these.
@@ -58,6 +61,7 @@ def neardedupe(
         bands=bands,
         rows=rows,
         keep=keep,
+        removal=removal,
     )
     return find_near(
         documents, options, signatures=signatures, workers=workers, id=id, allow_empty=allow_empty, progress=progress

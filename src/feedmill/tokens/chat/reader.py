@@ -22,7 +22,7 @@ from feedmill.jobs.sandbox import Failure, Sandbox
 from feedmill.tokens.chat import checks
 from feedmill.tokens.chat.forms import COLUMNS, FORMS, SIDES, Messages, conversation_of
 from feedmill.tokens.chat.learned import learned, rule_for
-from feedmill.tokens.chat.render import Rendered, Template, sandbox, variables_of
+from feedmill.tokens.chat.render import Rendered, Template, prepare_children, variables_of
 from feedmill.tokens.chat.values import Notes, as_seen
 from feedmill.tokens.chat.variables import Variables, checked_variables, row_variables
 from feedmill.tokens.template import CONFIG, family_of, read_settings
@@ -110,7 +110,7 @@ class _Examined(NamedTuple):
 
 def _examined(texts: Sequence[str]) -> list[_Examined]:
     """Return the facts about templates. Raises ConfigError for an invalid one."""
-    sandbox()  # a missing package is found here, and what is imported here is there in the child
+    prepare_children()
     out = []
     with Sandbox(_examine, SECONDS, memory=MEMORY) as box:
         for found in box.map(texts):
@@ -145,7 +145,7 @@ class ChatReader:
 
     def __init__(self, spec: ChatSpec) -> None:
         self.spec = spec
-        sandbox()
+        prepare_children()
         self._sandbox = Sandbox(Conversations(spec).record, SECONDS, memory=MEMORY)
         self._slow = 0
         """Conversations in a row that took too long."""
