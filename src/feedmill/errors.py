@@ -400,7 +400,7 @@ KINDS: dict[str, dict[str, str]] = {
         "stale-index": "The data differs from its index. Run `prepare` again, or restore the data.",
         "stray-members": "A tar has files that a system or archiver added. Run `convert`, which leaves them out.",
         "too-large": "A size or a number exceeds a limit of the format, the memory or Feedmill. Use less at once.",
-        "truncated": "A file ends too early, or its writer did not finish. Restore it, write it again, or run `repair`.",
+        "truncated": "A file ends too early, or its writer did not finish. Restore or write it again, or run `repair`.",
         "unknown-exclude": "`split.yaml` excludes a sample that its shard does not have. Correct `split.yaml`.",
         "unknown-shard": "`split.yaml` names a shard that the index does not have. Correct it, or run `prepare`.",
         "unreadable-value": "A value of a table has no equal in Python. Leave the column out, or change its type.",
