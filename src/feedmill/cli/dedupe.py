@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from feedmill.cli.engines import on_engine
-from feedmill.cli.options import AllowEmpty, DryRun, Ids, Json, Processes
+from feedmill.cli.options import AllowEmpty, DryRun, Ids, Json, Processes, on_engine
 from feedmill.cli.output import counted, emit_report
 
 if TYPE_CHECKING:

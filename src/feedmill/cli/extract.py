@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from feedmill.cli.engines import on_engine
-from feedmill.cli.options import AllowEmpty, DryRun, Json, Processes
+from feedmill.cli.options import AllowEmpty, DryRun, Json, Processes, on_engine
 from feedmill.cli.output import emit_report, facts, human_rate, human_size, printable, show_left_out
 from feedmill.cli.tag import Modules, Taggers
 

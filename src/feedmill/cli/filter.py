@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from feedmill.cli.engines import on_engine
 from feedmill.cli.merge import show
 from feedmill.cli.options import (
     AllowEmpty,
@@ -18,6 +17,7 @@ from feedmill.cli.options import (
     MixedTokenizers,
     OverwriteFiles,
     TokenSize,
+    on_engine,
 )
 from feedmill.cli.output import counted, echo_wrapped, emit, emit_report, show_dry_run
 

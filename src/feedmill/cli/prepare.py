@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from feedmill.cli.dialogue import can_answer
-from feedmill.cli.engines import on_engine
-from feedmill.cli.options import DryRun, Json, Threads
+from feedmill.cli.options import DryRun, Json, Threads, on_engine
 from feedmill.cli.output import emit_report, facts, human_size
 from feedmill.jobs.policy import METAVAR, on_error_policy
 

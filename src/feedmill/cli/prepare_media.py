@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from feedmill.cli.engines import on_engine
-from feedmill.cli.options import DryRun, Json, MediaThreads
+from feedmill.cli.options import DryRun, Json, MediaThreads, on_engine
 from feedmill.cli.output import emit_report, facts
 from feedmill.cli.prepare import ByExtension, ByGlob, ByHeader, Media, media_filter
 

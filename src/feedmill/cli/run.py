@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from feedmill.cli.engines import UNFINISHED, on_engine
-from feedmill.cli.options import DryRun, Json
+from feedmill.cli.engines import UNFINISHED
+from feedmill.cli.options import DryRun, Json, on_engine
 from feedmill.cli.output import counted, emit, printable, show_dry_run
 
 if TYPE_CHECKING:

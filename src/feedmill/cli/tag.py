@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from feedmill.cli.engines import on_engine
-from feedmill.cli.options import AllowEmpty, DryRun, Ids, Json, Processes
+from feedmill.cli.options import AllowEmpty, DryRun, Ids, Json, Processes, on_engine
 from feedmill.cli.output import emit, emit_report, facts, human_size
 from feedmill.jobs.policy import METAVAR, on_error_policy
 

@@ -37,7 +37,7 @@ def prepare(
     energon_exact: bool = False,
     dry_run: bool = False,  # noqa: ARG001 - see `can_run_dry`
     workers: int | None = None,
-    progress: bool = True,
+    progress: bool | None = None,
 ) -> PrepareReport:
     """Index a folder of tar shards (or one JSONL file) so that it opens fast and supports random access.
 

@@ -83,7 +83,7 @@ def prepare_media(
     *,
     dry_run: bool = False,  # noqa: ARG001 - see `can_run_dry`
     workers: int | None = None,
-    progress: bool = True,
+    progress: bool | None = None,
 ) -> MediaReport:
     """Collect media metadata of a prepared dataset or a plain folder into its index.
 
@@ -125,7 +125,7 @@ def prepare_media(
 
 
 def _add_to_index(
-    store: Store, media: MediaFilter, notes: MediaNotes, report: MediaReport, workers: int | None, progress: bool
+    store: Store, media: MediaFilter, notes: MediaNotes, report: MediaReport, workers: int | None, progress: bool | None
 ) -> None:
     if not store.exists(INDEX):
         raise ConfigError(
@@ -159,7 +159,7 @@ def _add_to_index(
 
 
 def _index_folder(
-    store: Store, media: MediaFilter, notes: MediaNotes, report: MediaReport, workers: int | None, progress: bool
+    store: Store, media: MediaFilter, notes: MediaNotes, report: MediaReport, workers: int | None, progress: bool | None
 ) -> None:
     present = read_tables(store)
     filters: Filters = tuple(dict.fromkeys([*(MediaFilter.of_row(*row) for row in present.filters), media]))
@@ -197,7 +197,7 @@ def _collected(
     notes: MediaNotes,
     report: MediaReport,
     workers: int | None,
-    progress: bool,
+    progress: bool | None,
 ) -> Gathered:
     out = Gathered()
     out.rows, out.broken = collect(store, pieces, notes=notes, workers=workers, progress=progress)

@@ -61,7 +61,7 @@ def prepare_tars(
     digest: bool,
     energon_exact: bool,
     workers: int | None,
-    progress: bool,
+    progress: bool | None,
 ) -> PrepareReport:
     """Index a folder of tar shards; see `feedmill.prepare`."""
     store = open_store(url)
@@ -263,7 +263,7 @@ def _scan(
     workers: int | None,
     digest: bool,
     rescan: bool,
-    progress: bool,
+    progress: bool | None,
 ) -> list[Scanned]:
     good: list[Scanned] = []
     bad: list[DataError] = []
@@ -342,7 +342,7 @@ def _media(
     notes: MediaNotes,
     workers: int | None,
     report: PrepareReport,
-    progress: bool,
+    progress: bool | None,
 ) -> Gathered:
     gathered = gather(store, scanned, wanted, notes=notes, workers=workers, progress=progress)
     report.media = len(gathered.rows)

@@ -71,7 +71,7 @@ def repair(
     *,
     dry_run: bool = False,  # noqa: ARG001 - see `can_run_dry`
     workers: int | None = None,
-    progress: bool = True,
+    progress: bool | None = None,
 ) -> RepairReport:
     """Truncate incomplete tails of tar shards (or remove invalid lines of a JSONL file) and index the rest.
 
@@ -98,7 +98,7 @@ def repair(
         return _repair(found, url, workers, progress)
 
 
-def _repair(found: Found, url: str, workers: int | None, progress: bool) -> RepairReport:
+def _repair(found: Found, url: str, workers: int | None, progress: bool | None) -> RepairReport:
     report = RepairReport(url)
     listed: list[str] | None = None
     excluded: set[tuple[str, str]] = set()
@@ -144,7 +144,7 @@ def _plan(
     journal: RepairJournal,
     listed: list[str] | None,
     workers: int | None,
-    progress: bool,
+    progress: bool | None,
 ) -> None:
     """Complete the report of a dry run. The new index is described unless it depends on what would be removed."""
     report.dropped = journal.dropped()
