@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING
 from functools import partial
 from types import UnionType
@@ -40,24 +40,29 @@ class VerbCommand(TyperCommand):
 
 
 def command(
-    declared: type[Options], *, engines: bool = False, json: bool = True
+    declared: type[Options], *, engines: bool = False, json: bool = True, optional: Sequence[str] = ()
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Return a decorator for the function of a verb: it takes its options, and ``--json`` unless there is none.
 
     Args:
         declared: the options. Fields that the verb's function lacks say how its report is shown.
         engines: whether the verb has the options of engines, and runs on the chosen one.
+        optional: fields that the function requires, but not the command; without one its value is ().
     """
 
     from feedmill.cli.engines import EngineOptions, run_on_engine
 
     def decorate(show: Callable[..., None]) -> Callable[..., None]:
         options = options_of(declared)
+        options |= {name: options[name]._replace(default=()) for name in optional}
         shown = [option for option in options.values() if not isinstance(option.opt, PythonOnly)]
 
         def run(**given: Any) -> None:
-            values = {option.name: _value(option, given.pop(option.name)) for option in shown}
-            values = {name: value for name, value in values.items() if value is not MISSING}
+            values: dict[str, Any] = dict.fromkeys(optional, ())
+            for option in shown:
+                value = given.pop(option.name)
+                if value is not None and value != []:  # else the default applies
+                    values[option.name] = value if option.opt.parse is None else option.opt.parse(value)
             as_json = bool(given.pop("json", False))
             if "progress" in options:
                 values["progress"] = not as_json
@@ -89,7 +94,7 @@ def _parameter(option: Option) -> inspect.Parameter:
     """Return the parameter from which typer makes an option or an argument."""
     opt, kind = option.opt, option.opt.text or _text_type(option.hint)
     default = inspect.Parameter.empty if option.default is MISSING else option.default
-    if default is not inspect.Parameter.empty and (get_origin(kind) is list or opt.text):
+    if default == () or (default is not inspect.Parameter.empty and (get_origin(kind) is list or opt.text)):
         default = None
     if default is None:
         kind = kind | None
@@ -113,13 +118,6 @@ def _text_type(hint: Any) -> Any:
     if plain in ([bool], [int], [float]):
         return plain[0]
     return str
-
-
-def _value(option: Option, given: Any) -> Any:
-    """Return the value of a field for what the command line gives; `MISSING` if the default applies."""
-    if given is None or given == []:
-        return MISSING
-    return given if option.opt.parse is None else option.opt.parse(given)
 
 
 def finish(command: Any, verb: Verb) -> None:

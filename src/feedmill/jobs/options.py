@@ -30,9 +30,10 @@ import inspect
 import os
 import sys
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from functools import wraps
+from types import MappingProxyType
 from typing import Annotated, Any, ForwardRef, NamedTuple, ParamSpec, TypeVar, get_args
 
 from feedmill.errors import did_you_mean
@@ -109,19 +110,27 @@ class Option(NamedTuple):
 
 
 class _Names(dict[str, Any]):
-    """The names of a module; those that it imports for type checkers only stand for themselves."""
+    """The names of a module, and of the one that does the work; those that both lack stand for themselves."""
+
+    def __init__(self, module: str, others: Mapping[str, Any]) -> None:
+        super().__init__(vars(sys.modules[module]))
+        self.others = others
 
     def __missing__(self, name: str) -> Any:
-        return getattr(builtins, name, ForwardRef(name))
+        return self.others.get(name) or getattr(builtins, name, ForwardRef(name))
 
 
-def options_of(declared: type[Options]) -> dict[str, Option]:
-    """Return the fields of a class of options by name: the positional ones, its own, and those of its bases."""
+def options_of(declared: type[Options], names: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Option]:
+    """Return the fields of a class of options by name: the positional ones, its own, and those of its bases.
+
+    Args:
+        names: of types that the modules of the classes import for type checkers only.
+    """
     known = {field.name: field for field in fields(declared)}
     found: dict[str, Option] = {}
     for base in declared.__mro__:
-        names = _Names(vars(sys.modules[base.__module__]))
-        for name, hint in inspect.get_annotations(base, locals=names, eval_str=True).items():
+        every = _Names(base.__module__, names)
+        for name, hint in inspect.get_annotations(base, locals=every, eval_str=True).items():
             if name in known and name not in found:
                 kind, *facts = get_args(hint)
                 opt = next(fact for fact in facts if isinstance(fact, Opt))
@@ -135,9 +144,9 @@ def verb(declared: Callable[P, Declared]) -> Callable[[Callable[[Declared], R]],
     With ``dry_run`` it writes nothing, and the report says what would be done; see `feedmill.jobs.dry_run`.
     """
     assert isinstance(declared, type)
-    options = options_of(declared)
 
     def decorate(work: Callable[[Declared], R]) -> Callable[P, R]:
+        options = options_of(declared, vars(sys.modules[work.__module__]))
         signature = _signature(options, inspect.signature(work).return_annotation)
 
         @wraps(work)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import os
-import sys
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -224,7 +223,7 @@ def types_of(function: Callable[..., Any]) -> dict[str, Any]:
     hints = {name: parameter.annotation for name, parameter in inspect.signature(function).parameters.items()}
     if any(isinstance(hint, str) for hint in hints.values()):  # not a verb's
         inner = inspect.unwrap(function)
-        hints = get_type_hints(inner, localns=_Names(vars(sys.modules[inner.__module__]))) | {"return": Any}
+        hints = get_type_hints(inner, localns=_Names(inner.__module__, {})) | {"return": Any}
         del hints["return"]
     return {name: Any if hint is inspect.Parameter.empty else hint for name, hint in hints.items()}
 
