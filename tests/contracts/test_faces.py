@@ -40,7 +40,7 @@ ONLY_HERE: dict[str, tuple[set[str], set[str]]] = {
         {"formats", "backend", "rule", "loss_rule", "tokenizer_name", "unit_bytes"},
     ),
     "convert": (set(), {"on_preview"}),
-    "bench": (set(), {"log", "options"}),
+    "bench": (set(), {"log", "others"}),
     "run": (set(), {"on_step"}),
 }
 """Verb -> options that only the command line has, and those that only the function has."""

@@ -55,6 +55,7 @@ def command(
     def decorate(show: Callable[..., None]) -> Callable[..., None]:
         options = options_of(declared)
         options |= {name: options[name]._replace(default=()) for name in optional}
+        long = "progress" in options and isinstance(options["progress"].opt, PythonOnly)
         shown = [option for option in options.values() if not isinstance(option.opt, PythonOnly)]
 
         def run(**given: Any) -> None:
@@ -64,7 +65,7 @@ def command(
                 if value is not None and value != []:  # else the default applies
                     values[option.name] = value if option.opt.parse is None else option.opt.parse(value)
             as_json = bool(given.pop("json", False))
-            if "progress" in options:
+            if long:
                 values["progress"] = not as_json
             work = partial(show, declared(**values), *([as_json] if json else []))
             if engines:

@@ -139,7 +139,6 @@ class _Reporting(Protocol):
 P = ParamSpec("P")
 R = TypeVar("R", bound=_Reporting)
 Report = TypeVar("Report")
-Declared = TypeVar("Declared")
 _current: ContextVar[DryRun | None] = ContextVar("feedmill-dry-run", default=None)
 
 
@@ -180,10 +179,10 @@ def can_run_dry(verb: Callable[P, R]) -> Callable[P, R]:
     return run
 
 
-def run_dry(work: Callable[[Declared], Report], options: Declared) -> Report:
+def run_dry(work: Callable[[], Report]) -> Report:
     """Return the report of a verb's work in a dry run, with what the real run would do."""
     with dry_run() as dry:
-        report = work(options)
+        report = work()
     _collect(report, dry)
     report.dry_run = dry  # type: ignore[attr-defined]
     return report

@@ -44,6 +44,9 @@ P = ParamSpec("P")
 R = TypeVar("R")
 Declared = TypeVar("Declared", bound="Options")
 _WIDTH = 116
+_BY_POSITION, _BY_NAME = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
+OTHERS = "others"
+"""Field that takes all parameters that have no field; see `open_verb`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +147,7 @@ def verb(declared: Callable[P, Declared]) -> Callable[[Callable[[Declared], R]],
     With ``dry_run`` it writes nothing, and the report says what would be done; see `feedmill.jobs.dry_run`.
     """
     assert isinstance(declared, type)
+    runs_dry = issubclass(declared, DryRunnable)
 
     def decorate(work: Callable[[Declared], R]) -> Callable[P, R]:
         options = options_of(declared, vars(sys.modules[work.__module__]))
@@ -152,18 +156,18 @@ def verb(declared: Callable[P, Declared]) -> Callable[[Callable[[Declared], R]],
         @wraps(work)
         def run(*arguments: P.args, **named: P.kwargs) -> R:
             unknown = next((name for name in named if name not in options), None)
-            if unknown is not None:
+            if unknown is not None and OTHERS not in options:
                 hint = did_you_mean(unknown, list(options)) or f": it has {', '.join(options)}."
                 raise TypeError(f"{work.__name__} has no parameter {unknown!r}{hint}")
             try:
                 given = declared(**signature.bind(*arguments, **named).arguments)
             except TypeError as error:
                 raise TypeError(f"{work.__name__}: {error}") from None
-            if not getattr(given, "dry_run", False):
+            if not runs_dry or not getattr(given, "dry_run", False):
                 return work(given)
             from feedmill.jobs.dry_run import run_dry
 
-            return run_dry(work, given)
+            return run_dry(lambda: work(given))
 
         run.__doc__ = _described(declared.__doc__ or "", options, work.__doc__ or "")
         run.__signature__ = signature  # type: ignore[attr-defined]
@@ -173,16 +177,23 @@ def verb(declared: Callable[P, Declared]) -> Callable[[Callable[[Declared], R]],
     return decorate
 
 
+def open_verb(declared: Callable[..., Declared]) -> Callable[[Callable[[Declared], R]], Callable[..., R]]:
+    """Return `verb` of options that take parameters of any name, in their field `OTHERS`."""
+    return verb(declared)
+
+
 def _signature(options: dict[str, Option], returned: Any) -> inspect.Signature:
     parameters = [
         inspect.Parameter(
             option.name,
-            inspect.Parameter.POSITIONAL_OR_KEYWORD if option.positional else inspect.Parameter.KEYWORD_ONLY,
+            _BY_POSITION if option.positional else _BY_NAME,
             default=inspect.Parameter.empty if option.default is MISSING else option.default,
             annotation=option.hint,
         )
-        for option in options.values()
+        for option in sorted(options.values(), key=lambda option: option.name == OTHERS)
     ]
+    if OTHERS in options:
+        parameters[-1] = inspect.Parameter(OTHERS, inspect.Parameter.VAR_KEYWORD)
     return inspect.Signature(parameters, return_annotation=returned)
 
 
@@ -198,7 +209,7 @@ def _described(head: str, options: dict[str, Option], notes: str) -> str:
 
 def call(function: Callable[..., R], options: Options, **others: Any) -> R:
     """Call the function of a verb with options; those that it does not have are left to the caller."""
-    names = inspect.signature(function).parameters
+    names = inspect.signature(function).parameters.keys() - {OTHERS}
     return function(**{name: value for name, value in vars(options).items() if name in names} | others)
 
 
