@@ -1,5 +1,6 @@
 import contextlib
 import functools
+import gc
 import os
 import shutil
 import signal
@@ -17,6 +18,7 @@ from helpers.durations import (
     pytest_configure,
     pytest_ignore_collect,
 )
+from helpers.kinds import refuse_unlisted
 from helpers.stores import azure_container, azurite, gcs_bucket, s3_bucket, s3_server
 from helpers.zygote import unsynced
 
@@ -38,6 +40,11 @@ for name in ("NO_PROXY", "no_proxy"):
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
+# Each client of a store would read all certificates of this machine, which takes longer than a request; the servers of
+# the tests have none.
+os.environ["SSL_CERT_FILE"] = str(Path(__file__).parent / "helpers/root.pem")
+os.environ["SSL_CERT_DIR"] = str(Path(__file__).parent / "helpers/rare")
+
 # A busy machine is slow enough for second requests, which tests that count requests do not expect.
 os.environ["FEEDMILL_HEDGE"] = "off"
 
@@ -48,6 +55,8 @@ cores.available_cores = functools.wraps(cores.available_cores)(lambda: 1)
 # What tests write need not survive a loss of power, but for the faults of `faults`, whose processes are their own.
 # Waiting for the disk thousands of times takes minutes where it is busy.
 os.fsync = unsynced
+
+refuse_unlisted()
 
 settings.register_profile("feedmill", deadline=None)  # a busy machine is no failure
 # For `make test` and `make test-quick`: the same on every machine, and half and a fifth of the examples of the others.
@@ -72,6 +81,12 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     if hasattr(os, "sched_getscheduler") and os.sched_getscheduler(0) != os.SCHED_OTHER:
         os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
         pytest.fail(f"{item.name} made this process real-time (see tests/helpers/media_files.py, `at_its_priority`)")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """The collected tests stay: without this, each search for garbage of a test walks through a million objects."""
+    gc.freeze()
 
 
 class FailuresAtOnce:

@@ -46,7 +46,7 @@ def filter(options: Filter) -> Report | MixReport:
         return call(filter_tokens, options, inputs=paths_of(inputs), output=os.fspath(options.output))
     if isinstance(inputs, str) and inputs.endswith(_DATA):
         fix = "Pass the file to write: feedmill filter INPUT... OUTPUT. Documents are filtered by a configuration."
-        raise ConfigError("no output was given", file=inputs, kind="bad-usage", fix=f"{fix} See docs/filter.md.")
+        raise ConfigError("no output was given", file=inputs, kind="bad-option", fix=f"{fix} See docs/filter.md.")
     _refuse(options, _OF_TOKENS, "token files and JSONL files")
     from feedmill.curation.mix.job import mix
 

@@ -20,7 +20,7 @@ from feedmill.formats.documents import read_rows
 from feedmill.formats.jsonl import dataset as jsonl
 from feedmill.storage import open_store
 from helpers.conversion_sources import files, lines, rows, tree
-from helpers.durations import slow_but
+from helpers.durations import examples, slow_but
 
 PLAIN = {"use_dictionary": False, "write_page_checksum": True}
 LINES = ("jsonl", "jsonl.gz", "jsonl.zst", "parquet")
@@ -111,7 +111,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(st.dictionaries(st.sampled_from(["x", "y", "z"]), VALUES, min_size=1), min_size=1, max_size=6))
 def test_any_rows_fit_into_columns_and_come_back(made: list[dict[str, Any]]) -> None:
     columns = columns_of(made)

@@ -21,7 +21,7 @@ from feedmill.errors import ConfigError, DataError, FeedmillError, StorageError
 from feedmill.indexing.check import check
 from feedmill.writing.write import write
 from helpers.conversion_sources import files, parts, rot, sample_set, samples
-from helpers.durations import slow_but
+from helpers.durations import examples, slow_but
 from helpers.tars import write_tar
 
 BINARY = ("webdataset", "wds", "vla", "mds", "npz", "parquet")
@@ -72,7 +72,7 @@ def test_the_digest_is_of_the_samples_alone(tmp_path: Path) -> None:
     assert len(found) == 1
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(
     st.lists(
         st.dictionaries(

@@ -20,6 +20,7 @@ from feedmill.storage import LocalStore, open_store
 from feedmill.tokens import token_files, work
 from feedmill.tokens.token_files import TokenizeReport
 from feedmill.tokens.tokenize import tokenize
+from helpers.durations import examples
 from helpers.tokenizer_data import EOS, loaded, pbin_documents, tokenizer_file, write_lines
 
 TEXTS = [f"Document {i}: " + "some words, and more. " * (i % 13) + "\n" for i in range(300)]
@@ -40,7 +41,7 @@ def wanted(texts: list[str], tokenizer: str = "tok1k") -> list[list[int]]:
     return out
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(
     st.lists(st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=80), min_size=1, max_size=30),
     st.integers(1, 200),
@@ -149,7 +150,7 @@ BAD = [  # a line, and what is said of it
 
 @pytest.mark.parametrize(
     ("line", "reason", "workers"),
-    [*((*bad, 1) for bad in BAD), (*BAD[0], 2), (*BAD[8], 2)],  # a pool takes its second
+    [*((*bad, 1) for bad in BAD), pytest.param(*BAD[0], 2, marks=pytest.mark.slow), (*BAD[8], 2)],
 )
 def test_a_bad_document_ends_the_job_or_is_left_out_and_listed(
     line: bytes, reason: str, workers: int, tmp_path: Path

@@ -240,7 +240,7 @@ def test_a_change_that_is_half_in_place_is_an_error_where_it_cannot_be_finished(
         pytest.raises(FeedmillError, match="'delete' is publishing") as error,
     ):
         fm.open(place / "d")
-    assert error.value.kind == "unfinished-change"
+    assert error.value.kind == "unfinished-job"
 
 
 def test_other_work_clears_up_after_a_killed_append(start: Path, tmp_path: Path) -> None:

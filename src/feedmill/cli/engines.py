@@ -100,7 +100,7 @@ def chosen_engine(
     if name not in ENGINES:
         raise ConfigError(
             f"unknown engine {name!r}",
-            kind="unknown-engine",
+            kind="bad-option",
             fix=f"Use one of {', '.join(ENGINES)}, or a file of settings (.yaml, .json).",
         )
     chosen = {**settings, **{option: value for option, value in given.items() if value not in (None, False)}}
@@ -109,7 +109,7 @@ def chosen_engine(
             raise ConfigError(
                 f"--{option.replace('_', '-')} is an option of --engine {' and '.join(_OF[option])}, and the engine is"
                 f" {name}",
-                kind="unused-option",
+                kind="bad-option",
                 fix=f"Add --engine {_OF[option][0]}, or omit the option.",
             )
     if name == RAY:
@@ -118,7 +118,7 @@ def chosen_engine(
         if workers is not None:
             raise ConfigError(
                 "--workers is the number of processes of this machine, and units run on the cluster",
-                kind="unused-option",
+                kind="bad-option",
                 fix="Use --max-tasks to limit the units at a time.",
             )
         return RayEngine(memory=_bytes(chosen.pop("task_memory", None)), **chosen)
@@ -146,9 +146,9 @@ def _read(path: str) -> dict[str, Any]:
         if key not in _KINDS:
             hint = did_you_mean(str(key), list(_KINDS))
             fix = f"Use {', '.join(_KINDS)}."
-            raise ConfigError(f"unknown setting {key!r}{hint}", file=document.at((key,)), kind="bad-engine", fix=fix)
+            raise ConfigError(f"unknown setting {key!r}{hint}", file=document.at((key,)), kind="bad-option", fix=fix)
         if not isinstance(value, _KINDS[key]) or isinstance(value, bool):
-            raise ConfigError(f"{key!r} is {value!r}", file=document.at((key,)), kind="bad-engine", fix="Correct it.")
+            raise ConfigError(f"{key!r} is {value!r}", file=document.at((key,)), kind="bad-option", fix="Correct it.")
     return dict(document.value)
 
 

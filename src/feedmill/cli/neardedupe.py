@@ -39,6 +39,8 @@ def show(report: NearReport) -> None:
         f"{counted(report.added, 'new document')}{without}; {counted(report.candidates, 'pair')} compared;"
         f" {counted(report.clusters, 'cluster')}"
     )
+    if report.lowest is not None:
+        typer.echo(f"lowest similarity of a near-duplicate to the document that is kept: {report.lowest:.3g}")
     if report.signatures is not None:
         typer.echo(f"signatures of {counted(report.known, 'document')} in {report.signatures}")
     if report.sizes:
@@ -48,6 +50,15 @@ def show(report: NearReport) -> None:
         kept, others = one["kept"], ", ".join(str(name) for name in one["duplicates"])
         where = f"{kept['file']}, line {kept['line']}"
         typer.echo(f"  {one['documents']:,} documents: kept {kept['id']} ({where}); similar: {others}")
+    if len(report.sources) > 1:
+        typer.echo("near-duplicates by folder:")
+        for one in report.sources[:10]:
+            of = ", ".join(f"{count:,} of documents in {folder}" for folder, count in list(one["of"].items())[:3])
+            share = 100 * one["duplicates"] / max(1, one["documents"])
+            typer.echo(
+                f"  {one['folder']}: {one['duplicates']:,} of {one['documents']:,} ({share:.3g} %)"
+                + f"; {of}" * bool(of)
+            )
 
 
 def _shortened(sizes: dict[str, int]) -> list[tuple[str, int]]:

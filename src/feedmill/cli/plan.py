@@ -35,7 +35,7 @@ def plan(options: PlanOrSchema, json: bool) -> None:
         return
     if not options.recipe:
         raise ConfigError(
-            "the recipe is missing", kind="bad-usage", fix="Pass the path of a recipe: feedmill plan RECIPE."
+            "the recipe is missing", kind="bad-option", fix="Pass the path of a recipe: feedmill plan RECIPE."
         )
     report = call(run, options)
     emit(report.as_dict(), json, lambda: _print(report.plan, report.facts))

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 By = Literal["documents", "paragraphs", "ngrams"]
 Keep = Literal["first", "longest"]
+Removal = Literal["covered", "connected"]
 _NUMBERS = "In Python, the indices."
 Documents = Annotated[Paths, Arg("DOCUMENTS...", "Files, folders or patterns, each with a folder documents/.")]
 
@@ -168,7 +169,7 @@ class Dedupe(Ids, AllowEmpty, DryRunnable, Processes, WithProgress):
 
 @dataclass(frozen=True)
 class Neardedupe(Ids, AllowEmpty, DryRunnable, Processes, WithProgress):
-    """Write attributes that mark near-duplicates: all but one document of each cluster. 'filter' then removes them."""
+    """Write attributes that mark near-duplicates of documents that are kept. 'filter' then removes them."""
 
     documents: Documents
     _: KW_ONLY
@@ -176,6 +177,13 @@ class Neardedupe(Ids, AllowEmpty, DryRunnable, Processes, WithProgress):
     threshold: Annotated[float, Opt("T", "Jaccard similarity at or above which documents are duplicates.")] = 0.8
     ngram: Annotated[int, Opt("N", "Words per shingle.")] = 5
     keep: Annotated[Keep, Opt("first|longest", "Which document of a cluster to keep.")] = "first"
+    removal: Annotated[
+        Removal,
+        Opt(
+            "covered|connected",
+            "Mark documents similar to a kept one; or all but one of those that pairs connect, similar or not.",
+        ),
+    ] = "covered"
     keep_case: Annotated[bool, Flag("Compare case-sensitively.")] = False
     keep_punctuation: Annotated[bool, Flag("Keep punctuation: split words at white space only.")] = False
     bands: Annotated[int, Opt("B", "Number of bands; default: chosen for the threshold.")] = 0
@@ -203,7 +211,7 @@ def read_numbers(path: str) -> list[int]:
                 f"{word[:40]!r} is not a document number",
                 file=path,
                 record=f"line {number}",
-                kind="bad-list",
+                kind="bad-option",
                 fix="Write one whole number per line, counted from 0.",
             )
         if word:

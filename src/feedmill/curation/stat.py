@@ -199,7 +199,7 @@ class StatReport(Showable):
         """Return plain data, for ``--json``; with histograms of `bins` bins unless it is 0."""
         stats = self.stats
         documents = {name: getattr(stats, name).as_dict() for name in ("characters", "bytes", "words")}
-        found = {
+        facts = {
             "files": self.files,
             "bytes": self.bytes,
             "rows": stats.rows,
@@ -212,8 +212,8 @@ class StatReport(Showable):
         }
         if bins:
             drawn = {name: series.histogram(bins) for name, series in stats.series.items()}
-            found["histograms"] = {name: {"edges": e.tolist(), "counts": c.tolist()} for name, (e, c) in drawn.items()}
-        return found
+            facts["histograms"] = {name: {"edges": e.tolist(), "counts": c.tolist()} for name, (e, c) in drawn.items()}
+        return facts
 
 
 class StatTask(NamedTuple):
@@ -232,8 +232,8 @@ def stat(options: Stat) -> StatReport:
         ConfigError: an option is invalid.
         NotFound: a pattern has no files.
         EmptyResult: there are no rows.
-        DataError: a row is neither a document nor attributes (kind ``bad-row``), a file is corrupt, or attributes were
-            computed from other documents (``stale-attributes``).
+        DataError: a row is neither a document nor attributes (kind ``bad-document``), a file is corrupt, or attributes
+            were computed from other documents (``stale-attributes``).
     """
     patterns = paths_of(options.patterns)
     begin = time.perf_counter()

@@ -19,16 +19,16 @@ import msgspec
 
 from feedmill._version import __version__
 from feedmill.curation import records, registry
+from feedmill.curation.attribute_files import Output, find_places, refuse_inputs
 from feedmill.curation.blocks import Block, blocks, first_to_cut
 from feedmill.curation.documents import Batch, Decoder, Row
 from feedmill.curation.dry_run import read_first
 from feedmill.curation.modules import load_modules, module_hashes
 from feedmill.curation.options import Tag
-from feedmill.curation.places import Output, find_places, refuse_inputs
-from feedmill.documents.beside import Records
 from feedmill.documents.file import DocumentFile
-from feedmill.documents.find import Found, skipped_warnings
+from feedmill.documents.find import DocumentFiles, skipped_warnings
 from feedmill.documents.lines import read_blocks
+from feedmill.documents.record_folders import Records
 from feedmill.errors import ConfigError, FeedmillError, NotFound, refuse_empty
 from feedmill.formats.documents import rows_of
 from feedmill.jobs.cores import available_cores
@@ -111,7 +111,7 @@ def tag(options: Tag) -> TagReport:
     choices = [registry.Choice.parse(text) for text in options.taggers]
     facts = _options(choices, options.tagger_modules, options.exact)
     facts |= {} if options.id is None else {"id": options.id}
-    found = Found()
+    sources = DocumentFiles()
     places = find_places(
         paths_of(options.documents),
         choices,
@@ -120,14 +120,14 @@ def tag(options: Tag) -> TagReport:
         options.exact,
         options.allow_empty,
         options.id,
-        found,
+        sources,
     )
     tasks = [TagTask(input_, outputs, facts, options.overwrite, policy) for input_, outputs in places]
     if not tasks:
-        raise NotFound("no files match any pattern", file=", ".join(found.missing), fix="Check the paths.")
+        raise NotFound("no files match any pattern", file=", ".join(sources.missing), fix="Check the paths.")
     refuse_inputs([(task.input, task.outputs) for task in tasks])
     outputs = sorted({output.root for task in tasks for output in task.outputs})
-    report = TagReport(files=len(tasks), outputs=outputs, missing=found.missing, warnings=skipped_warnings(found))
+    report = TagReport(files=len(tasks), outputs=outputs, missing=sources.missing, warnings=skipped_warnings(sources))
     if (dry := active()) is not None:
         rows = _plan(dry, tasks, report)
         if rows is not None and not report.failed:
@@ -337,6 +337,6 @@ def fragments_of(tagger: registry.Tagger, batch: Batch, experiment: str, name: s
     """Return the JSON of the attributes of each document by one tagger, without the braces."""
     own = getattr(tagger, "fragments", None)  # a user's tagger may override how its attributes are written
     if own is not None:
-        found: list[bytes] = own(batch, experiment, name)
-        return found
+        fragments: list[bytes] = own(batch, experiment, name)
+        return fragments
     return tagger.tag(batch).fragments(len(batch), experiment, name)

@@ -19,7 +19,7 @@ from feedmill.formats.converted import Converted, proof_place, read_converted
 from feedmill.formats.energon import ENERGON, all_offsets, database, sidecar
 from feedmill.formats.energon import prepared as energon
 from feedmill.formats.energon.splits import read_splits
-from feedmill.formats.format import TOKENS, Found
+from feedmill.formats.format import TOKENS, Detected
 from feedmill.formats.jsonl import dataset as jsonl
 from feedmill.formats.offsets import Int64s, load_offsets
 from feedmill.formats.sniff import sniff
@@ -84,17 +84,17 @@ def check(options: Check) -> CheckReport:
     return report
 
 
-def _has_tars(found: Found) -> bool:
+def _has_tars(found: Detected) -> bool:
     return found.format.repair == "tars" and next(iter(found.store.files(suffixes=(".tar",))), None) is not None
 
 
-def _entries(found: Found, url: str, report: CheckReport) -> tuple[Store, list[Entry]]:
+def _entries(found: Detected, url: str, report: CheckReport) -> tuple[Store, list[Entry]]:
     """Return the folder's store and the shards to scan."""
     try:
         if found.format is WIDS:
             dataset = open_dataset(url, raw=True)
             assert isinstance(dataset, TarDataset)
-            found = Found(TAR, dataset.store, names=tuple(dataset.table.shards))
+            found = Detected(TAR, dataset.store, names=tuple(dataset.table.shards))
         if found.format is TAR or found.names:
             return found.store, [found.store.stat(name) for name in found.names or (found.name,)]
     except FeedmillError as error:
@@ -125,7 +125,7 @@ def _check_source(url: str, report: CheckReport) -> None:
     report.findings += dataset.verify()
 
 
-def _check_converted(found: Found, report: CheckReport) -> None:
+def _check_converted(found: Detected, report: CheckReport) -> None:
     """Compare the output of a conversion with its proof: a missing shard leaves no gap in most formats."""
     converted = None if found.names else read_converted(found.store, found.name, Converted)
     if converted is None:
@@ -136,7 +136,7 @@ def _check_converted(found: Found, report: CheckReport) -> None:
         DataError(
             "the conversion has written this file, but it is missing",
             file=found.store.locate(path),
-            kind="missing-file",
+            kind="missing-shard",
             fix="Restore it, or run the conversion again with --overwrite.",
         )
         for path in missing
@@ -153,7 +153,7 @@ def _check_converted(found: Found, report: CheckReport) -> None:
         )
 
 
-def _check_token_files(found: Found, report: CheckReport, progress: bool | None) -> None:
+def _check_token_files(found: Detected, report: CheckReport, progress: bool | None) -> None:
     """Compare token files with the sizes and hashes in their manifests; that of a folder also lists missing files."""
     store = found.store
     if found.name:

@@ -82,7 +82,9 @@ def write_manifest(
     store = open_store(folder)
     entries = list(store.files(suffixes=(".tar",)))
     if not entries:
-        raise NotFound("there are no .tar files", file=folder, kind="no-shards", fix="Give the folder of the shards.")
+        raise NotFound(
+            "there are no .tar files", file=folder, kind="missing-shard", fix="Give the folder of the shards."
+        )
     report = ManifestReport(store.locate(name))
     with Progress("counting", sum(entry.size for entry in entries), "B", enabled=progress) as bar:
         for found in scan_all(store, entries, workers=workers, digest=False, rescan=True, advance=bar.advance):
@@ -218,7 +220,7 @@ class _Parts:
                     file=file,
                     offset=offset,
                     record=key,
-                    kind="missing-part",
+                    kind="missing-field",
                     fix="Fix or remove the sample. A run that needs the part skips the sample and counts it.",
                 )
 

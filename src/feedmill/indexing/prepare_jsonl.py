@@ -117,6 +117,6 @@ def _refuse(url: str, options: dict[str, Any]) -> None:
         raise ConfigError(
             f"{', '.join(given)} cannot be used with a JSONL file: each of its samples has one part, json",
             file=url,
-            kind="not-for-jsonl",
+            kind="bad-option",
             fix="Remove the option. To divide the lines into splits, use --split-ratio.",
         )

@@ -37,7 +37,7 @@ from feedmill.samples.mediacollection import (
     MEDIA,
     Filters,
     MediaNotes,
-    Piece,
+    ProbeUnit,
     collect,
     pieces_of_folder,
     pieces_of_shard,
@@ -118,7 +118,7 @@ def _add_to_index(
         raise ConfigError(
             "the index has no database: it was written by an old release",
             file=store.url,
-            kind="old-index",
+            kind="stale-index",
             fix=f"Run 'feedmill prepare --tar-index-only {store.url}' first.",
         )
     present = read_tables(store)
@@ -157,7 +157,7 @@ def _index_folder(
         raise NotFound(
             f"no media files: none of {len(entries)} files matches the filter" if entries else "the folder is empty",
             file=store.url,
-            kind="no-media",
+            kind="bad-media",
             fix=f"To index the media in its {tars} tar files, run 'feedmill prepare --media-metadata {store.url}'."
             if tars
             else "Select files with --media-by-glob or --media-by-header."
@@ -180,7 +180,7 @@ def _index_folder(
 
 def _collected(
     store: Store,
-    pieces: list[Piece],
+    pieces: list[ProbeUnit],
     notes: MediaNotes,
     report: MediaReport,
     workers: int | None,

@@ -151,7 +151,7 @@ def _chosen(
         raise NotFound(
             "all shards that the index lists are missing",
             file=store.url,
-            kind="no-shards",
+            kind="missing-shard",
             fix="Restore them, or run 'feedmill prepare' to index the shards that exist.",
         )
     return entries
@@ -206,7 +206,7 @@ def find_shards(store: Store, exclude: str | None = None, order: Sequence[str] =
         raise NotFound(
             "no tar files in this folder" + (f" except those excluded by {exclude!r}" if unwanted else ""),
             file=store.url,
-            kind="no-shards",
+            kind="missing-shard",
             fix=import_way(entry.path for entry in store.files()) or "Check the path; shards must end in .tar.",
         )
     known = [found.pop(path) for path in order if path in found]

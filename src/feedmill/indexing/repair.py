@@ -24,7 +24,7 @@ from feedmill.formats.energon import ENERGON, database
 from feedmill.formats.energon.prepared import PreparedShards, idx_name, read_info
 from feedmill.formats.energon.splits import read_splits
 from feedmill.formats.energon.write import write_splits
-from feedmill.formats.format import Found
+from feedmill.formats.format import Detected
 from feedmill.formats.jsonl import dataset as jsonl
 from feedmill.formats.jsonl import splits as jsonl_splits
 from feedmill.formats.offsets import load_offsets, read_records
@@ -45,7 +45,7 @@ from feedmill.storage import Store
 from feedmill.storage.cache.copies import cached_copy
 from feedmill.storage.cache.mapped import mapped
 
-CUT = ("truncated-member", "truncated-header", "bad-header")
+CUT = ("truncated", "bad-header")
 """Kinds of damage that allow to keep the samples before the damage."""
 _STEP = 16 << 20
 
@@ -85,12 +85,12 @@ def repair(options: Repair) -> RepairReport:
     if not isinstance(how, str):
         what, fix = how
         folder = found.store.locate(found.name).rpartition("/")[0]
-        raise ConfigError(what.format(name=found.kind), file=url, kind="not-repairable", fix=fix.format(folder=folder))
+        raise ConfigError(what.format(name=found.kind), file=url, kind="unsupported", fix=fix.format(folder=folder))
     with alone(found.store, found.path):
         return _repair(found, url, options.workers, options.progress)
 
 
-def _repair(found: Found, url: str, workers: int | None, progress: bool | None) -> RepairReport:
+def _repair(found: Detected, url: str, workers: int | None, progress: bool | None) -> RepairReport:
     report = RepairReport(url)
     listed: list[str] | None = None
     excluded: set[tuple[str, str]] = set()
@@ -130,7 +130,7 @@ def _repair(found: Found, url: str, workers: int | None, progress: bool | None) 
 
 def _plan(
     dry: DryRun,
-    found: Found,
+    found: Detected,
     url: str,
     report: RepairReport,
     journal: RepairJournal,
@@ -382,7 +382,7 @@ class RepairJournal:
             raise DataError(
                 "invalid repair journal: expected the record of an interrupted repair",
                 file=self._store.locate(self._path),
-                kind="bad-journal",
+                kind="bad-job",
                 fix="Inspect the removed bytes saved in the same folder, then delete this file.",
             ) from None
 

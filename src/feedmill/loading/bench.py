@@ -153,7 +153,7 @@ def _measured(loader: Loader, how: Workers, position: int, seconds: float) -> tu
     if not metrics.batches:
         raise ConfigError(
             f"there is no batch to measure from position {position:,} on: the plan has {length or 0:,} samples",
-            kind="bad-start",
+            kind="bad-option",
             fix="Begin at a lower position, or use smaller batches or fewer ranks.",
         )
     shortest = grid.global_batch if isinstance(grid, Grid) else grid.world_size  # a budget's step: one sample per rank

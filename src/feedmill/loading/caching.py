@@ -141,7 +141,7 @@ def _warm(options: Cache) -> CacheReport:
             )
         if not plan.is_remote:
             raise ConfigError(
-                "the plan has no remote data", file=path, kind="not-remote", fix="Local data needs no cache."
+                "the plan has no remote data", file=path, kind="unsupported", fix="Local data needs no cache."
             )
         with using_cache(settings):
             report.fetched += _copy_indices(plan, paging.cache)
@@ -219,7 +219,7 @@ def _fill(plan: Plan, count: int, paging: Paging, report: CacheReport, progress:
     if not has_ranges:
         raise ConfigError(
             "the data of these formats cannot be fetched ahead: the byte ranges of their samples are unknown",
-            kind="not-supported",
+            kind="unsupported",
             fix="Start the run: files of these formats are copied when they are opened.",
         )
     report.fetched += paging.fetched
@@ -232,8 +232,8 @@ def _warn_of_size(plan: Plan, count: int, paging: Paging) -> None:
     """
     once = min(count, sum(map(len, plan.sources)))  # later epochs need the same bytes again
     first, room = min(once, window_of(plan)), paging.cache.capacity()
-    found = plan.extents(np.arange(first, dtype=np.int64))
-    sizes = [int((each.ends - each.begins).sum()) for each in found if isinstance(each.store, RangeStore)]
+    extents = plan.extents(np.arange(first, dtype=np.int64))
+    sizes = [int((each.ends - each.begins).sum()) for each in extents if isinstance(each.store, RangeStore)]
     about = sum(sizes) * once // max(1, first)
     if about > room:
         logger.warning(
@@ -250,11 +250,11 @@ def _full(paging: Paging, samples: int, count: int, why: str = "are larger than"
     folder = str(paging.cache.folder)
     if paging.cache.disabled:
         return ConfigError(
-            "the cache cannot be written to", file=folder, kind="cache-disabled", fix="See the log for the reason."
+            "the cache cannot be written to", file=folder, kind="bad-cache", fix="See the log for the reason."
         )
     return ConfigError(
         f"the first {samples:,} samples of {count:,} {why} the cache of {paging.cache.capacity():,} bytes",
         file=folder,
-        kind="cache-full",
+        kind="bad-cache",
         fix="Give a larger --size, or fewer --samples.",
     )

@@ -98,20 +98,20 @@ def mount(options: Mount) -> None:
 def _check_mountpoint(path: str) -> None:
     if not os.path.isdir(path):
         raise ConfigError(
-            "the mount point is not a folder", file=path, kind="bad-mountpoint", fix="Create the folder first."
+            "the mount point is not a folder", file=path, kind="mount-failed", fix="Create the folder first."
         )
     if os.path.ismount(path):
         raise ConfigError(
-            "the mount point is already in use", file=path, kind="bad-mountpoint", fix=f"Run 'fusermount3 -u {path}'."
+            "the mount point is already in use", file=path, kind="mount-failed", fix=f"Run 'fusermount3 -u {path}'."
         )
     if os.listdir(path):
-        raise ConfigError("the mount point is not empty", file=path, kind="bad-mountpoint", fix="Use an empty folder.")
+        raise ConfigError("the mount point is not empty", file=path, kind="mount-failed", fix="Use an empty folder.")
 
 
 def _no_fuse(why: str) -> StorageError:
     return StorageError(
         f"FUSE is not available: {why}",
-        kind="no-fuse",
+        kind="mount-failed",
         fix="Install FUSE (Debian: apt install fuse3). In a container, pass the device with --device /dev/fuse"
         " --cap-add SYS_ADMIN.",
     )

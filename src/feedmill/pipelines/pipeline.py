@@ -134,7 +134,7 @@ def read_pipeline(url: str | os.PathLike[str]) -> Pipeline:
         raise ConfigError(
             "expected a list of steps under the key 'steps', and nothing else",
             file=path,
-            kind="bad-pipeline",
+            kind="bad-config",
             fix="See docs/pipelines.md.",
         )
     steps: list[Step] = []
@@ -215,7 +215,7 @@ def _check_options(document: Document, number: int, step: Step) -> None:
 
 
 def _bad(what: str, at: str, fix: str) -> ConfigError:
-    return ConfigError(what, file=at, kind="bad-pipeline", fix=fix)
+    return ConfigError(what, file=at, kind="bad-config", fix=fix)
 
 
 def types_of(function: Callable[..., Any]) -> dict[str, Any]:

@@ -113,7 +113,7 @@ def _chosen(pipeline: str | os.PathLike[str], steps: Sequence[str]) -> tuple[Pip
     unknown = [name for name in steps if name not in {step.name for step in described.steps}]
     if unknown:
         hint = did_you_mean(unknown[0], [step.name for step in described.steps])
-        raise ConfigError(f"the pipeline has no step {unknown[0]!r}{hint}", file=described.url, kind="unknown-step")
+        raise ConfigError(f"the pipeline has no step {unknown[0]!r}{hint}", file=described.url, kind="bad-option")
     return described, [step for step in described.steps if not steps or step.name in steps]
 
 
@@ -224,7 +224,7 @@ def _inputs(step: Step) -> Files:
             raise NotFound(
                 f"the step {step.name!r} reads {place!r}, which has no files",
                 file=step.at,
-                kind="no-input",
+                kind="not-found",
                 fix="Check the path, or the outputs of the steps before it.",
             )
         found.update(files)
@@ -259,7 +259,7 @@ def _run(step: Step, one: StepReport, inputs: Files, history: History, hashed: b
         raise DataError(
             f"the step {step.name!r} has ended, but there are no files at {', '.join(step.outputs)}",
             file=step.at,
-            kind="no-output",
+            kind="empty-result",
             fix="Correct 'outputs': paths, folders, patterns, or beginnings of the names of its files.",
         )
     outputs = with_hashes(outputs, *_known(history)) if hashed else outputs

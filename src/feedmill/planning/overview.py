@@ -105,15 +105,15 @@ def _facts(plan: Any, budget: int | None) -> dict[str, Any]:
     from feedmill.planning.forecast import documents, needs
     from feedmill.planning.remote_reads import remote_reads
 
-    found = plan.report(budget)
-    report = found.as_dict()
+    reported = plan.report(budget)
+    report = reported.as_dict()
     rows = [{**source, **need.as_dict()} for source, need in zip(report["sources"], needs(plan, budget), strict=True)]
-    reach = documents(found)
+    reach = documents(reported)
     proofs = [] if reach is None else bounds.proofs(plan.node, reach)
     keys = ("name", "max_repeats", "samples", "drawn_at_most")
     if (packing := report.get("packing")) is not None:
         best_fit = plan.packing.method == "best_fit"
-        packing["buffer"] = plan.map.largest_buffer(found.total) if best_fit and found.total else None
+        packing["buffer"] = plan.map.largest_buffer(reported.total) if best_fit and reported.total else None
         packing["passes_apart"] = best_fit and plan.packing.buffer is None
     return {
         "fingerprint": plan.fingerprint,
@@ -168,7 +168,7 @@ def plan_of(given: Any, epochs: float | str | None = None) -> Any:
     if isinstance(given, str | os.PathLike):
         path = os.fspath(given)
         if not path:
-            raise ConfigError("the path is empty", kind="no-plan", fix="Give the path of a recipe or a dataset.")
+            raise ConfigError("the path is empty", kind="bad-plan", fix="Give the path of a recipe or a dataset.")
         given = Recipe.load(path) if path.endswith(_RECIPES) else open_dataset(path)
     elif isinstance(given, Mapping):
         given = Recipe.parse(given)
@@ -176,7 +176,7 @@ def plan_of(given: Any, epochs: float | str | None = None) -> Any:
         if epochs is not None:
             raise ConfigError(
                 f"epochs={epochs!r} has no use: a recipe has its own end",
-                kind="bad-epochs",
+                kind="bad-option",
                 fix="Set 'epochs' or 'samples' in the recipe.",
             )
         return given.plan()
@@ -185,13 +185,13 @@ def plan_of(given: Any, epochs: float | str | None = None) -> Any:
     if isinstance(given, list | tuple):
         raise ConfigError(
             f"{len(given)} datasets are not a plan",
-            kind="no-plan",
+            kind="bad-plan",
             fix="Write fm.Plan.over(datasets, weights), fm.Plan.over(datasets, epochs=1), or a recipe.",
         )
     if not hasattr(given, "length"):
         raise ConfigError(
             f"{type(given).__name__} is not a plan",
-            kind="no-plan",
+            kind="bad-plan",
             fix="Give a plan, a recipe, a dataset, or the path of one of them.",
         )
     return given

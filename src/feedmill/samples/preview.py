@@ -57,14 +57,14 @@ def preview(options: Preview) -> PreviewReport:
         raise NotFound(
             f"the split {dataset.split!r} is empty (samples: {sizes})",
             file=path,
-            kind="no-sample",
+            kind="no-such-sample",
             fix="Choose another split with --split, or run 'feedmill prepare' with another --split-ratio.",
         )
     if not indices:
         raise NotFound(
             f"there is no sample {start:,}: the dataset has {len(dataset):,} samples",
             file=path,
-            kind="no-sample",
+            kind="no-such-sample",
             fix="Sample numbers start at 0.",
         )
     samples = dataset.read(indices)

@@ -24,9 +24,9 @@ from feedmill.documents.kinds import TEXT, is_hidden, kind_of
 from feedmill.documents.lineage.chain import Lineages, id_of
 from feedmill.errors import ConfigError, FeedmillError, NotFound
 from feedmill.formats.documents import ATTRIBUTES
-from feedmill.formats.leftovers import is_about
 from feedmill.formats.registry import families
 from feedmill.formats.sniff import format_of_file
+from feedmill.formats.unread_files import is_about
 from feedmill.jobs.options import verb
 from feedmill.notebooks import Showable
 from feedmill.planning.overview import bound_plan
@@ -94,7 +94,7 @@ def forget(options: Forget) -> ForgetReport:
     ids = options.ids
     wanted = [ids] if isinstance(ids, str) else list(dict.fromkeys(ids))
     if not wanted:
-        raise ConfigError("no document was given", kind="bad-usage", fix="Give ids, or FILE:LINE.")
+        raise ConfigError("no document was given", kind="bad-option", fix="Give ids, or FILE:LINE.")
     lineages = Lineages()
     plans, held, outputs = _opened(paths_of(options.paths), lineages)
     target = None if options.report is None else _empty_folder(os.fspath(options.report))
@@ -194,7 +194,7 @@ def _has_lineage(path: str, lineages: Lineages) -> bool:
     try:
         return lineages.of(path) is not None
     except FeedmillError as error:
-        if error.kind in ("stale-lineage", "bad-lineage", "changed"):
+        if error.kind in ("changed", "bad-lineage"):
             raise
         return False
 
@@ -229,7 +229,7 @@ def _forgotten(
 def _empty_folder(path: str) -> str:
     store = open_store(path)
     if not isinstance(store, LocalStore):
-        raise ConfigError("the report is written to a local folder", file=path, kind="bad-usage", fix="Give a path.")
+        raise ConfigError("the report is written to a local folder", file=path, kind="bad-option", fix="Give a path.")
     if os.path.isdir(store.root) and os.listdir(store.root):
         raise ConfigError("the folder has files already", file=path, kind="exists", fix="Choose another folder.")
     return path

@@ -78,9 +78,9 @@ def _destination(output: str) -> tuple[Store, str]:
     """Return the store and the name of the file to write. Raises `ConfigError` if it is a folder."""
     folder, name = split_url(output)
     if not output:
-        raise ConfigError("the path of the report is empty", kind="bad-usage", fix="Name a file.")
+        raise ConfigError("the path of the report is empty", kind="bad-option", fix="Name a file.")
     if not name or ("://" not in output and os.path.isdir(output)):
-        raise ConfigError("this is a folder, a file is written", file=output, kind="bad-usage", fix="Name a file.")
+        raise ConfigError("this is a folder, a file is written", file=output, kind="bad-option", fix="Name a file.")
     return open_store(folder), name
 
 
@@ -90,7 +90,7 @@ def _compared(library: Library, done: PageReport) -> dict[str, Any] | None:
 
     things = list(library.things.values())
     if len(things) != 2:
-        raise ConfigError(f"--compare needs two paths, not {len(things):,}", kind="bad-usage", fix="Give A and B.")
+        raise ConfigError(f"--compare needs two paths, not {len(things):,}", kind="bad-option", fix="Give A and B.")
     refuse_other_kinds(*things)
     try:
         return compare(things[0], State())

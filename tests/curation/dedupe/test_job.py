@@ -17,6 +17,7 @@ from feedmill.storage.locks import FileLock
 from helpers import warm
 from helpers.document_datasets import DEEP
 from helpers.document_folders import attributes, texts, write_documents, write_lines
+from helpers.durations import examples
 from helpers.kills import command, contents, kill_everywhere, moments
 from oracles.paragraphs import pieces, windows, words
 
@@ -101,7 +102,7 @@ def test_as_the_model_in_pieces(tmp_path, kind, monkeypatch):
     assert found_in(tmp_path) == model(FILES, options(kind))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(
     st.lists(st.lists(st.text("ab \né", max_size=8), max_size=6), min_size=1, max_size=3),
     st.sampled_from(list(KINDS)),
@@ -206,7 +207,7 @@ def test_bad_rows(tmp_path, name, kind, filtered):
     bloom = BloomOptions(file=f"{tmp_path}/f.bin", items=1000, false_positives=1e-6) if filtered else None
     with pytest.raises(DataError, match=message) as caught:
         find_duplicates([f"{tmp_path}/documents"], options(kind), bloom=bloom, workers=1)
-    assert caught.value.kind == "bad-row"
+    assert caught.value.kind == "bad-document"
     assert not list(tmp_path.glob("attributes/dup/*.jsonl")) and not (tmp_path / "f.bin").exists()
 
 
@@ -215,7 +216,7 @@ def test_bad_keys(tmp_path, value):
     write_lines(tmp_path / "documents/a.jsonl", [row(url="u"), f'{{"id": 1, "text": "t", "url": {value}}}'])
     with pytest.raises(DataError, match=r"line 2.*\$\.url") as caught:
         find_duplicates([f"{tmp_path}/documents"], options("documents", key="$.url"), workers=1)
-    assert caught.value.kind == "bad-key"
+    assert caught.value.kind == "bad-document"
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".zst"])
@@ -261,7 +262,7 @@ def test_bad_options(tmp_path, documents, more, message):
 def test_impossible_options(more):
     with pytest.raises(ConfigError) as caught:
         options("documents", **more)
-    assert caught.value.kind == "bad-dedupe-options"
+    assert caught.value.kind == "bad-option"
 
 
 def test_a_stale_temporary_file_changes_nothing(tmp_path):

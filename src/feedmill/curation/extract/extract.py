@@ -18,10 +18,10 @@ from feedmill.curation.modules import load_modules, module_hashes
 from feedmill.curation.options import Extract
 from feedmill.curation.registry import Choice
 from feedmill.curation.spans import attribute_name
-from feedmill.documents.beside import FOLDER
 from feedmill.documents.file import DocumentFile
+from feedmill.documents.record_folders import FOLDER
 from feedmill.documents.warc.find import find_archives, stem
-from feedmill.documents.warc.pages import KINDS, Wanted
+from feedmill.documents.warc.pages import KINDS, PageFilter
 from feedmill.errors import ConfigError, refuse_empty
 from feedmill.formats.documents import ATTRIBUTES, DOCUMENTS
 from feedmill.jobs.cores import available_cores
@@ -115,12 +115,12 @@ def extract(options: Extract) -> ExtractReport:
     return report
 
 
-def _wanted(status: Sequence[int], mime: Sequence[str], max_page_size: int | str) -> Wanted:
+def _wanted(status: Sequence[int], mime: Sequence[str], max_page_size: int | str) -> PageFilter:
     """Return which pages are read. Raises `ConfigError` for an invalid size."""
     largest = parse_size(max_page_size) or 0
     if largest < 1:
         raise ConfigError(f"the page size {max_page_size!r} is invalid", kind="bad-option", fix="Use 1 or more bytes.")
-    return Wanted(tuple(status), tuple(kind.lower() for kind in mime), largest)
+    return PageFilter(tuple(status), tuple(kind.lower() for kind in mime), largest)
 
 
 def _find(
@@ -129,7 +129,7 @@ def _find(
     """Return each archive once, and report the patterns without any."""
     patterns = paths_of(archives)
     if not patterns:
-        raise ConfigError("no archive was given", kind="no-source", fix="Name WARC files, or folders of them.")
+        raise ConfigError("no archive was given", kind="missing-option", fix="Name WARC files, or folders of them.")
     files = list[DocumentFile]()
     for pattern in patterns:
         found = find_archives(pattern, allow_missing=allow_missing)
@@ -254,6 +254,6 @@ def _refuse_shared(tasks: Sequence[ExtractTask]) -> None:
             raise ConfigError(
                 f"this archive and {other.input.name} would share the file {task.outputs[0].url}",
                 file=task.input.name,
-                kind="shared-output",
+                kind="name-clash",
                 fix="Extract them into separate folders, or name the folder above both.",
             )

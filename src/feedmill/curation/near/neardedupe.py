@@ -25,6 +25,7 @@ def neardedupe(options: Neardedupe) -> NearReport:
         bands=options.bands,
         rows=options.rows,
         keep=options.keep,
+        removal=options.removal,
     )
     return find_near(
         paths_of(options.documents),
