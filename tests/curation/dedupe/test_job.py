@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from feedmill.curation.dedupe import exact, filters, segments
+from feedmill.curation.dedupe import exact, segments
 from feedmill.curation.dedupe.job import BloomOptions, find_duplicates
 from feedmill.curation.dedupe.options import DOCUMENTS, PARAGRAPHS, DedupeOptions
 from feedmill.errors import ConfigError, DataError, FeedmillError, StorageError
@@ -355,7 +355,7 @@ def test_a_file_is_compared_once_however_its_data_set_is_spelled(tmp_path, bloom
 
 @pytest.mark.parametrize("bloom", [None, "seen.bin"])
 def test_two_runs_do_not_get_into_each_others_way(tmp_path, bloom, monkeypatch):
-    monkeypatch.setattr(filters, "PATIENCE", 0.1)
+    monkeypatch.setattr("feedmill.storage.local._PATIENCE", 0.1)
     write_documents(tmp_path, FILES[0])
     lock = tmp_path / (f"{bloom}.feedmill-lock" if bloom else "attributes/dup/.feedmill-work/lock")
     lock.parent.mkdir(parents=True, exist_ok=True)
@@ -370,7 +370,7 @@ def test_two_runs_do_not_get_into_each_others_way(tmp_path, bloom, monkeypatch):
 
 
 def test_looking_up_only_needs_no_lock(tmp_path, monkeypatch):
-    monkeypatch.setattr(filters, "PATIENCE", 0.1)
+    monkeypatch.setattr("feedmill.storage.local._PATIENCE", 0.1)
     write_documents(tmp_path, FILES[0])
     filled = {"file": f"{tmp_path}/seen.bin", "items": 100, "false_positives": 1e-6}
     find_duplicates([f"{tmp_path}/documents"], options("paragraphs"), bloom=BloomOptions(**filled), workers=1)
