@@ -32,20 +32,22 @@ from feedmill.curation.decontaminate.matching import Match, Matcher
 from feedmill.curation.decontaminate.options import DecontaminateOptions, DecontaminateReport
 from feedmill.curation.dry_run import plan_set, read_first
 from feedmill.curation.manifest_entries import entry, record, recorded
+from feedmill.curation.options import Decontaminate
 from feedmill.documents.file import DocumentFile
 from feedmill.documents.find import find_documents, find_in_datasets
 from feedmill.documents.lines import read_blocks
 from feedmill.documents.rows import bad_row, ids_of, parse_texts
-from feedmill.errors import refuse_empty
+from feedmill.errors import ConfigError, refuse_empty
 from feedmill.formats.arrays import Arrays, write_arrays
 from feedmill.formats.documents import write_lines
 from feedmill.formats.signatures import read_arrays, read_marker, write_marker
 from feedmill.jobs.dry_run import active
 from feedmill.jobs.engine import Where
+from feedmill.jobs.options import verb
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run, run_largest_first
 from feedmill.jobs.work import Work, tidy
-from feedmill.storage import open_store
+from feedmill.storage import open_store, paths_of
 
 LEAST_COMMON = 50
 """An n-gram of up to this many documents is no common phrase, however few documents there are."""
@@ -309,7 +311,7 @@ def _leaks(questions: Arrays, found: Arrays, common: Ints, options: Decontaminat
     """Return the questions in the documents of a file, by row and place."""
     sizes = np.diff(questions["ends"], prepend=0)
     rare = ~np.isin(found["grams"], common)
-    counts = np.add.reduceat(np.append(rare, False), np.append(0, found["gram_ends"])[:-1]) if len(rare) else rare
+    counts = np.diff(np.append(0, np.cumsum(rare))[found["gram_ends"]], prepend=0)
     lengths = sizes[found["pieces"]]
     evident = np.flatnonzero(counts >= np.where(lengths < 16, 1, np.where(lengths < 40, 2, 3)))
     owners = questions["owners"][found["pieces"]]
@@ -337,27 +339,11 @@ def _leak(found: Arrays, row: int, question: int, own: Sequence[int], share: int
     return _Leak(row, question, share, begin, end, any(bool(found["answered"][at]) for at in own), own[0])
 
 
-def find_leaks(
-    documents: Sequence[str],
-    against: Sequence[str],
-    options: DecontaminateOptions,
-    *,
-    workers: int | None = None,
-    id: str | None = None,
-    allow_empty: bool = False,
-    progress: bool | None = None,
-) -> DecontaminateReport:
-    """Write an attribute set that marks questions of benchmarks in documents.
+@verb(Decontaminate)
+def decontaminate(given: Decontaminate) -> DecontaminateReport:
+    """Return the numbers of leaked questions by benchmark, with examples.
 
     The result is the same for any number of workers. A repeated run only does the remaining work.
-
-    Args:
-        documents: Files, folders or patterns. Each path contains a folder ``documents``.
-        against: Files, folders or patterns of the benchmarks: JSON lines, Parquet, Arrow.
-        options: What counts as a question in a document.
-        workers: Number of worker processes. Default: One per core.
-        id: See `feedmill.curation.tag.tag`.
-        allow_empty: Accept patterns without files, and files without a document.
 
     Raises:
         EmptyResult: There are no documents, or a benchmark has no questions.
@@ -365,9 +351,21 @@ def find_leaks(
         ConfigError: Options are invalid, or there is no field with questions.
         DataError: A row is invalid.
     """
+    options = DecontaminateOptions(
+        name=given.name,
+        threshold=given.threshold,
+        ngram=given.ngram,
+        common=given.common,
+        fields=dict(given.fields or {}),
+    )
+    documents, allow_empty = paths_of(given.documents), given.allow_empty
     report = DecontaminateReport(options.name)
-    benchmarks = find_documents(against).files
-    files = find_in_datasets(documents, report.warnings, options.documents_folder, allow_missing=allow_empty, id=id)
+    benchmarks = find_documents(paths_of(given.against)).files
+    if not benchmarks:
+        raise ConfigError("no benchmark was given", kind="missing-option", fix="Pass questions with --against.")
+    files = find_in_datasets(
+        documents, report.warnings, options.documents_folder, allow_missing=allow_empty, id=given.id
+    )
     identities = [[file.identity for file in files], [file.identity for file in benchmarks]]
     run_print = fingerprint(*identities, options.as_dict())
     target = set_store(files[0].store(), options.name)
@@ -390,7 +388,7 @@ def find_leaks(
         with Work(target) as work:
             work.begin(identity, keep_staged=True)
             folder = f"{work.folder}/leaks-{run_print}"
-            _run(files, benchmarks, options, folder, run_print, workers, progress, report)
+            _run(files, benchmarks, options, folder, run_print, given.workers, given.progress, report)
             work.finish()
     refuse_empty(report.documents, report.documents, file=f"attributes/{options.name}", allow=allow_empty)
     return report
