@@ -263,7 +263,7 @@ def test_names_that_are_not_utf8_are_refused(tmp_path: Path, compiled: bool, bad
         rows.part_names[9] = wrong
     with pytest.raises(DataError, match=r"not valid UTF-8 \(shard 1, sample 4\)") as caught:
         write_index(tmp_path / "index.sqlite", rows, compiled=compiled)
-    assert caught.value.kind == "name-not-utf8"
+    assert caught.value.kind == "bad-name"
     assert caught.value.record == ("caf\\udce9" if bad == "key" else "000004.caf\\udce9")
     assert os.listdir(tmp_path) == []
 
