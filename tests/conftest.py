@@ -6,6 +6,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Iterator
+from multiprocessing import forkserver
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,14 @@ os.environ["FEEDMILL_HEDGE"] = "off"
 # What is not told how many processes to use does not start a pool, as on a machine with one core: pytest itself runs on
 # all of them, and tests of pools say how many. Processes that tests start use what there is.
 cores.available_cores = functools.wraps(cores.available_cores)(lambda: 1)
+
+# The fork server imports what workers of most tests need, not what the first of them does: each would import it again.
+_WORKERS = ("pytest", "hypothesis", "feedmill.loading.loader", "feedmill.loading.workers", "feedmill.samples.open")
+_WORKERS += ("feedmill.planning.recipes.compile", "feedmill.tokens.work", "feedmill.curation.dedupe.exact")
+_WORKERS += ("feedmill.curation.mix.shard", "feedmill.curation.stat", "feedmill.curation.tag")
+_WORKERS += ("feedmill.converting.rows", "feedmill.importing.samples", "feedmill.indexing.scanning")
+_preload = forkserver.set_forkserver_preload
+forkserver.set_forkserver_preload = lambda names: _preload(list(dict.fromkeys([*names, *_WORKERS])))
 
 # What tests write need not survive a loss of power, but for the faults of `faults`, whose processes are their own.
 # Waiting for the disk thousands of times takes minutes where it is busy.

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from feedmill.cli.engines import on_engine
 from feedmill.cli.options import (
     AllowEmpty,
     DropLoss,
@@ -21,6 +20,7 @@ from feedmill.cli.options import (
     TokenInputs,
     TokenOutput,
     TokenSize,
+    on_engine,
 )
 from feedmill.cli.output import emit_report, facts
 

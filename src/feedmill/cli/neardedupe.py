@@ -2,81 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING
 
 import typer
 
-from feedmill.cli.dedupe import Documents
-from feedmill.cli.engines import on_engine
-from feedmill.cli.options import AllowEmpty, DryRun, Ids, Json, Processes
+from feedmill.cli.command import command
 from feedmill.cli.output import counted, emit_report
+from feedmill.curation.options import Neardedupe
+from feedmill.jobs.options import call
 
 if TYPE_CHECKING:
     from feedmill.curation.near.job import NearReport
-    from feedmill.curation.near.options import Keep, Removal
 
 
-@on_engine
-def neardedupe(
-    documents: Documents,
-    name: Annotated[str, typer.Option("--name", metavar="NAME", help="Name of the attribute set.")] = "dup_near",
-    threshold: Annotated[
-        float,
-        typer.Option("--threshold", metavar="T", help="Jaccard similarity at or above which documents are duplicates."),
-    ] = 0.8,
-    ngram: Annotated[int, typer.Option("--ngram", metavar="N", help="Words per shingle.")] = 5,
-    keep: Annotated[
-        str, typer.Option("--keep", metavar="first|longest", help="Which document of a cluster to keep.")
-    ] = "first",
-    removal: Annotated[
-        str,
-        typer.Option(
-            "--removal",
-            metavar="covered|connected",
-            help="Mark documents similar to a kept one; or all but one of those that pairs connect, similar or not.",
-        ),
-    ] = "covered",
-    keep_case: Annotated[bool, typer.Option("--keep-case", help="Compare case-sensitively.")] = False,
-    keep_punctuation: Annotated[
-        bool, typer.Option("--keep-punctuation", help="Keep punctuation: split words at white space only.")
-    ] = False,
-    bands: Annotated[
-        int, typer.Option("--bands", metavar="B", help="Number of bands; default: chosen for the threshold.")
-    ] = 0,
-    rows: Annotated[int, typer.Option("--rows", metavar="R", help="Hashes per band; requires --bands.")] = 0,
-    signatures: Annotated[
-        str | None,
-        typer.Option(
-            "--signatures", metavar="DIR", help="Folder of signatures: compare with those in it, and add the new ones."
-        ),
-    ] = None,
-    id_: Ids = None,
-    allow_empty: AllowEmpty = False,
-    dry_run: DryRun = False,
-    workers: Processes = None,
-    json: Json = False,
-) -> None:
-    """Write attributes that mark near-duplicates of documents that are kept. 'filter' then removes them."""
+@command(Neardedupe, engines=True)
+def neardedupe(options: Neardedupe, json: bool) -> None:
     from feedmill.curation.near.neardedupe import neardedupe as run
 
-    report = run(
-        documents,
-        name=name,
-        threshold=threshold,
-        ngram=ngram,
-        keep=cast("Keep", keep),  # checked there
-        removal=cast("Removal", removal),
-        keep_case=keep_case,
-        keep_punctuation=keep_punctuation,
-        bands=bands,
-        rows=rows,
-        signatures=signatures,
-        id=id_,
-        allow_empty=allow_empty,
-        workers=workers,
-        dry_run=dry_run,
-        progress=not json,
-    )
+    report = call(run, options)
     emit_report(report, json, lambda: show(report))
 
 

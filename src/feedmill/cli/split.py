@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 import typer
 
-from feedmill.cli.engines import on_engine
 from feedmill.cli.merge import show
 from feedmill.cli.options import (
     AllowEmpty,
@@ -20,6 +19,7 @@ from feedmill.cli.options import (
     Seed,
     TokenInputs,
     TokenSize,
+    on_engine,
 )
 from feedmill.cli.output import emit_report
 

@@ -3,6 +3,7 @@
 Documents stay as they are: steps write attributes, rows beside them in the same order, until `mix/` writes filtered
 documents. `extract/` -> documents -> `tag.py`, `dedupe/`, `near/` -> attributes -> `mix/` (the verb ``filter``).
 
+- `options.py`: the options of all verbs.
 - `tag.py`: the verb ``tag``. `registry.py` finds taggers by name: those of `taggers/`, and the user's, which
   `modules.py` loads and `plugins.py` runs on the data of `plugin_types.py`. `fasttexts.py` and `transformers.py` are
   bases of taggers with a model, `sentences.py` splits texts; `data/` has word lists.

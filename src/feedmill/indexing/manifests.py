@@ -66,7 +66,7 @@ def write_manifest(
     form: str = DOCUMENTED,
     overwrite: bool = False,
     workers: int | None = None,
-    progress: bool = True,
+    progress: bool | None = None,
 ) -> ManifestReport:
     """Write the manifest of all tars in a folder and its subfolders, sorted by path.
 
@@ -107,7 +107,7 @@ def write_manifest(
 
 
 def check_manifest(
-    store: Store, manifest: str, report: CheckReport, *, workers: int | None = None, progress: bool = True
+    store: Store, manifest: str, report: CheckReport, *, workers: int | None = None, progress: bool | None = None
 ) -> None:
     """Compare a manifest with its shards; add problems to the report."""
     rows: list[tuple[int, Row, Entry]] = []

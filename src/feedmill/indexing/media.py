@@ -36,7 +36,7 @@ def gather(
     *,
     notes: MediaNotes | None = None,
     workers: int | None = None,
-    progress: bool = False,
+    progress: bool | None = False,
 ) -> Gathered:
     """Return the media metadata of a new index: for the present index's filters and `wanted`, as Energon defines it.
 

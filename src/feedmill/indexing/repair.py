@@ -30,11 +30,13 @@ from feedmill.formats.jsonl import splits as jsonl_splits
 from feedmill.formats.offsets import load_offsets, read_records
 from feedmill.formats.registry import by_name
 from feedmill.formats.sniff import sniff
+from feedmill.indexing.options import Repair
 from feedmill.indexing.prepare import prepare
 from feedmill.indexing.prepare_tars import find_shards
 from feedmill.indexing.report import PrepareReport
 from feedmill.indexing.scanning import Scanned, scan_all
-from feedmill.jobs.dry_run import DryRun, JobReport, active, can_run_dry
+from feedmill.jobs.dry_run import DryRun, JobReport, active
+from feedmill.jobs.options import verb
 from feedmill.jobs.policy import SKIP
 from feedmill.jobs.work import alone
 from feedmill.kernels.files import tar
@@ -65,19 +67,9 @@ class RepairReport(JobReport):
     prepared: PrepareReport | None = None
 
 
-@can_run_dry
-def repair(
-    url: str | os.PathLike[str],
-    *,
-    dry_run: bool = False,  # noqa: ARG001 - see `can_run_dry`
-    workers: int | None = None,
-    progress: bool = True,
-) -> RepairReport:
-    """Truncate incomplete tails of tar shards (or remove invalid lines of a JSONL file) and index the rest.
-
-    Args:
-        dry_run: change nothing; the report has what would be removed and written. The data is read.
-        workers: threads for scanning.
+@verb(Repair)
+def repair(options: Repair) -> RepairReport:
+    """Return what was removed, and what remains. A dry run reads the data.
 
     Raises:
         NotFound: there is no dataset at `url`.
@@ -85,7 +77,7 @@ def repair(
         DataError: no complete sample is left.
         StorageError: the files cannot be written.
     """
-    url = os.fspath(url)
+    url = os.fspath(options.url)
     found = sniff(url)
     how = found.format.repair
     if found.names and isinstance(how, str):
@@ -95,10 +87,10 @@ def repair(
         folder = found.store.locate(found.name).rpartition("/")[0]
         raise ConfigError(what.format(name=found.kind), file=url, kind="unsupported", fix=fix.format(folder=folder))
     with alone(found.store, found.path):
-        return _repair(found, url, workers, progress)
+        return _repair(found, url, options.workers, options.progress)
 
 
-def _repair(found: Detected, url: str, workers: int | None, progress: bool) -> RepairReport:
+def _repair(found: Detected, url: str, workers: int | None, progress: bool | None) -> RepairReport:
     report = RepairReport(url)
     listed: list[str] | None = None
     excluded: set[tuple[str, str]] = set()
@@ -144,7 +136,7 @@ def _plan(
     journal: RepairJournal,
     listed: list[str] | None,
     workers: int | None,
-    progress: bool,
+    progress: bool | None,
 ) -> None:
     """Complete the report of a dry run. The new index is described unless it depends on what would be removed."""
     report.dropped = journal.dropped()

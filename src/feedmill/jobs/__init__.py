@@ -3,6 +3,7 @@
 A verb is stages of units. `engine.py` runs the units of a stage somewhere, `work.py` keeps what is finished and stages
 the outputs, and publishes them when all are there.
 
+- `options.py`: the options of a verb, from which its function, its command and the checks of a pipeline are made.
 - `engine.py`: what a verb says of a stage (`Where`), and the engine in use. Here: `run.py`, on `processes.py`,
   `pickling.py`, `shared_memory.py` and `main_program.py`. Elsewhere: `parts.py` for job arrays, with `results.py`, and
   `ray_engine.py` for Ray, with `ray_nodes.py`, `ray_tasks.py` and `stragglers.py`.

@@ -17,5 +17,6 @@ A position becomes a batch: `layout.py` says which positions are this rank's, `w
   that loading takes, and `watchdog.py` logs stalled batches.
 - `adapters/` has what training frameworks need: datasets of torch, and one file for each framework.
 - `ahead.py` and `caching.py` fetch remote data before it is needed; `cachepool.py` does so for the files that cookers
-  read. `step_reader.py` reads single steps through that cache. `bench.py` implements the command of this name.
+  read. `step_reader.py` reads single steps through that cache. `bench.py` implements the command of this name, and
+  `options.py` has the options of both verbs, ``bench`` and ``cache``.
 """

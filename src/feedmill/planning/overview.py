@@ -12,7 +12,9 @@ from typing import Any
 
 from feedmill.errors import ConfigError
 from feedmill.formats.base import Dataset
+from feedmill.jobs.options import verb
 from feedmill.notebooks import Showable
+from feedmill.planning.options import PlanOptions
 from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.recipe import Recipe
 from feedmill.samples.open import open as open_dataset
@@ -36,36 +38,20 @@ class PlanReport(Showable):
         return dict(self.facts)
 
 
-def plan(
-    recipe: str | os.PathLike[str] | Recipe | Plan,
-    *,
-    samples: int | None = None,
-    tokens: int | None = None,
-    steps: int | None = None,
-    global_batch: int | None = None,
-    world: int | None = None,
-    batch_size: int | None = None,
-    plot: str | os.PathLike[str] | None = None,
-) -> PlanReport:
-    """Return a summary of a recipe: samples, tokens, weights, draws, repeats and bytes to read per source.
-
-    Args:
-        recipe: path or URL of a recipe, a loaded recipe, or a plan.
-        samples, tokens, steps: the budget; at most one of them. By default, the whole of a finite plan. A step has
-            `global_batch` samples.
-        world, batch_size: report how evenly `world` ranks are loaded, with `batch_size` samples per rank and step.
-        plot: path or URL of an image (.png, .jpg) to which the mixture over the budget is drawn.
+@verb(PlanOptions)
+def plan(options: PlanOptions) -> PlanReport:
+    """At most one budget can be given: samples, tokens or steps. By default, it is the whole of a finite plan.
 
     Raises:
         ConfigError: options that contradict each other, or a plot of an endless plan.
         FeedmillError: as `Recipe.load` and `Recipe.plan` do.
     """
-    bound, path = bound_plan(recipe)
-    budget = _budget(bound, samples, tokens, steps, global_batch)
-    ranks = _ranks(bound, world, batch_size, budget)
-    if plot is not None:
-        _draw(bound, budget, os.fspath(plot))
-    drawn = None if plot is None else str(plot)
+    bound, path = bound_plan(options.recipe)
+    budget = _budget(bound, options)
+    ranks = _ranks(bound, options.world, options.batch_size, budget)
+    if options.plot is not None:
+        _draw(bound, budget, os.fspath(options.plot))
+    drawn = None if options.plot is None else str(options.plot)
     return PlanReport(bound, {"recipe": path, **_facts(bound, budget), "ranks": ranks, "plot": drawn})
 
 
@@ -86,10 +72,9 @@ def bound_plan(recipe: str | os.PathLike[str] | Recipe | Plan, *, trust: bool = 
     return Recipe.load(recipe).plan(trust=trust), str(recipe)
 
 
-def _budget(
-    plan: Any, samples: int | None, tokens: int | None, steps: int | None, global_batch: int | None
-) -> int | None:
+def _budget(plan: Any, options: PlanOptions) -> int | None:
     """Return the budget in samples: the one given, otherwise the plan's length, which may be None."""
+    samples, tokens, steps, global_batch = options.samples, options.tokens, options.steps, options.global_batch
     if sum(value is not None for value in (samples, tokens, steps)) > 1:
         raise ConfigError("more than one budget is given", fix="Give one of --samples, --tokens and --steps.")
     if (steps is None) != (global_batch is None):

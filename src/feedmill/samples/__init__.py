@@ -11,5 +11,6 @@ decoded and typed: parts -> fields (`fieldmap.py`) -> values (`decode.py`) -> a 
 - Media metadata: `media.py` probes a file, `mediacollection.py` a dataset, `mediafacts.py` reads what was stored.
   `stores.py`: files that samples refer to.
 - Token rows for training: `targets.py`, `fim.py`. `robotics/` and `vla/`: samples of robots, and VLA Foundry's.
-- To look at: `preview.py`, `sheet.py`, `text.py`, `chart.py`.
+- To look at: `preview.py` (the verb ``preview``; `options.py` has its options, and those of opening a dataset),
+  `sheet.py`, `text.py`, `chart.py`.
 """

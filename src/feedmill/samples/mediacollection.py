@@ -122,7 +122,7 @@ def collect(
     *,
     notes: MediaNotes | None = None,
     workers: int | None = None,
-    progress: bool = False,
+    progress: bool | None = False,
 ) -> tuple[list[Row], list[DataError]]:
     """Return the metadata of all media files, in the order of `pieces`, and errors for those that cannot be read.
 

@@ -8,4 +8,5 @@ Forwards: a raw document is looked for in each output that was made from it, up 
 - `document.py`: what became of a raw document: files, rules that dropped it, positions and steps; `copies.py`: other
   documents with its text, or nearly so.
 - `forget.py`: the same for documents to forget, with skip lists and exclusions; the verb ``forget``.
+- `options.py`: the options of both verbs.
 """

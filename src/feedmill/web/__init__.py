@@ -5,6 +5,7 @@ draws the page from that data, and ``.json`` beside each page returns it. `app.p
 
 - `serve.py`: the verb: opens what is given, and runs the server
 - `report.py`: the verb `feedmill report`: the same as one HTML file
+- `options.py`: the options of both verbs
 - `notebook.py`: `feedmill.show`: the same in a frame for notebooks
 - `cards.py`: what notebooks show of an object by itself, without the packages of the extra
 - `library.py`: what is open, by name in the address; reads pipelines and their manifests

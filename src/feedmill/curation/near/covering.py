@@ -29,10 +29,10 @@ import numpy as np
 
 from feedmill.curation.near import join, labels
 from feedmill.curation.near.graph import Pairs, Ranges, Runs, distinct, read_pairs
-from feedmill.curation.near.options import Keep
 from feedmill.curation.near.parallel import go_on
 from feedmill.curation.near.stars import Graph, Stage
 from feedmill.curation.near.view import Ints, View, clusters_name, order_of
+from feedmill.curation.options import Keep
 from feedmill.formats.arrays import write_arrays
 from feedmill.formats.signatures import read_arrays
 from feedmill.kernels.hashing import near_pairs

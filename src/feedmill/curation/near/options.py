@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Any
 
+from feedmill.curation.options import Keep, Removal
 from feedmill.errors import ConfigError
 from feedmill.jobs.dry_run import JobReport
 from feedmill.storage.base import refuse_non_utf8
@@ -12,8 +13,6 @@ from feedmill.storage.base import refuse_non_utf8
 HASHES = 128
 """Maximum number of MinHash values of a document if bands and rows are not given."""
 RECALL = 0.98
-Keep = Literal["first", "longest"]
-Removal = Literal["covered", "connected"]
 COVERED: Removal = "covered"
 CONNECTED: Removal = "connected"
 FIRST: Keep = "first"

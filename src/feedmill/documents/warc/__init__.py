@@ -5,3 +5,6 @@
 - `records.py`: records of an archive, in blocks that can be processed in parallel; whatever is no record is a fault
 - `pages.py`: pages of records: URL, date, status, type, and the decoded HTML
 """
+
+HTML = ("text/html", "application/xhtml+xml")
+"""Types of pages."""

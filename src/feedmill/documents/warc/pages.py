@@ -13,10 +13,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from feedmill.documents.warc import HTML
 from feedmill.documents.warc.records import INFO, Fault, Record
 from feedmill.errors import MissingExtra
 
-HTML = ("text/html", "application/xhtml+xml")
 KINDS = ("response", "resource", "conversion")
 """Types of records that have pages; ``conversion`` is the plain text of a page, in ``.wet`` files."""
 TEXT = "text/plain"
