@@ -162,7 +162,10 @@ def renumbered(node: Node) -> tuple[Node, dict[int, int]]:
 def test_a_proof_by_structure_is_never_wrong_and_evaluation_finds_the_first_difference(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """1,600 pairs of trees, 600 of them in the default run, each at several positions; the expected answer by locating all samples before."""
+    """1,600 pairs of trees, 600 of them in the default run, each at several positions.
+
+    The expected answer is that of locating all samples before.
+    """
     rng = random.Random(seed)
     proven = proven_of_equal = equal = 0
     for _ in range(200):
