@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from feedmill.importing import scanning
 from feedmill.importing.documents import Unit, _encode_texts
-from feedmill.importing.groups import Group, cut
-from feedmill.importing.layouts import Part, Planned
+from feedmill.importing.layouts import Group, Part, Planned, cut
 from feedmill.importing.scanning import File, scan
 from feedmill.jobs.left_out import LeftOut
 

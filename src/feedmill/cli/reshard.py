@@ -11,7 +11,7 @@ from feedmill.cli.options import DryRun, Json
 from feedmill.cli.output import emit_report, facts, human_size
 
 if TYPE_CHECKING:
-    from feedmill.writing.writer import WriteReport
+    from feedmill.writing.write import WriteReport
 
 Processes = Annotated[
     int | None,

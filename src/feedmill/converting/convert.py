@@ -8,10 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 from feedmill.converting.engine import Conversion, ConvertReport, begin, finished, perform
-from feedmill.converting.job import ConvertWork, place_of
+from feedmill.converting.job import ConvertWork, finish_interrupted, is_staged, place_of, refuse_present, stage
 from feedmill.converting.losses import unread
 from feedmill.converting.preview import Options, Preview, check_places
-from feedmill.converting.staging import finish_interrupted, is_staged, refuse_present, stage
 from feedmill.converting.table import ROWS, SAMPLES, check_target, family, is_one_file
 from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.columns import load_pyarrow

@@ -21,10 +21,21 @@ from typing import Any
 import numpy as np
 import orjson
 
-from feedmill.converting import staging
-from feedmill.converting.job import VERB, Bad, ConvertWork, Done, place_of
+from feedmill.converting.job import (
+    VERB,
+    Bad,
+    ConvertWork,
+    Done,
+    Proof,
+    clear_away,
+    place_of,
+    publish,
+    read_proof,
+    stage,
+    write_proof,
+)
+from feedmill.converting.job import begin as begin_work
 from feedmill.converting.preview import Options, Preview
-from feedmill.converting.proof import Proof, read_proof, write_proof
 from feedmill.converting.units import Different, Shared, Target, Unit, Written, check_unit, convert_unit
 from feedmill.documents.lineage.sidecar import Origins
 from feedmill.errors import DataError, FeedmillError
@@ -140,10 +151,10 @@ def _job(conversion: Conversion) -> str:
 
 
 def begin(work: ConvertWork, conversion: Conversion, options: Options) -> None:
-    """Prepare the destination; see `feedmill.converting.staging.begin`."""
+    """Prepare the destination; see `feedmill.converting.job.begin`."""
     writes = conversion.target.writes(conversion.units)
     job = {"identity": _plain(conversion), "writes": writes, "staged": conversion.staged}
-    staging.begin(work, conversion.plan.destination, job, options.overwrite, is_file=conversion.is_file)
+    begin_work(work, conversion.plan.destination, job, options.overwrite, is_file=conversion.is_file)
 
 
 def _plain(conversion: Conversion) -> Any:
@@ -168,7 +179,7 @@ def perform(work: ConvertWork, conversion: Conversion, options: Options) -> Conv
     began = time.perf_counter()
     plan = conversion.plan
     target, name = place_of(plan.destination, is_file=conversion.is_file)
-    store = staging.stage(work) if conversion.staged else target
+    store = stage(work) if conversion.staged else target
     known = work.done(store)
     resumed = len(known)
     done = _work(work, conversion, options, known)
@@ -176,7 +187,7 @@ def perform(work: ConvertWork, conversion: Conversion, options: Options) -> Conv
     if not any(each.samples for each in done):
         raise _nothing(plan.source, conversion.noun, [bad for each in done for bad in each.bad])
     if not conversion.staged:
-        staging.clear_away(work, store)
+        clear_away(work, store)
     files = conversion.target.finish(store, conversion.units, done)
     lineages = write_lineages(conversion, store, target, name, done)
     digest, digests = _digests(work, done)
@@ -201,7 +212,7 @@ def perform(work: ConvertWork, conversion: Conversion, options: Options) -> Conv
         job=_job(conversion),
     )
     if conversion.staged:
-        staging.publish(work, name, proof)
+        publish(work, name, proof)
     else:
         write_proof(target, name, proof)
     work.finish()

@@ -1,12 +1,22 @@
-"""Work folder of a conversion, see `feedmill.jobs.work`.
+"""The job of a conversion: its work folder (see `feedmill.jobs.work`), the replacement of an old result, and the proof.
 
-It holds 16 bytes per sample of each finished output (``000012.hashes``), the chunks that are joined to a single file,
-and in ``new/`` the staged result that replaces an old one.
+The work folder holds 16 bytes per sample of each finished output (``000012.hashes``), the chunks that are joined to a
+single file, and in ``new/`` the staged result that replaces an old one. On a local disk, an old result stays unchanged
+until the new one is finished and verified, and published by renaming. If the process is killed while renaming, the next
+process that opens or writes the destination finishes it. An object store cannot rename: there the old result is deleted
+first.
+
+The proof says what was compared. It is ``.feedmill/convert.json`` in a folder, or ``.feedmill/convert.<name>.json``
+next to a file. For each output it holds a digest of the hashes of its samples in order. The hash of a sample (xxh3-128)
+covers its key and all its parts. If `verified` is true, the hashes of the source's samples equal those of the samples
+read back from the destination with the reader of its format.
 """
 
 from __future__ import annotations
 
 import contextlib
+import re
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -14,10 +24,15 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from feedmill.errors import NotFound
-from feedmill.jobs.unfinished import damaged
+from feedmill.documents.lineage.samples import shard_lineage
+from feedmill.errors import ConfigError, FeedmillError, NotFound
+from feedmill.formats.converted import VERSION, proof_place, read_converted
+from feedmill.formats.jsonl.splits import splits_name
+from feedmill.jobs.engine import is_alone
+from feedmill.jobs.unfinished import damaged, unfinished_job
 from feedmill.jobs.work import Work
 from feedmill.storage import Entry, Store, open_store, split_url
+from feedmill.storage.local import LocalStore
 
 VERB, PIECE = "convert", ".piece"
 Hashes = npt.NDArray[np.uint8]
@@ -165,3 +180,187 @@ def _name(number: int) -> str:
 
 def _digest(hashes: bytes) -> str:
     return xxhash.xxh3_64_hexdigest(hashes)
+
+
+_NEW = "new"
+
+
+def refuse_present(work: ConvertWork, destination: str, *, overwrite: bool, is_file: bool) -> None:
+    """Raise `ConfigError` if the destination is not empty. Called before planning, which may read the whole source."""
+    store, name = place_of(destination, is_file=is_file)
+    if work.job is None and (overwrite or read_proof(store, name) is None):
+        _present(store, name, destination, overwrite=overwrite, is_file=is_file)
+
+
+def is_staged(work: ConvertWork, destination: str, *, overwrite: bool, is_file: bool) -> bool:
+    """Return whether the conversion replaces an old result on a local disk."""
+    job = work.job
+    if job is not None:
+        return bool(job.get("staged"))
+    store, name = place_of(destination, is_file=is_file)
+    return overwrite and store.is_local and bool(_present(store, name, destination, overwrite=True, is_file=is_file))
+
+
+def stage(work: ConvertWork) -> LocalStore:
+    """Return the store in which the new result is staged until it replaces the old one, which is on a local disk."""
+    assert isinstance(work.scratch, LocalStore)
+    return work.scratch.below(_NEW)
+
+
+def begin(work: ConvertWork, destination: str, job: Mapping[str, Any], overwrite: bool, *, is_file: bool) -> None:
+    """Prepare the destination: continue an unfinished conversion, or record which old files are replaced.
+
+    Args:
+        work: work folder of the conversion.
+        destination: path or URL.
+        job: ``identity``, which determines the output bytes; ``writes``, see `Target.writes`; ``staged``.
+        overwrite: whether to replace an old result, or an unfinished conversion with other options.
+        is_file: whether the destination is a file.
+
+    Raises:
+        ConfigError: the destination has other files, or another job is unfinished there.
+    """
+    with work.beginning():
+        _begin(work, destination, job, overwrite, is_file)
+
+
+def _begin(work: ConvertWork, destination: str, job: Mapping[str, Any], overwrite: bool, is_file: bool) -> None:
+    identity = {"verb": VERB, **job["identity"]}
+    store, name = place_of(destination, is_file=is_file)
+    if not work.is_of(identity):
+        if work.job is not None:
+            if not overwrite or work.noted["identity"].get("verb") != VERB:
+                raise unfinished_job(destination)
+            _discard(destination, work.noted, is_file=is_file)
+        replace = _present(store, name, destination, overwrite=overwrite, is_file=is_file)
+        work.begin(identity, writes=job["writes"], staged=job["staged"], replace=replace)
+    else:
+        work.begin(identity)
+    if not job["staged"] and not is_file:
+        clear_away(work, store)
+    if isinstance(store, LocalStore) and not is_file and is_alone():
+        store.sweep()
+
+
+def clear_away(work: ConvertWork, store: Store) -> None:
+    """Delete the old result, if it cannot stay until the new one is published."""
+    job = work.noted
+    for path in job.get("replace", []):
+        store.delete(path)
+    if job.get("replace"):
+        work.note(replace=[])
+
+
+def publish(work: ConvertWork, name: str, proof: Proof) -> None:
+    """Replace the old result with the new one, which is finished."""
+    staged = stage(work)
+    write_proof(staged, name, proof)
+    files = [*proof.files, *proof.lineages, proof_place(name)]
+    deletes = sorted(set(work.noted.get("replace", ())) - set(files))
+    work.publish([(f"{_NEW}/{path}", path) for path in files], deletes)
+
+
+def finish_interrupted(work: ConvertWork) -> bool:
+    """Finish a conversion that was killed while publishing, and clear its work folder.
+
+    Returns:
+        whether there was one: if so, nothing is left to do.
+    """
+    if not work.roll_forward():
+        return False
+    work.clear()
+    return True
+
+
+def _discard(destination: str, job: Mapping[str, Any], *, is_file: bool) -> None:
+    """Delete all files that an unfinished conversion has written; the destination had no others when it began."""
+    if job.get("staged"):  # its files are in the work folder, and the old result is unchanged
+        return
+    store, _ = place_of(destination, is_file=is_file)
+    paths, pattern = job.get("writes", ((), ""))
+    with contextlib.suppress(LookupError):
+        paths = [*paths, *(e.path for e in store.files() if pattern and re.fullmatch(pattern, e.path))]
+    for path in (*job.get("replace", ()), *paths):
+        store.delete(path)
+
+
+def _present(store: Store, name: str, url: str, *, overwrite: bool, is_file: bool) -> list[str]:
+    """Return the files of an earlier conversion at the destination. Raises `ConfigError` if there are others."""
+    if is_file:
+        there = [path for path in (name, name + ".idx", splits_name(name)) if store.exists(path)]
+        if there and not overwrite:
+            raise _exists(url, "the file already exists", "Name another file, or replace it with --overwrite.")
+        return [*there, *(p for p in [proof_place(name), shard_lineage(name)] if store.exists(p))]
+    try:
+        there = [entry.path for entry in store.files()]
+    except LookupError:
+        return []
+    proof = read_proof(store, "")
+    known = {*proof.files, *proof.lineages} if proof is not None else set()
+    others = [path for path in there if path not in known]
+    if others or (there and not overwrite):
+        what = (
+            f"the destination has files that no conversion has written, such as {others[0]!r}"
+            if others
+            else "the destination is not empty"
+        )
+        fix = "Name an empty folder." if others else "Name another folder, or replace it with --overwrite."
+        raise _exists(url, what, fix)
+    return [*sorted(known), proof_place("")] if known else []
+
+
+def _exists(url: str, what: str, fix: str) -> ConfigError:
+    return ConfigError(what, file=url, kind="exists", fix=fix)
+
+
+class Proof(msgspec.Struct, frozen=True):
+    """The stored proof; see the module.
+
+    Attributes:
+        source, source_format: path or URL of the source, and its format.
+        format: format of the destination.
+        samples: number of samples in both.
+        verified: whether the destination was read back.
+        digest: digest of all samples in order.
+        skipped, skipped_examples: number of skipped samples of the source, and the first of them.
+        losses: what the format could not store.
+        outputs, digests: path and samples of each output, and the digest of its samples.
+        files: all data files of the destination, with their indices.
+        lineages: the lineages of the outputs, see `feedmill.documents.lineage`.
+        job: hash of the conversion; equal for the same command on the same source.
+    """
+
+    source: str
+    source_format: str
+    format: str
+    samples: int
+    verified: bool
+    digest: str
+    skipped: int
+    skipped_examples: list[Bad]
+    losses: list[str]
+    outputs: list[tuple[str, int]]
+    digests: list[str]
+    files: list[str]
+    lineages: list[str] = []
+    job: str = ""
+    version: int = VERSION
+
+
+def write_proof(store: Store, name: str, proof: Proof) -> None:
+    """Write the proof of a file in the store, or of the whole store if `name` is empty."""
+    store.write_bytes(proof_place(name), msgspec.json.format(msgspec.json.encode(proof), indent=1))
+
+
+def find_proof(url: str) -> Proof | None:
+    """Return the proof of the folder or file at a path or URL; None if there is none."""
+    folder, name = split_url(url)
+    try:
+        return (read_proof(open_store(folder), name) if name else None) or read_proof(open_store(url), "")
+    except FeedmillError:
+        return None
+
+
+def read_proof(store: Store, name: str) -> Proof | None:
+    """Return the proof beside a file or in a folder; None if there is none that this release can read."""
+    return read_converted(store, name, Proof)

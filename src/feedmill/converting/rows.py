@@ -19,12 +19,11 @@ from feedmill.converting.jsontypes import columns_of, has_json, has_number, merg
 from feedmill.converting.lines import line_files, parse, rows_in, stem
 from feedmill.converting.losses import all_bytes, classes_lost, dropped
 from feedmill.converting.preview import Loss, Options, Preview, named
-from feedmill.converting.reading import read_each
 from feedmill.converting.survey import Columns, Survey, changes_in, known_kinds, merge, names, survey
 from feedmill.converting.table import is_one_file
 from feedmill.converting.targets.lines import LineRows
 from feedmill.converting.targets.parquet import ParquetRows, Rows
-from feedmill.converting.units import Shared, Source, Target, Unit, opened
+from feedmill.converting.units import Shared, Source, Target, Unit, opened, read_each
 from feedmill.documents.lineage.runs import Runs
 from feedmill.documents.lineage.samples import StoredRows, add_samples, size_of
 from feedmill.documents.lineage.sidecar import Origins

@@ -24,14 +24,13 @@ from feedmill.converting.fields import Taken, Taker, part_name
 from feedmill.converting.job import Bad, ConvertWork, Done, bad_sample
 from feedmill.converting.losses import dropped, is_keyed, losses_of
 from feedmill.converting.preview import SAMPLES_EACH, Options, Preview
-from feedmill.converting.reading import read_each
 from feedmill.converting.survey import Survey, known_kinds, merge, survey
 from feedmill.converting.table import is_one_file
 from feedmill.converting.targets.lines import Lines
 from feedmill.converting.targets.parquet import Parquet
 from feedmill.converting.targets.shards import Shards
 from feedmill.converting.targets.tars import ListedTars, PreparedTars, Tars
-from feedmill.converting.units import Shared, Source, Target, Unit, opened
+from feedmill.converting.units import Shared, Source, Target, Unit, opened, read_each
 from feedmill.documents.lineage.samples import StoredRows, add_samples
 from feedmill.documents.lineage.sidecar import Origins
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound

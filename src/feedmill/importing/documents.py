@@ -16,7 +16,7 @@ import orjson
 
 from feedmill.errors import ConfigError, DataError, FeedmillError, MissingExtra
 from feedmill.formats.documents import DOCUMENTS, write_lines
-from feedmill.importing.groups import from_columns, to_columns
+from feedmill.importing.layouts import from_columns, to_columns
 from feedmill.importing.report import ImportReport
 from feedmill.importing.rows import Reading, Row, read_documents, reason_of
 from feedmill.importing.scanning import File, Files

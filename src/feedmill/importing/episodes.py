@@ -21,8 +21,7 @@ from feedmill.formats.lerobot.dataset import LeRobotDataset, open_lerobot
 from feedmill.formats.lerobot.episode import Episode, read_episode, read_video
 from feedmill.formats.videocut import count_frames
 from feedmill.importing.layouts import TRAIN, Part, Planned, Samples
-from feedmill.importing.recognition import SPLITS, Recognized
-from feedmill.importing.robots import BESIDE
+from feedmill.importing.recognition import BESIDE, SPLITS, Recognized
 from feedmill.importing.samples import Unusable
 from feedmill.importing.scanning import Files
 from feedmill.jobs.left_out import LeftOut

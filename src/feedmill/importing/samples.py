@@ -21,14 +21,12 @@ from feedmill.formats.documents import DOCUMENTS
 from feedmill.formats.orientation import orientation_of_mp4
 from feedmill.importing.documents import LEFT_OUT, empty, write_left_out
 from feedmill.importing.encodings import decode, encoding_of
-from feedmill.importing.groups import cut
 from feedmill.importing.kinds import DOCUMENTS as TEXTS
 from feedmill.importing.kinds import IMAGE, MODALITIES, VIDEO, divide
-from feedmill.importing.layouts import Part, Planned, Samples, name_others
-from feedmill.importing.reading import read_file
+from feedmill.importing.layouts import Part, Planned, Samples, cut, name_others
 from feedmill.importing.recognition import CAPTION_SUFFIXES, PARTS
 from feedmill.importing.report import ImportReport
-from feedmill.importing.scanning import Files
+from feedmill.importing.scanning import Files, read_file
 from feedmill.jobs.dry_run import active
 from feedmill.jobs.garbage import uncollected
 from feedmill.jobs.threads import ordered_map
@@ -39,8 +37,7 @@ from feedmill.samples.media import kind_of_header, probe
 from feedmill.storage import LocalStore, Store, open_store
 from feedmill.writing.destination import Destination
 from feedmill.writing.encoding import Encoded, Encoding, Taker
-from feedmill.writing.layout import PATTERN, Layout
-from feedmill.writing.shard import Shard
+from feedmill.writing.shard import PATTERN, Layout, Shard
 from feedmill.writing.write import write_shards
 
 MODULES = ("feedmill.writing.write", __name__)

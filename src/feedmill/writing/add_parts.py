@@ -24,17 +24,14 @@ from feedmill.jobs.policy import RAISE, OnError, on_error_policy, skips
 from feedmill.samples.encode import Encode, Encoder
 from feedmill.samples.open import open as open_dataset
 from feedmill.storage import open_store
-from feedmill.writing.copying import Piece, bounded, open_source, refuse_duplicate_parts
+from feedmill.writing.copying import Piece, bounded, open_source, read_by, refuse_duplicate_parts, scans_of
 from feedmill.writing.destination import Destination
-from feedmill.writing.dry_run import read_by, scans_of
 from feedmill.writing.encoding import Encoded, Encoding, Taker, is_about
-from feedmill.writing.layout import Layout
-from feedmill.writing.present import need_local, need_prepared
+from feedmill.writing.index import need_local, need_prepared
 from feedmill.writing.rewrite import Change, Rewrite, RewriteReport, plan_rewrite
-from feedmill.writing.shard import Shard, ShardFile
+from feedmill.writing.shard import Layout, Shard, ShardFile
 from feedmill.writing.work import identity
-from feedmill.writing.write import batches, write_shards
-from feedmill.writing.writer import encoding_facts
+from feedmill.writing.write import batches, encoding_facts, write_shards
 
 Make = Callable[[list[Sample]], Sequence[Mapping[str, Any]]]
 """Function that maps samples to the new parts of each (name -> value)."""

@@ -24,7 +24,7 @@ from feedmill.jobs.dry_run import active, can_run_dry
 from feedmill.jobs.policy import RAISE, OnError, on_error_policy, skips
 from feedmill.storage import open_store
 from feedmill.storage.os_errors import is_disk_error, storage_error
-from feedmill.writing.present import need_local, need_prepared
+from feedmill.writing.index import need_local, need_prepared
 from feedmill.writing.rewrite import Change, Rewrite, RewriteReport, plan_rewrite
 from feedmill.writing.shard import Shard
 

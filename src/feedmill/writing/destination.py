@@ -24,10 +24,8 @@ from feedmill.jobs.engine import is_alone
 from feedmill.jobs.work import tidy
 from feedmill.samples.description import declared_map, unreadable
 from feedmill.storage import LocalStore, Store, open_store
-from feedmill.writing.commit import Media, commit
-from feedmill.writing.layout import Layout
-from feedmill.writing.present import need_prepared, present_shards
-from feedmill.writing.shard import Shard
+from feedmill.writing.index import Media, commit, need_prepared, present_shards
+from feedmill.writing.shard import Layout, Shard
 from feedmill.writing.work import NEW, ShardWork, begin, below, in_job, job_of
 
 

@@ -18,14 +18,11 @@ from feedmill.jobs.dry_run import active, can_run_dry
 from feedmill.storage import Store, canonical_location
 from feedmill.storage.cache.copies import cached_copy
 from feedmill.storage.limits import parse_size
-from feedmill.writing.commit import Media
-from feedmill.writing.copying import Copy, Group, Piece, facts, groups_of, open_source, pieces_of
+from feedmill.writing.copying import Copy, Group, Piece, facts, groups_of, open_source, pieces_of, plan_copies
 from feedmill.writing.destination import Destination
-from feedmill.writing.dry_run import plan_copies
-from feedmill.writing.layout import PATTERN, Layout
-from feedmill.writing.shard import Shard
-from feedmill.writing.write import write_shards
-from feedmill.writing.writer import WriteReport
+from feedmill.writing.index import Media
+from feedmill.writing.shard import PATTERN, Layout, Shard
+from feedmill.writing.write import WriteReport, write_shards
 
 _DESCRIPTION = ("dataset.yaml", "sample_loader.py")
 

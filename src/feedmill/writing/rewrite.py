@@ -28,9 +28,8 @@ from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run
 from feedmill.storage import open_store
 from feedmill.storage.local import LocalStore
-from feedmill.writing.commit import commit
 from feedmill.writing.destination import clear_left
-from feedmill.writing.present import present_shards
+from feedmill.writing.index import commit, present_shards
 from feedmill.writing.shard import Shard
 from feedmill.writing.work import NEW, ShardWork, begin, below, in_job
 

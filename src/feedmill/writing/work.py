@@ -23,8 +23,7 @@ from feedmill.jobs.work import Work
 from feedmill.kernels.files.tar import ShardScan
 from feedmill.storage import LocalStore, Store
 from feedmill.storage.staging import TEMPORARY_SUFFIX
-from feedmill.writing.layout import Layout
-from feedmill.writing.shard import Shard
+from feedmill.writing.shard import Layout, Shard
 
 NEW = f"{FOLDER}/new"
 """Staging folder of shards that replace others."""

@@ -36,10 +36,10 @@ from feedmill.samples.description import CRUDE, describe_type
 from feedmill.samples.encode import Encoder
 from feedmill.storage import Store, open_store
 from feedmill.storage.cache.copies import cached_copy
-from feedmill.writing.commit import Media, commit
 from feedmill.writing.encoding import Encoded, Encoding, Taker
+from feedmill.writing.index import Media, commit
 from feedmill.writing.shard import Shard, ShardFile
-from feedmill.writing.writer import BATCH_BYTES, BATCH_SAMPLES, Keys
+from feedmill.writing.write import BATCH_BYTES, BATCH_SAMPLES, Keys
 
 
 @dataclass(frozen=True, slots=True)
