@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from feedmill.importing import scanning
 from feedmill.importing.documents import Unit, _encode_texts
-from feedmill.importing.layouts import Group, Part, Planned, cut
+from feedmill.importing.layouts import Group, Part, Planned, groups_of
 from feedmill.importing.scanning import File, scan
 from feedmill.jobs.left_out import LeftOut
 
@@ -27,7 +27,7 @@ FILES = st.lists(st.builds(File, st.integers(0, 1), TEXT, st.integers(0, 9), TEX
 
 @given(SAMPLES, st.integers(1, 5), st.integers(1, 200))
 def test_groups_arrive_as_they_were_sent(samples: list[Planned], count: int, most: int) -> None:
-    groups = list(cut(samples, count, most))
+    groups = list(groups_of(samples, count, most))
     assert [planned for group in groups for planned in group] == samples
     assert all(len(group) <= count and (group.size <= most or len(group) == 1) for group in groups)
     for group in groups:

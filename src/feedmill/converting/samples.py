@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -43,7 +44,7 @@ from feedmill.jobs.engine import Where
 from feedmill.jobs.policy import skips
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run
-from feedmill.kernels.bounds import bounds_of
+from feedmill.writing.shard import cut
 
 READ_BYTES = 32 << 20
 _TARS = {"prepared": PreparedTars, "tars": Tars, "manifest": ListedTars}
@@ -145,7 +146,7 @@ def plan_samples(source: str, destination: str, to: str, kind: str, options: Opt
         ],
         **options.identity(),
     }
-    units = cut(source, parts, options, wanted.shard_size)
+    units = units_of(source, parts, options, wanted.shard_size)
     plan.outputs = 1 if is_file else len(units)
     size = _mean_size(whole)
     batch = int(max(1, min(256, READ_BYTES // max(1, size))))
@@ -226,7 +227,7 @@ def _mean_size(dataset: Dataset) -> int:
     return int(described(dataset).get("bytes") or 0) // count if count else 0
 
 
-def cut(source: str, parts: Sequence[Part], options: Options, usual: int | None) -> list[Unit]:
+def units_of(source: str, parts: Sequence[Part], options: Options, usual: int | None) -> list[Unit]:
     """Return a unit per output: consecutive samples within the limits on samples and bytes of the source.
 
     `usual` is the limit on bytes if the options set none.
@@ -234,31 +235,15 @@ def cut(source: str, parts: Sequence[Part], options: Options, usual: int | None)
     size = options.max_shard_size if options.max_shard_size is not None else usual
     units: list[Unit] = []
     for split, count in parts:
-        ends = (
-            _run_ends(opened(source, split, options.regroup), count, options.max_shard_samples or SAMPLES_EACH, size)
-            if count
-            else []
-        )
-        for start, stop in zip([0, *ends[:-1]], ends, strict=False):
+        most, lengths = options.max_shard_samples or SAMPLES_EACH, None
+        if count and size is not None:
+            dataset = opened(source, split, options.regroup)
+            lengths = stored_lengths(dataset)
+            if lengths is None or len(lengths) != count:
+                most, lengths = max(1, min(most, size // max(1, _mean_size(dataset)))), None
+        for start, stop in pairwise(cut(count, lengths, most, size)):
             units.append(Unit(len(units), (split, start, stop), stop - start))
     return units
-
-
-def _run_ends(dataset: Dataset, count: int, most: int, size: int | None) -> list[int]:
-    if size is None:
-        return [*range(most, count, most), count] if count else []
-    lengths = stored_lengths(dataset)
-    if lengths is None or len(lengths) != count:
-        most = max(1, min(most, size // max(1, _mean_size(dataset))))
-        return [*range(most, count, most), count] if count else []
-    before = bounds_of(lengths)
-    ends: list[int] = []
-    at = 0
-    while at < count:
-        stop = int(np.searchsorted(before, before[at] + size, side="right")) - 1
-        at = min(max(stop, at + 1), at + most, count)
-        ends.append(at)
-    return ends
 
 
 def stored_lengths(dataset: Dataset) -> npt.NDArray[np.int64] | None:

@@ -284,7 +284,8 @@ def convert_unit(shared: Shared, unit: Unit) -> Done:
     if hashes or target.keeps_empty:
         entry = store.stat(path)
         place = store.locate(path) if target.piece else path
-        done = Done(unit.number, place, entry.size, entry.version, len(hashes), done.bad, done.extra, rows=done.rows)
+        facts: dict[str, Any] = {"rows": done.rows, "shard": done.extra.pop("tar", None)}
+        done = Done(unit.number, place, entry.size, entry.version, len(hashes), done.bad, done.extra, **facts)
     return msgspec.structs.replace(done, hashes=write_hashes(shared.notes, done.number, b"".join(hashes)))
 
 

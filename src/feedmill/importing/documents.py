@@ -9,9 +9,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import msgspec
+import numpy as np
 import orjson
 
 from feedmill.errors import ConfigError, DataError, FeedmillError, MissingExtra
@@ -27,6 +29,7 @@ from feedmill.jobs.run import Policy, run
 from feedmill.jobs.work import Work, tidy
 from feedmill.storage import LocalStore, Store, open_store
 from feedmill.storage.base import refuse_non_utf8
+from feedmill.writing.shard import cut
 
 LEFT_OUT = ".feedmill/left_out.jsonl"
 """File in the output that names everything that was left out."""
@@ -178,17 +181,10 @@ def _present(target: Store, work: Work, identity: dict[str, Any], *, overwrite: 
 
 def _units(files: Sequence[File], most: int) -> Iterator[Unit]:
     """Yield units of whole files."""
-    most = min(most, _UNIT_BYTES)
-    group: list[File] = []
-    size = number = 0
-    for file in files:
-        if group and (size + file.size > most or len(group) == _MOST_FILES):
-            yield Unit(number, group)
-            group, size, number = [], 0, number + 1
-        group.append(file)
-        size += file.size
-    if group:
-        yield Unit(number, group)
+    sizes = np.fromiter((file.size for file in files), np.int64, len(files))
+    ends = cut(len(files), sizes, _MOST_FILES, min(most, _UNIT_BYTES))
+    for number, (begin, end) in enumerate(pairwise(ends)):
+        yield Unit(number, [*files[begin:end]])
 
 
 def _encode_texts(document: dict[str, Any]) -> bytes:

@@ -13,10 +13,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterator, Sequence
-from itertools import chain, islice, repeat
+from itertools import chain, islice, pairwise, repeat
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
+import numpy as np
 
 from feedmill.errors import ConfigError, DataError
 from feedmill.importing.kinds import IMAGE, Name, divide
@@ -38,6 +39,7 @@ from feedmill.importing.scanning import File, Files
 from feedmill.jobs.left_out import LeftOut
 from feedmill.samples.encode import encode_json
 from feedmill.writing.encoding import check_key
+from feedmill.writing.shard import cut
 
 TRAIN = "train"
 BESIDE = "beside a file that is left out"
@@ -487,15 +489,8 @@ def _as_tuple(*row: Any) -> tuple[Any, ...]:
     return row
 
 
-def cut(samples: Sequence[Planned], count: int, most: int) -> Iterator[Group]:
+def groups_of(samples: Sequence[Planned], count: int, most: int) -> Iterator[Group]:
     """Yield the samples of each shard: at most `count`, of at most `most` bytes unless one is larger."""
-    group: list[Planned] = []
-    size = 0
-    for planned in samples:
-        if group and (len(group) == count or size + planned.size > most):
-            yield Group(group)
-            group, size = [], 0
-        group.append(planned)
-        size += planned.size
-    if group:
-        yield Group(group)
+    sizes = np.fromiter((planned.size for planned in samples), np.int64, len(samples))
+    for begin, end in pairwise(cut(len(samples), sizes, count, most)):
+        yield Group([*samples[begin:end]])

@@ -23,7 +23,7 @@ from feedmill.importing.documents import LEFT_OUT, empty, write_left_out
 from feedmill.importing.encodings import decode, encoding_of
 from feedmill.importing.kinds import DOCUMENTS as TEXTS
 from feedmill.importing.kinds import IMAGE, MODALITIES, VIDEO, divide
-from feedmill.importing.layouts import Part, Planned, Samples, cut, name_others
+from feedmill.importing.layouts import Part, Planned, Samples, groups_of, name_others
 from feedmill.importing.recognition import CAPTION_SUFFIXES, PARTS
 from feedmill.importing.report import ImportReport
 from feedmill.importing.scanning import Files, read_file
@@ -134,7 +134,9 @@ def write_samples(
         description=describe_type(samples.sample_type, samples.field_map),
         overwrite=overwrite,
     )
-    items = [(split, group) for split, whole in samples.splits.items() for group in cut(whole, max_shard_samples, most)]
+    items = [
+        (split, group) for split, whole in samples.splits.items() for group in groups_of(whole, max_shard_samples, most)
+    ]
 
     def divide(shards: Sequence[Shard]) -> dict[str, list[str]]:
         written = {shard.path: shard for shard in shards}

@@ -29,9 +29,9 @@ from feedmill.writing.destination import Destination
 from feedmill.writing.encoding import Encoded, Encoding, Taker, is_about
 from feedmill.writing.index import need_local, need_prepared
 from feedmill.writing.rewrite import Change, Rewrite, RewriteReport, plan_rewrite
-from feedmill.writing.shard import Layout, Shard, ShardFile
+from feedmill.writing.shard import Layout, Shard, write_shard
 from feedmill.writing.work import identity
-from feedmill.writing.write import batches, encoding_facts, write_shards
+from feedmill.writing.write import encoding_facts, write_shards
 
 Make = Callable[[list[Sample]], Sequence[Mapping[str, Any]]]
 """Function that maps samples to the new parts of each (name -> value)."""
@@ -233,17 +233,12 @@ class _Adder:
     column: _Column
 
     def __call__(self, change: Change) -> Shard:
-        store = open_store(change.url)
         encoding = Encoding(self.column.encoder, Taker())
-        file = ShardFile(store, change.new)
-        try:
-            both = chain.from_iterable(map(self.column.of, _samples_of(change)))
-            for batch in batches(encoding.of(sample.key, self._with(sample, new).items()) for sample, new in both):
-                file.add(batch)
-            return file.close()
-        except BaseException:
-            file.abort()
-            raise
+        both = chain.from_iterable(map(self.column.of, _samples_of(change)))
+        samples = (encoding.of(sample.key, self._with(sample, new).items()) for sample, new in both)
+        shard = write_shard(open_store(change.url), change.new, samples)
+        assert shard is not None
+        return shard
 
     def _with(self, sample: Sample, added: Mapping[str, Any]) -> dict[str, Any]:
         refuse_duplicate_parts(sample)

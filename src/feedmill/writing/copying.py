@@ -34,7 +34,7 @@ from feedmill.samples.open import open as open_dataset
 from feedmill.writing.destination import Destination
 from feedmill.writing.encoding import Encoded, Encoding, Taker
 from feedmill.writing.index import present_shards
-from feedmill.writing.shard import Layout
+from feedmill.writing.shard import Layout, cut
 from feedmill.writing.write import Keys, WriteReport
 
 READ_SAMPLES, READ_BYTES = 256, 64 << 20
@@ -147,16 +147,14 @@ def pieces_of(dataset: Dataset, groups: Sequence[Group], layout: Layout) -> list
     """
     out: list[Piece] = []
     for number, group in enumerate(groups):
-        cuts = _cuts(dataset, group.order, layout)
-        out += [Piece(number, first, last) for first, last in pairwise(cuts)]
+        count, sizes, size = len(group.order), None, None
+        if layout.size is not None:
+            sizes, size = _stored_sizes(dataset, group.order.numbers(0, count)), layout.size - len(END)
+        out += [Piece(number, first, last) for first, last in pairwise(cut(count, sizes, layout.samples, size))]
     return out
 
 
-def _cuts(dataset: Dataset, order: Order, layout: Layout) -> list[int]:
-    count = len(order)
-    most = layout.samples or count
-    if layout.size is None:
-        return [*range(0, count, most), count]
+def _stored_sizes(dataset: Dataset, numbers: Int64s) -> Int64s:
     if not isinstance(dataset, TarDataset):
         raise ConfigError(
             f"shards cannot be limited in bytes: {dataset.format} data does not store the sizes of samples",
@@ -164,14 +162,7 @@ def _cuts(dataset: Dataset, order: Order, layout: Layout) -> list[int]:
             kind="bad-limit",
             fix="Limit the number of samples instead (--max-shard-samples).",
         )
-    after = np.cumsum(dataset.stored_sizes(order.numbers(0, count)))
-    cuts = [0]
-    while cuts[-1] < count:
-        at = cuts[-1]
-        begun = int(after[at - 1]) if at else 0
-        fits = int(np.searchsorted(after, begun + layout.size - 1024, side="right"))
-        cuts.append(max(at + 1, min(fits, at + most, count)))
-    return cuts
+    return dataset.stored_sizes(numbers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,10 +175,10 @@ class Copy:
 
     def __call__(self, piece: Piece) -> Iterator[Encoded]:
         encoding = Encoding(Encoder(), Taker())
-        order, cut = self.groups[piece.group].order, bounded(self.dataset)
+        order, slices = self.groups[piece.group].order, bounded(self.dataset)
         for first in range(piece.first, piece.last, READ_SAMPLES):
             numbers = order.numbers(first, min(first + READ_SAMPLES, piece.last))
-            for batch in cut(numbers):
+            for batch in slices(numbers):
                 for sample in self.dataset.read_raw(numbers[batch]):
                     refuse_duplicate_parts(sample)
                     if self.prefix:
@@ -218,7 +209,7 @@ def bounded(dataset: Dataset) -> Bounded:
     known = dataset if isinstance(dataset, TarDataset | JsonlDataset) else None
     mean = _mean_size(dataset) if known is None else 0
 
-    def cut(numbers: Int64s) -> Iterator[slice]:
+    def slices(numbers: Int64s) -> Iterator[slice]:
         after = np.cumsum(np.full(len(numbers), mean) if known is None else known.stored_sizes(numbers))
         first = 0
         while first < len(numbers):
@@ -227,7 +218,7 @@ def bounded(dataset: Dataset) -> Bounded:
             yield slice(first, last)
             first = last
 
-    return cut
+    return slices
 
 
 def _mean_size(dataset: Dataset) -> int:

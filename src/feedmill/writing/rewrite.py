@@ -25,13 +25,12 @@ from feedmill.formats.energon.splits import read_splits
 from feedmill.formats.offsets import Int64s, hash_words
 from feedmill.jobs.dry_run import DryRun, JobReport, active
 from feedmill.jobs.progress import Progress
-from feedmill.jobs.run import Policy, run
 from feedmill.storage import open_store
 from feedmill.storage.local import LocalStore
 from feedmill.writing.destination import clear_left
 from feedmill.writing.index import commit, present_shards
 from feedmill.writing.shard import Shard
-from feedmill.writing.work import NEW, ShardWork, begin, below, in_job
+from feedmill.writing.work import NEW, OutputWork, begin, below, finish_units, in_job
 
 Make = Callable[["Change"], Shard]
 """Function that writes the new version of a shard to `Change.new`. It runs in worker processes."""
@@ -95,7 +94,7 @@ class Rewrite:
         store = open_store(url)
         assert isinstance(store, LocalStore)
         self.store = store
-        self.work = ShardWork(store)
+        self.work = OutputWork(store)
         try:
             begin(self.work, {"verb": verb, **job}, clear_left)
             self.swapping = self.work.roll_forward()
@@ -113,25 +112,18 @@ class Rewrite:
             changes: shard path -> the change.
         """
         done = self.work.finished()
-        todo = [
+        units = [
             Change(self.url, shard, _new_path(shard), changes[shard.path])
             for shard in self.shards
             if shard.path in changes
         ]
-        out: list[Shard] = []
-        with Progress(label, len(todo), "shards", enabled=progress) as bar:
-            rest = [change for change in todo if change.new not in done]
-            bar.advance(len(todo) - len(rest))
-            policy = Policy(shared=function)
-            results = run(_call, rest, workers=workers, progress=bar, preload=(__name__,), policy=policy)
-            with closing(results):
-                for change in todo:
-                    shard = done.get(change.new)
-                    if shard is None:
-                        shard = next(results)
-                        self.work.add(shard)
-                    out.append(shard)
-        return out
+        finished = {number: done[unit.new] for number, unit in enumerate(units) if unit.new in done}
+        steps = [1] * len(units)
+        options: dict[str, Any] = {"shared": function, "workers": workers, "preload": (__name__,)}
+        with Progress(label, len(units), "shards", enabled=progress) as bar:
+            made = finish_units(_call, units, finished, record=self.work.add_shard, bar=bar, steps=steps, **options)
+            with closing(made):
+                return list(made)
 
     def swap(
         self,

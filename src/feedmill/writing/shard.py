@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, Self
 
 import numpy as np
 import xxhash
@@ -75,12 +75,35 @@ class Layout:
         return {name: getattr(self, name) for name in self.__slots__}
 
 
+def cut(count: int, sizes: Int64s | None, samples: int | None, size: int | None) -> list[int]:
+    """Return where consecutive samples are divided into shards within limits: ``[0, ..., count]``.
+
+    Args:
+        sizes: bytes of each sample, int64[count]; needed for a limit in bytes.
+        samples, size: maximum number and bytes of the samples of a shard; None for no limit. A larger sample gets a
+            shard of its own.
+    """
+    most = samples or max(count, 1)
+    if size is None or sizes is None:
+        return [*range(0, count, most), count]
+    ends = np.cumsum(sizes)
+    cuts = [0]
+    while cuts[-1] < count:
+        at = cuts[-1]
+        before = int(ends[at - 1]) if at else 0
+        fits = int(np.searchsorted(ends, before + size, side="right"))
+        cuts.append(max(at + 1, min(fits, at + most, count)))
+    return cuts
+
+
 def _bad_pattern(pattern: str, why: str) -> ConfigError:
     return ConfigError(
         f"invalid shard pattern {pattern!r}: {why}", kind="bad-pattern", fix=f"Use for example {PATTERN!r}."
     )
 
 
+BATCH_SAMPLES, BATCH_BYTES = 512, 4 << 20
+"""Samples and bytes from which samples are written together."""
 _JOINED = 1 << 20
 """Contents of at least this many bytes are written directly; smaller ones are joined first."""
 
@@ -95,7 +118,11 @@ class Shard(NamedTuple):
 
 
 class ShardFile:
-    """A shard being written. `close` publishes it with its ``.tar.idx``."""
+    """A shard being written: a context manager that publishes it with its ``.tar.idx``, or discards it after an error.
+
+    Attributes:
+        shard: the finished shard; None until then.
+    """
 
     def __init__(self, store: Store, path: str) -> None:
         self.store, self.path = store, path
@@ -107,8 +134,23 @@ class ShardFile:
         self._keys: list[str] = []
         self._parts: list[str] = []
         self._columns: list[tuple[Int64s, Int64s, Int64s, Int64s]] = []
+        self._waiting: list[Encoded] = []
+        self._waiting_bytes = 0
+        self.shard: Shard | None = None
 
-    def add(self, samples: Sequence[Encoded]) -> None:
+    def add(self, sample: Encoded) -> None:
+        """Append a sample, together with its neighbors. Raises as `add_all`."""
+        self._waiting.append(sample)
+        self._waiting_bytes += sample.size
+        if self._waiting_bytes >= BATCH_BYTES or len(self._waiting) >= BATCH_SAMPLES:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._waiting:
+            self.add_all(self._waiting)
+            self._waiting, self._waiting_bytes = [], 0
+
+    def add_all(self, samples: Sequence[Encoded]) -> None:
         """Append samples. Raises `StorageError`."""
         names = [name for sample in samples for name in sample.names]
         contents = [content for sample in samples for content in sample.contents]
@@ -146,6 +188,7 @@ class ShardFile:
 
     def close(self) -> Shard:
         """Publish the shard. Raises `StorageError`."""
+        self._flush()
         self._put(END)
         starts, owner, data, sizes = (np.concatenate(column) for column in zip(*self._columns, strict=True))
         starts = np.append(starts, self.size)
@@ -154,11 +197,33 @@ class ShardFile:
         self._stack.close()
         entry = self.store.stat(self.path)
         record = ShardRecord(entry.size, entry.version, len(self._keys), self._hash.hexdigest())
-        return Shard(self.path, record, scan, self._turned)
+        self.shard = Shard(self.path, record, scan, self._turned)
+        return self.shard
 
     def abort(self) -> None:
         """Discard the shard."""
         self._stack.__exit__(_Aborted, _Aborted("given up"), None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if kind is None:
+                self.close()
+        finally:
+            if self.shard is None:
+                self.abort()
+
+
+def write_shard(store: Store, path: str, samples: Iterable[Encoded]) -> Shard | None:
+    """Write samples as one shard and return it; None, and no file, if there are none. Raises `StorageError`."""
+    with ExitStack() as stack:
+        file: ShardFile | None = None
+        for sample in samples:
+            file = file or stack.enter_context(ShardFile(store, path))
+            file.add(sample)
+    return None if file is None else file.shard
 
 
 class _Aborted(FeedmillError):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -23,10 +23,9 @@ from feedmill.documents.lineage.sidecar import Origins
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats.offsets import hash_words
 from feedmill.jobs.dry_run import JobReport
-from feedmill.jobs.engine import Where, key_of
+from feedmill.jobs.engine import key_of
 from feedmill.jobs.policy import suggesting
 from feedmill.jobs.progress import Progress
-from feedmill.jobs.run import Policy, run
 from feedmill.jobs.threads import ordered_map
 from feedmill.samples.description import describe_type
 from feedmill.samples.encode import Encode, Encoder
@@ -34,10 +33,9 @@ from feedmill.storage import open_store
 from feedmill.storage.limits import parse_size
 from feedmill.writing.destination import Destination
 from feedmill.writing.encoding import Encoded, Encoding, Taker
-from feedmill.writing.shard import PATTERN, Layout, Shard, ShardFile
-from feedmill.writing.work import identity
+from feedmill.writing.shard import BATCH_BYTES, BATCH_SAMPLES, PATTERN, Layout, Shard, ShardFile, write_shard
+from feedmill.writing.work import finish_units, identity
 
-BATCH_SAMPLES, BATCH_BYTES = 512, 4 << 20
 _QUEUED = 6
 
 
@@ -283,7 +281,7 @@ class Writer:
             path = self.layout.shard(number)
             self.target.claim([path])
             self._file = ShardFile(self.target.store, path)
-        self._file.add(batch)
+        self._file.add_all(batch)
 
     def _finish_shard(self) -> None:
         """Publish the shard in the background while the next one begins; at most two are in flight."""
@@ -296,7 +294,7 @@ class Writer:
     def _publish(self, file: ShardFile) -> Shard:
         """Publish a shard, on the third thread, and record it at once in the journal, so that it survives a kill."""
         shard = file.close()
-        self.target.work.add(shard)
+        self.target.work.add_shard(shard)
         return shard
 
     def _record(self) -> None:
@@ -512,31 +510,24 @@ def write_shards(
     encoding = encoding or Encoding(Encoder(), Taker())
     keys = Keys(target.url, target.base)
     shared = _Shared(target.store.url, produce, encoding)
-    listed = list(enumerate(items))
-    names = [target.layout.shard(number) for number, _ in listed]
+    units = [(target.layout.shard(number), item) for number, item in enumerate(items)]
+    names = [name for name, _ in units]
     target.claim(names)
     target.note_units(len(names))
-    todo = [number for number, name in enumerate(names) if name not in target.done]
+    finished: dict[int, Shard | None] = {n: target.done[name] for n, name in enumerate(names) if name in target.done}
     shards: list[Shard] = []
-    steps = [1] * len(listed) if sizes is None else sizes
+    steps = [1] * len(units) if sizes is None else sizes
+    stage = "writing", key_of(*names), target.work.scratch
+    options: dict[str, Any] = {"shared": shared, "workers": workers, "preload": (__name__, *preload), "stage": stage}
     with Progress("writing", sum(steps), "shards" if sizes is None else "B", enabled=progress) as bar:
-        policy = Policy(shared=shared)
-        where = Where("writing", key_of(*names), target.work.scratch, numbers=todo, record=target.record)
-        work = [(names[number], listed[number][1]) for number in todo]
-        bar.advance(sum(steps) - sum(steps[number] for number in todo))
-        bar.of_sizes([steps[number] for number in todo])
-        options: dict[str, Any] = {"workers": workers, "preload": (__name__, *preload), "policy": policy}
-        with closing(run(_write_shard, work, progress=bar, where=where, **options)) as results:
-            for name in names:
-                shard = target.done.get(name)
-                if shard is None:
-                    shard = next(results)
-                    target.record(shard)
+        made = finish_units(_write_shard, units, finished, record=target.record, bar=bar, steps=steps, **options)
+        with closing(made):
+            for shard in made:
                 if shard is not None:
                     keys.add_shard(shard)
                     shards.append(shard)
     if origins is not None:
-        _write_lineages(target, {names[number]: item for number, item in listed}, shards, origins)
+        _write_lineages(target, dict(units), shards, origins)
     warnings = target.finish(shards, None if splits is None else splits(shards))
     report = WriteReport.of(target.url, shards, len(target.done), 0.0)
     report.warnings += warnings
@@ -564,29 +555,5 @@ def _write_lineages(
 def _write_shard(shared: _Shared, work: tuple[str, Any]) -> Shard | None:
     """Write one shard and return it; None if there are no samples."""
     name, item = work
-    store = open_store(shared.url)
-    file: ShardFile | None = None
-    try:
-        for batch in batches(s if isinstance(s, Encoded) else shared.encoding(s) for s in shared.produce(item)):
-            if file is None:
-                file = ShardFile(store, name)
-            file.add(batch)
-        return None if file is None else file.close()
-    except BaseException:
-        if file is not None:
-            file.abort()
-        raise
-
-
-def batches(samples: Iterable[Encoded]) -> Iterator[list[Encoded]]:
-    """Yield samples in lists large enough for efficient writing."""
-    batch: list[Encoded] = []
-    size = 0
-    for sample in samples:
-        batch.append(sample)
-        size += sample.size
-        if size >= BATCH_BYTES or len(batch) >= BATCH_SAMPLES:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
+    samples = (s if isinstance(s, Encoded) else shared.encoding(s) for s in shared.produce(item))
+    return write_shard(open_store(shared.url), name, samples)
