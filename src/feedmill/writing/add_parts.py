@@ -182,8 +182,7 @@ def _in_place(
     report = RewriteReport(url)
     with Rewrite(url, "add-parts", job) as change:
         if change.swapping:
-            for name, value in change.finish().items():
-                setattr(report, name, value)
+            change.finish(report)
             return report
         if column.skips and not allow_empty:
             _refuse_disjoint_keys(change.shards, url, column)

@@ -191,13 +191,14 @@ class Rewrite:
                 out.append((shard_lineage(staged), shard_lineage(path)))
         return out
 
-    def finish(self) -> dict[str, Any]:
-        """Finish publication and end the job. Return the content of the report."""
+    def finish(self, report: RewriteReport | None = None) -> None:
+        """Finish publication and end the job. Set the attributes of the report to what `swap` has recorded."""
         self.work.roll_forward()
         energon_write.match_modes(self.store, list(energon.read_info(self.store)))
-        facts: dict[str, Any] = self.work.noted["facts"]
+        for name, value in self.work.noted["facts"].items() if report is not None else ():
+            if name != "path":
+                setattr(report, name, value)
         self.work.finish()
-        return facts
 
     def _splits(self, removed: Sequence[str], samples_out: set[str]) -> tuple[dict[str, list[str]] | None, list[str]]:
         """Return splits and exclusions without removed shards and samples; None if the split file does not change."""

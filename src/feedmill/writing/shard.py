@@ -179,12 +179,7 @@ class ShardFile:
 
     def _put(self, data: bytes) -> None:
         self._hash.update(data)
-        try:
-            self._file.write(data)
-        except OSError as error:
-            if is_disk_error(error):
-                raise storage_error(error, self.store.locate(self.path)) from None
-            raise
+        put(self._file, data, self.store.locate(self.path))
 
     def close(self) -> Shard:
         """Publish the shard. Raises `StorageError`."""
@@ -224,6 +219,16 @@ def write_shard(store: Store, path: str, samples: Iterable[Encoded]) -> Shard | 
             file = file or stack.enter_context(ShardFile(store, path))
             file.add(sample)
     return None if file is None else file.shard
+
+
+def put(file: BinaryIO, data: bytes, where: str) -> None:
+    """Write to an open file. Raises `StorageError` if the disk is full or damaged."""
+    try:
+        file.write(data)
+    except OSError as error:
+        if is_disk_error(error):
+            raise storage_error(error, where) from None
+        raise
 
 
 class _Aborted(FeedmillError):

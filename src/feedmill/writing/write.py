@@ -486,24 +486,56 @@ class _Shared:
 
 def write_shards(
     target: Destination,
-    items: Iterable[Any],
+    items: Sequence[Any],
     produce: Produce,
     encoding: Encoding | None = None,
     *,
-    splits: Callable[[Sequence[Shard]], Mapping[str, Sequence[str]]] | None = None,
+    splits: Mapping[str, Sequence[int]] | None = None,
     origins: Callable[[Any], Origins | None] | None = None,
-    sizes: Sequence[int] | None = None,
-    preload: Sequence[str] = (),
-    workers: int | None = None,
-    progress: bool = True,
+    **options: Any,
 ) -> WriteReport:
     """Write one shard per item in several processes, and finish the dataset.
 
     Args:
-        produce: function that returns the samples of an item; `Encoded` ones are written unchanged.
-        splits: function of the written shards that returns split -> shard paths; by default all shards are in the
-            target's split.
+        splits: split -> numbers of items; by default all shards are in the target's split.
         origins: function of an item that returns the lineage of its shard, if its samples are rows of files.
+        produce, encoding, options: see `make_shards`.
+    """
+    made = make_shards(target, items, produce, encoding, **options)
+    if origins is not None:
+        _write_lineages(target, zip(items, made, strict=True), origins)
+    return finish_shards(target, made, splits)
+
+
+def finish_shards(
+    target: Destination, made: Sequence[Shard | None], splits: Mapping[str, Sequence[int]] | None = None
+) -> WriteReport:
+    """Finish a dataset of these shards. `splits`: split -> their numbers."""
+    shards = [shard for shard in made if shard is not None]
+    paths = None
+    if splits is not None:
+        paths = {name: [shard.path for n in numbers if (shard := made[n])] for name, numbers in splits.items()}
+    warnings = target.finish(shards, paths)
+    report = WriteReport.of(target.url, shards, len(target.done), 0.0)
+    report.warnings += warnings
+    return report
+
+
+def make_shards(
+    target: Destination,
+    items: Sequence[Any],
+    produce: Produce,
+    encoding: Encoding | None = None,
+    *,
+    sizes: Sequence[int] | None = None,
+    preload: Sequence[str] = (),
+    workers: int | None = None,
+    progress: bool = True,
+) -> list[Shard | None]:
+    """Write one shard per item in several processes, and return them in order; None for an item without samples.
+
+    Args:
+        produce: function that returns the samples of an item; `Encoded` ones are written unchanged.
         sizes: bytes of each item, to show progress in bytes instead of shards.
         preload: modules that `produce` needs, imported once for all workers.
     """
@@ -515,7 +547,7 @@ def write_shards(
     target.claim(names)
     target.note_units(len(names))
     finished: dict[int, Shard | None] = {n: target.done[name] for n, name in enumerate(names) if name in target.done}
-    shards: list[Shard] = []
+    out: list[Shard | None] = []
     steps = [1] * len(units) if sizes is None else sizes
     stage = "writing", key_of(*names), target.work.scratch
     options: dict[str, Any] = {"shared": shared, "workers": workers, "preload": (__name__, *preload), "stage": stage}
@@ -525,30 +557,23 @@ def write_shards(
             for shard in made:
                 if shard is not None:
                     keys.add_shard(shard)
-                    shards.append(shard)
-    if origins is not None:
-        _write_lineages(target, dict(units), shards, origins)
-    warnings = target.finish(shards, None if splits is None else splits(shards))
-    report = WriteReport.of(target.url, shards, len(target.done), 0.0)
-    report.warnings += warnings
-    return report
+                out.append(shard)
+    return out
 
 
 def _write_lineages(
-    target: Destination,
-    items: Mapping[str, Any],
-    shards: Sequence[Shard],
-    origins: Callable[[Any], Origins | None],
+    target: Destination, made: Iterable[tuple[Any, Shard | None]], origins: Callable[[Any], Origins | None]
 ) -> None:
-    """Write the lineages of the shards, whose items have these paths."""
+    """Write the lineages of the shards, which are given with their items."""
 
-    def write(shard: Shard) -> None:
-        lineage = origins(items[shard.path])
-        if lineage is not None:
+    def write(pair: tuple[Any, Shard | None]) -> None:
+        item, shard = pair
+        lineage = None if shard is None else origins(item)
+        if shard is not None and lineage is not None:
             write_shard_lineage(lineage, target.store, shard.path, target.home.locate(shard.path))
 
     workers = 0 if target.store.is_local else _LINEAGES_AT_ONCE  # in an object store each is a request
-    for _ in ordered_map(write, shards, workers=workers, in_flight=2 * _LINEAGES_AT_ONCE):
+    for _ in ordered_map(write, made, workers=workers, in_flight=2 * _LINEAGES_AT_ONCE):
         pass
 
 
