@@ -13,7 +13,7 @@ import os
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -23,7 +23,7 @@ import orjson
 
 from feedmill.converting.job import VERB, Bad, ConvertWork, Done, Proof, read_proof
 from feedmill.converting.preview import Options, Preview
-from feedmill.converting.units import Different, Shared, Target, Unit, Written, check_unit, convert_unit
+from feedmill.converting.units import Different, Shared, Source, Target, Unit, Written, check_unit, convert_unit
 from feedmill.documents.lineage.sidecar import Origins
 from feedmill.errors import DataError, FeedmillError
 from feedmill.formats.base import Dataset
@@ -110,6 +110,41 @@ class ConvertReport(JobReport):
     digest: str | None = None
     proof: str | None = None
     seconds: float = 0.0
+
+
+def surveyed(
+    name: str,
+    look: Callable[[Any, Unit], Any],
+    join: Callable[[Iterable[Any]], Any],
+    source: Source,
+    units: Sequence[Unit],
+    options: Options,
+    work: ConvertWork,
+    identity: dict[str, Any],
+    *,
+    stage: str | None = None,
+) -> Any:
+    """Return what a survey of all units finds, and add it to the identity by its name.
+
+    If the conversion is restarted, it comes from the journal, because a survey reads all samples.
+
+    Args:
+        look: function of the source and a unit.
+        join: function of the results of all units.
+        stage: key of the stage, if an engine may run it.
+    """
+    begun = work.identity()
+    found = begun.pop(name, None)
+    if found is None or begun != orjson.loads(orjson.dumps(identity)):
+        noun, steps = ("files", [1] * len(units)) if stage is None else ("samples", [unit.samples for unit in units])
+        where = None if stage is None else Where("looking", stage, work.scratch, lasting=False)
+        settings: dict[str, Any] = {"workers": options.workers, "preload": (look.__module__,), "where": where}
+        with Progress("looking at", sum(steps), noun, enabled=options.progress) as bar:
+            bar.of_sizes(steps)
+            with closing(run(look, units, progress=bar, policy=Policy(shared=source), **settings)) as results:
+                found = join(results)
+    identity[name] = found
+    return found
 
 
 def finished(work: ConvertWork, conversion: Conversion, options: Options) -> ConvertReport | None:

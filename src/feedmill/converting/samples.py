@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import orjson
 
-from feedmill.converting.engine import Conversion
+from feedmill.converting.engine import Conversion, surveyed
 from feedmill.converting.facts import (
     Part,
-    described,
     keeps_companions,
     keeps_description,
     keeps_media,
@@ -40,10 +36,8 @@ from feedmill.formats.registry import targets
 from feedmill.formats.rows import RowsDataset
 from feedmill.formats.tables.dataset import TableDataset
 from feedmill.formats.tar.dataset import TarDataset
-from feedmill.jobs.engine import Where
 from feedmill.jobs.policy import skips
-from feedmill.jobs.progress import Progress
-from feedmill.jobs.run import Policy, run
+from feedmill.writing.copying import mean_size
 from feedmill.writing.shard import cut
 
 READ_BYTES = 32 << 20
@@ -148,7 +142,7 @@ def plan_samples(source: str, destination: str, to: str, kind: str, options: Opt
     }
     units = units_of(source, parts, options, wanted.shard_size)
     plan.outputs = 1 if is_file else len(units)
-    size = _mean_size(whole)
+    size = mean_size(whole)
     batch = int(max(1, min(256, READ_BYTES // max(1, size))))
     reads = SampleSource(source, options.fields, skips(options.on_error), batch, regroup=options.regroup)
     tars = not wanted.surveyed and isinstance(whole, RowsDataset)
@@ -156,7 +150,9 @@ def plan_samples(source: str, destination: str, to: str, kind: str, options: Opt
         known_kinds(whole.schema, options.fields) if tars and isinstance(whole, TableDataset) and facts.typed else None
     )
     if found is None:
-        found = _surveyed(reads, units, options, work, identity) if wanted.surveyed or tars else {}
+        looks = wanted.surveyed or tars
+        settings = reads, units, options, work, identity
+        found = surveyed("survey", survey_unit, merge, *settings, stage=source) if looks else {}
     columns, plan.losses = losses_of(to, facts, found, options)
     plan.names = {} if wanted.form == "lines" else _names(whole, options, columns.forms)
     if kind == "jsonl" and wanted.form == "shards" and list(columns.forms) == ["json"]:
@@ -200,33 +196,6 @@ def _names(dataset: Dataset, options: Options, columns: Mapping[str, str]) -> di
     return {a: f"{b}, or {part_name(a, [])} for lists with nulls" if a in lists else b for a, b in names.items()}
 
 
-def _surveyed(
-    source: SampleSource, units: Sequence[Unit], options: Options, work: ConvertWork, identity: dict[str, Any]
-) -> Survey:
-    """Return the kinds of all values, from the journal if the conversion is restarted: the survey reads all samples."""
-    begun = work.identity()
-    found: Survey | None = begun.pop("survey", None)
-    if found is not None and begun == _plain(identity):
-        return found
-    with Progress("looking at", sum(unit.samples for unit in units), "samples", enabled=options.progress) as bar:
-        out: list[Survey] = []
-        policy, where = Policy(shared=source), Where("looking", source.url, work.scratch, lasting=False)
-        bar.of_sizes([unit.samples for unit in units])
-        settings: dict[str, Any] = {"workers": options.workers, "preload": (__name__,), "policy": policy}
-        with closing(run(survey_unit, units, progress=bar, where=where, **settings)) as surveys:
-            out += surveys
-    return merge(out)
-
-
-def _plain(value: Any) -> Any:
-    return orjson.loads(orjson.dumps(value))
-
-
-def _mean_size(dataset: Dataset) -> int:
-    count = len(dataset)
-    return int(described(dataset).get("bytes") or 0) // count if count else 0
-
-
 def units_of(source: str, parts: Sequence[Part], options: Options, usual: int | None) -> list[Unit]:
     """Return a unit per output: consecutive samples within the limits on samples and bytes of the source.
 
@@ -240,7 +209,7 @@ def units_of(source: str, parts: Sequence[Part], options: Options, usual: int | 
             dataset = opened(source, split, options.regroup)
             lengths = stored_lengths(dataset)
             if lengths is None or len(lengths) != count:
-                most, lengths = max(1, min(most, size // max(1, _mean_size(dataset)))), None
+                most, lengths = max(1, min(most, size // max(1, mean_size(dataset)))), None
         for start, stop in pairwise(cut(count, lengths, most, size)):
             units.append(Unit(len(units), (split, start, stop), stop - start))
     return units

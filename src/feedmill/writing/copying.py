@@ -207,7 +207,7 @@ def bounded(dataset: Dataset) -> Bounded:
     It uses the stored size of each sample, or the mean size if the format does not know them.
     """
     known = dataset if isinstance(dataset, TarDataset | JsonlDataset) else None
-    mean = _mean_size(dataset) if known is None else 0
+    mean = mean_size(dataset) if known is None else 0
 
     def slices(numbers: Int64s) -> Iterator[slice]:
         after = np.cumsum(np.full(len(numbers), mean) if known is None else known.stored_sizes(numbers))
@@ -221,7 +221,8 @@ def bounded(dataset: Dataset) -> Bounded:
     return slices
 
 
-def _mean_size(dataset: Dataset) -> int:
+def mean_size(dataset: Dataset) -> int:
+    """Return the mean stored bytes of a sample; 0 if they are unknown."""
     try:
         return int(dataset.describe().get("bytes") or 0) // max(1, len(dataset))
     except NotFound:  # a file is missing; reading it will raise

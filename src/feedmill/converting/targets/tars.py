@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from feedmill.converting.facts import Facts, Part, keeps_description
 from feedmill.converting.fields import Taken, part_bytes, parts_of
 from feedmill.converting.job import Done
 from feedmill.converting.preview import Options
+from feedmill.converting.targets.shards import NumberedShards
 from feedmill.converting.units import Add, SampleTarget, Unit, Written
 from feedmill.converting.values import decoded, digest, read
 from feedmill.errors import DataError
@@ -38,11 +38,10 @@ from feedmill.writing.write import Keys
 
 
 @dataclass(frozen=True, slots=True)
-class Tars(SampleTarget):
+class Tars(NumberedShards):
     """A folder of plain tars, with an index if requested.
 
     Attributes:
-        to: name of the format.
         source, facts: the source and the facts about it.
         options: options of the conversion.
         parts: the splits of the source.
@@ -51,7 +50,6 @@ class Tars(SampleTarget):
         changed: typed columns whose values are declared to change.
     """
 
-    to: str
     source: str
     facts: Facts
     options: Options
@@ -60,10 +58,6 @@ class Tars(SampleTarget):
     typed: bool
     changed: frozenset[str]
     indexed: ClassVar[bool] = False
-
-    def path(self, unit: Unit) -> str:
-        """See `Target`."""
-        return targets()[self.to].shards % unit.number
 
     @contextmanager
     def output(self, store: Store, path: str, unit: Unit, extra: dict[str, Any]) -> Iterator[Add]:  # noqa: ARG002
@@ -92,11 +86,10 @@ class Tars(SampleTarget):
         if self.indexed:
             extra["tar"] = file.shard
 
-    def writes(self, units: Sequence[Unit]) -> tuple[Sequence[str], str]:  # noqa: ARG002
-        """See `Target`."""
-        pattern = targets()[self.to].shards.replace(".", r"\.")
+    def beside(self) -> Sequence[str]:
+        """See `NumberedShards`."""
         beside = targets()[self.to].beside
-        return named(beside) if beside else (), re.sub(r"%0\dd", r"\\d+", pattern) + r"(\.idx)?"
+        return named(beside) if beside else ()
 
     def finish(self, store: Store, units: Sequence[Unit], done: Sequence[Done]) -> list[str]:  # noqa: ARG002
         """See `Target`."""
