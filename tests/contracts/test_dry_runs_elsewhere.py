@@ -113,7 +113,7 @@ def test_a_dry_run_changes_nothing_in_a_bucket(root: Path, s3_bucket: str, verb:
     done = run(command, "--json")
     assert done.exit_code == dry.exit_code, done.output
     if verb in REFUSED:
-        assert error_of(dry.stdout) == error_of(done.stdout) and error_of(done.stdout)["kind"] == "not-local"
+        assert error_of(dry.stdout) == error_of(done.stdout) and error_of(done.stdout)["kind"] == "unsupported"
         assert objects(s3_bucket) == before
         return
     planned = json.loads(dry.stdout)["dry_run"]

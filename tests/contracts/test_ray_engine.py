@@ -270,7 +270,7 @@ def test_a_node_that_does_not_see_the_work_is_named(
     monkeypatch.setattr("feedmill.jobs.ray_nodes._written", lambda *_: contextlib.nullcontext("absent"))
     with pytest.raises(ConfigError, match="does not see") as caught:
         list(run(working.square, range(3), where=Where("trying", "key", LocalStore(tmp_path))))
-    assert caught.value.kind == "unfit-node"
+    assert caught.value.kind == "no-cluster"
 
 
 @pytest.mark.parametrize("late", ["the folder", "the version"])
@@ -284,7 +284,7 @@ def test_a_node_that_joins_later_is_checked_by_its_first_unit(
         monkeypatch.setattr("feedmill.jobs.ray_nodes.__version__", "9.9")
     with pytest.raises(ConfigError, match=r"does not see|it has feedmill") as caught:
         list(run(working.square, range(3), where=Where("trying", "key", LocalStore(tmp_path))))
-    assert caught.value.kind == "unfit-node"
+    assert caught.value.kind == "no-cluster"
 
 
 def test_other_versions_are_refused(engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -159,7 +159,7 @@ def _stored_sizes(dataset: Dataset, numbers: Int64s) -> Int64s:
         raise ConfigError(
             f"shards cannot be limited in bytes: {dataset.format} data does not store the sizes of samples",
             file=dataset.url,
-            kind="bad-limit",
+            kind="bad-option",
             fix="Limit the number of samples instead (--max-shard-samples).",
         )
     return dataset.stored_sizes(numbers)
