@@ -502,7 +502,7 @@ def test_the_keys_of_a_table_are_checked(tmp_path: Path, read_samples: bool) -> 
     ]
     assert found(["a", "b"], ["", "c", ""]) == [("missing-field", None, "1.parquet")]
     assert found(["a", None], ["c"]) == [("missing-field", None, "0.parquet")]
-    assert found([b"a", b"\xff"], [b"c"]) == [("missing-field", "column '__key__'", "0.parquet")]
+    assert found([b"a", b"\xff"], [b"c"]) == [("bad-encoding", "column '__key__'", "0.parquet")]
 
 
 def test_the_keys_of_arrays_are_checked(tmp_path: Path) -> None:
