@@ -10,7 +10,7 @@ from feedmill.cli.options import DryRun, Json, on_engine
 from feedmill.cli.output import emit_report, facts, human_size
 
 if TYPE_CHECKING:
-    from feedmill.writing.writer import WriteReport
+    from feedmill.writing.write import WriteReport
 
 Processes = Annotated[
     int | None,
