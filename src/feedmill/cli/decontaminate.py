@@ -40,6 +40,11 @@ def show(report: DecontaminateReport) -> None:
             f" {counted(one['documents'], 'document')}, {one['with_answer']:,} with an answer"
             + (f"; cannot be found: {', '.join(lost)}" if lost else "")
         )
+        for example in one["unmarked_examples"][:1]:
+            typer.echo(
+                f"    not marked: {example['id']}, in {counted(example['documents'], 'document')}:"
+                f" {_one_line(example['question'])}"
+            )
         for example in one["examples"][:1]:
             typer.echo(f"    {example['id']}: {_one_line(example['question'])}")
             where = f"{example['file']}, line {example['line']}"

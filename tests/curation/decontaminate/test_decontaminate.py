@@ -14,7 +14,7 @@ import pytest
 from benchmarks.curation import injection
 
 import feedmill as fm
-from feedmill.curation.decontaminate import benchmarks, job
+from feedmill.curation.decontaminate import benchmarks, job, matching
 from feedmill.curation.decontaminate.matching import Matcher
 from feedmill.curation.decontaminate.options import DecontaminateOptions
 from feedmill.documents.find import find_documents
@@ -118,6 +118,19 @@ def test_spans_answers_and_names() -> None:
         ({"prompt": "Q", "canonical_solution": "x"}, {}, [], ["x"]),
         ({"data": {"q": ["Q"], "a": None}, "text": "no"}, {"question": ".data.q", "answer": ".data.a"}, [], []),
         ({"question": ["Q"], "answer": True}, {}, [], []),
+        ({"goal": "Q", "sol1": "x", "sol2": "y", "label": 1}, {}, ["x", "y"], ["y"]),
+        ({"sentence": "Q", "option1": "x", "option2": "y", "answer": "1"}, {}, ["x", "y"], ["x"]),
+        ({"context": "C", "question": "Q", "answerA": "x", "answerB": "y", "label": "2"}, {}, ["x", "y"], ["y"]),
+        ({"question": "Q", "opa": "x", "opb": "y", "cop": 0}, {}, ["x", "y"], ["x"]),
+        ({"ctx": "Q", "ending0": "x", "ending1": "y", "label": 1}, {}, ["x", "y"], ["y"]),
+        ({"query": "Q", "choices": ["x", "y"], "gold": [1]}, {}, ["x", "y"], ["y"]),
+        ({"question": "Q", "choices": ["1", "2", "3"], "answer": "2"}, {}, ["1", "2", "3"], ["2"]),
+        ({"question": "Q", "mc1_targets": {"choices": ["x", "y"], "labels": [0, 1]}}, {}, ["x", "y"], ["y"]),
+        ({"passage": "P", "question": "Q", "answers_spans": {"spans": ["x"], "types": ["span"]}}, {}, [], ["x"]),
+        ({"question": "Q", "answer": {"aliases": ["y"], "type": "Wiki", "value": "x"}}, {}, [], ["x", "y"]),
+        ({"problem": "Q", "solution": "So \\boxed{1}, then \\boxed{\\frac{1}{2}}."}, {}, [], ["\\frac{1}{2}"]),
+        ({"text": "Q", "code": "x", "test_list": ["t"]}, {}, [], ["x"]),
+        ({"Question": "Q", "Correct Answer": "x", "Incorrect Answer 1": "y"}, {}, [], ["x"]),
     ],
 )
 def test_fields_of_benchmarks(row: Any, fields: Any, texts: Any, answers: Any) -> None:
@@ -125,6 +138,78 @@ def test_fields_of_benchmarks(row: Any, fields: Any, texts: Any, answers: Any) -
     (file,) = find_documents(["bench.jsonl"]).files
     ((line, question),) = benchmarks.read_questions(file, fields)
     assert (line, question.text, question.choices, question.answers) == (1, "Q", texts, answers)
+
+
+def test_fields_that_the_first_row_lacks_are_read() -> None:
+    write("bench.jsonl", [{"question": "Q"}, {"question": "R", "choices": ["x", "y"], "answer": 1}])
+    (file,) = find_documents(["bench.jsonl"]).files
+    first, second = (question for _, question in benchmarks.read_questions(file, {}))
+    assert (first.choices, second.choices, second.answers) == ([], ["x", "y"], ["y"])
+
+
+def test_short_choices_are_looked_for_beside_the_question() -> None:
+    question, choices = "What is the capital of Valdoria?", ["Kestrel", "Upper Marrow", "Orun", "Quill"]
+    write("bench.jsonl", [{"question": question, "choices": choices, "answer": 1}])
+    documents(
+        f"{filler(1)} {question} A. Quill B. Orun C. upper marrow D. Kestrel {filler(2)}",
+        f"{filler(3)} {question} {filler(4)}",
+        f"{filler(5)} {' '.join(choices)} {filler(6)}",
+    )
+    report = run()
+    assert [row["attributes"]["leaked"][:1] and row["attributes"]["leaked"][0][2] for row in found()] == [1.0, [], []]
+    assert found()[0]["attributes"]["leaked_answered"] and report.warnings == []
+
+
+def test_a_question_that_follows_itself_is_marked_each_time() -> None:
+    question = "Who painted seven red staircases"
+    write("bench.jsonl", [{"question": question}, {"question": QUESTION}])
+    texts = [f"{question}? \U0001f600 {question}! {question}", f"{QUESTION} {QUESTION}\n{QUESTION}"]
+    documents(*texts)
+    run()
+    for text, row, asked in zip(texts, found(), (question, QUESTION[:-1]), strict=True):
+        assert [text[begin:end] for begin, end, _ in row["attributes"]["leaked"]] == [asked] * 3
+
+
+def test_what_cannot_be_found_is_counted() -> None:
+    same = "Which of the following is true according to the long passage above?"
+    rows = [
+        *({"question": same, "choices": [f"it is {n}"]} for n in range(70)),  # more than can be told apart
+        {"question": "0 0 1 " * 70},
+        {"question": "What is it?", "choices": ["a very big red balloon", "no", "yes", "a small blue one"]},
+        {"question": "Is it?", "choices": ["a very big red balloon that flies so high", "no"]},
+        {"question": QUESTION},
+    ]
+    write("bench.jsonl", rows)
+    documents(*(" ".join([row["question"], *row.get("choices", ())]) for row in rows))
+    report = run()
+    (one,) = report.benchmarks
+    assert [one[kind] for kind in ("questions", "empty", "short", "common")] == [74, 0, 1, 71]
+    assert one["leaked"] == 2 and [bool(row.get("questions")) for row in found()[-2:]] == [True, True]
+    assert report.warnings[0].startswith("cannot be found: 72 questions")
+
+
+def test_a_leak_that_is_as_frequent_as_a_phrase_is_reported() -> None:
+    other = QUESTION.replace("red", "blue with a very small brush of horse hair")
+    write("bench.jsonl", [{"id": "often", "question": QUESTION}, {"id": "half", "question": other}])
+    documents(*(f"{filler(n)} {QUESTION}" for n in range(60)))
+    report = run()
+    (one,) = report.benchmarks
+    assert (report.flagged, one["common"], one["unmarked"]) == (0, 1, 1)
+    assert one["unmarked_examples"] == [{"id": "often", "question": QUESTION, "documents": 60}]
+    assert report.warnings[1].startswith("1 question is not marked in up to 60 documents, as the phrases are common")
+    again = run(name="again", common=1)
+    assert again.flagged == 60 and again.benchmarks[0]["unmarked"] == 0
+
+
+def test_half_of_a_long_question_is_compared_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    question, calls = filler(1, 1000), list[int]()
+    write("bench.jsonl", [{"question": question}])
+    arrays, _ = benchmarks.index_questions(find_documents(["bench.jsonl"]).files, DecontaminateOptions())
+    compare = matching.kernels.in_order
+    monkeypatch.setattr(matching.kernels, "in_order", lambda *of: calls.append(1) or compare(*of))
+    half, other = " ".join(question.split()[:600]), filler(2, 2000)
+    assert Matcher(arrays, 5, 0.75).find([f"{half} {other}".encode()])[0] == []
+    assert 0 < len(calls) < 10
 
 
 def test_choices_count_where_the_question_says_little() -> None:
@@ -267,8 +352,8 @@ def test_hostile_benchmarks() -> None:
     write("bench.jsonl", rows)
     documents(f"{filler(1)} {QUESTION}", long + " " + filler(3), f"a {filler(2)}")
     report = run()
-    assert [len(row.get("questions", ())) for row in found()] in ([100, 1, 0], [0, 1, 0])
-    assert report.benchmarks[0]["leaked"] in (101, 1)
+    assert [len(row.get("questions", ())) for row in found()] == [0, 1, 0]
+    assert [report.benchmarks[0][kind] for kind in ("leaked", "common")] == [1, 100]
 
 
 def test_the_matcher_compares_with_what_a_plain_search_finds() -> None:

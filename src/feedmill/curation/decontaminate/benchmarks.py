@@ -19,7 +19,9 @@ benchmarks use (`NAMES`), or given by the user. An index is an array file, which
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,16 +40,25 @@ from feedmill.kernels.text import questions as kernels
 NAMES: Mapping[str, tuple[str, ...]] = {
     "question": (
         "question", "query", "problem", "prompt", "question_stem", "stem", "goal", "ctx", "instruction", "input",
-        "sentence", "text",
+        "inputs", "question_content", "problem_statement", "sentence", "text",
     ),
-    "choices": ("choices", "options", "endings", "answer_choices", "candidates", "mc1_targets"),
+    "choices": (
+        "choices", "options", "endings", "answer_choices", "candidates", "mc1_targets", "multiple_choice_targets",
+    ),
     "answer": (
-        "answer", "answers", "canonical_solution", "solution", "best_answer", "correct_answer", "target", "answerKey",
-        "answer_key", "label", "gold", "output",
+        "answer", "answers", "canonical_solution", "solution", "best_answer", "correct_answer", "answers_spans",
+        "target", "targets", "answerKey", "answer_key", "label", "gold", "cop", "output", "code",
     ),
-    "id": ("id", "task_id", "question_id", "qid", "ind", "idx"),
+    "id": (
+        "id", "task_id", "question_id", "query_id", "example_id", "instance_id", "unique_id", "record_id", "qid", "ind",
+        "idx",
+    ),
 }  # fmt: skip
-"""Names of fields, the usual first."""
+"""Names of fields, the usual first. Case does not count, and a space is a ``_``."""
+SEPARATE = re.compile(r"(sol|option|choice|ending|answer|op)_?([0-9]|[a-z])")
+"""Fields with a choice each: ``sol1`` and ``sol2``, ``option1``, ``answerA``, ``opa``, ``ending0``."""
+BOXED = "\\boxed{"
+"""Where a solution has its answer."""
 SHOWN = 300
 """Bytes of a question's text, and of where it was found, that are kept for reports."""
 MOST_ANSWERS = 8
@@ -66,12 +77,11 @@ class Question(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """A benchmark: its name, questions, and those that cannot be looked for, as they have no text or too few words."""
+    """A benchmark: its name, the number of its questions, and of those without words."""
 
     name: str
     questions: int
     empty: int
-    short: int
 
 
 def benchmark_name(file: DocumentFile) -> str:
@@ -88,7 +98,8 @@ def read_questions(file: DocumentFile, fields: Mapping[str, str]) -> Iterator[tu
         ConfigError: There is no field with questions.
         DataError: A row is invalid.
     """
-    line, readers = 0, dict[str, Callable[[Any], Any] | None]()
+    line, readers = 0, dict[tuple[str, ...], _Readers]()
+    question: str | None = fields.get("question")
     for block in read_blocks(file, shown=True):
         for row in rows_of(block):
             line += 1
@@ -98,32 +109,74 @@ def read_questions(file: DocumentFile, fields: Mapping[str, str]) -> Iterator[tu
                 raise bad_row(row, str(error), file.name, line) from None
             if not isinstance(content, dict):
                 raise bad_row(row, "the row is not a JSON object", file.name, line)
-            if not readers:
-                readers = _readers(content, fields, file)
-            values = {role: None if read is None else read(content) for role, read in readers.items()}
+            question = question or _recognized("question", content)
+            if question is None:
+                raise ConfigError(
+                    f"no field of the questions was recognized among: {', '.join(sorted(content))}",
+                    file=file.name,
+                    kind="missing-field",
+                    fix="Name it, as with --fields question=FIELD,choices=FIELD,answer=FIELD.",
+                )
+            read = readers.get(names := tuple(content))  # a row may have fields that the first one does not have
+            if read is None:
+                read = readers[names] = _readers(content, {**fields, "question": question})
+            values = {role: None if get is None else get(content) for role, get in read.fields.items()}
             choices, labels = _choices(values["choices"])
+            if read.separate:
+                choices, labels = _separate_choices(content, read.separate)
             given = values["id"]
             name = str(line) if given is None or isinstance(given, dict | list) else str(given)
             text = values["question"]
             text = text if isinstance(text, str) else "" if text is None else "\n".join(_texts(text))
-            yield line, Question(name, text, choices, _answers(values["answer"], choices, labels))
+            answer = values["answer"]
+            if answer is None and isinstance(values["choices"], dict):
+                answer = _correct(values["choices"])
+            yield line, Question(name, text, choices, _answers(answer, choices, labels))
 
 
-def _readers(
-    row: Mapping[str, Any], fields: Mapping[str, str], file: DocumentFile
-) -> dict[str, Callable[[Any], Any] | None]:
-    found: dict[str, Callable[[Any], Any] | None] = {}
-    for role, names in NAMES.items():
-        name = fields.get(role) or next((name for name in names if name in row), None)
-        if role == "question" and name is None:
-            raise ConfigError(
-                f"no field of the questions was recognized among: {', '.join(sorted(row))}",
-                file=file.name,
-                kind="missing-field",
-                fix="Name it, as with --fields question=FIELD,choices=FIELD,answer=FIELD.",
-            )
-        found[role] = None if name is None else _getter(name)
-    return found
+class _Readers(NamedTuple):
+    """Functions that read each part of a question, and the fields that have a choice each."""
+
+    fields: dict[str, Callable[[Any], Any] | None]
+    separate: list[str]
+
+
+def _readers(row: Mapping[str, Any], fields: Mapping[str, str]) -> _Readers:
+    names = {role: fields.get(role) or _recognized(role, row) for role in NAMES}
+    kinds: dict[str, list[str]] = {}
+    for name in () if names["choices"] else row:
+        if (match := SEPARATE.fullmatch(_plain(name))) and name != names["question"]:
+            kinds.setdefault(match[1], []).append(name)
+    separate = next((sorted(kind) for kind in kinds.values() if len(kind) > 1), [])
+    getters: dict[str, Callable[[Any], Any] | None] = {}
+    for role, field in names.items():
+        getters[role] = None if field is None else itemgetter(field) if field in row else _getter(field)
+    return _Readers(getters, separate)
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace(" ", "_")
+
+
+def _recognized(role: str, row: Mapping[str, Any]) -> str | None:
+    """Return the field of a row that has this part of a question by one of the usual names."""
+    plain = {_plain(name): name for name in reversed(list(row))}
+    return next((plain[_plain(name)] for name in NAMES[role] if _plain(name) in plain), None)
+
+
+def _separate_choices(row: Mapping[str, Any], names: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the texts of fields with a choice each, and their labels: the ends of the names, or 1, 2, ..."""
+    texts = [text if isinstance(text := row[name], str) else "" for name in names]
+    ends = [name[-1] for name in names]
+    return texts, ends if ends[0].isdigit() else [str(number) for number in range(1, len(names) + 1)]
+
+
+def _correct(choices: Mapping[str, Any]) -> list[str]:
+    """Return the choices that have the label 1 beside them, and not 0."""
+    texts, labels = choices.get("choices"), choices.get("labels")
+    if not isinstance(texts, list) or not isinstance(labels, list) or not set(map(repr, labels)) <= {"0", "1"}:
+        return []
+    return [text for text, label in zip(texts, labels, strict=False) if label and isinstance(text, str)]
 
 
 def _getter(name: str) -> Callable[[Any], Any]:
@@ -146,11 +199,13 @@ def _getter(name: str) -> Callable[[Any], Any]:
 
 
 def _texts(value: Any) -> list[str]:
-    """Return the texts in a value: itself, those of a list, or those under ``text`` or in order of a mapping."""
+    """Return the texts in a value: itself, those of a list, or those under ``text``, or in order, of a mapping."""
     if isinstance(value, str):
         return [value]
     if isinstance(value, dict):
-        inner = value.get("text", value.get("content", value.get("choices")))
+        if "aliases" in value:
+            return [*_texts(value.get("value")), *_texts(value["aliases"])]
+        inner = next((value[name] for name in ("text", "content", "choices", "spans") if name in value), None)
         return _texts(list(value.values()) if inner is None else inner)
     if isinstance(value, list):
         return [text for one in value for text in _texts(one)]
@@ -178,14 +233,31 @@ def _answers(value: Any, choices: Sequence[str], labels: Sequence[str]) -> list[
         return [choices[value]] if 0 <= value < len(choices) else [] if choices else [str(value)]
     if isinstance(value, float):
         return [str(value)]
+    if isinstance(value, list) and value and all(isinstance(one, int) for one in value):
+        return [text for one in value for text in _answers(one, choices, labels)][:MOST_ANSWERS]
     found = []
     for text in _texts(value):
-        if choices and text.strip() in labels and labels.index(text.strip()) < len(choices):
-            text = choices[labels.index(text.strip())]
-        elif choices and text.strip().isdigit() and int(text) < len(choices):
-            text = choices[int(text)]
-        found.append(text.rpartition("####")[2] if "####" in text else text)
+        plain = text.strip()
+        if choices and plain in labels and labels.index(plain) < len(choices):
+            text = choices[labels.index(plain)]
+        elif choices and plain not in choices and plain.isdecimal() and int(plain) < len(choices):
+            text = choices[int(plain)]
+        found.append(_final(text))
     return [text for text in dict.fromkeys(found) if text.strip()][:MOST_ANSWERS]
+
+
+def _final(text: str) -> str:
+    """Return the answer at the end of a solution, after ``####`` or in the last box; or the text if it has none."""
+    _, mark, end = text.rpartition("####")
+    if mark:
+        return end
+    _, mark, end = text.rpartition(BOXED)
+    depth = 1
+    for at, letter in enumerate(end if mark else ""):
+        depth += (letter == "{") - (letter == "}")
+        if not depth:
+            return end[:at]
+    return text
 
 
 def words_of(text: str) -> Words:
@@ -213,7 +285,7 @@ def index_questions(files: Sequence[DocumentFile], options: DecontaminateOptions
     answers, answer_sizes, answer_owners = list[Words](), list[int](), list[int]()
     benchmark, lines, ids, texts, counted = list[int](), list[int](), list[bytes](), list[bytes](), list[Counted]()
     for number, file in enumerate(files):
-        first, empty, short = len(benchmark), 0, 0
+        first, empty = len(benchmark), 0
         for line, question in read_questions(file, options.fields):
             own = len(benchmark)
             benchmark.append(number)
@@ -229,7 +301,6 @@ def index_questions(files: Sequence[DocumentFile], options: DecontaminateOptions
                 owners.append(own)
                 stems.append(stem)
             empty += longest == 0
-            short += 0 < longest < options.ngram
             for text in question.answers:
                 piece = words_of(text)
                 if len(piece):
@@ -238,7 +309,7 @@ def index_questions(files: Sequence[DocumentFile], options: DecontaminateOptions
                     answer_owners.append(own)
         if len(benchmark) == first:
             raise EmptyResult("the benchmark has no questions", file=file.name, fix="Remove the file, or fill it.")
-        counted.append(Counted(benchmark_name(file), len(benchmark) - first, empty, short))
+        counted.append(Counted(benchmark_name(file), len(benchmark) - first, empty))
     none = np.empty(0, np.uint64)
     all_words = np.concatenate([none, *words])
     ends = np.cumsum(sizes, dtype=np.int64)

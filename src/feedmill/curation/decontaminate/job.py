@@ -4,11 +4,13 @@
 2. *scan*: For each file, the pieces of questions in its documents, and how many documents have each n-gram of these.
 3. *count*: N-grams of more than a share of all documents are common phrases.
 4. *finish*: A piece counts if it has n-grams that are not common, and a question if its text counts, or enough of its
-   text and choices together. The attributes of the file are written.
+   text and choices together. The attributes of the file are written. Questions that would count if no n-gram were
+   common are counted for the report.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, fields
@@ -28,7 +30,7 @@ from feedmill.curation.decontaminate.benchmarks import (
     read_questions,
     shown,
 )
-from feedmill.curation.decontaminate.matching import Match, Matcher
+from feedmill.curation.decontaminate.matching import MOST_QUESTIONS, Match, Matcher, needed
 from feedmill.curation.decontaminate.options import DecontaminateOptions, DecontaminateReport
 from feedmill.curation.dry_run import plan_set, read_first
 from feedmill.curation.manifest_entries import entry, record, recorded
@@ -108,9 +110,9 @@ def scan(task: ScanTask) -> Scanned:
     """Write the pieces of questions in a file and its counts of n-grams, unless an earlier run did.
 
     The array file has for each piece ``rows`` int64, ``pieces`` int32, ``shares`` int32 (of 10,000), ``begins`` and
-    ``ends`` int64 (characters), ``answered`` uint8, ``gram_ends`` int64 into ``grams`` int64, and ``excerpts`` uint8
-    with ``excerpt_ends`` int64; ``counted`` and ``times`` int64, the n-grams and the number of documents with each; and
-    ``ids`` uint8 with ``id_ends`` int64.
+    ``ends`` int64 (characters), ``answered`` uint8, ``beside`` int32 (see `Match`), ``gram_ends`` int64 into ``grams``
+    int64, and ``excerpts`` uint8 with ``excerpt_ends`` int64; ``counted`` and ``times`` int64, the n-grams and the
+    number of documents with each; and ``ids`` uint8 with ``id_ends`` int64.
 
     Raises:
         DataError: A row is not a document or has no id.
@@ -130,11 +132,8 @@ def scan(task: ScanTask) -> Scanned:
                 raise bad_row(b"-", "the row has no 'id'", task.file.name, block.line + own.index(b""))
             texts = [row.text.encode() for row in parsed]
             matches, once = matcher.find(texts)
-            for match in matches:
-                text = texts[match.text]
-                begin = len(text[: match.begin].decode())
-                end = begin + len(text[match.begin : match.end].decode())
-                found.append((rows + match.text, match, begin, end, shown(text[match.begin : match.end])))
+            for match, (begin, end) in zip(matches, _characters(texts, matches), strict=True):
+                found.append((rows + match.text, match, begin, end, shown(texts[match.text][match.begin : match.end])))
             digest_ids(own, digest)
             ids += own
             counts.append(once)
@@ -149,6 +148,7 @@ def scan(task: ScanTask) -> Scanned:
         "begins": np.array([begin for _, _, begin, _, _ in found], np.int64),
         "ends": np.array([end for *_, end, _ in found], np.int64),
         "answered": np.array([match.answered for _, match, *_ in found], np.uint8),
+        "beside": np.array([match.beside for _, match, *_ in found], np.int32),
         "grams": np.concatenate([np.empty(0, np.int64), *grams]),
         "gram_ends": np.cumsum([len(one) for one in grams], dtype=np.int64),
         "excerpts": np.frombuffer(b"".join(excerpts), np.uint8),
@@ -162,23 +162,38 @@ def scan(task: ScanTask) -> Scanned:
     return scanned
 
 
+def _characters(texts: Sequence[bytes], matches: Sequence[Match]) -> list[tuple[int, int]]:
+    """Return where each match begins and ends, in characters. Each text is decoded once."""
+    bytes_ = sorted({(match.text, at) for match in matches for at in (match.begin, match.end)})
+    characters, text, before, count = dict[tuple[int, int], int](), -1, 0, 0
+    for number, at in bytes_:
+        if number != text:
+            text, before, count = number, 0, 0
+        count += len(texts[text][before:at].decode())
+        before = at
+        characters[number, at] = count
+    return [(characters[match.text, match.begin], characters[match.text, match.end]) for match in matches]
+
+
 @dataclass(frozen=True, slots=True)
 class CountTask:
-    """Scans whose counts of n-grams are added up."""
+    """Scans whose counts of n-grams are added up; `most` documents have one that is not common."""
 
     folder: str
     scans: int
     most: float
+    options: DecontaminateOptions
 
     def __str__(self) -> str:
         return "the n-grams"
 
 
-def count(task: CountTask) -> list[int]:
+def count(task: CountTask) -> list[tuple[int, int]]:
     """Write the n-grams of more than `most` documents, unless an earlier run did.
 
     Returns:
-        For each benchmark, the number of questions that have no other n-grams.
+        For each benchmark, the number of questions with too few words to be found, and of those that cannot be found
+        as their n-grams are common, in documents or in questions.
     """
     store = open_store(task.folder)
     questions = read_arrays(store, "index")
@@ -189,17 +204,37 @@ def count(task: CountTask) -> list[int]:
             arrays = read_arrays(store, f"scan-{number:06d}")
             times[arrays["counted"]] += arrays["times"]
         write_arrays(store, "common", {"common": np.flatnonzero(times > task.most)})
-    common = np.zeros(grams, np.bool_)
-    common[read_arrays(store, "common")["common"]] = True
-    owners = questions["owners"][questions["pieces"]]
-    gram_of = np.repeat(np.arange(grams), np.diff(questions["starts"]))
-    has, rare = (np.zeros(len(questions["benchmark"]), np.bool_) for _ in range(2))
-    has[owners] = True
-    rare[owners[~common[gram_of]]] = True
-    benchmarks = questions["benchmark"][has & ~rare]
-    most = int(questions["benchmark"].max(initial=-1)) + 1
-    counts: list[int] = np.bincount(benchmarks, minlength=most).tolist()
-    return counts
+    sizes = np.diff(questions["starts"])
+    suggest = sizes <= MOST_QUESTIONS
+    suggest[read_arrays(store, "common")["common"]] = False
+    pieces, first = questions["pieces"], np.ones(len(questions["pieces"]), np.bool_)
+    first[1:] = pieces[1:] != pieces[:-1]
+    first[questions["starts"][:-1]] = True  # a piece counts once for each of its n-grams
+    own = np.bincount(pieces[first & np.repeat(suggest, sizes)], minlength=len(questions["owners"]))
+    lengths = np.diff(questions["ends"], prepend=0)
+    long = lengths >= task.options.ngram
+    possible, able = (
+        _able(questions, lengths, which, task.options) for which in (long, long & (own >= needed(lengths)))
+    )
+    empty = np.bincount(questions["owners"], weights=lengths, minlength=len(possible)) == 0
+    benchmarks, most = questions["benchmark"], int(questions["benchmark"].max(initial=-1)) + 1
+    short, common = (np.bincount(benchmarks[of], minlength=most) for of in (~possible & ~empty, possible & ~able))
+    return list(zip(short.tolist(), common.tolist(), strict=True))
+
+
+def _able(
+    questions: Arrays, lengths: Ints, pieces: npt.NDArray[np.bool_], options: DecontaminateOptions
+) -> npt.NDArray[np.bool_]:
+    """Return which questions can be found by these pieces, bool[questions]: the rules of `_leaks`."""
+    owners, stems, count = questions["owners"], questions["stems"] == 1, len(questions["benchmark"])
+
+    def words(which: npt.NDArray[np.bool_]) -> Ints:
+        return np.bincount(owners[which], weights=lengths[which], minlength=count).astype(np.int64)
+
+    total, stem, both = words(lengths > 0), words(stems & pieces), words(pieces)
+    alone = (stem >= 2 * options.ngram) | ((stem > 0) & (stem == total))
+    beside = np.where(stem > 0, words(~stems & (lengths < options.ngram)), 0)
+    return np.asarray(alone | ((both > 0) & (both + beside >= options.threshold * total)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +262,7 @@ class Finished:
         rows, ids, read: See `Scanned`.
         flagged, matches: Documents with questions, and questions in documents.
         documents: For each benchmark, the documents with a question of it.
+        hidden: For each question that is not marked as its n-grams are common: its number, and documents.
         leaked: For each question found: its number, documents, those with an answer, and an example: the row, share of
             words in 10,000 and excerpt.
         size, xxh3: Of the attribute file as stored.
@@ -237,7 +273,8 @@ class Finished:
     read: str
     flagged: int
     matches: int
-    documents: dict[str, int]
+    documents: list[int]
+    hidden: list[list[int]]
     leaked: list[list[Any]]
     size: int
     xxh3: str
@@ -255,6 +292,9 @@ def finish(task: FinishTask) -> Finished:
     by_row: dict[int, list[_Leak]] = {}
     for leak in _leaks(questions, found, common, scan_.options):
         by_row.setdefault(leak.row, []).append(leak)
+    marked = {(row, leak.question) for row, leaks in by_row.items() for leak in leaks}
+    whole = _leaks(questions, found, np.empty(0, np.int64), scan_.options)
+    hidden = Counter(question for _, question in {(leak.row, leak.question) for leak in whole} - marked)
     written, name = list[str](), scan_.options.name
     key, answers = orjson.dumps(name), orjson.dumps(f"{name}_answered")
     with write_lines(files, task.out, hashed=written.append) as append:
@@ -268,11 +308,11 @@ def finish(task: FinishTask) -> Finished:
             names = orjson.dumps([question_name(questions, leak.question, task.names) for leak in leaks])
             of = b',"questions":' + names if leaks else b""
             append(b'{"attributes":{%b:%b,%b:%b},"id":%b%b}\n' % (key, spans, answers, near, own, of))
-    documents: dict[str, set[int]] = {}
+    documents = [set[int]() for _ in task.names]
     leaked: dict[int, list[Any]] = {}
     for row, leaks in sorted(by_row.items()):
         for leak in leaks:
-            documents.setdefault(task.names[int(questions["benchmark"][leak.question])], set()).add(row)
+            documents[int(questions["benchmark"][leak.question])].add(row)
         for number in {leak.question for leak in leaks}:
             best = max((leak for leak in leaks if leak.question == number), key=lambda leak: leak.share)
             excerpt = piece_of(found["excerpts"], found["excerpt_ends"], best.match).decode()
@@ -285,7 +325,8 @@ def finish(task: FinishTask) -> Finished:
         read=task.scanned.read,
         flagged=len(by_row),
         matches=sum(len({leak.question for leak in leaks}) for leaks in by_row.values()),
-        documents={name: len(rows) for name, rows in documents.items()},
+        documents=[len(rows) for rows in documents],
+        hidden=[list(one) for one in sorted(hidden.items())],
         leaked=[leaked[number] for number in sorted(leaked)],
         size=files.stat(task.out).size,
         xxh3=written[0],
@@ -313,7 +354,7 @@ def _leaks(questions: Arrays, found: Arrays, common: Ints, options: Decontaminat
     rare = ~np.isin(found["grams"], common)
     counts = np.diff(np.append(0, np.cumsum(rare))[found["gram_ends"]], prepend=0)
     lengths = sizes[found["pieces"]]
-    evident = np.flatnonzero(counts >= np.where(lengths < 16, 1, np.where(lengths < 40, 2, 3)))
+    evident = np.flatnonzero(counts >= needed(lengths))
     owners = questions["owners"][found["pieces"]]
     totals = np.bincount(questions["owners"], weights=sizes, minlength=len(questions["benchmark"]))
     groups: dict[tuple[int, int], list[int]] = {}
@@ -329,6 +370,7 @@ def _leaks(questions: Arrays, found: Arrays, common: Ints, options: Decontaminat
         if not enough:
             best = {int(found["pieces"][at]): at for at in sorted(own, key=lambda at: int(found["shares"][at]))}
             words = sum(float(lengths[at]) * int(found["shares"][at]) for at in best.values())
+            words += 10_000.0 * max(int(found["beside"][at]) for at in own)
             if words >= options.threshold * 10_000 * total:
                 leaks.append(_leak(found, row, question, sorted(best.values()), round(words / total)))
     return sorted(leaks, key=lambda leak: (leak.row, leak.begin, leak.end, leak.question))
@@ -430,14 +472,14 @@ def _run(
         )
     documents = sum(one.rows for one in scanned)
     most = max(LEAST_COMMON, options.common * documents)
-    common = alone(count, CountTask(folder, len(scans), most), "counting")
+    lost = alone(count, CountTask(folder, len(scans), most, options), "counting")
     names = tuple(one.name for one in counted)
     tasks = [FinishTask(task, names, one) for task, one in zip(scans, scanned, strict=True)]
     with Progress.of_files("writing", sizes, progress) as bar:
         results = run_largest_first(
             finish, tasks, sizes, workers=workers, progress=bar, preload=_PRELOAD, where=stage("writing", last=True)
         )
-    _fill(report, read_arrays(store, "index"), counted, common, files, results)
+    _fill(report, read_arrays(store, "index"), counted, lost, files, results)
     entries = [entry(one, one.flagged, one.matches) for one in results]
     manifest = {"verb": "decontaminate", "options": options.as_dict(), "run": run_print, "report": report.as_dict()}
     record(files, entries, options.name, options.documents_folder, manifest)
@@ -447,7 +489,7 @@ def _fill(
     report: DecontaminateReport,
     questions: Arrays,
     counted: Sequence[Counted],
-    common: Sequence[int],
+    lost: Sequence[tuple[int, int]],
     files: Sequence[DocumentFile],
     results: Sequence[Finished],
 ) -> None:
@@ -455,18 +497,27 @@ def _fill(
     report.files, report.documents = len(files), sum(one.rows for one in results)
     report.flagged, report.matches = sum(one.flagged for one in results), sum(one.matches for one in results)
     leaked: dict[int, list[Any]] = {}
+    hidden = Counter[int]()
     for file, one in zip(files, results, strict=True):
+        for number, documents in one.hidden:
+            hidden[number] += documents
         for number, documents, answered, row, share, excerpt in one.leaked:
             known = leaked.setdefault(number, [0, 0, file.name, row + 1, share, excerpt])
             known[0] += documents
             known[1] += answered
-    names = [one.name for one in counted]
-    for number, (benchmark, frequent) in enumerate(zip(counted, common, strict=True)):
+
+    def of(question: int) -> dict[str, Any]:
+        return {
+            "id": piece_of(questions["ids"], questions["id_ends"], question).decode(),
+            "question": piece_of(questions["texts"], questions["text_ends"], question).decode(),
+        }
+
+    for number, (benchmark, (short, common)) in enumerate(zip(counted, lost, strict=True)):
         own = sorted(question for question in leaked if questions["benchmark"][question] == number)
+        unmarked = sorted(question for question in hidden if questions["benchmark"][question] == number)
         examples = [
             {
-                "id": piece_of(questions["ids"], questions["id_ends"], question).decode(),
-                "question": piece_of(questions["texts"], questions["text_ends"], question).decode(),
+                **of(question),
                 "documents": leaked[question][0],
                 "file": leaked[question][2],
                 "line": leaked[question][3],
@@ -480,19 +531,30 @@ def _fill(
                 "benchmark": benchmark.name,
                 "questions": benchmark.questions,
                 "empty": benchmark.empty,
-                "short": benchmark.short,
-                "common": frequent,
+                "short": short,
+                "common": common,
                 "leaked": len(own),
                 "with_answer": sum(leaked[question][1] > 0 for question in own),
-                "documents": sum(one.documents.get(names[number], 0) for one in results),
+                "documents": sum(one.documents[number] for one in results),
                 "examples": examples,
+                "unmarked": len(unmarked),
+                "unmarked_examples": [
+                    {**of(question), "documents": hidden[question]}
+                    for question in sorted(unmarked, key=lambda question: (-hidden[question], question))[:EXAMPLES]
+                ],
             }
         )
-    hidden = sum(one["empty"] + one["short"] + one["common"] for one in report.benchmarks)
-    if hidden:
-        noun = "question" if hidden == 1 else "questions"
+    missed = sum(one["empty"] + one["short"] + one["common"] for one in report.benchmarks)
+    if missed:
+        noun = "question" if missed == 1 else "questions"
         report.warnings.append(
-            f"cannot be found: {hidden:,} {noun} without text, with too few words, or of common phrases only"
+            f"cannot be found: {missed:,} {noun} without text, with too few words, or of common phrases only"
+        )
+    if hidden:
+        noun = "question is" if len(hidden) == 1 else "questions are"
+        report.warnings.append(
+            f"{len(hidden):,} {noun} not marked in up to {max(hidden.values()):,} documents, as the phrases are common."
+            " Raise '--common' if these are leaks"
         )
 
 

@@ -4,9 +4,10 @@ An n-gram of a text that some questions have suggests them at the places where t
 close together is a candidate: a window of the text. There, the words that it shares with the question in the same order
 (their longest common subsequence) must be a share of `threshold` of the question's. So line breaks, punctuation, list
 markers, markup and single changed words do not hide a question, and the same words scattered over a text are none.
-A question of fewer than two n-grams' words must be there word for word.
+A question of fewer than two n-grams' words must be there word for word. Choices that are shorter than an n-gram are
+looked for beside the text of their question.
 
-N-grams of very many questions suggest none of them, but support them.
+N-grams of very many questions suggest none of them.
 """
 
 from __future__ import annotations
@@ -23,9 +24,14 @@ from feedmill.kernels.text import questions as kernels
 
 Ints = npt.NDArray[np.int64]
 MOST_QUESTIONS = 64
-"""An n-gram of more pieces of questions suggests none of them."""
+"""An n-gram that questions have more often suggests none of them."""
 AROUND = 64
-"""Words before and after a question among which its answer is looked for."""
+"""Words before and after a question among which its answer and short choices are looked for."""
+
+
+def needed(lengths: Ints) -> Ints:
+    """Return how many different n-grams of a piece of N words a text must have."""
+    return np.where(lengths < 16, 1, np.where(lengths < 40, 2, 3))
 
 
 class Match(NamedTuple):
@@ -37,6 +43,7 @@ class Match(NamedTuple):
         share: Share of its words that the text has in order.
         begin, end: Bytes of the text.
         answered: Whether an answer is near.
+        beside: Words of the question's choices of fewer words than an n-gram that are near; 0 if the piece is a choice.
         grams: Numbers of the piece's n-grams that the text has here.
     """
 
@@ -46,6 +53,7 @@ class Match(NamedTuple):
     begin: int
     end: int
     answered: bool
+    beside: int
     grams: Ints
 
 
@@ -112,9 +120,8 @@ class Matcher:
         new = np.ones(total, np.bool_)
         new[1:] = (hits[:2, 1:] != hits[:2, :-1]).any(axis=0) | (np.diff(hits[2]) > lengths[1:] + 8)
         cuts = np.append(np.flatnonzero(new), total)
-        needed = np.where(lengths[cuts[:-1]] < 16, 1, np.where(lengths[cuts[:-1]] < 40, 2, 3))
         found = list[Match]()
-        for number in np.flatnonzero(np.diff(cuts) >= needed).tolist():
+        for number in np.flatnonzero(np.diff(cuts) >= needed(lengths[cuts[:-1]])).tolist():
             found += self._compared(hits[:, cuts[number] : cuts[number + 1]], words)
         return found
 
@@ -123,11 +130,18 @@ class Matcher:
         text, piece = int(hits[0, 0]), int(hits[1, 0])
         own = self.index["words"][int(self.index["ends"][piece - 1]) if piece else 0 : int(self.index["ends"][piece])]
         low, high = words.counts[text], words.counts[text + 1]
-        length, found, at = len(own), list[Match](), 0
-        while at < hits.shape[1]:
+        length, least, found, behind = len(own), int(needed(np.array(len(own)))), list[Match](), -1
+        # Hits on about the same diagonal see about the same window: one of them is enough.
+        _, tries = np.unique((hits[2] - hits[3]) // max(1, length // 8), return_index=True)
+        for at in np.sort(tries).tolist():
             place, inside = int(hits[2, at]), int(hits[3, at])
+            if place < behind:
+                continue
             reach = place - inside + length + length // 2 + 8
             last = int(np.searchsorted(hits[2], reach, side="left"))
+            grams = np.unique(hits[4, at:last])
+            if len(grams) < least:
+                continue
             end_place, end_inside = int(hits[2, last - 1]), int(hits[3, last - 1])
             begin = max(int(low), int(low) + place - inside - inside // 2 - 4)
             end = min(int(high), int(low) + end_place + (length - end_inside) + (length - end_inside) // 2 + 4)
@@ -138,15 +152,27 @@ class Matcher:
             else:
                 share = kernels.in_order(own, words.hashes[begin:end], np.empty(end - begin + 1, np.int32)) / length
             if share < self.threshold:
-                at += 1
                 continue
             first, final = _tight(own, words.hashes[begin:end])
             first, final = begin + first, begin + final
-            answered = self._answered(piece, words.hashes[max(low, begin - AROUND) : min(high, end + AROUND)])
-            grams = np.unique(hits[4, at:last])
-            found.append(Match(text, piece, share, int(words.begins[first]), int(words.ends[final]), answered, grams))
-            at = max(last, at + 1)
+            near = words.hashes[max(low, begin - AROUND) : min(high, end + AROUND)]
+            extent = (int(words.begins[first]), int(words.ends[final]))
+            found.append(
+                Match(text, piece, share, *extent, self._answered(piece, near), self._beside(piece, near), grams)
+            )
+            behind = final + 1 - int(low)
         return found
+
+    def _beside(self, piece: int, window: npt.NDArray[np.uint64]) -> int:
+        """Return how many words the choices have that are among these words and too short for an n-gram."""
+        if not self.index["stems"][piece]:
+            return 0
+        owners, ends, words = self.index["owners"], self.index["ends"], 0
+        for number in range(piece + 1, int(np.searchsorted(owners, owners[piece], side="right"))):
+            choice = self.index["words"][int(ends[number - 1]) : int(ends[number])]
+            if 0 < len(choice) < self.width and _has(window, choice):
+                words += len(choice)
+        return words
 
     def _answered(self, piece: int, window: npt.NDArray[np.uint64]) -> bool:
         """Return whether one of the answers of the question is among these words."""
@@ -155,10 +181,15 @@ class Matcher:
         low, high = np.searchsorted(owners, [question, question + 1]).tolist()
         for number in range(low, high):
             answer = self.index["answers"][int(ends[number - 1]) if number else 0 : int(ends[number])]
-            for at in np.flatnonzero(window[: len(window) - len(answer) + 1] == answer[0]).tolist():
-                if (window[at : at + len(answer)] == answer).all():
-                    return True
+            if _has(window, answer):
+                return True
         return False
+
+
+def _has(window: npt.NDArray[np.uint64], words: npt.NDArray[np.uint64]) -> bool:
+    """Return whether these words follow one another in a window."""
+    starts = np.flatnonzero(window[: max(0, len(window) - len(words) + 1)] == words[0])
+    return any(bool((window[at : at + len(words)] == words).all()) for at in starts.tolist())
 
 
 def _tight(own: npt.NDArray[np.uint64], window: npt.NDArray[np.uint64]) -> tuple[int, int]:

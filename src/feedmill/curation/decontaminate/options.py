@@ -63,7 +63,8 @@ class DecontaminateReport(JobReport):
         matches: Leaked questions in documents, each pair counted once.
         benchmarks: For each benchmark: its ``questions``; those that cannot be found, because they are ``empty``,
             ``short``, or made of ``common`` phrases only; those ``leaked``, and of these ``with_answer``; ``documents``
-            with one of them; and ``examples``.
+            with one of them; and ``examples``. ``unmarked`` are those that are not marked where they are in documents,
+            as their phrases are common; ``unmarked_examples`` are the most frequent ones.
         skipped: Whether an earlier run had done everything.
     """
 
