@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import random
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -210,6 +211,40 @@ def test_half_of_a_long_question_is_compared_few_times(monkeypatch: pytest.Monke
     half, other = " ".join(question.split()[:600]), filler(2, 2000)
     assert Matcher(arrays, 5, 0.75).find([f"{half} {other}".encode()])[0] == []
     assert 0 < len(calls) < 10
+
+
+def test_benchmarks_of_one_name_are_told_apart() -> None:
+    for folder in ("mmlu", "arc"):
+        write(f"sets/{folder}/test.jsonl", [{"id": "q", "question": QUESTION}])
+    write("other.jsonl", [{"id": "q", "question": QUESTION}])
+    documents(QUESTION)
+    against = [os.path.abspath(f"sets/{folder}/test.jsonl") for folder in ("mmlu", "arc")]
+    report = fm.decontaminate(["documents"], against=[*against, "other.jsonl"], workers=1, progress=False)
+    names = ["mmlu/test.jsonl", "arc/test.jsonl", "other"]
+    assert [one["benchmark"] for one in report.benchmarks] == names
+    assert [one["documents"] for one in report.benchmarks] == [1, 1, 1]
+    assert found()[0]["questions"] == [f"{name}:q" for name in names]
+
+
+def test_a_million_questions_fit_in_memory() -> None:
+    """The index is built from arrays, not from objects, so it takes little more than its own size."""
+    rng, words = random.Random(0), [f"w{number}" for number in range(5000)]
+    rows = [
+        {
+            "id": number,
+            "question": " ".join(rng.choices(words, k=25)),
+            "choices": [" ".join(rng.choices(words, k=3))] * 4,
+        }
+        for number in range(20_000)
+    ]
+    write("bench.jsonl", rows)
+    files = find_documents(["bench.jsonl"]).files
+    benchmarks.index_questions(files, DecontaminateOptions())  # what is loaded once
+    tracemalloc.start()
+    arrays, _ = benchmarks.index_questions(files, DecontaminateOptions())
+    peak, size = tracemalloc.get_traced_memory()[1], sum(array.nbytes for array in arrays.values())
+    tracemalloc.stop()
+    assert peak < 2 * size and size / len(rows) < 1100
 
 
 def test_choices_count_where_the_question_says_little() -> None:

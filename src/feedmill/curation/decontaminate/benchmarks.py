@@ -20,6 +20,7 @@ benchmarks use (`NAMES`), or given by the user. An index is an array file, which
 from __future__ import annotations
 
 import re
+from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -84,11 +85,23 @@ class Counted(NamedTuple):
     empty: int
 
 
-def benchmark_name(file: DocumentFile) -> str:
-    """Return the name of the benchmark in a file: its path without endings."""
-    folder, _, name = file.path.rpartition("/")
-    plain = name.split(".")[0] or name
-    return f"{folder}/{plain}" if folder else plain
+def benchmark_names(files: Sequence[DocumentFile]) -> list[str]:
+    """Return the names of the benchmarks in files: paths without endings, or with folders and endings if these differ.
+
+    Only these tell ``mmlu/test.jsonl`` and ``arc/test.jsonl`` apart if both are given as files.
+    """
+    same: dict[str, list[int]] = {}
+    for number, file in enumerate(files):
+        folder, _, name = file.path.rpartition("/")
+        plain = name.split(".")[0] or name
+        same.setdefault(f"{folder}/{plain}" if folder else plain, []).append(number)
+    names = [""] * len(files)
+    for name, numbers in same.items():
+        steps = [files[number].name.split("/") for number in numbers]
+        shared = next((at for at, parts in enumerate(zip(*steps, strict=False)) if len(set(parts)) > 1), 0)
+        for number, own in zip(numbers, steps, strict=True):
+            names[number] = name if len(numbers) == 1 else "/".join(own[shared:])
+    return names
 
 
 def read_questions(file: DocumentFile, fields: Mapping[str, str]) -> Iterator[tuple[int, Question]]:
@@ -281,70 +294,75 @@ def index_questions(files: Sequence[DocumentFile], options: DecontaminateOptions
     Raises:
         ConfigError, DataError: See `read_questions`; or a file has no questions.
     """
-    words, sizes, owners, stems = list[Words](), list[int](), list[int](), list[int]()
-    answers, answer_sizes, answer_owners = list[Words](), list[int](), list[int]()
-    benchmark, lines, ids, texts, counted = list[int](), list[int](), list[bytes](), list[bytes](), list[Counted]()
+    counted = list[Counted]()
+    words, sizes, owners, stems = array("Q"), array("q"), array("i"), array("B")
+    answers, answer_sizes, answer_owners = array("Q"), array("q"), array("i")
+    benchmark, lines = array("i"), array("q")
+    ids, id_sizes, texts, text_sizes = bytearray(), array("q"), bytearray(), array("q")
+    names = benchmark_names(files)
     for number, file in enumerate(files):
         first, empty = len(benchmark), 0
         for line, question in read_questions(file, options.fields):
             own = len(benchmark)
             benchmark.append(number)
             lines.append(line)
-            ids.append(question.id.encode("utf-8", "replace"))
-            texts.append(shown(question.text.encode("utf-8", "replace")))
+            name, text = question.id.encode("utf-8", "replace"), shown(question.text.encode("utf-8", "replace"))
+            ids += name
+            id_sizes.append(len(name))
+            texts += text
+            text_sizes.append(len(text))
             longest = 0
-            for stem, text in ((1, question.text), *((0, choice) for choice in question.choices)):
-                piece = words_of(text)
+            for stem, part in ((1, question.text), *((0, choice) for choice in question.choices)):
+                piece = words_of(part)
                 longest = max(longest, len(piece))
-                words.append(piece)
+                words.frombytes(piece.tobytes())
                 sizes.append(len(piece))
                 owners.append(own)
                 stems.append(stem)
             empty += longest == 0
-            for text in question.answers:
-                piece = words_of(text)
+            for answer in question.answers:
+                piece = words_of(answer)
                 if len(piece):
-                    answers.append(piece)
+                    answers.frombytes(piece.tobytes())
                     answer_sizes.append(len(piece))
                     answer_owners.append(own)
         if len(benchmark) == first:
             raise EmptyResult("the benchmark has no questions", file=file.name, fix="Remove the file, or fill it.")
-        counted.append(Counted(benchmark_name(file), len(benchmark) - first, empty))
-    none = np.empty(0, np.uint64)
-    all_words = np.concatenate([none, *words])
-    ends = np.cumsum(sizes, dtype=np.int64)
+        counted.append(Counted(names[number], len(benchmark) - first, empty))
     arrays: Arrays = {
-        "words": all_words, "ends": ends, "owners": np.array(owners, np.int32), "stems": np.array(stems, np.uint8),
-        "answers": np.concatenate([none, *answers]), "answer_ends": np.cumsum(answer_sizes, dtype=np.int64),
-        "answer_owners": np.array(answer_owners, np.int32), "benchmark": np.array(benchmark, np.int32),
-        "lines": np.array(lines, np.int64), "ids": np.frombuffer(b"".join(ids), np.uint8),
-        "id_ends": np.cumsum([len(one) for one in ids], dtype=np.int64),
-        "texts": np.frombuffer(b"".join(texts), np.uint8),
-        "text_ends": np.cumsum([len(one) for one in texts], dtype=np.int64),
+        "words": np.asarray(words), "ends": np.cumsum(sizes, dtype=np.int64), "owners": np.asarray(owners),
+        "stems": np.asarray(stems), "answers": np.asarray(answers),
+        "answer_ends": np.cumsum(answer_sizes, dtype=np.int64), "answer_owners": np.asarray(answer_owners),
+        "benchmark": np.asarray(benchmark), "lines": np.asarray(lines), "ids": np.frombuffer(ids, np.uint8),
+        "id_ends": np.cumsum(id_sizes, dtype=np.int64), "texts": np.frombuffer(texts, np.uint8),
+        "text_ends": np.cumsum(text_sizes, dtype=np.int64),
     }  # fmt: skip
-    return Index(arrays | _grams(all_words, ends, options.ngram), counted)
+    return Index(arrays | _grams(arrays["words"], np.asarray(sizes), options.ngram), counted)
 
 
-def _grams(words: Words, ends: npt.NDArray[np.int64], width: int) -> Arrays:
+def _grams(words: Words, sizes: npt.NDArray[np.int64], width: int) -> Arrays:
     """Return the n-grams of all pieces, where each occurs, and the bits of their filter."""
-    values = np.empty(len(words) + 1, np.uint64)
-    count = kernels.grams(words, len(words), width, values)  # across the ends of pieces too, which are left out below
-    at = np.arange(count)
-    piece = np.searchsorted(ends, at, side="right")
-    inside = at + width <= ends[np.minimum(piece, len(ends) - 1)] if len(ends) else np.zeros(0, np.bool_)
-    at, piece, values = at[inside], piece[inside], values[:count][inside]
+    every, inside = np.empty(len(words) + 1, np.uint64), np.ones(len(words) + 1, np.bool_)
+    kernels.grams(words, len(words), width, every)  # across the ends of pieces too, which are left out here
+    ends, inside[-1] = np.cumsum(sizes), False
+    for last in range(1, width):
+        inside[(ends - last)[sizes >= last]] = False
+    values = every[inside]
+    del every, inside
+    counts = np.maximum(0, sizes - width + 1)
+    pieces = np.repeat(np.arange(len(sizes), dtype=np.int32), counts)
+    places = np.arange(len(pieces), dtype=np.int32)
+    places -= np.repeat((np.cumsum(counts) - counts).astype(np.int32), counts)
     order = np.argsort(values, kind="stable")
-    grams, starts = np.unique(values[order], return_index=True)
+    values, pieces, places = values[order], pieces[order], places[order]
+    del order
+    new = np.ones(len(values) + 1, np.bool_)
+    new[1:-1] = values[1:] != values[:-1]
+    starts, grams = np.flatnonzero(new), values[new[:-1]]
+    del values
     bits = np.zeros(kernels.room_for(len(grams)), np.uint64)
     kernels.fill(bits, grams)
-    begins = np.concatenate([[0], ends])[piece]
-    return {
-        "grams": grams,
-        "starts": np.append(starts, len(values)).astype(np.int64),
-        "pieces": piece[order].astype(np.int32),
-        "places": (at - begins)[order].astype(np.int32),
-        "bits": bits,
-    }
+    return {"grams": grams, "starts": starts, "pieces": pieces, "places": places, "bits": bits}
 
 
 def shown(text: bytes) -> bytes:
