@@ -37,7 +37,7 @@ from helpers import pipeline
 from helpers import worker_functions as working
 from helpers.document_folders import texts, write_documents
 from helpers.engine_verbs import (
-    SOME,
+    MORE,
     VERBS,
     are_equal,
     copied,
@@ -62,7 +62,12 @@ def call(words: list[str]) -> None:
         assert not app(words, prog_name="feedmill", standalone_mode=False)
 
 
-@pytest.mark.parametrize("verb", SOME)
+ELSEWHERE = {"tokenize", "tag", "filter", "dedupe", "merge", "neardedupe"}
+"""Verbs that a pipeline below runs on the cluster, and one whose data are in a bucket."""
+PARAMETERS = [pytest.param(verb, marks=pytest.mark.slow) if verb in {*MORE, *ELSEWHERE} else verb for verb in VERBS]
+
+
+@pytest.mark.parametrize("verb", PARAMETERS)
 def test_ray(verb: str, engine: Any, inputs: Path, alone: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = copied(inputs, tmp_path)
     monkeypatch.chdir(folder)

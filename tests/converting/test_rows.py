@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -51,9 +52,14 @@ def plain(value: Any) -> Any:
     return int(value) if type(value) is float and value.is_integer() else value
 
 
-@pytest.mark.parametrize("first", LINES)
-@pytest.mark.parametrize("second", LINES)
-@pytest.mark.parametrize("single", [False, True], ids=["folder", "file"])
+PAIRS = list(product(LINES, LINES))
+ALTERNATELY = [(*pair, number % 5 in (1, 2)) for number, pair in enumerate(PAIRS)]
+"""Each pair as folders or as single files: each format as both, before and after others."""
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "single"), slow_but([(*p, s) for p in PAIRS for s in (False, True)], *ALTERNATELY)
+)
 def test_a_round_trip_through_every_pair_gives_the_same_rows(
     tmp_path: Path, first: str, second: str, single: bool
 ) -> None:

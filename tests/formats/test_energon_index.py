@@ -137,7 +137,7 @@ SAMPLES = st.lists(st.tuples(NUMBERS, KEYS, NUMBERS, OFFSETS, OFFSETS), max_size
 PART_ROWS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 4), st.sampled_from(PARTS) | KEYS, OFFSETS, OFFSETS))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(SAMPLES, PART_ROWS)
 def test_both_writers_write_any_rows(
     tmp_path_factory: pytest.TempPathFactory, samples: list[Row], parts: list[Row]

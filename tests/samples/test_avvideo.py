@@ -41,7 +41,13 @@ RANGES = st.lists(st.tuples(MOMENTS, st.sampled_from([0.0, 0.04, 0.5, 1.3, INF])
 
 
 @pytest.mark.parametrize(
-    ("kind", "gaps"), [*((kind, False) for kind in clips.KINDS), ("mp4", True), ("mkv", True), ("webm", True)]
+    ("kind", "gaps"),
+    [
+        *((kind, False) for kind in clips.KINDS),
+        ("mp4", True),
+        pytest.param("mkv", True, marks=pytest.mark.slow),
+        ("webm", True),
+    ],
 )
 def test_clips_are_the_frames_on_the_screen(kind: str, gaps: bool) -> None:
     decoder, frames, times = truth(kind, gaps)

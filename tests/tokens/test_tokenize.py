@@ -156,12 +156,13 @@ def test_a_bad_document_ends_the_job_or_is_left_out_and_listed(
     line: bytes, reason: str, workers: int, tmp_path: Path
 ) -> None:
     source = write_lines(tmp_path / "a.jsonl", [*TEXTS[:20], line, *TEXTS[20:30], line])
+    size = max(300, len(line) // 3)  # of a unit: a long line has a few of them
     with pytest.raises(DataError, match="--on-error skip") as error:
-        run(source, tmp_path / "a", unit_bytes=300, workers=workers)
+        run(source, tmp_path / "a", unit_bytes=size, workers=workers)
     assert error.value.record == "line 21" and reason in error.value.what and error.value.file == str(source)
     assert not (tmp_path / "a.pbin").exists()
 
-    report = run(source, tmp_path / "a", unit_bytes=300, on_error="skip", workers=workers)
+    report = run(source, tmp_path / "a", unit_bytes=size, on_error="skip", workers=workers)
     assert pbin_documents(tmp_path / "a.pbin") == wanted(TEXTS[:30])
     assert [(s.line, s.file) for s in report.skipped_examples] == [(21, str(source)), (32, str(source))]
     assert report.skipped == 2 and reason in report.skipped_examples[0].reason

@@ -194,6 +194,50 @@ class Neardedupe(Ids, AllowEmpty, DryRunnable, Processes, WithProgress):
     ] = None
 
 
+def parse_fields(text: str) -> dict[str, str]:
+    """Return the fields in ``question=q,answer=a``."""
+    from feedmill.errors import ConfigError
+
+    fields = {}
+    for item in text.split(","):
+        part, equals, name = item.partition("=")
+        if not equals or not part.strip() or not name.strip():
+            raise ConfigError(
+                f"--fields {text}: {item!r} is not PART=FIELD",
+                kind="bad-option",
+                fix="Write question=FIELD,choices=FIELD,answer=FIELD.",
+            )
+        fields[part.strip()] = name.strip()
+    return fields
+
+
+@dataclass(frozen=True)
+class Decontaminate(Ids, AllowEmpty, DryRunnable, Processes, WithProgress):
+    """Write attributes that mark questions of benchmarks in documents. 'filter' removes documents, or cuts spans.
+
+    A question is found however it is wrapped, punctuated, encoded or marked up, and if some of its words were changed.
+    """
+
+    documents: Documents
+    _: KW_ONLY
+    against: Annotated[
+        Paths, Opt("BENCHMARK", "File, folder or pattern of questions: JSONL, Parquet, Arrow; repeatable.")
+    ]
+    name: Annotated[str, Opt("NAME", "Name of the attribute set.")] = "leaked"
+    threshold: Annotated[float, Opt("T", "Share of a question's words, in their order, that is a leak.")] = 0.75
+    ngram: Annotated[int, Opt("N", "Words of the n-grams by which questions are looked for.")] = 5
+    common: Annotated[float, Opt("SHARE", "Share of documents from which an n-gram is a common phrase.")] = 0.005
+    fields: Annotated[
+        Mapping[str, str] | None,
+        Opt(
+            "PART=FIELD",
+            "Field of question, choices, answer or id, if none of the usual names; comma-separated.",
+            text=str,
+            parse=parse_fields,
+        ),
+    ] = None
+
+
 def read_numbers(path: str) -> list[int]:
     """Return the numbers in a text file, one per line. Blank lines and ``#`` comments are ignored.
 

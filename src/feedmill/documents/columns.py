@@ -16,7 +16,7 @@ from feedmill.formats.arrowtypes.arrays import validate
 from feedmill.formats.arrowtypes.place import Unreadable
 from feedmill.formats.arrowtypes.reading import Columns
 from feedmill.formats.columns import load_pyarrow, opened
-from feedmill.formats.tables.reasons import Kind, unreadable
+from feedmill.formats.tables.unreadable import Kind, unreadable
 
 ROWS = 512
 

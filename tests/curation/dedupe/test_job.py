@@ -354,7 +354,8 @@ def test_a_file_is_compared_once_however_its_data_set_is_spelled(tmp_path, bloom
 
 
 @pytest.mark.parametrize("bloom", [None, "seen.bin"])
-def test_two_runs_do_not_get_into_each_others_way(tmp_path, bloom):
+def test_two_runs_do_not_get_into_each_others_way(tmp_path, bloom, monkeypatch):
+    monkeypatch.setattr("feedmill.storage.local._PATIENCE", 0.1)
     write_documents(tmp_path, FILES[0])
     lock = tmp_path / (f"{bloom}.feedmill-lock" if bloom else "attributes/dup/.feedmill-work/lock")
     lock.parent.mkdir(parents=True, exist_ok=True)
@@ -368,7 +369,8 @@ def test_two_runs_do_not_get_into_each_others_way(tmp_path, bloom):
     assert (tmp_path / "attributes/dup/part-0.jsonl.gz").exists() and not lock.exists()
 
 
-def test_looking_up_only_needs_no_lock(tmp_path):
+def test_looking_up_only_needs_no_lock(tmp_path, monkeypatch):
+    monkeypatch.setattr("feedmill.storage.local._PATIENCE", 0.1)
     write_documents(tmp_path, FILES[0])
     filled = {"file": f"{tmp_path}/seen.bin", "items": 100, "false_positives": 1e-6}
     find_duplicates([f"{tmp_path}/documents"], options("paragraphs"), bloom=BloomOptions(**filled), workers=1)

@@ -52,6 +52,7 @@ def split(texts: list[str], parts: int) -> dict[str, list[str]]:
 def connect_by_range(monkeypatch: pytest.MonkeyPatch) -> None:
     for module, name, value in (
         (stars, "EDGES", 3),
+        (adding, "NODES", 40),
         (graph, "CHUNK", 10),
         (cluster, "NODES", 40),
         (covering, "NODES", 30),

@@ -141,7 +141,7 @@ def npz() -> Iterator[Whole]:
 
 def _refused(members: dict[str, bytes], plain: Arrays) -> Iterator[Whole]:
     for how in ("encrypted", "aes"):
-        yield _npz(f"zip-{how}", pack(members, how=how), None, "encrypted")
+        yield _npz(f"zip-{how}", pack(members, how=how), None, "unsupported")
     for how in ("ppmd", "deflate64"):
         yield _npz(f"zip-{how}", pack(members, 8, how=how), None, "unsupported")
     date = np.arange("2020-01-01", "2020-01-04", dtype="M8[D]")

@@ -270,8 +270,8 @@ def checkpoints() -> Iterator[Whole]:
     for how in ("zip64", "comment", "extra", "before", "streamed"):
         yield _part(f"pth-{how}", pack(members, how=how), same, *["other-format"] * (how == "before"))
     for method in ("deflated", "bzip2", "lzma"):
-        yield _part(f"pth-{method}", pack(members, METHODS[method]), same, "compressed-pth")
-    yield _part("pth-encrypted", pack(members, how="encrypted"), None, "encrypted", "compressed-pth")
+        yield _part(f"pth-{method}", pack(members, METHODS[method]), same, "unsupported")
+    yield _part("pth-encrypted", pack(members, how="encrypted"), None, "unsupported")
     yield _part("pth-no-byteorder", pack({k: v for k, v in members.items() if "byteorder" not in k}), same)
     program = {**members, "archive/constants.pkl": b"\x80\x02."}
     yield _part("pth-program", pack(program), None, "bad-pickle")

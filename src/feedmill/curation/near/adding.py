@@ -9,9 +9,10 @@ from typing import Any
 import msgspec
 
 from feedmill.curation.attribute_set import fingerprint
-from feedmill.curation.near import covering, join, keys, sketch
+from feedmill.curation.near import covering, join, keys, sketch, stars
 from feedmill.curation.near.cluster import find_clusters
 from feedmill.curation.near.dumps import Dumps
+from feedmill.curation.near.graph import NODES
 from feedmill.curation.near.options import COVERED, LONGEST, NearOptions, NearReport
 from feedmill.curation.near.parallel import map_units, spread_files
 from feedmill.curation.near.stars import Stage
@@ -81,7 +82,8 @@ def add_dump(
         stage = partial(_run_stage, dumps, record, workers, progress)
         joins, sizes = _compare(dumps, record, options, report, workers, progress, stage)
         if options.removal == COVERED:
-            found, size = covering.cover(joins, options.keep, stage), covering.NODES
+            few = sum(sizes) <= stars.EDGES and record["rows"] <= NODES  # then each part decides by itself
+            found, size = covering.cover(joins, options.keep, _at_once if few else stage), covering.NODES
         else:
             view, paths = open_view(dumps.folder, len(dumps.records), record["folder"]), [task.path for task in joins]
             found, size = find_clusters(dumps.folder, view, paths, sizes, options.keep, stage)
@@ -185,7 +187,8 @@ def _compare(
         ordering = [keys.KeysTask(*place, n, low, high, bands, bounds) for n, (low, high) in enumerate(segments)]
         files = len(list(stage(keys.order_keys, ordering, "ordering")))
     if options.removal == COVERED and options.keep == LONGEST:
-        list(stage(keys.rank, [keys.RankTask(*place)], "ranking"))
+        few = record["rows"] <= NODES
+        list((_at_once if few else stage)(keys.rank, [keys.RankTask(*place)], "ranking"))
     tasks = [
         join.JoinTask(*place, options.threshold, band, part, low, high, files, options.removal, options.keep)
         for band in range(bands)
@@ -204,6 +207,11 @@ def _compare(
             " documents. Use more rows or longer shingles to get smaller groups"
         )
     return tasks, sizes
+
+
+def _at_once(function: Callable[[Any], Any], tasks: Sequence[Any], name: str) -> Iterator[Any]:  # noqa: ARG001 - a `Stage`
+    """Yield the results of a stage that is run here."""
+    return map(function, tasks)
 
 
 def _run_stage(

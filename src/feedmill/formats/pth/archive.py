@@ -97,7 +97,7 @@ def _entry(data: bytes, at: int, limit: int) -> tuple[Entry, int]:
         begin = at + _CENTRAL.size + n
         size, packed, local = _wide(data[begin : begin + extra], size, packed, local)
     if method or size != packed:
-        raise bad(f"the entry {shown!r} is compressed, which torch.save never does", "compressed-pth")
+        raise bad(f"the entry {shown!r} is compressed, which torch.save never does", "unsupported")
     if flags & 1:
         raise bad(f"the entry {shown!r} is encrypted", "unsupported")
     if local + _LOCAL.size > limit:

@@ -411,7 +411,7 @@ def _no_layout(store: Store, path: str, head: bytes, size: int) -> DataError:
             f"this is not a {_FORMAT}: its header has tokens of {width} bytes, expected 1, 2 or 4",
             file=where,
             offset=8,
-            kind="other-format",
+            kind="bad-header",
             fix="Check the path.",
         )
     return DataError(what, file=where, kind=kind, fix=_MAKE_AGAIN)
