@@ -141,8 +141,10 @@ SHORTS = {
 }
 """Short forms with more than one meaning, and why."""
 KINDS_OF_VALUES = {
+    "--against": "dedupe compares with documents, decontaminate with benchmarks",
     "--document": "decode shows several, trace asks for one",
     "--exclude": "import excludes files by patterns of names, prepare excludes shards and keys by regular expressions",
+    "--fields": "decontaminate names the parts of a question, prepare those of a sample",
     "--id": "import names a column, the others a field of a document or 'auto'",
     "--keep": "neardedupe chooses which copy stays, filter names a file of rules",
     "--key": "dedupe names the path of a field, trace the key of a sample",

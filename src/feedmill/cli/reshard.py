@@ -12,7 +12,7 @@ from feedmill.jobs.options import call
 from feedmill.writing.options import Reshard
 
 if TYPE_CHECKING:
-    from feedmill.writing.writer import WriteReport
+    from feedmill.writing.write import WriteReport
 
 
 @command(Reshard, engines=True)

@@ -157,9 +157,7 @@ class Dedupe(Ids, AllowEmpty, DryRunnable, Processes, WithProgress):
     min_length: Annotated[int, Opt("N", "Ignore shorter texts.", min=0)] = 0
     min_words: Annotated[int, Opt("N", "Ignore texts with fewer words.", min=0)] = 0
     keep_empty: Annotated[bool, Flag("Also compare blank texts.")] = False
-    against: Annotated[
-        Sequence[str], Opt("DOCUMENTS", "Mark only text that occurs in these documents (decontamination).")
-    ] = ()
+    against: Annotated[Sequence[str], Opt("DOCUMENTS", "Mark only text that occurs in these documents.")] = ()
     bloom: Annotated[str | BloomOptions | None, Opt("FILE", "Use a Bloom filter in Dolma's format.")] = None
     items: Annotated[int, Opt("N", "Capacity of a new filter, in keys.", min=0)] = 0
     false_positives: Annotated[float | None, Opt("SHARE", "False-positive rate of a new filter; default: 1e-06.")] = (

@@ -111,8 +111,7 @@ def windows(
     json: Json = False,
 ) -> None:
     """Cut the episodes of a LeRobot dataset into windows, with manifest, configuration and statistics."""
-    from feedmill.converting.episodes import write_windows
-    from feedmill.converting.windows import Cut
+    from feedmill.converting.windows import Cut, write_windows
 
     report = write_windows(
         path,
