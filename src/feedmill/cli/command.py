@@ -37,7 +37,6 @@ Progress = Annotated[
         "--progress",
         metavar="|".join(_STYLES),
         callback=_choose,
-        expose_value=False,
         help="Signs of life: a bar, a line every 10 s, or nothing; default: a bar on a terminal, else lines.",
     ),
 ]
@@ -84,6 +83,7 @@ def command(
                 if value is not None and value != []:  # else the default applies
                     values[option.name] = value if option.opt.parse is None else option.opt.parse(value)
             as_json = bool(given.pop("json", False))
+            given.pop("progress", None)  # chosen by its callback
             if long:
                 values["progress"] = not as_json
             work = partial(show, declared(**values), *([as_json] if json else []))

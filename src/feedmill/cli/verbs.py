@@ -119,7 +119,7 @@ GROUPS: dict[str, dict[str, Verb]] = {
         ),
         (
             "decontaminate",
-            "Mark questions of benchmarks: each question, however it is written.",
+            "Mark questions of benchmarks, however they are written.",
             "decontaminate web/documents --against benchmarks",
             "decontaminate.md",
         ),
