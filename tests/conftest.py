@@ -76,19 +76,6 @@ settings.load_profile("feedmill")
 _FAILED = pytest.StashKey[bool]()
 
 
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """Tests that ask for another number of examples have fewer in these profiles too."""
-    test = getattr(item, "obj", None)
-    test = getattr(test, "__func__", test)
-    own, share = getattr(test, "_hypothesis_internal_use_settings", None), settings.default.max_examples / 100
-    if own is not None and share < 1 and own.max_examples != settings.default.max_examples and test not in _FEWER:
-        _FEWER.add(test)
-        test._hypothesis_internal_use_settings = settings(own, max_examples=max(1, int(own.max_examples * share)))
-
-
-_FEWER: set[object] = set()
-
-
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     report = yield

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 import feedmill as fm
 from feedmill.cli.app import app
-from feedmill.cli.split import parse_ratio
+from feedmill.tokens.options import parse_ratio
 from feedmill.errors import ConfigError
 from feedmill.tokens.filter import filter as filter_files
 
