@@ -10,6 +10,7 @@ from feedmill.jobs.engine import StageUnfinished
 from feedmill.jobs.parts import PartEngine
 from feedmill.tokens import dolma_output
 from feedmill.tokens.dolma_output import GroupedOptions, GroupedReport, tokenize_grouped
+from feedmill.tokens.writer import WrittenFile
 from helpers.tokenizer_data import EOS, loaded, tokenizer_file, write_lines
 
 GROUPS = 3
@@ -61,7 +62,7 @@ def test_finished_groups_are_not_written_again(
     run(tmp_path / "calm", sources)
     write, groups = dolma_output._written, list[str]()
 
-    def stops(group: dolma_output.Group, store: object) -> list[dolma_output.Part]:
+    def stops(group: dolma_output.Group, store: object) -> list[WrittenFile]:
         groups.append(group.stem)
         if len(groups) == 3:
             raise KeyboardInterrupt

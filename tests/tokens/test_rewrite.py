@@ -20,7 +20,7 @@ from feedmill.indexing.prepare import prepare
 from feedmill.jobs.engine import StageUnfinished
 from feedmill.jobs.parts import PartEngine
 from feedmill.storage import LocalStore
-from feedmill.tokens import corpus, rewrite, units
+from feedmill.tokens import corpus, rewrite, units, writer
 from feedmill.tokens.corpus import open_corpus
 from feedmill.tokens.filter import filter
 from feedmill.tokens.merge import merge
@@ -194,7 +194,7 @@ def test_a_kill_before_the_sizes_leaves_a_whole_file(tmp_path: Path, monkeypatch
         raise Stop
 
     with monkeypatch.context() as patch:
-        patch.setattr(rewrite, "sizes_of", stop)
+        patch.setattr(writer, "sizes_of", stop)
         with pytest.raises(Stop):
             merge([source, source], f"{tmp_path}/m.pbin", overwrite=True)
         with pytest.raises(Stop):
@@ -330,7 +330,7 @@ def test_another_job_is_not_finished(tmp_path: Path) -> None:
                 raise Stop
             return sizes_of(*_)  # type: ignore[arg-type]
 
-        patch.setattr(rewrite, "sizes_of", stop)
+        patch.setattr(writer, "sizes_of", stop)
         with pytest.raises(Stop):
             shuffle([source], f"{tmp_path}/s_{{part}}.pbin", max_tokens_per_file=1)
     with pytest.raises(ConfigError, match="another job"):

@@ -237,16 +237,16 @@ def test_a_run_that_stops_goes_on_with_what_it_has(tmp_path: Path, monkeypatch: 
     whole = run(source, tmp_path / "whole", unit_bytes=1000)
     taken = 0
 
-    def stops(writer: Any, *rest: Any) -> None:
+    def stops(*arguments: Any, **named: Any) -> Any:
         nonlocal taken
         taken += 1
         if taken == 5:
             raise KeyboardInterrupt
-        add(writer, *rest)
+        return read(*arguments, **named)
 
-    add = token_files.add_documents
+    read = token_files.documents_of
     with monkeypatch.context() as patched:
-        patched.setattr(token_files, "add_documents", stops)
+        patched.setattr(token_files, "documents_of", stops)
         with pytest.raises(KeyboardInterrupt):
             run(source, tmp_path / "a", unit_bytes=1000)
     work = tmp_path / ".a.feedmill-work"

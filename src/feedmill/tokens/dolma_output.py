@@ -12,15 +12,14 @@ import hashlib
 import os
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from math import ceil, log10
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from feedmill.documents.file import DocumentFile, Unit
 from feedmill.documents.lineage.runs import Runs
@@ -28,22 +27,24 @@ from feedmill.documents.lineage.sidecar import Origins, lineage_path
 from feedmill.documents.typed import Typed, TypedReader
 from feedmill.documents.units import cut
 from feedmill.errors import ConfigError, DataError, NotFound
-from feedmill.formats.tokens.dolma import CSV, NPY, DolmaWriter, dolma_dtype, write_dolma
+from feedmill.formats.tokens.base import Form, Int64s
+from feedmill.formats.tokens.dolma import CSV, NPY, Origin, dolma_dtype, write_dolma
 from feedmill.formats.tokens.manifest import TokenManifest, manifest_path, read_manifest, with_files, write_manifest
 from feedmill.jobs.engine import Where
 from feedmill.jobs.policy import SKIP, on_error_policy, skips
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run
 from feedmill.jobs.work import Work
+from feedmill.kernels.bounds import bounds_of
 from feedmill.storage import Store, open_store
-from feedmill.storage.hashed import hashed_store
 from feedmill.tokens.encode import Encoding
 from feedmill.tokens.job import PRELOAD, Counts, EncodeJob, JobOptions
+from feedmill.tokens.outputs import sizes_of
 from feedmill.tokens.segments import adds_space
-from feedmill.tokens.spill import read_piece
-from feedmill.tokens.token_files import write_lineage
+from feedmill.tokens.spill import Piece, Pieces
 from feedmill.tokens.tokenizer import Tokenizer, load_tokenizer
-from feedmill.tokens.work import EncodedUnit, EncodeSpec
+from feedmill.tokens.work import EncodeSpec
+from feedmill.tokens.writer import WrittenFile, documents_of, new_file
 
 Item = TypeVar("Item")
 
@@ -119,30 +120,13 @@ def groups(count: int, processes: int, most: int | None) -> list[slice]:
     return found
 
 
-class Document(NamedTuple):
-    """A document's tokens and origin, as in a row of the ``.csv.gz``."""
-
-    tokens: npt.NDArray[Any]
-    id: Any
-    src: str
-    loc: int
-
-
-@dataclass(frozen=True, slots=True)
-class GroupFile:
-    """One file of a group: its name, size, and pieces with the line where each begins."""
-
-    src: str
-    size: int
-    pieces: tuple[tuple[str, int], ...]
-
-
 @dataclass(frozen=True, slots=True)
 class Group:
     """A group to write.
 
     Attributes:
         folder, stem: location; the files are ``<folder>/<stem>-<00000><suffix>``.
+        files: path, bytes and pieces of each file.
         ids: whether documents have ids; otherwise ids are generated from a hash of the file's name and the line.
         limit: a file has fewer tokens, unless it is a single longer document.
         exact: whether groups without tokens and overlong documents are handled as Dolma does (see docs).
@@ -151,7 +135,7 @@ class Group:
 
     folder: str
     stem: str
-    files: tuple[GroupFile, ...]
+    files: tuple[tuple[str, int, list[Piece]], ...]
     dtype: str
     ids: bool
     ring: Ring
@@ -164,17 +148,19 @@ class Group:
         return self.stem
 
 
-class Part(NamedTuple):
-    """A written file: name without suffix, numbers of documents and tokens, and name -> (bytes, hash) of both files."""
+class MixedPieces(Pieces):
+    """The documents of a group of files."""
 
-    name: str
-    documents: int
-    tokens: int
-    sizes: dict[str, int]
-    hashes: dict[str, str]
+    def __init__(self, group: Group, inputs: Mapping[str, int]) -> None:
+        super().__init__([piece for _, _, pieces in group.files for piece in pieces], inputs)
+        self._prefixes = {path: "" if group.ids else hashlib.sha256(path.encode()).hexdigest() for path in inputs}
+
+    def named(self, key: Any, path: str, line: int) -> Origin:
+        """See `Pieces`."""
+        return Origin(f"{self._prefixes[path]}-{line}" if self._prefixes[path] else key, path, line)
 
 
-def write_group(group: Group) -> list[Part]:
+def write_group(group: Group) -> list[WrittenFile]:
     """Write the files of a group, deterministically, unless its mark is there.
 
     Each file is published when the next one begins.
@@ -190,87 +176,75 @@ def write_group(group: Group) -> list[Part]:
     return written
 
 
-def _finished(store: Store, marks: Store, stem: str) -> list[Part] | None:
+def _finished(store: Store, marks: Store, stem: str) -> list[WrittenFile] | None:
     """Return the files of a group that an earlier run has finished; None if one is missing or has another size."""
     try:
-        written = msgspec.json.decode(marks.read(stem), type=list[Part])
+        written = msgspec.json.decode(marks.read(stem), type=list[WrittenFile])
     except (NotFound, msgspec.MsgspecError):
         return None
     sizes = [item for part in written for item in part.sizes.items()]
     return written if all(store.exists(name) and store.stat(name).size == size for name, size in sizes) else None
 
 
-def _written(group: Group, store: Store) -> list[Part]:
-    chance = random.Random(group.seed)
-    mixed = batches(group.ring, lambda n: _documents(group, n), [file.size for file in group.files], chance)
-    written: list[Part] = []
-    rest = next(mixed, [])
-    while rest:
-        name = f"{group.stem}-{len(written):05d}"
-        view, hashes = hashed_store(store)
-        origins = Origins("tokenize")
-        numbers = {file.src: origins.number(file.src, file.size) for file in group.files}
-        with write_dolma(view, name + NPY, group.dtype) as writer:
-            while rest:
-                ends = np.cumsum([len(document.tokens) for document in rest])
-                count = int(np.searchsorted(ends, group.limit - writer.tokens, side="left"))
-                if count == 0 and writer.documents == 0:
-                    _check_long(group, rest[0])
-                    count = 1
-                if count:
-                    _add(writer, rest[:count])
-                    files = np.array([numbers[document.src] for document in rest[:count]], np.int64)
-                    origins.add(Runs.of(files, [document.loc - 1 for document in rest[:count]]))
-                rest = rest[count:]
-                if rest:
-                    chance.shuffle(rest)
-                    break
-                rest = next(mixed, [])
-            store.delete(lineage_path(name + NPY))
-        write_lineage(store, name + NPY, origins)
-        written.append(_part(store, name, writer.documents, writer.tokens, hashes))
+def _written(group: Group, store: Store) -> list[WrittenFile]:
+    form = Form("dolma", np.dtype(group.dtype).itemsize)
+    written: list[WrittenFile] = []
+    for numbers in _mixed(group):
+        name, origins = f"{group.stem}-{len(written):05d}", Origins("tokenize")
+        units = MixedPieces(group, {path: origins.number(path, size) for path, size, _ in group.files})
+        origins.add(Runs.of(*units.origins(numbers)))
+        with new_file(store, name + NPY, form, lambda origins=origins: origins, lambda _: None) as file:  # type: ignore[misc]
+            for documents in documents_of(units, numbers, loss=False, ids=True):
+                file.add(*documents)
+        written.append(WrittenFile(name, file.documents, file.tokens, file.sizes, file.hashes))
     if group.exact and not written:
         written.append(_zeros(group, store))
     return written
 
 
-def _check_long(group: Group, document: Document) -> None:
+def _mixed(group: Group) -> Iterator[Int64s]:
+    """Yield the documents of each file, by their numbers in the group, int64[n]."""
+    chance = random.Random(group.seed)
+    units = MixedPieces(group, dict.fromkeys((path for path, _, _ in group.files), 0))
+    counts = [sum(piece.facts.documents for piece in pieces) for _, _, pieces in group.files]
+    firsts = bounds_of(counts).tolist()
+    sizes = [size for _, size, _ in group.files]
+    mixed = batches(group.ring, lambda n: iter(range(firsts[n], firsts[n + 1])), sizes, chance)
+    rest = next(mixed, [])
+    while rest:
+        numbers: list[int] = []
+        tokens = 0
+        while rest:
+            ends = tokens + np.cumsum(units.lengths(np.array(rest, np.int64)))
+            count = int(np.searchsorted(ends, group.limit, side="left"))
+            if count == 0 and not numbers:
+                _check_long(group, units, rest[0])
+                count = 1
+            numbers += rest[:count]
+            tokens = int(ends[count - 1]) if count else tokens
+            rest = rest[count:]
+            if rest:
+                chance.shuffle(rest)
+                break
+            rest = next(mixed, [])
+        yield np.array(numbers, np.int64)
+
+
+def _check_long(group: Group, units: MixedPieces, number: int) -> None:
     if group.exact:
+        one = np.array([number], np.int64)
+        ((_, path, line),) = units.reader()(one)
         raise DataError(
-            f"the document has {len(document.tokens)} tokens, but files have fewer than {group.limit}; Dolma"
+            f"the document has {int(units.lengths(one)[0])} tokens, but files have fewer than {group.limit}; Dolma"
             " never terminates",
-            file=document.src,
-            record=f"line {document.loc}",
+            file=path,
+            record=f"line {line}",
             kind="document-too-long",
             fix="Set a larger max_size, or omit --exact to write the document to a separate file.",
         )
 
 
-def _documents(group: Group, number: int) -> Iterator[Document]:
-    file = group.files[number]
-    prefix = "" if group.ids else hashlib.sha256(file.src.encode()).hexdigest()
-    for path, line in file.pieces:
-        for found in read_piece(path):
-            begin = 0
-            ends = np.cumsum(found.lengths).tolist()
-            for end, (key, row) in zip(ends, found.origins or (), strict=True):
-                loc = line + row + 1
-                yield Document(found.tokens[begin:end], key if group.ids else f"{prefix}-{loc}", file.src, loc)
-                begin = end
-
-
-def _add(writer: DolmaWriter, documents: Sequence[Document]) -> None:
-    lengths = np.fromiter((len(document.tokens) for document in documents), np.int64, len(documents))
-    tokens = np.concatenate([document.tokens for document in documents])
-    writer.add(tokens, lengths, origins=[(d.id, d.src, d.loc) for d in documents])
-
-
-def _part(store: Store, name: str, documents: int, tokens: int, hashes: dict[str, str]) -> Part:
-    names = (name + NPY, name + CSV)
-    return Part(name, documents, tokens, {name: store.stat(name).size for name in names}, hashes)
-
-
-def _zeros(group: Group, store: Store) -> Part:
+def _zeros(group: Group, store: Store) -> WrittenFile:
     """Write the file that Dolma writes for a group without tokens: zeros, of the maximum size of a file."""
     name = f"{group.stem}-{0:05d}"
     with write_dolma(store, name + NPY, group.dtype):
@@ -279,7 +253,7 @@ def _zeros(group: Group, store: Store) -> Part:
         size = group.limit * np.dtype(group.dtype).itemsize
         file.seek(size - 1)  # a sparse file, which takes no space
         file.write(b"\0")
-    return _part(store, name, 0, 0, {})
+    return WrittenFile(name, 0, 0, sizes_of("dolma", store, name))
 
 
 MANIFEST = "tokens"
@@ -504,24 +478,24 @@ class DolmaFolder:
         )
 
     @contextmanager
-    def opened(self, job: EncodeJob, work: Work) -> Iterator[Callable[[EncodedUnit, int], None]]:
+    def opened(self, job: EncodeJob, work: Work) -> Iterator[Callable[[Piece], None]]:
         """See `JobOutput`."""
-        places: list[list[tuple[str, int]]] = [[] for _ in self.files]
+        pieces: list[list[Piece]] = [[] for _ in self.files]
         owners = iter(self._owners)
 
-        def add(done: EncodedUnit, line: int) -> None:
-            places[next(owners)].append((done.task.path, line))
-            self.report.empty += done.facts.empty
+        def add(piece: Piece) -> None:
+            pieces[next(owners)].append(piece)
+            self.report.empty += piece.facts.empty
 
         yield add
-        made = iter(places)
-        files = [[GroupFile(f.url, f.size, tuple(next(made))) for f in group] for group in self.plan]
+        made = iter(pieces)
+        files = [tuple((file.url, file.size, next(made)) for file in group) for group in self.plan]
         written = self._write(files, os.path.join(work.folder, job.marks), Where("writing", job.key, work.scratch))
         parts = [part for group in written for part in group]
         self.report.empty_groups = sum(not any(part.tokens for part in group) for group in written)
-        self.report.parts = [part.name for part in parts]
+        self.report.parts = [part.path for part in parts]
         if not self.options.exact:
-            self._remove_others({part.name for part in parts})
+            self._remove_others({part.path for part in parts})
         options = {
             **self._words,
             "segment": self.options.segment,
@@ -532,19 +506,21 @@ class DolmaFolder:
         }
         for part in parts:
             manifest = job.manifest("dolma", part.documents, part.tokens, options)
-            write_manifest(self.store, part.name + NPY, with_files(manifest, part.sizes, part.hashes))
+            write_manifest(self.store, part.path + NPY, with_files(manifest, part.sizes, part.hashes))
         sizes = {name: size for part in parts for name, size in part.sizes.items()}
         total = job.manifest("dolma", self.report.documents, self.report.tokens, options)
         write_manifest(self.store, MANIFEST, with_files(total, sizes, {}))
 
-    def _write(self, made: list[list[GroupFile]], marks: str, where: Where) -> list[list[Part]]:
+    def _write(
+        self, made: list[tuple[tuple[str, int, list[Piece]], ...]], marks: str, where: Where
+    ) -> list[list[WrittenFile]]:
         """Return the files of each group."""
         options, digits = self.options, ceil(log10(len(made) + 1))
         tasks = [
             Group(
                 folder=self.url,
                 stem=f"part-{number:0{digits}d}",
-                files=tuple(files),
+                files=files,
                 dtype=self.dtype.str,
                 ids=options.typed.id is not None,
                 ring=options.ring,

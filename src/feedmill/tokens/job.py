@@ -36,7 +36,7 @@ from feedmill.jobs.work import Work, tidy
 from feedmill.storage import Store
 from feedmill.tokens.chat.checks import Check, added
 from feedmill.tokens.encode import fix_of
-from feedmill.tokens.spill import PieceFacts
+from feedmill.tokens.spill import Piece, PieceFacts
 from feedmill.tokens.tokenizer import Tokenizer
 from feedmill.tokens.work import (
     EXAMPLES,
@@ -48,6 +48,7 @@ from feedmill.tokens.work import (
     offer,
     tasks_of,
 )
+from feedmill.tokens.writer import marks
 
 PRELOAD = ("feedmill.tokens.work", "feedmill.tokens.engines", "fastokens")
 """Modules that workers import."""
@@ -162,8 +163,8 @@ class JobOutput(Protocol):
     def existing(self) -> ConfigError | None:
         """Return the error for output of another job that must not be replaced; None if there is none."""
 
-    def opened(self, job: EncodeJob, work: Work) -> AbstractContextManager[Callable[[EncodedUnit, int], None]]:
-        """Return a context with a function that consumes units in order, each with the first line of its file (from 0).
+    def opened(self, job: EncodeJob, work: Work) -> AbstractContextManager[Callable[[Piece], object]]:
+        """Return a context with a function that consumes the pieces of units, in order.
 
         The output is written, or published, with its manifests if the block ends without an error.
         """
@@ -180,7 +181,7 @@ class EncodeJob:
     def __init__(self, output: JobOutput, spec: EncodeSpec, tokenizer: Tokenizer, options: JobOptions) -> None:
         self.output, self.spec, self.tokenizer, self.options = output, spec, tokenizer, options
         self.key = xxhash.xxh3_64_hexdigest("\n".join([spec.key(), *output.identity()]).encode())
-        self.marks = f"written-{self.key}"
+        self.marks = marks(self.key)
         self.inputs: list[dict[str, Any]] = [
             {"path": f.url, "bytes": f.size, "version": f.version} for f in output.files
         ]
@@ -254,7 +255,7 @@ class EncodeJob:
         self.output.report.bytes = sum(file.size for file in self.output.files)
         return True
 
-    def _encode(self, tasks: Sequence[EncodeTask], add: Callable[[EncodedUnit, int], None], work: Work) -> None:
+    def _encode(self, tasks: Sequence[EncodeTask], add: Callable[[Piece], object], work: Work) -> None:
         report, options = self.output.report, self.options
         total = sum(task.bytes for task in tasks)
         at_once = min(_SENT, max(1, options.unit_bytes * len(tasks) // max(1, total)))
@@ -266,7 +267,8 @@ class EncodeJob:
             results = run(encode_unit, tasks, progress=bar, where=where, **options_of_run)
             with closing(results):
                 for done, line in _in_order(tasks, results, report):
-                    add(done, line)
+                    files = tuple(unit.file.url for unit in done.task.units)
+                    add(Piece(done.task.path, done.facts, line, files))
                     bar.note(f"{report.tokens / max(bar.elapsed, 1e-9) / 1e6:.1f} M tokens/s")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, BinaryIO, Final
 
 import numpy as np
@@ -17,7 +17,6 @@ from feedmill.formats.registry import targets
 from feedmill.formats.tokens.base import Form, Int64s, TokenFormat, Tokens, TokenWriter, VocabularySizes
 from feedmill.formats.tokens.vla_text import SEQUENCES, shard_files, write_vla_text
 from feedmill.storage import Store, open_store, split_url
-from feedmill.storage.hashed import hashed_store
 
 FORMATS: Final[dict[str, tuple[str, ...]]] = {name: target.ends for name, target in targets().items() if target.ends}
 """Format -> suffixes of a dataset's files; the first one identifies the dataset."""
@@ -65,27 +64,18 @@ class Output:
         """Return file name -> size in bytes of the existing files; of shards only if their manifest exists."""
         return sizes_of(self.format, self.store, self.stem)
 
-    def hashed(self) -> tuple[Output, dict[str, str]]:
-        """Return the same output, and a mapping that receives the hash of each written file by path."""
-        store, hashes = hashed_store(self.store)
-        return replace(self, store=store), hashes
-
     def form(self, tokenizer_name: str, loss: bool, sentences: bool = False) -> Form:
         """Return how documents are stored."""
-        kept = loss and "loss" in targets()[self.format].keeps
-        return Form(self.format, self.dtype.itemsize, tokenizer_name, kept, sentences)
-
-    def open(self, tokenizer_name: str, loss: bool, sentences: bool = False) -> AbstractContextManager[TokenWriter]:
-        """Return the format's writer."""
-        if targets()[self.format].form == "sequences":
-            return write_vla_text(self.store, self.stem, self.sequence, self.shard)
-        return write_documents(self.store, self.path, self.form(tokenizer_name, loss, sentences))
+        kept = loss and keeps_loss(self.format)
+        return Form(self.format, self.dtype.itemsize, tokenizer_name, kept, sentences, self.sequence, self.shard)
 
 
 def write_documents(store: Store, path: str, form: Form) -> AbstractContextManager[TokenWriter]:
     """Return the writer of one file of this form; it is published if the block ends without an error."""
     if form.format == LINES:
         return _write_lines(store, path)
+    if form.sequence:
+        return write_vla_text(store, stem_of(form.format, path), form.sequence, form.shard)
     return token_format(form.format).open(store, path, form)
 
 
@@ -131,15 +121,38 @@ def data_files(format: str, stem: str) -> list[str]:
     return sorted(found, key=lambda name: not name.endswith(".bin"))
 
 
+def suffixes_of(format: str) -> tuple[str, ...]:
+    """Return the suffixes of the files of one dataset of tokens, or of lines."""
+    return (".jsonl",) if format == LINES else FORMATS[format]
+
+
+def stem_of(format: str, main: str) -> str:
+    """Return the stem of the files of a dataset, given the file that identifies it."""
+    return main.removesuffix(suffixes_of(format)[0])
+
+
+def keeps_loss(format: str) -> bool:
+    """Return whether files of a format have a loss mask, if there is one."""
+    return format != LINES and "loss" in targets()[format].keeps
+
+
+def already_exists(url: str) -> ConfigError:
+    """Return the error for an output that must not be replaced."""
+    fix = "Add --overwrite to replace it, or choose another output."
+    return ConfigError("the output already exists", file=url, kind="exists", fix=fix)
+
+
 def sizes_of(format: str, store: Store, stem: str) -> dict[str, int]:
     """Return the sizes of the files of one dataset, see `Output.sizes`."""
-    names = [*(stem + suffix for suffix in FORMATS[format]), *shards_of(format, store, stem)]
+    names = [*(stem + suffix for suffix in suffixes_of(format)), *shards_of(format, store, stem)]
     return {name.rpartition("/")[2]: store.stat(name).size for name in names if store.exists(name)}
 
 
 def shards_of(format: str, store: Store, stem: str) -> list[str]:
     """Return the shards of a dataset, if its format has shards and their manifest exists."""
-    has_shards = targets()[format].form == "sequences" and store.exists(stem + FORMATS[format][0])
+    has_shards = (
+        format != LINES and targets()[format].form == "sequences" and store.exists(stem + suffixes_of(format)[0])
+    )
     return shard_files(store, stem) if has_shards else []
 
 

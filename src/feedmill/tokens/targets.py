@@ -8,6 +8,8 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from feedmill.documents.lineage.sidecar import lineage_of, lineage_path
 from feedmill.errors import ConfigError
 from feedmill.formats.tokens.base import Form, Int64s
@@ -16,7 +18,7 @@ from feedmill.jobs.engine import current
 from feedmill.kernels.bounds import bounds_of
 from feedmill.storage import open_store, split_url
 from feedmill.tokens.corpus import Corpus, format_of
-from feedmill.tokens.outputs import FORMATS, LINES, Output, main_file, shards_of, token_format
+from feedmill.tokens.outputs import LINES, Output, main_file, shards_of, stem_of, suffixes_of, token_format
 from feedmill.tokens.units import Numbers
 
 logger = logging.getLogger("feedmill")
@@ -98,11 +100,10 @@ def remove_part(path: str, format: str) -> None:
     """Remove one part with its manifest. Its identifying file is removed last, so that a killed run can resume."""
     folder, name = split_url(path)
     store, main = open_store(folder), main_file(name)
-    suffixes = FORMATS[format] if format != LINES else (".jsonl",)
-    stem = main.removesuffix(suffixes[0])
+    stem = stem_of(format, main)
     place, lineage = lineage_of(store.locate(main))
     place.delete(lineage)
-    for other in (manifest_path(main), *(stem + suffix for suffix in suffixes[1:]), main):
+    for other in (manifest_path(main), *(stem + suffix for suffix in suffixes_of(format)[1:]), main):
         store.delete(other)
 
 
@@ -110,11 +111,8 @@ def files_of_part(path: str, format: str) -> list[str]:
     """Return the paths or URLs of the files that one part can have, with those beside it."""
     main = main_file(path)
     beside = [manifest_path(main), lineage_path(main)]
-    if format == LINES:
-        return [main, *beside]
-    ends = FORMATS[format]
-    folder, stem = split_url(main.removesuffix(ends[0]))
-    store = open_store(folder)
+    folder, stem = split_url(stem_of(format, main))
+    store, ends = open_store(folder), suffixes_of(format)
     return [*beside, *(store.locate(name) for name in (*(stem + end for end in ends), *shards_of(format, store, stem)))]
 
 
@@ -175,6 +173,30 @@ def cut_by_size(form: Form, ends: Ends, limit: int) -> list[slice]:
         out.append(slice(first, last))
         first = last
     return out
+
+
+def cut_in_order(corpus: Corpus, form: Form, limit: int) -> list[range]:
+    """Return the documents of each file in stored order, as `cut_by_size` does; one empty file if there are none.
+
+    The bounds of documents are loaded only of files of the corpus in which a file ends.
+    """
+    files: list[range] = []
+    begin, have = 0, (0, 0)
+    for base, (_, shard) in zip(corpus.firsts.tolist(), corpus.shards, strict=False):
+        count = shard.documents or 0
+        if file_bytes(form, have[0] + shard.tokens, have[1] + count) <= limit:
+            have = have[0] + shard.tokens, have[1] + count
+            continue
+        ends, first = (shard.bounds, np.arange(count + 1)), 0
+        while first < count:
+            last = that_fit(form, limit, ends, first, have) + first
+            last += last == first and not have[1]  # a document that is longer than a file
+            have = have[0] + int(shard.bounds[last] - shard.bounds[first]), have[1] + last - first
+            if last < count:
+                files.append(range(begin, base + last))
+                begin, have = base + last, (0, 0)
+            first = last
+    return files if files and begin == len(corpus) else [*files, range(begin, len(corpus))]
 
 
 def larger_files(form: Form, files: Sequence[tuple[int, int]], limit: int) -> str | None:

@@ -20,6 +20,7 @@ import hashlib
 import random
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -27,6 +28,7 @@ import numpy.typing as npt
 
 from feedmill.errors import ConfigError
 from feedmill.formats.tokens.base import Int64s, Tokens
+from feedmill.formats.tokens.dolma import Origin, read_origins
 from feedmill.kernels.bounds import bounds_of, ranges
 from feedmill.planning.permutation import derive, permute
 from feedmill.tokens.corpus import Corpus, Mapped, Reads
@@ -90,6 +92,10 @@ class Documents(Units):
         shard = np.searchsorted(self.corpus.firsts, numbers, side="right").astype(np.int64) - 1
         return shard, numbers - self.corpus.firsts[shard]
 
+    def reader(self) -> Callable[[Int64s], Sequence[Origin]]:
+        """Return a function that returns the ids and origins of documents, as Dolma stores them."""
+        return StoredRows(self.corpus).of
+
     def spans(self, numbers: Int64s) -> Spans:
         numbers = np.asarray(numbers, np.int64)
         firsts, shards = self.corpus.firsts, self.corpus.shards
@@ -105,6 +111,29 @@ class Documents(Units):
             bounds = shards[number][1].bounds
             start[rows], stop[rows] = bounds[local], bounds[local + 1]
         return Spans(shard.astype(np.int64), start, stop - start)
+
+
+class StoredRows:
+    """Reader of the ids and origins in Dolma's ``.csv.gz`` files of a corpus, which are read forward."""
+
+    def __init__(self, corpus: Corpus) -> None:
+        self.corpus = corpus
+        self._shard, self._next = -1, 0
+        self._rows: Iterator[Origin] = iter(())
+
+    def of(self, numbers: Int64s) -> list[Origin]:
+        """Return the rows of these documents of a corpus of Dolma's files."""
+        firsts = self.corpus.firsts
+        shards = np.searchsorted(firsts, numbers, side="right") - 1
+        return [self._row(*place) for place in zip(shards.tolist(), (numbers - firsts[shards]).tolist(), strict=True)]
+
+    def _row(self, shard: int, number: int) -> Origin:
+        if shard != self._shard or number < self._next:
+            store, file = self.corpus.shards[shard]
+            self._shard, self._next, self._rows = shard, 0, read_origins(store, file.path)
+        row = next(islice(self._rows, number - self._next, None))
+        self._next = number + 1
+        return row
 
 
 class Chunks(Units):

@@ -203,13 +203,13 @@ def _batches(units: tuple[Unit, ...], reader: Reader, facts: PieceFacts) -> Gene
 
 def _encoded(
     batches: Iterable[Batch], tokenizer: Tokenizer, spec: EncodeSpec, facts: PieceFacts
-) -> Generator[tuple[Encodings, list[tuple[Any, int]] | None], None, None]:
-    """Yield the encoded documents, with ids and lines if these are kept. Skipped documents are counted."""
+) -> Generator[tuple[Encodings, list[Any] | None], None, None]:
+    """Yield the encoded documents, with their ids if these are kept. Skipped documents are counted."""
     runs: list[Runs] = []
     for batch in batches:
         for part in _parts(batch):
             found = encode_batch(tokenizer, spec.how, part)
-            origins = None
+            ids = None
             rows = part.rows if found.kept is None else [part.rows[i] for i in found.kept]
             runs.append(Runs.of(0, rows))
             kept = range(len(part.texts)) if found.kept is None else found.kept
@@ -217,9 +217,8 @@ def _encoded(
                 _count_checks(facts, [(part.rows[i], part.fields[i][2]) for i in kept])
             if spec.origins:
                 keys = [part.fields[i][-1] for i in kept]
-                keys = keys if spec.typed is not None else [_key(key) for key in keys]
-                origins = list(zip(keys, rows, strict=True))
-            yield found, origins
+                ids = keys if spec.typed is not None else [_key(key) for key in keys]
+            yield found, ids
             if part.bad:
                 _note(facts, part, spec.skip)
         facts.lines += batch.lines
