@@ -88,8 +88,9 @@ def filter(
     options = {"verb": "filter", "min_length": min_length, "max_length": max_length, "left_out": left_out}
     digest = xxhash.xxh3_128_hexdigest(numbers.data)
     with start(output, corpus, form, options, seeded=False, overwrite=overwrite, progress=progress, kept=digest) as run:
-        run.write(documents, [Part(output, numbers)], allow_empty=allow_empty, left_out=left_out)
-        return run.finish(left_out=left_out)
+        run.left_out |= left_out
+        run.write(documents, [Part(output, numbers)], allow_empty=allow_empty)
+        return run.finish()
 
 
 def _marked(numbers: Sequence[int] | Int64s, count: int) -> Bools:

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import numpy as np
 import orjson
 
 from feedmill.errors import ConfigError, refuse_empty
@@ -23,10 +24,24 @@ from feedmill.formats.tokens.manifest import TokenManifest
 from feedmill.jobs.dry_run import DryRun, JobReport, active
 from feedmill.jobs.work import Work
 from feedmill.storage import canonical_location, join_url, open_store, split_url
+from feedmill.storage.limits import parse_size
 from feedmill.tokens.corpus import Corpus, format_of
 from feedmill.tokens.outputs import FORMATS, LINES, data_files, main_file
-from feedmill.tokens.targets import Part, file_bytes, files_of_part, higher_parts, remove_part
-from feedmill.tokens.units import Units, in_blocks, lengths_of
+from feedmill.tokens.targets import (
+    Part,
+    cut_by_size,
+    ends_of,
+    file_bytes,
+    files_of_part,
+    higher_parts,
+    larger_files,
+    need_parts,
+    numbered_parts,
+    numbered_target,
+    remove_part,
+    warn_of_one_file,
+)
+from feedmill.tokens.units import Chunks, Numbers, Units, in_blocks, lengths_of
 from feedmill.tokens.writer import Files, FileTask, Mask, WrittenFile, main_of, remove_marks, write_files
 
 PARALLEL_FROM = 64 << 20
@@ -88,6 +103,7 @@ class Rewriting:
         workers: processes that write files; None for one per core if there is enough to do.
         writing: whether outputs may have been written.
         written: all finished files.
+        left_out, notes: see `Report`.
     """
 
     work: Work
@@ -103,6 +119,45 @@ class Rewriting:
     progress: bool | None
     writing: bool = False
     written: list[WrittenFile] = field(default_factory=list)
+    left_out: dict[str, int] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def divide(
+        self,
+        units: Units,
+        numbers: Numbers,
+        output: str,
+        *,
+        tokens: int | None = None,
+        size: int | None = None,
+        most: int | None = None,
+        beyond: bool = False,
+        mask: Mask | None = None,
+        empty: bool = False,
+    ) -> list[WrittenFile]:
+        """Write units in an order to one file, or to numbered files of about these tokens or at most this size.
+
+        Args:
+            tokens, most, beyond: see `divided`.
+            mask, empty: see `write`.
+        """
+        rows = divided(units, numbers, at_least=tokens, most=most, beyond=beyond)
+        if size is not None:
+            rows = divided_by_size(units, rows[0], self.form, size)
+        elif len(rows) == 1:
+            warn_of_one_file(output, min(self.corpus.tokens, most or self.corpus.tokens) * self.form.token_size)
+        done = self.write(units, numbered_parts(output, rows), mask=mask, numbered=output, allow_empty=empty)
+        if isinstance(units, Chunks):
+            lost = {"tokens in tails shorter than a chunk": units.left_out, "documents without tokens": units.empty}
+            self.left_out |= {reason: count for reason, count in lost.items() if count}
+        beyond_limit = len(units) - sum(map(len, rows))
+        if beyond_limit:
+            what = "chunks" if isinstance(units, Chunks) else "documents"
+            self.left_out[f"{what} beyond the limit of tokens"] = beyond_limit
+        counts = [(file.tokens, 0 if self.form.format == LINES else file.documents) for file in done]
+        if size is not None and (note := larger_files(self.form, counts, size)):
+            self.notes.append(note)
+        return done
 
     def write(
         self,
@@ -112,7 +167,6 @@ class Rewriting:
         mask: Mask | None = None,
         numbered: str = "",
         allow_empty: bool = False,
-        left_out: dict[str, int] | None = None,
     ) -> list[WrittenFile]:
         """Write parts of the corpus as the units of a stage, except parts that an earlier run finished.
 
@@ -121,7 +175,6 @@ class Rewriting:
             numbered: the target with ``{part}``, if parts are numbered from 0. Higher-numbered parts of an earlier run
                 are removed when the new parts are complete.
             allow_empty: accept parts without any documents.
-            left_out: reason -> number of dropped documents, for the error about an empty result.
 
         Raises:
             EmptyResult: the parts have no documents.
@@ -130,7 +183,7 @@ class Rewriting:
         lines = self.form.format == LINES
         target = parts[0].path if len(parts) == 1 else numbered
         kept, noun = sum(len(part.numbers) for part in parts), "line" if lines else "document"
-        refuse_empty(kept, len(units), noun, file=target or None, skipped=left_out, allow=allow_empty)
+        refuse_empty(kept, len(units), noun, file=target or None, skipped=self.left_out, allow=allow_empty)
         higher = higher_parts(numbered, len(parts))
         _refuse_inputs(self.corpus, [*(part.path for part in parts), *higher])
         with self.work.beginning():
@@ -204,7 +257,7 @@ class Rewriting:
                     fix="Choose another file, or add --overwrite (Modalities: --file_existence_policy override).",
                 )
 
-    def finish(self, **fields: Any) -> Report:
+    def finish(self) -> Report:
         """End the job after all files are written, and return the report."""
         self.work.finish()
         shards, lines = self.corpus.shards, self.corpus.format == LINES
@@ -221,8 +274,8 @@ class Rewriting:
             self.written,
             seed=self.seed if self.seeded and self.seed_known else None,
             resumed=sum(done.reused for done in self.written),
-            notes=notes,
-            **fields,
+            left_out=self.left_out,
+            notes=notes + self.notes,
         )
 
 
@@ -309,3 +362,67 @@ def _place(path: str) -> str:
     """Return where a file is put, which replaces a link of its name."""
     folder, name = split_url(path)
     return join_url(canonical_location(folder), name)
+
+
+def divided(
+    units: Units, numbers: Numbers, *, at_least: int | None = None, most: int | None = None, beyond: bool = False
+) -> list[Numbers]:
+    """Divide a sequence of units into files by their tokens.
+
+    Args:
+        at_least: a file ends with the unit that brings it to this many tokens. None writes one file.
+        most: the sequence ends with the unit that brings it to this many tokens.
+        beyond: a file ends only if it has more than `at_least` tokens, as in datatrove's tokenizer.
+
+    Returns:
+        The numbers of each file; at least one file.
+    """
+    for name, value in (("tokens per file", at_least), ("tokens", most)):
+        if value is not None and value < 1:
+            raise ConfigError(f"a limit of {value} {name}", kind="bad-limit", fix="Give 1 or more.")
+    if at_least is None and most is None:
+        return [numbers]
+    ends = np.cumsum(lengths_of(units, numbers))
+    count = len(ends)
+    if most is not None:
+        count = min(count, int(np.searchsorted(ends, most, side="left")) + 1)
+    if at_least is None:
+        return [numbers[:count]]
+    out, first = [], 0
+    while first < count:
+        base = int(ends[first - 1]) if first else 0
+        last = int(np.searchsorted(ends, base + at_least, side="right" if beyond else "left")) + 1
+        last = max(first + 1, min(last, count))
+        out.append(numbers[first:last])
+        first = last
+    return out or [numbers[:0]]
+
+
+def limited(output: str, tokens: int | None, size: int | str | None) -> tuple[str, int | None]:
+    """Return the output and the limit of bytes per file, for a limit of tokens or a size.
+
+    Raises:
+        ConfigError: both are given, the size is invalid, or the output has no ``{part}`` for a limit of tokens.
+    """
+    limit = parse_size(size, "--max-file-size")
+    if tokens is not None:
+        need_parts(output, "a limit of tokens per file")
+    if limit is None:
+        return output, None
+    if tokens is not None:
+        raise ConfigError(
+            "files cannot be limited by tokens and by size",
+            kind="bad-limit",
+            fix="Use either --max-tokens-per-file or --max-file-size.",
+        )
+    return numbered_target(output), limit
+
+
+def divided_by_size(units: Units, numbers: Numbers, form: Form, limit: int) -> list[Numbers]:
+    """Return the numbers of each file, at least one, so that no file is larger than `limit` unless by one unit."""
+    if form.format == LINES:
+        documents = np.isin(np.asarray(numbers, np.int64), units.corpus.firsts[1:] - 1).astype(np.int64)
+    else:
+        documents = in_blocks(units.documents, numbers)
+    pieces = cut_by_size(form, ends_of(lengths_of(units, numbers), documents), limit)
+    return [numbers[piece] for piece in pieces] or [numbers[:0]]

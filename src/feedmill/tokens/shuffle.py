@@ -13,9 +13,8 @@ from feedmill.formats.tokens.base import Int64s
 from feedmill.jobs.dry_run import can_run_dry
 from feedmill.storage import paths_of
 from feedmill.tokens.corpus import Corpus, open_corpus
-from feedmill.tokens.merge import count_left_out, divided, divided_by_size, limited, note_larger
-from feedmill.tokens.rewrite import Report, start
-from feedmill.tokens.targets import Part, form_for, numbered_parts, warn_of_one_file
+from feedmill.tokens.rewrite import Report, limited, start
+from feedmill.tokens.targets import Part, form_for
 from feedmill.tokens.units import Chunks, Documents, Units, chunk_range, chunk_shuffled, generator, shuffled
 
 Order = Literal["feedmill", "modalities", "datatrove"]
@@ -85,16 +84,8 @@ def shuffle(
     running: dict[str, Any] = {"overwrite": overwrite, "workers": workers, "progress": progress}
     with start(output, corpus, form, options, seed=seed, **running) as run:
         units, numbers = ordered(corpus, order, run.seed, chunk, documents_too)
-        pieces = divided(units, numbers, at_least=max_tokens_per_file, beyond=True)
-        if limit is not None:
-            pieces = divided_by_size(units, numbers, form, limit)
-        elif len(pieces) == 1:
-            warn_of_one_file(output, corpus.tokens * form.token_size)
-        run.write(units, numbered_parts(output, pieces), numbered=output, allow_empty=allow_empty)
-        report = run.finish()
-        count_left_out(report, units, len(numbers))
-        note_larger(report, form, limit)
-        return report
+        run.divide(units, numbers, output, tokens=max_tokens_per_file, size=limit, beyond=True, empty=allow_empty)
+        return run.finish()
 
 
 def ordered(

@@ -91,15 +91,14 @@ def split(
         _check_names(rows)
         parts = [Part(part_path(output, name), numbers) for name, numbers in rows.items()]
         run.write(documents, parts, numbered=output if chunks is not None else "", allow_empty=allow_empty)
-        report = run.finish()
         left = _in_no_part(rows.values(), count)
         if left:
-            report.left_out["documents in no part"] = left
+            run.left_out["documents in no part"] = left
         empty = [str(name) for name, numbers in rows.items() if not len(numbers)]
         if empty:
             shown = ", ".join(empty[:5]) + (f" and {len(empty) - 5:,} more" if len(empty) > 5 else "")
-            report.notes.append(f"parts without a document: {shown}")
-        return report
+            run.notes.append(f"parts without a document: {shown}")
+        return run.finish()
 
 
 def _planned(name: str, entries: Sequence[int | Sequence[int]], count: int) -> Int64s:

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import io
 import os
+import pickle
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
-from typing import Any, NamedTuple, cast
+from functools import partial
+from typing import Any, BinaryIO, NamedTuple, cast
 
 import msgspec
 import numpy as np
@@ -32,7 +34,7 @@ from feedmill.formats.tokens.manifest import TokenManifest, read_manifest, with_
 from feedmill.jobs.engine import Where, is_shared
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run
-from feedmill.storage import LocalStore, Store, open_store, split_url
+from feedmill.storage import Store, open_store, split_url
 from feedmill.storage.cache.copies import WORK, forget_copies, held_copy
 from feedmill.storage.hashed import hashed_store
 from feedmill.storage.remote.claims import Claim
@@ -185,16 +187,18 @@ class Files:
     mask: Mask | None = None
     overwrite: bool = True
     advance: Callable[[int], None] | None = None
-    _sent: tuple[Any, ...] | None = field(default=None, init=False, repr=False)
+    _sent: tuple[bytes, tuple[Store, str] | None] | None = field(default=None, init=False, repr=False)
 
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
-        """Return what other processes need; large arrays are in files, which they map."""
+        """Return what other processes need; large arrays are in one file of the work folder, which they map."""
         if self._sent is None:
-            corpus = _with_mapped_bounds(self.units.corpus, self.folder)
-            units = {name: _sendable(value, self.folder) for name, value in vars(self.units).items()} | {"corpus": None}
-            own = ("units", "rows", "advance", "_sent")
+            units = copy.copy(self.units)
+            units.corpus = _with_bounds(units.corpus)
+            own = ("units", "advance", "_sent")
             job = {name: getattr(self, name) for name in self.__slots__ if name not in own}
-            self._sent = (corpus, type(self.units), units, _sendable_rows(self.rows, self.folder), job)
+            pickler = _Pickler(data := io.BytesIO())
+            pickler.dump({**job, "units": units})
+            self._sent = data.getvalue(), _stored(pickler.arrays, self.folder) if pickler.arrays else None
         return _received, self._sent
 
     def mark(self, task: FileTask) -> str:
@@ -338,85 +342,62 @@ def _refuse_other(store: Store, main: str, common: TokenManifest) -> None:
         raise already_exists(store.locate(main))
 
 
-def _received(
-    corpus: Corpus, kind: type[Any], units: dict[str, Any], rows: list[range | StoredNumbers], job: dict[str, Any]
-) -> Files:
-    documents = object.__new__(kind)
-    vars(documents).update(
-        {name: value() if isinstance(value, StoredNumbers) else value for name, value in units.items()}
-    )
-    documents.corpus = corpus
-    return Files(units=documents, rows=[row if isinstance(row, range) else row() for row in rows], **job)
+class _Pickler(pickle.Pickler):
+    """Pickles a job of this process for its own units, and sets its large arrays apart."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        super().__init__(file, pickle.HIGHEST_PROTOCOL)
+        self.arrays: list[Int64s] = []
+        self._size = 0
+
+    def persistent_id(self, value: Any) -> tuple[int, int] | None:
+        if not isinstance(value, np.ndarray) or value.dtype != np.int64 or value.nbytes <= _INLINE:
+            return None
+        self.arrays.append(value)
+        self._size += len(value)
+        return self._size - len(value), self._size
 
 
-@dataclass(frozen=True, slots=True)
-class StoredNumbers:
-    """Entries [first, stop) of a file of int64 in the work folder; called to map them, or a copy on this machine."""
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, data: bytes, table: Int64s) -> None:
+        super().__init__(io.BytesIO(data))
+        self._table = table
 
-    folder: Store
-    name: str
-    first: int
-    stop: int
-
-    def __call__(self) -> Int64s:
-        if not isinstance(self.folder, LocalStore):
-            with held_copy(self.folder, self.name, kind=WORK) as held:  # its bytes stay mapped when it is removed
-                return np.memmap(held.path, np.int64, "r")[self.first : self.stop]
-        path = self.folder.locate(self.name)
-        file = os.stat(path)  # of a later run, it is another file
-        return _mapped(path, file.st_ino, file.st_mtime_ns)[self.first : self.stop]
+    def persistent_load(self, place: Any) -> Int64s:
+        return self._table[place[0] : place[1]]
 
 
-@lru_cache(8)
-def _mapped(path: str, *_: int) -> Int64s:
-    return np.memmap(path, np.int64, "r")
+def _received(data: bytes, table: tuple[Store, str] | None) -> Files:
+    return Files(**_Unpickler(data, np.zeros(0, np.int64) if table is None else _mapped(*table)).load())
 
 
-def _stored(numbers: Int64s, folder: Store) -> StoredNumbers:
-    """Write numbers to a file that is named by their hash, unless it exists."""
-    numbers = np.ascontiguousarray(numbers, np.int64)
-    name = f"numbers-{xxhash.xxh3_128_hexdigest(numbers.data)}"
+def _mapped(folder: Store, name: str) -> Int64s:
+    """Return the numbers of a file, mapped: of a copy on this machine, if it is remote."""
+    with held_copy(folder, name, kind=WORK) as held:  # its bytes stay mapped when it is removed
+        return np.memmap(held.path, np.int64, "r")
+
+
+def _stored(arrays: Sequence[Int64s], folder: Store) -> tuple[Store, str]:
+    """Write arrays to a file that is named by their hash, unless it exists."""
+    digest = xxhash.xxh3_128()
+    for array in arrays:
+        digest.update(np.ascontiguousarray(array).data)
+    name = f"numbers-{digest.hexdigest()}"
     if not folder.exists(name):
         with folder.write(name) as file:
-            file.write(numbers.data)
-    return StoredNumbers(folder, name, 0, len(numbers))
+            for array in arrays:
+                file.write(np.ascontiguousarray(array).data)
+    return folder, name
 
 
-def _sendable(value: Any, folder: Store) -> Any:
-    large = isinstance(value, np.ndarray) and value.nbytes > _INLINE
-    return _stored(value, folder) if large else value
-
-
-def _sendable_rows(rows: Sequence[Numbers], folder: Store) -> list[range | StoredNumbers]:
-    """Return rows whose arrays are in one file."""
-    arrays = [row for row in rows if not isinstance(row, range)]
-    if not any(map(len, arrays)):
-        return [row if isinstance(row, range) else range(0) for row in rows]
-    table = _stored(np.concatenate(arrays), folder)
-    out: list[range | StoredNumbers] = []
-    first = 0
-    for row in rows:
-        if isinstance(row, range):
-            out.append(row)
-            continue
-        out.append(replace(table, first=first, stop=first + len(row)))
-        first += len(row)
-    return out
-
-
-def _with_mapped_bounds(corpus: Corpus, folder: Store) -> Corpus:
-    """Return the corpus with the bounds of its files in one file: other processes would read or find them again."""
-    indexed = [shard.bounds for _, shard in corpus.shards if shard.indexed and corpus.format != PIECES]
-    if not indexed:
+def _with_bounds(corpus: Corpus) -> Corpus:
+    """Return a corpus that is sent with the bounds of its documents, which other processes would read or find again."""
+    if corpus.format == PIECES:
         return corpus
-    table = _stored(np.concatenate(indexed), folder)
     shards: list[tuple[Store, TokenShard]] = []
-    first = 0
     for store, shard in corpus.shards:
         other = copy.copy(shard)
         if shard.indexed:
-            stop = first + len(shard.bounds)
-            other.load_bounds = replace(table, first=first, stop=stop)
-            first = stop
+            other.load_bounds = partial(np.asarray, shard.bounds)
         shards.append((store, other))
     return replace(corpus, shards=shards)
