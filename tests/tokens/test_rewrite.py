@@ -20,14 +20,13 @@ from feedmill.indexing.prepare import prepare
 from feedmill.jobs.engine import StageUnfinished
 from feedmill.jobs.parts import PartEngine
 from feedmill.storage import LocalStore
-from feedmill.tokens import corpus, rewrite, units, writer
-from feedmill.tokens.corpus import open_corpus
+from feedmill.tokens import corpus, rewrite, writer
+from feedmill.tokens.corpus import Chunks, open_corpus
 from feedmill.tokens.filter import filter
 from feedmill.tokens.merge import merge
 from feedmill.tokens.outputs import sizes_of
-from feedmill.tokens.shuffle import shuffle, shuffle_chunk
+from feedmill.tokens.shuffle import shuffle, shuffle_chunk, shuffled
 from feedmill.tokens.split import split
-from feedmill.tokens.units import Chunks, shuffled
 
 Documents = list[list[int]]
 anything = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
@@ -61,8 +60,8 @@ def test_verbs_do_what_a_list_would(data: list[Documents], seed: int, batch: int
     inputs = [write(tmp_path, f"{number}.pbin", documents) for number, documents in enumerate(data)]
     row = [document for documents in data for document in documents]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(units, "BATCH", batch)
-        patch.setattr(units, "_AT_ONCE", 5)
+        patch.setattr(corpus, "BATCH", batch)
+        patch.setattr(corpus, "_AT_ONCE", 5)
         if large:
             patch.setattr(corpus, "LARGE", -1)
             patch.setattr(corpus, "FORGET", 4)
@@ -115,7 +114,7 @@ def test_masks_go_along(tmp_path: Path) -> None:
 
 
 def test_masks_from_markers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(units, "BATCH", 8)
+    monkeypatch.setattr(corpus, "BATCH", 8)
     source = write(tmp_path, "a.pbin", [[1, 5, 2, 9], [9, 9], [1, 7, 7]])
     merge([source], f"{tmp_path}/m.ds", learn_between=(1, 2))
     assert np.fromfile(tmp_path / "m.ds.loss", np.uint8).tolist() == [0, 1, 0, 0, 0, 0, 0, 1, 1]

@@ -17,7 +17,7 @@ from feedmill.formats.tokens.manifest import read_manifest
 from feedmill.formats.tokens.pbin import PbinWriter
 from feedmill.jobs.work import Work
 from feedmill.storage import LocalStore, open_store
-from feedmill.tokens import token_files, work
+from feedmill.tokens import job, token_files
 from feedmill.tokens.token_files import TokenizeReport
 from feedmill.tokens.tokenize import tokenize
 from helpers.tokenizer_data import EOS, loaded, pbin_documents, tokenizer_file, write_lines
@@ -97,7 +97,7 @@ def test_small_files_are_worked_on_together_and_each_line_is_still_known(
         [(1 << 24, 1024, 1 << 18, 1), (1 << 24, 3, 1, 2), (700, 1024, 300, 2)]
     ):
         monkeypatch.setattr(units, "_MOST", most)
-        monkeypatch.setattr(work, "_JOINED", joined)
+        monkeypatch.setattr(job, "_JOINED", joined)
         out = tmp_path / str(number) / "out"
         report = run(folder, out, workers=workers, unit_bytes=unit, formats=["pbin", "dolma"], on_error="skip")
         rows = gzip.decompress((out.parent / "out.csv.gz").read_bytes())

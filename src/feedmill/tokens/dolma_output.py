@@ -38,12 +38,11 @@ from feedmill.jobs.work import Work
 from feedmill.kernels.bounds import bounds_of
 from feedmill.storage import Store, open_store
 from feedmill.tokens.encode import Encoding
-from feedmill.tokens.job import PRELOAD, Counts, EncodeJob, JobOptions
+from feedmill.tokens.job import PRELOAD, Counts, EncodeJob, EncodeSpec, JobOptions
 from feedmill.tokens.outputs import sizes_of
 from feedmill.tokens.segments import adds_space
 from feedmill.tokens.spill import Piece, Pieces
 from feedmill.tokens.tokenizer import Tokenizer, load_tokenizer
-from feedmill.tokens.work import EncodeSpec
 from feedmill.tokens.writer import WrittenFile, documents_of, new_file
 
 Item = TypeVar("Item")

@@ -11,10 +11,9 @@ import xxhash
 from feedmill.errors import ConfigError
 from feedmill.formats.tokens.base import Int64s, Tokens
 from feedmill.jobs.dry_run import can_run_dry
-from feedmill.tokens.corpus import Corpus, open_corpus
-from feedmill.tokens.rewrite import Report, start
-from feedmill.tokens.targets import Part, form_for
-from feedmill.tokens.units import Documents, gathered, lengths_of
+from feedmill.tokens.corpus import Corpus, Documents, gathered, lengths_of, open_corpus
+from feedmill.tokens.outputs import form_for
+from feedmill.tokens.rewrite import Part, Report, start
 
 Bools = npt.NDArray[np.bool_]
 

@@ -15,15 +15,10 @@ from feedmill.errors import ConfigError
 from feedmill.formats.tokens.base import Form, Int64s, Tokens
 from feedmill.jobs.dry_run import active, can_run_dry
 from feedmill.storage import open_store, paths_of, split_url
-from feedmill.tokens.corpus import Corpus, open_corpus
-from feedmill.tokens.outputs import LINES
+from feedmill.tokens.corpus import Chunks, Corpus, Documents, Numbers, Units, open_corpus
+from feedmill.tokens.outputs import LINES, form_for, has_parts, part_path
 from feedmill.tokens.rewrite import Report, limited, start
-from feedmill.tokens.targets import (
-    form_for,
-    has_parts,
-    part_path,
-)
-from feedmill.tokens.units import Chunks, Documents, Numbers, Units, interleaved
+from feedmill.tokens.shuffle import generator
 
 
 @can_run_dry
@@ -158,3 +153,26 @@ def _note_unknown(notes: list[str], corpus: Corpus) -> None:
             f"the tokenizer of {unknown} of {len(corpus.shards)} files is unknown: they have no manifest that"
             " records it"
         )
+
+
+def interleaved(counts: Sequence[int], seed: int | None) -> Int64s:
+    """Return the order of datatrove's merger: the sequence of source files is shuffled, each file keeps its own order.
+
+    Args:
+        counts: documents of each file; they are numbered consecutively in this order.
+        seed: None keeps the files one after another.
+
+    Returns:
+        int64[sum(counts)], documents in the order of writing.
+    """
+    rows = np.asarray(counts, np.int64)
+    total = int(rows.sum())
+    if seed is None:
+        return np.arange(total)
+    files = generator(seed).permutation(np.repeat(np.arange(len(rows)), rows))
+    out = np.empty(total, np.int64)
+    begin = 0
+    for file, count in enumerate(rows.tolist()):
+        out[files == file] = np.arange(begin, begin + count)
+        begin += count
+    return out

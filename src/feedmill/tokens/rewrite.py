@@ -11,7 +11,7 @@ import contextlib
 import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
@@ -25,27 +25,41 @@ from feedmill.jobs.dry_run import DryRun, JobReport, active
 from feedmill.jobs.work import Work
 from feedmill.storage import canonical_location, join_url, open_store, split_url
 from feedmill.storage.limits import parse_size
-from feedmill.tokens.corpus import Corpus, format_of
-from feedmill.tokens.outputs import FORMATS, LINES, data_files, main_file
-from feedmill.tokens.targets import (
-    Part,
+from feedmill.tokens.corpus import Chunks, Corpus, Numbers, Units, in_blocks, lengths_of
+from feedmill.tokens.outputs import (
+    FORMATS,
+    LINES,
     cut_by_size,
+    data_files,
     ends_of,
     file_bytes,
     files_of_part,
+    format_of,
     higher_parts,
     larger_files,
+    main_file,
     need_parts,
-    numbered_parts,
     numbered_target,
+    part_path,
     remove_part,
     warn_of_one_file,
 )
-from feedmill.tokens.units import Chunks, Numbers, Units, in_blocks, lengths_of
 from feedmill.tokens.writer import Files, FileTask, Mask, WrittenFile, main_of, remove_marks, write_files
 
 PARALLEL_FROM = 64 << 20
 """Bytes of tokens from which several files are written by several processes."""
+
+
+class Part(NamedTuple):
+    """One file to write: its path or URL, and the numbers of the units it contains, in order."""
+
+    path: str
+    numbers: Numbers
+
+
+def numbered_parts(target: str, rows: Sequence[Numbers]) -> list[Part]:
+    """Return a part for each list of units, numbered if the target stands for several files."""
+    return [Part(part_path(target, number), row) for number, row in enumerate(rows)]
 
 
 @dataclass

@@ -35,9 +35,8 @@ from feedmill.formats.tokens.dolma import Origin
 from feedmill.jobs.unit_files import stored, write_unit
 from feedmill.kernels.bounds import bounds_of
 from feedmill.storage import Store, open_store, split_url
-from feedmill.tokens.corpus import Corpus
+from feedmill.tokens.corpus import Corpus, Documents
 from feedmill.tokens.encode import Encodings
-from feedmill.tokens.units import Documents
 
 _TRAILER = struct.Struct("<Q16s8s")
 _MAGIC = b"FMPIECE2"

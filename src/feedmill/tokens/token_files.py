@@ -30,10 +30,11 @@ from feedmill.jobs.work import Work
 from feedmill.storage import Store
 from feedmill.tokens.ends import Given
 from feedmill.tokens.job import Counts, EncodeJob, JobOptions
-from feedmill.tokens.outputs import Output, already_exists, data_files
-from feedmill.tokens.spill import Piece, Pieces
-from feedmill.tokens.targets import (
+from feedmill.tokens.outputs import (
+    Output,
+    already_exists,
     cut_in_order,
+    data_files,
     files_of_part,
     has_parts,
     higher_parts,
@@ -42,6 +43,7 @@ from feedmill.tokens.targets import (
     part_path,
     remove_part,
 )
+from feedmill.tokens.spill import Piece, Pieces
 from feedmill.tokens.tokenizer import Tokenizer
 from feedmill.tokens.writer import Files, FileTask, documents_of, new_file, write_files
 

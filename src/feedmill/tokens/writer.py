@@ -38,10 +38,9 @@ from feedmill.storage import Store, open_store, split_url
 from feedmill.storage.cache.copies import WORK, forget_copies, held_copy
 from feedmill.storage.hashed import hashed_store
 from feedmill.storage.remote.claims import Claim
-from feedmill.tokens.corpus import Corpus
+from feedmill.tokens.corpus import Corpus, Documents, Numbers, Units, gathered, reads_of
 from feedmill.tokens.outputs import LINES, already_exists, keeps_loss, main_file, sizes_of, stem_of, write_documents
 from feedmill.tokens.spill import PIECES
-from feedmill.tokens.units import Documents, Numbers, Units, gathered, reads_of
 
 _INLINE = 1 << 10
 """Bytes of an array up to which it is sent to other processes as it is."""
