@@ -19,7 +19,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import asdict, dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -47,10 +47,10 @@ from feedmill.jobs.work import Work, tidy
 from feedmill.storage import Store
 from feedmill.tokens.chat.checks import Check, added
 from feedmill.tokens.encode import Encoding, Encodings, encode_batch, fix_of
-from feedmill.tokens.spill import SUFFIX, Piece, PieceFacts, find_piece, write_piece
+from feedmill.tokens.spill import SUFFIX, Piece, PieceFacts, Pieces, find_piece, write_piece
 from feedmill.tokens.template import TemplateSource
 from feedmill.tokens.tokenizer import Backend, Tokenizer, identity_of, load_tokenizer
-from feedmill.tokens.writer import marks
+from feedmill.tokens.writer import Files, marks
 
 if TYPE_CHECKING:
     from feedmill.tokens.chat.reader import ChatSpec
@@ -548,6 +548,24 @@ class EncodeJob:
             skipped=self.output.report.skipped,
             skipped_examples=self.output.report.skipped_examples,
             options={"job": self.key, **options},
+        )
+
+    @cached_property
+    def numbers(self) -> dict[str, int]:
+        """The number of each input, by URL."""
+        return {str(facts["path"]): number for number, facts in enumerate(self.inputs)}
+
+    def files(self, units: Pieces, folder: Store, overwrite: bool = True) -> Files:
+        """Return the stage that writes files of the pieces, of which there are none yet."""
+        inputs = [(str(facts["path"]), int(facts["bytes"])) for facts in self.inputs]
+        return Files(
+            units=units,
+            verb="tokenize",
+            inputs=inputs,
+            facts=self.inputs,
+            folder=folder,
+            key=self.key,
+            overwrite=overwrite,
         )
 
     def count(self, done: Sequence[EncodedUnit]) -> None:

@@ -45,7 +45,7 @@ from feedmill.tokens.outputs import (
 )
 from feedmill.tokens.spill import Piece, Pieces
 from feedmill.tokens.tokenizer import Tokenizer
-from feedmill.tokens.writer import Files, FileTask, documents_of, new_file, write_files
+from feedmill.tokens.writer import FileTask, documents_of, new_file, write_files
 
 if TYPE_CHECKING:
     from feedmill.tokens.chat.reader import ChatSpec
@@ -206,7 +206,7 @@ class TokenFiles:
     def opened(self, job: EncodeJob, work: Work) -> Iterator[Callable[[Piece], None]]:
         """See `JobOutput`."""
         del work
-        how, sizes = job.spec.how, {str(facts["path"]): int(facts["bytes"]) for facts in job.inputs}
+        how, sizes = job.spec.how, {file.url: file.size for file in self.files}
         origins = Origins("tokenize")
         lengths: list[Int64s] = []  # of documents that are cut into sequences
 
@@ -411,16 +411,8 @@ class NumberedFiles(TokenFiles):
         """See `JobOutput`."""
         pieces: list[Piece] = []
         yield lambda piece: pieces.append(piece) if piece.facts.documents else None
-        units = Pieces(pieces, {str(facts["path"]): number for number, facts in enumerate(job.inputs)})
-        files = Files(
-            units=units,
-            verb="tokenize",
-            inputs=[(str(facts["path"]), int(facts["bytes"])) for facts in job.inputs],
-            facts=job.inputs,
-            folder=work.scratch,
-            key=job.key,
-            overwrite=self.options.overwrite,
-        )
+        units = Pieces(pieces, job.numbers)
+        files = job.files(units, work.scratch, self.options.overwrite)
         tasks: list[FileTask] = []
         for out in self.outputs:
             form = out.form(self._tokenizer_name, job.spec.how.loss)

@@ -163,7 +163,7 @@ class Files:
     Attributes:
         units: the documents, and how they are numbered.
         rows: numbers of the units of each file, in order.
-        forms: format -> form of the files, and what their manifests have in common.
+        forms: format -> form of the files, and what their manifests have in common; None if these are written later.
         verb, options: for the lineage.
         inputs: path and bytes of the file that identifies each input, for the lineage.
         facts: facts about the inputs, for the manifests.
@@ -181,7 +181,7 @@ class Files:
     folder: Store
     key: str
     rows: list[Numbers] = field(default_factory=list)
-    forms: dict[str, tuple[Form, TokenManifest]] = field(default_factory=dict)
+    forms: dict[str, tuple[Form, TokenManifest | None]] = field(default_factory=dict)
     options: dict[str, Any] = field(default_factory=dict)
     mask: Mask | None = None
     overwrite: bool = True
@@ -211,9 +211,11 @@ class Files:
         except (NotFound, msgspec.MsgspecError):
             return None
 
-    def manifest(self, task: FileTask, file: NewFile) -> TokenManifest:
+    def manifest(self, task: FileTask, file: NewFile) -> TokenManifest | None:
         """Return the manifest of a file, without sizes and hashes."""
         common = self.forms[task.format][1]
+        if common is None:
+            return None
         return msgspec.structs.replace(
             common,
             documents=file.documents,
@@ -291,7 +293,7 @@ def write_file(job: Files, task: FileTask) -> WrittenFile:
     sizes = {} if done is None and job.overwrite else sizes_of(task.format, store, stem_of(task.format, main))
     if done is not None and done.sizes == sizes:
         return msgspec.structs.replace(done, reused=True)
-    if sizes and not job.overwrite:
+    if sizes and not job.overwrite and common is not None:
         _refuse_other(store, main, common)
     row = job.rows[task.number]
     # On an engine, the run has the lock of the output; one of a machine that is lost would never be released.
@@ -305,7 +307,7 @@ def write_file(job: Files, task: FileTask) -> WrittenFile:
             file.add(*documents)
             if job.advance is not None:
                 job.advance(len(documents.tokens))
-    written = WrittenFile(task.path, file.documents, file.tokens, file.sizes)
+    written = WrittenFile(task.path, file.documents, file.tokens, file.sizes, file.hashes)
     job.folder.write_bytes(job.mark(task), msgspec.json.encode(written))
     return written
 
