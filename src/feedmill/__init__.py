@@ -97,6 +97,7 @@ _HOME = {
     "check": "indexing.check",
     "convert": "converting.convert",
     "decode": "tokens.decode",
+    "decontaminate": "curation.decontaminate.job",
     "dedupe": "curation.dedupe.dedupe",
     "delete": "writing.delete",
     "extract": "curation.extract.extract",
@@ -164,6 +165,7 @@ _HINTS = {
 if TYPE_CHECKING:
     from feedmill.converting.convert import convert
     from feedmill.converting.info import info
+    from feedmill.curation.decontaminate.job import decontaminate
     from feedmill.curation.dedupe.dedupe import dedupe
     from feedmill.curation.dedupe.options import DedupeOptions
     from feedmill.curation.extract.extract import extract
@@ -306,6 +308,7 @@ __all__ = [
     "check",
     "convert",
     "decode",
+    "decontaminate",
     "dedupe",
     "delete",
     "extract",

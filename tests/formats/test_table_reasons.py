@@ -21,7 +21,7 @@ import feedmill as fm
 from feedmill.documents.columns import read_rows
 from feedmill.documents.find import find_documents
 from feedmill.errors import DataError, FeedmillError, StorageError
-from feedmill.formats.tables.reasons import Kind, unreadable
+from feedmill.formats.tables.unreadable import Kind, unreadable
 from feedmill.storage import LocalStore
 
 TABLE = pa.table({"id": ["1", "2", "3"], "text": ["a", "b", "c"]})

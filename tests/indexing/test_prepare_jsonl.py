@@ -100,7 +100,7 @@ def test_check_tells_of_splits_that_do_not_fit(file: Path) -> None:
     splits.write_text(splits.read_text().replace("last_at: ", "last_at: 1"))
     assert [finding.kind for finding in check(str(file)).findings] == ["stale-index"]
     splits.write_text("nothing")
-    assert [finding.kind for finding in check(str(file)).findings] == ["bad-splits"]
+    assert [finding.kind for finding in check(str(file)).findings] == ["bad-config"]
 
 
 def test_repair_keeps_each_line_in_its_split(file: Path) -> None:

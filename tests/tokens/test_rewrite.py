@@ -27,9 +27,12 @@ from feedmill.tokens.merge import merge
 from feedmill.tokens.outputs import sizes_of
 from feedmill.tokens.shuffle import shuffle, shuffle_chunk, shuffled
 from feedmill.tokens.split import split
+from helpers.durations import examples
 
 Documents = list[list[int]]
-anything = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
+anything = settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(60), deadline=None
+)
 files = st.lists(st.lists(st.lists(st.integers(0, 255), max_size=9), max_size=8), min_size=1, max_size=4)
 
 

@@ -214,7 +214,7 @@ def _check_destination(destination: str, to: str) -> None:
         f"the destination ends in {ending!r}, "
         + (f"which is not {to}" if file else f"and {to} is written to a folder"),
         file=destination,
-        kind="bad-destination",
+        kind="bad-option",
         fix=f"Name a folder, or a file that ends in '.{to}'." if file else "Name a folder.",
     )
 

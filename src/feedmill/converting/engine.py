@@ -315,7 +315,7 @@ def _different(conversion: Conversion, done: Done, found: Different) -> DataErro
         what,
         file=conversion.plan.destination,
         record=found.key,
-        kind="different",
+        kind="verification-failed",
         fix=f"{fix} Run the command again." if not again else fix,
     )
 

@@ -138,7 +138,7 @@ def _checked(url: str, output: str, split: str | None, shard_samples: int) -> Le
         )
     dataset = opened(url, split)
     if shard_samples < 1:
-        raise ConfigError(f"shards cannot have {shard_samples} samples", kind="bad-windows", fix="Use at least 1.")
+        raise ConfigError(f"shards cannot have {shard_samples} samples", kind="bad-option", fix="Use at least 1.")
     if not len(dataset):
         raise ConfigError("the dataset has no frames", file=url, kind="empty-source", fix="Choose another split.")
     return dataset

@@ -52,7 +52,7 @@ class Cut:
             raise ConfigError(
                 f"windows of {self.past} past and {self.future} future steps, stride {self.stride}, images at"
                 f" {list(self.images)} and JPEG quality {self.quality} are impossible",
-                kind="bad-windows",
+                kind="bad-option",
                 fix="Steps must be at least 0, the stride at least 1, the quality from 1 to 95, with one image step.",
             )
 
@@ -161,7 +161,7 @@ def opened(url: str, split: str | None) -> LeRobotDataset:
         raise ConfigError(
             f"this is not a LeRobot dataset but {dataset.format}",
             file=url,
-            kind="bad-source",
+            kind="other-format",
             fix="Give the folder with meta/info.json.",
         )
     return dataset
@@ -199,5 +199,5 @@ def features_of(dataset: LeRobotDataset) -> tuple[list[str], list[str]]:
         elif kind.startswith(("float", "int", "uint", "bool")) and len(shape) == 1 and name not in _COUNTERS:
             fields.append(name)
     if not fields:
-        raise ConfigError("the dataset has no numeric field of one axis", file=dataset.url, kind="no-lowdim")
+        raise ConfigError("the dataset has no numeric field of one axis", file=dataset.url, kind="no-parts")
     return fields, cameras

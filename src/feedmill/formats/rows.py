@@ -180,14 +180,14 @@ def to_bytes(value: Any) -> bytes:
         out = io.BytesIO()
         np.lib.format.write_array(out, value, allow_pickle=False)
         return out.getvalue()
-    return json.dumps(value, default=_plain, ensure_ascii=False).encode("utf-8", "surrogateescape")
+    return json.dumps(value, default=_as_json, ensure_ascii=False).encode("utf-8", "surrogateescape")
 
 
-def _plain(value: Any) -> Any:
+def _as_json(value: Any) -> Any:
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, Lazy):
-        return _plain(value.packed())
+        return _as_json(value.packed())
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
     return value.isoformat() if hasattr(value, "isoformat") else str(value)

@@ -383,7 +383,7 @@ class Labels:
         if metadata is None:
             self.names = sorted({name for file, _ in found.media if (name := class_of(files, found, file))})
         elif self._column is None:
-            raise ConfigError("the metadata has no column 'label'", kind="no-label", fix="Add it, or change --type.")
+            raise ConfigError("the metadata has no column 'label'", kind="no-column", fix="Add it, or change --type.")
         else:
             labels = {where: label_of(row.get(self._column)) for where, row in metadata.rows.items()}
             self._check(labels)
@@ -412,7 +412,7 @@ class Labels:
             raise DataError(
                 f"labels must be either whole numbers or names: column {self._column!r} has {shown}",
                 file=self._files.name(self._found.metadata[0]),
-                kind="mixed-labels",
+                kind="other-columns",
                 fix="Write all of them as whole numbers, or all as names. If they are not classes, use --type media:"
                 " the column becomes a field of the part json.",
             )

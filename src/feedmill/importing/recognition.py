@@ -19,7 +19,7 @@ from typing import Literal, get_args
 
 from feedmill.documents.hub_splits import WORDS
 from feedmill.errors import ConfigError, did_you_mean
-from feedmill.formats.leftovers import is_about
+from feedmill.formats.unread_files import is_about
 from feedmill.importing import kinds
 from feedmill.importing.kinds import Name, divide, unsupported
 from feedmill.importing.robots import leave_out_others, lerobot_folders
@@ -96,7 +96,7 @@ def recognize(files: Files, wanted: str, left: LeftOut, *, named: bool = False) 
         raise ConfigError(
             "there is no LeRobot dataset for the type 'episodes'",
             file=files.roots[0] if files.roots else None,
-            kind="no-media",
+            kind="bad-media",
             fix="Give the folder that has meta/info.json, or a folder above it.",
         )
     divided = [(file, divide(files.prefixes[file.root] + file.path)) for file in files.files]
@@ -108,7 +108,7 @@ def recognize(files: Files, wanted: str, left: LeftOut, *, named: bool = False) 
         raise ConfigError(
             f"there are no images, audio or video files for the type {wanted!r}",
             file=files.roots[0] if files.roots else None,
-            kind="no-media",
+            kind="bad-media",
             fix="Remove --type, or use --type documents.",
         )
     return _media(files, divided, media, wanted, left)
@@ -236,7 +236,7 @@ def _rest(
             f"the files are of several kinds: {len(found.media):,} {found.modality} files"
             f" ({files.name(found.media[0][0])!r}), {shown}",
             file=files.roots[0],
-            kind="several-kinds",
+            kind="mixed-formats",
             fix=f"{about}Choose with --type documents or --type media, or with --include or --exclude PATTERN.",
         )
     for file in orphans:
@@ -268,7 +268,7 @@ def _layout(files: Files, found: Recognized) -> str:
             raise ConfigError(
                 f"only {captioned:,} of {len(found.media):,} {found.modality} files have a caption beside them",
                 file=files.roots[0],
-                kind="few-captions",
+                kind="loses-content",
                 fix="Import these with --type captioning, or all files without captions with --type media.",
             )
         return CAPTIONING
@@ -346,7 +346,7 @@ def _find_splits(files: Files, found: Recognized, of: Sequence[File], wanted: st
         raise ConfigError(
             why,
             file=files.roots[0],
-            kind="several-kinds",
+            kind="mixed-formats",
             fix="Leave the others out with --exclude PATTERN, or import all without splits with --type media.",
         )
     found.notes.append(f"warning: no splits: {why}")

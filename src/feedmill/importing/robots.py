@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from feedmill.errors import ConfigError
-from feedmill.formats.leftovers import is_about
 from feedmill.formats.lerobot.meta import INFO
+from feedmill.formats.unread_files import is_about
 from feedmill.importing import kinds
 from feedmill.importing.scanning import File, Files
 from feedmill.jobs.left_out import LeftOut
@@ -62,7 +62,7 @@ def leave_out_others(files: Files, folders: list[tuple[int, str]], left: LeftOut
                 f"the files are of several kinds: {len(folders):,} LeRobot dataset{'s' * (len(folders) > 1)}, and"
                 f" {files.name(file)!r} outside of them",
                 file=files.roots[file.root],
-                kind="several-kinds",
+                kind="mixed-formats",
                 fix="Choose with --type episodes or --type media, or with --include or --exclude PATTERN.",
             )
         left.add(BESIDE, files.name(file))

@@ -181,7 +181,7 @@ def _of_csv(stream: BinaryIO, path: str, encoding: str) -> Iterator[Row]:
     except UnicodeDecodeError:
         raise _bad_encoding(encoding) from None
     except csv.Error as error:
-        raise DataError(f"not valid CSV ({error})", kind="bad-table", fix="Repair the file, or --exclude it.") from None
+        raise DataError(f"not valid CSV ({error})", kind="bad-line", fix="Repair the file, or --exclude it.") from None
 
 
 def _delimiter(header: str, path: str) -> str:

@@ -130,7 +130,7 @@ def _refuse_nested(files: Files) -> None:
                 f"this source lies in another, {files.roots[outer]}:"
                 f" {count:,} file{'s' * (count > 1)} would be imported twice",
                 file=files.roots[inner],
-                kind="nested-sources",
+                kind="listed-twice",
                 fix=f"Leave it out, or exclude its files from the other with --exclude '{below}/*'.",
             )
 
@@ -318,4 +318,4 @@ def _version(status: os.stat_result) -> str:
 
 
 def _missing(source: str) -> NotFound:
-    return NotFound("there is no such file or folder", file=source, kind="no-source", fix="Check the path.")
+    return NotFound("there is no such file or folder", file=source, kind="not-found", fix="Check the path.")

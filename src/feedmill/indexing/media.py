@@ -10,7 +10,7 @@ from feedmill.formats.energon.media import MediaTables, Row, read_tables
 from feedmill.formats.sample import split_name
 from feedmill.indexing.scanning import Scanned
 from feedmill.samples.media import MediaFilter, kind_of_name
-from feedmill.samples.mediacollection import MediaNotes, Piece, collect, pieces_of_shard
+from feedmill.samples.mediacollection import MediaNotes, ProbeUnit, collect, pieces_of_shard
 from feedmill.storage import Store
 
 
@@ -36,7 +36,7 @@ def gather(
     *,
     notes: MediaNotes | None = None,
     workers: int | None = None,
-    progress: bool = False,
+    progress: bool | None = False,
 ) -> Gathered:
     """Return the media metadata of a new index: for the present index's filters and `wanted`, as Energon defines it.
 
@@ -58,7 +58,7 @@ def gather(
     }
     keys = {key for found in scanned if found.shard in unread for key in found.scan.keys} if out.present.rows else set()
     kept = [row for row in out.present.rows if split_name(row[0])[0] in keys]
-    pieces: list[Piece] = []
+    pieces: list[ProbeUnit] = []
     for found in scanned:
         filters = tuple(one for one in out.filters if one not in old or found.shard not in unread)
         if filters:

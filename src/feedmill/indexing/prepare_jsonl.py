@@ -14,6 +14,7 @@ from feedmill.formats.jsonl import splits as jsonl_splits
 from feedmill.formats.jsonl.splits import LineSplits, Pieces
 from feedmill.formats.offsets import Int64s
 from feedmill.indexing import splitting
+from feedmill.indexing.options import Prepare
 from feedmill.indexing.report import PrepareReport
 from feedmill.jobs.dry_run import active
 from feedmill.jobs.engine import current
@@ -22,35 +23,26 @@ from feedmill.storage import Store, open_store, split_url
 
 BLOCKS = 1000
 """Number of blocks of consecutive lines that are shuffled before the file is divided."""
+_OF_TARS = ("split_parts", "exclude", "tar_index_only", "sample_type", "field_map", "media")
 CRUDE = "CrudeWebdataset"
 
 
-def prepare_jsonl(
-    url: str,
-    *,
-    split_ratio: Sequence[float | Fraction] | str | None = None,
-    shuffle: bool = False,
-    energon_exact: bool = False,
-    **others: Any,
-) -> PrepareReport:
+def prepare_jsonl(url: str, options: Prepare) -> PrepareReport:
     """Write ``<file>.jsonl.idx``, and ``<file>.jsonl.split.yaml`` if a ratio is given or the file exists already.
 
-    Args:
-        split_ratio: numbers for train, val, test. Without it, present splits stay and new lines join the first.
-        shuffle: divide blocks of lines in a random order (``random.Random(42)``) instead of file order.
-        energon_exact: ignore the ratio with a warning, as Energon does.
-        others: options for tar shards; rejected if set, unless `energon_exact` is set.
+    Options for tar shards are rejected, unless `energon_exact` is set, which also ignores the ratio with a warning.
 
     Raises:
         DataError: a line is not an object, or lines that belong to splits changed and no ratio is given.
         ConfigError: an option is not for JSONL, or the ratio is invalid.
     """
-    if not energon_exact:
-        _refuse(url, others)
+    split_ratio = options.split_ratio
+    if not options.energon_exact:
+        _refuse(url, {name: getattr(options, name) for name in _OF_TARS})
     folder, name = split_url(url)
     store = open_store(folder)
     report = PrepareReport(url, shards=1, scanned=1, parts=["json"])
-    if energon_exact and split_ratio is not None:
+    if options.energon_exact and split_ratio is not None:
         split_ratio = None
         report.warnings.append(
             f"{url}: the split ratio was ignored, because Energon does not support splits of JSONL files."
@@ -59,7 +51,7 @@ def prepare_jsonl(
     numbers = None if split_ratio is None else splitting.ratio_of(split_ratio)  # fails before the file is read
     with alone(store, name) as work:
         offsets = jsonl.index_file(store, name, None if current() is None else work)
-        splits = _splits(store, name, offsets, numbers, shuffle)
+        splits = _splits(store, name, offsets, numbers, options.shuffle_tars)
         dry = active()
         if splits is not None:  # before the index, which marks the file as prepared
             if dry is None:
@@ -125,6 +117,6 @@ def _refuse(url: str, options: dict[str, Any]) -> None:
         raise ConfigError(
             f"{', '.join(given)} cannot be used with a JSONL file: each of its samples has one part, json",
             file=url,
-            kind="not-for-jsonl",
+            kind="bad-option",
             fix="Remove the option. To divide the lines into splits, use --split-ratio.",
         )

@@ -25,9 +25,11 @@ from feedmill.formats.energon.prepared import INFO, INFO_YAML, read_info
 from feedmill.formats.energon.sidecar import ShardRecord
 from feedmill.formats.tar.scan import scan_shard
 from feedmill.indexing.media import Gathered
+from feedmill.indexing.options import PrepareMedia
 from feedmill.indexing.scanning import Scanned
-from feedmill.jobs.dry_run import JobReport, active, can_run_dry
+from feedmill.jobs.dry_run import JobReport, active
 from feedmill.jobs.engine import part_name
+from feedmill.jobs.options import verb
 from feedmill.jobs.units import Units
 from feedmill.jobs.work import alone
 from feedmill.samples.media import MediaFilter
@@ -35,7 +37,7 @@ from feedmill.samples.mediacollection import (
     MEDIA,
     Filters,
     MediaNotes,
-    Piece,
+    ProbeUnit,
     collect,
     pieces_of_folder,
     pieces_of_shard,
@@ -76,25 +78,10 @@ class MediaReport(JobReport):
     seconds: float = 0.0
 
 
-@can_run_dry
-def prepare_media(
-    url: str | os.PathLike[str],
-    media: MediaFilter,
-    *,
-    dry_run: bool = False,  # noqa: ARG001 - see `can_run_dry`
-    workers: int | None = None,
-    progress: bool = True,
-) -> MediaReport:
-    """Collect media metadata of a prepared dataset or a plain folder into its index.
-
-    Each run examines all files again. Metadata collected with other filters is kept; in a plain folder, it is updated
-    too.
-
-    Args:
-        url: a folder, local or remote.
-        media: filter that selects the media files.
-        dry_run: write nothing; the report has what would be written. The media are read.
-        workers: number of threads.
+@verb(PrepareMedia)
+def prepare_media(options: PrepareMedia) -> MediaReport:
+    """Each run examines all files again. Metadata collected with other filters is kept; in a plain folder, it is
+    updated too. A dry run reads the media.
 
     Raises:
         ConfigError: `url` is a file, or the index has no database.
@@ -103,7 +90,7 @@ def prepare_media(
         MissingExtra: a library for a kind of media is not installed.
         StorageError: reading or writing failed.
     """
-    url = os.fspath(url)
+    url = os.fspath(options.url)
     began = time.perf_counter()
     if url.endswith((".jsonl", ".yaml", ".yml", ".tar")) and not is_local_folder(url):
         raise ConfigError("expected a folder for media metadata, found a file", file=url, fix="Give its folder.")
@@ -114,7 +101,7 @@ def prepare_media(
         notes = MediaNotes(Units(place, MEDIA, part_name()))
         try:
             work = _add_to_index if prepared else _index_folder
-            work(store, media, notes, report, workers, progress)
+            work(store, options.media, notes, report, options.workers, options.progress)
         finally:
             notes.units.close()
         notes.units.clear()
@@ -125,13 +112,13 @@ def prepare_media(
 
 
 def _add_to_index(
-    store: Store, media: MediaFilter, notes: MediaNotes, report: MediaReport, workers: int | None, progress: bool
+    store: Store, media: MediaFilter, notes: MediaNotes, report: MediaReport, workers: int | None, progress: bool | None
 ) -> None:
     if not store.exists(INDEX):
         raise ConfigError(
             "the index has no database: it was written by an old release",
             file=store.url,
-            kind="old-index",
+            kind="stale-index",
             fix=f"Run 'feedmill prepare --tar-index-only {store.url}' first.",
         )
     present = read_tables(store)
@@ -159,7 +146,7 @@ def _add_to_index(
 
 
 def _index_folder(
-    store: Store, media: MediaFilter, notes: MediaNotes, report: MediaReport, workers: int | None, progress: bool
+    store: Store, media: MediaFilter, notes: MediaNotes, report: MediaReport, workers: int | None, progress: bool | None
 ) -> None:
     present = read_tables(store)
     filters: Filters = tuple(dict.fromkeys([*(MediaFilter.of_row(*row) for row in present.filters), media]))
@@ -170,7 +157,7 @@ def _index_folder(
         raise NotFound(
             f"no media files: none of {len(entries)} files matches the filter" if entries else "the folder is empty",
             file=store.url,
-            kind="no-media",
+            kind="bad-media",
             fix=f"To index the media in its {tars} tar files, run 'feedmill prepare --media-metadata {store.url}'."
             if tars
             else "Select files with --media-by-glob or --media-by-header."
@@ -193,11 +180,11 @@ def _index_folder(
 
 def _collected(
     store: Store,
-    pieces: list[Piece],
+    pieces: list[ProbeUnit],
     notes: MediaNotes,
     report: MediaReport,
     workers: int | None,
-    progress: bool,
+    progress: bool | None,
 ) -> Gathered:
     out = Gathered()
     out.rows, out.broken = collect(store, pieces, notes=notes, workers=workers, progress=progress)

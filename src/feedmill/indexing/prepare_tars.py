@@ -8,7 +8,7 @@ killed run.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from functools import partial
 from random import Random
@@ -24,10 +24,12 @@ from feedmill.formats.tar.finished import SHARDS, left_shards
 from feedmill.indexing import splitting
 from feedmill.indexing.index_files import plan_all, write_all, write_description
 from feedmill.indexing.media import Gathered, gather
+from feedmill.indexing.options import Prepare
 from feedmill.indexing.report import PrepareReport
 from feedmill.indexing.scanning import Scanned, remarks_of, scan_all, spoiled
 from feedmill.jobs.dry_run import active
 from feedmill.jobs.engine import part_name
+from feedmill.jobs.policy import on_error_policy, skips
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.unfinished import unfinished
 from feedmill.jobs.units import Units
@@ -43,76 +45,60 @@ MAX_PARTS = 50
 """Maximum number of distinct part names in the report."""
 
 
-def prepare_tars(
-    url: str,
-    *,
-    split_ratio: Sequence[float | Fraction] | str | None,
-    split_parts: Sequence[str],
-    exclude: str | None,
-    shuffle_tars: bool,
-    tar_index_only: bool,
-    sample_type: str | None,
-    field_map: Mapping[str, str] | None,
-    dataset_yaml_name: str,
-    media: MediaFilter | None,
-    shards: Sequence[str] | None,
-    skip_bad_shards: bool,
-    rescan: bool,
-    digest: bool,
-    energon_exact: bool,
-    workers: int | None,
-    progress: bool,
-) -> PrepareReport:
+def prepare_tars(url: str, options: Prepare) -> PrepareReport:
     """Index a folder of tar shards; see `feedmill.prepare`."""
+    ratio, patterns, exact = options.split_ratio, options.split_parts, options.energon_exact
+    listed, name = options.tar_index_only, options.dataset_yaml_name
     store = open_store(url)
     settle(store, indexed=store.exists(energon.INFO) or store.exists(energon.INFO_YAML))
     report = PrepareReport(url)
     with alone(store) as place:
-        entries = _chosen(store, exclude, shards, report, listed=tar_index_only, exact=energon_exact)
-        _check_names(store, entries, divided=split_ratio is not None or bool(split_parts))
+        entries = _chosen(store, options.exclude, options.shards, report, listed=listed, exact=exact)
+        _check_names(store, entries, divided=ratio is not None or bool(patterns))
         if active() is None:
             _check_writable(store)
-        energon_write.check_description_name(store, dataset_yaml_name)
-        dividing = partial(
-            _splits, store, ratio=split_ratio, patterns=split_parts, shuffle=shuffle_tars, exact=energon_exact
-        )
-        if not tar_index_only:
+        energon_write.check_description_name(store, name)
+        shuffle = options.shuffle_tars
+        dividing = partial(_splits, store, ratio=ratio, patterns=patterns, shuffle=shuffle, exact=exact)
+        if not listed:
             dividing([entry.path for entry in entries])  # reject invalid options before the scan
-        description = describe_type(sample_type, field_map) if sample_type is not None else None
+        description = None
+        if options.sample_type is not None:
+            description = describe_type(options.sample_type, options.field_map)
         shard_units, notes = Units(place, SHARDS, part_name()), MediaNotes(Units(place, MEDIA))
         try:
-            hashing = digest and active() is None
+            hashing = options.digest and active() is None
             scanned = _scan(
                 store,
                 entries,
                 shard_units,
                 place,
                 report,
-                skip_bad=skip_bad_shards,
-                strays=not energon_exact,
-                workers=workers,
+                skip_bad=skips(on_error_policy(options.on_error)),
+                strays=not exact,
+                workers=options.workers,
                 digest=hashing,
-                rescan=rescan,
-                progress=progress,
+                rescan=options.rescan,
+                progress=options.progress,
             )
             kept = [found.shard for found in scanned]
-            splits = None if tar_index_only else dividing(kept)
-            if splits is not None and split_ratio is None and not split_parts:
+            splits = None if listed else dividing(kept)
+            if splits is not None and ratio is None and not patterns:
                 report.warnings += splitting.leaving((read_splits(store) or Splits()).parts, kept)
-            if splits is not None and split_ratio is not None and not split_parts:
+            if splits is not None and ratio is not None and not patterns:
                 sizes = {name: len(names) for name, names in splits.items()}
-                numbers = splitting.ratio_of(split_ratio)
-                report.warnings += splitting.empty_splits(sizes, numbers, "shards", cumulative=energon_exact)
-            if field_map and len(report.parts) < MAX_PARTS:
-                check_parts(field_map, report.parts)
+                numbers = splitting.ratio_of(ratio)
+                report.warnings += splitting.empty_splits(sizes, numbers, "shards", cumulative=exact)
+            if options.field_map and len(report.parts) < MAX_PARTS:
+                check_parts(options.field_map, report.parts)
             shard_units.sync()  # marks the index as incomplete, so it must be durable before the index is written
-            gathered = _media(store, scanned, media, notes, workers, report, progress)
+            gathered = _media(store, scanned, options.media, notes, options.workers, report, options.progress)
             if (dry := active()) is not None:
-                plan_all(dry, store, scanned, report, splits, None if description is None else dataset_yaml_name)
+                plan_all(dry, store, scanned, report, splits, None if description is None else name)
             else:
                 write_all(store, scanned, splits, gathered)
                 if description is not None:
-                    write_description(store, description, dataset_yaml_name, report.parts)
+                    write_description(store, description, name, report.parts)
                 energon_write.match_modes(store, kept)
         finally:
             shard_units.close()
@@ -165,7 +151,7 @@ def _chosen(
         raise NotFound(
             "all shards that the index lists are missing",
             file=store.url,
-            kind="no-shards",
+            kind="missing-shard",
             fix="Restore them, or run 'feedmill prepare' to index the shards that exist.",
         )
     return entries
@@ -220,7 +206,7 @@ def find_shards(store: Store, exclude: str | None = None, order: Sequence[str] =
         raise NotFound(
             "no tar files in this folder" + (f" except those excluded by {exclude!r}" if unwanted else ""),
             file=store.url,
-            kind="no-shards",
+            kind="missing-shard",
             fix=import_way(entry.path for entry in store.files()) or "Check the path; shards must end in .tar.",
         )
     known = [found.pop(path) for path in order if path in found]
@@ -263,7 +249,7 @@ def _scan(
     workers: int | None,
     digest: bool,
     rescan: bool,
-    progress: bool,
+    progress: bool | None,
 ) -> list[Scanned]:
     good: list[Scanned] = []
     bad: list[DataError] = []
@@ -342,7 +328,7 @@ def _media(
     notes: MediaNotes,
     workers: int | None,
     report: PrepareReport,
-    progress: bool,
+    progress: bool | None,
 ) -> Gathered:
     gathered = gather(store, scanned, wanted, notes=notes, workers=workers, progress=progress)
     report.media = len(gathered.rows)

@@ -273,7 +273,7 @@ def _check(options: GroupedOptions) -> None:
     if options.bos is None and options.eos is None:
         raise ConfigError(
             "neither BOS nor EOS is set, so nothing would separate documents",
-            kind="no-eos",
+            kind="unknown-token",
             fix="Set the id of at least one, e.g. --tokenizer.eos_token_id.",
         )
     ring = options.ring
@@ -462,7 +462,7 @@ class DolmaFolder:
                 " terminates",
                 file=path,
                 record=f"line {line}",
-                kind="document-too-long",
+                kind="too-large",
                 fix="Set a larger max_size, or omit --exact to write the document to a separate file.",
             )
 

@@ -77,7 +77,7 @@ def merge(
     if chunk is not None and order != "datatrove":
         raise ConfigError("chunks can only be merged in datatrove's order", fix="Add --order datatrove.")
     if order not in ("stored", "datatrove"):
-        raise ConfigError(f"unknown order {order!r}", kind="unknown-order", fix="Use stored or datatrove.")
+        raise ConfigError(f"unknown order {order!r}", kind="bad-option", fix="Use stored or datatrove.")
     output, limit = limited(output, max_tokens_per_file, max_file_size)
     corpus = open_corpus(inputs, token_size=token_size, mixed=mixed_tokenizers)
     form = form_for(output, corpus, drop_loss=drop_loss)
@@ -125,7 +125,7 @@ def _marked(form: Form, output: str, chunk: int | None) -> Form:
         raise ConfigError(
             "a loss mask can only be made for token files of whole documents",
             file=output,
-            kind="no-loss-mask",
+            kind="unsupported",
             fix="Merge token files, and omit --chunk.",
         )
     return replace(form, loss=True)

@@ -330,7 +330,7 @@ def start(
     try:
         text = orjson.dumps(facts, default=str, option=orjson.OPT_SORT_KEYS).decode()
     except orjson.JSONEncodeError as error:
-        raise ConfigError(f"invalid option ({error})", kind="bad-number", fix="Use smaller numbers.") from None
+        raise ConfigError(f"invalid option ({error})", kind="bad-option", fix="Use smaller numbers.") from None
     folder, name = split_url(target)
     identity = {"verb": "rewrite", "job": hash_words([text])}
     with Work(open_store(folder), name) as work:
@@ -393,7 +393,7 @@ def divided(
     """
     for name, value in (("tokens per file", at_least), ("tokens", most)):
         if value is not None and value < 1:
-            raise ConfigError(f"a limit of {value} {name}", kind="bad-limit", fix="Give 1 or more.")
+            raise ConfigError(f"a limit of {value} {name}", kind="bad-option", fix="Give 1 or more.")
     if at_least is None and most is None:
         return [numbers]
     ends = np.cumsum(lengths_of(units, numbers))
@@ -426,7 +426,7 @@ def limited(output: str, tokens: int | None, size: int | str | None) -> tuple[st
     if tokens is not None:
         raise ConfigError(
             "files cannot be limited by tokens and by size",
-            kind="bad-limit",
+            kind="bad-option",
             fix="Use either --max-tokens-per-file or --max-file-size.",
         )
     return numbered_target(output), limit

@@ -77,7 +77,7 @@ def shuffle(
     output = os.fspath(output)
     if chunk is not None and order == "modalities":
         raise ConfigError(
-            "Modalities has no order of chunks", fix="Use --order feedmill or datatrove.", kind="bad-order"
+            "Modalities has no order of chunks", fix="Use --order feedmill or datatrove.", kind="bad-option"
         )
     output, limit = limited(output, max_tokens_per_file, max_file_size)
     corpus = open_corpus(inputs, token_size=token_size, mixed=mixed_tokenizers)
@@ -146,7 +146,7 @@ def shuffle_chunk(
             raise ConfigError(
                 f"no file has a document in chunk {chunk} of {chunks}",
                 file=output,
-                kind="empty-chunk",
+                kind="too-few-samples",
                 fix="Use fewer chunks.",
             )
         numbers = numbers[chunk_shuffled(len(numbers), run.seed, chunk)]
@@ -192,13 +192,13 @@ def shuffled(n: int, seed: int, order: str = "feedmill") -> Int64s:
         return np.asarray(row, np.int64)
     if order == "datatrove":
         return generator(seed).permutation(n)
-    raise ConfigError(f"unknown order {order!r}", kind="unknown-order", fix=f"Known are: {', '.join(ORDERS)}.")
+    raise ConfigError(f"unknown order {order!r}", kind="bad-option", fix=f"Known are: {', '.join(ORDERS)}.")
 
 
 def generator(seed: int) -> np.random.Generator:
     """Return numpy's `default_rng`. Raises `ConfigError` for negative seeds, which it does not support."""
     if seed < 0:
-        raise ConfigError(f"the seed is {seed}", kind="bad-seed", fix="Use a seed of 0 or more.")
+        raise ConfigError(f"the seed is {seed}", kind="bad-option", fix="Use a seed of 0 or more.")
     return np.random.default_rng(seed)
 
 
@@ -217,7 +217,7 @@ def chunk_range(n: int, chunks: int, chunk: int) -> range:
     if chunks < 1 or not 0 <= chunk < chunks:
         raise ConfigError(
             f"chunk {chunk} of {chunks} does not exist",
-            kind="bad-chunk",
+            kind="bad-option",
             fix=f"Chunks are numbered from 0 to {max(0, chunks - 1)}." if chunks > 0 else "Use at least 1 chunk.",
         )
     size, more = divmod(n, chunks)

@@ -59,7 +59,7 @@ class _Column:
         if len(made) != len(samples):
             raise DataError(
                 f"the function returned {len(made)} mappings of parts for {len(samples)} samples",
-                kind="bad-parts",
+                kind="bad-hook",
                 fix="Return one mapping for each sample, in the same order.",
             )
         for sample, parts in zip(samples, made, strict=True):
@@ -110,7 +110,7 @@ class _Column:
                     "the source has no sample with this key",
                     file=source.url,
                     record=key,
-                    kind="no-such-key",
+                    kind="no-such-sample",
                     fix="To leave such samples unchanged, pass on_error='skip' (--on-error skip).",
                 ) from None
             return None
@@ -270,7 +270,7 @@ def refuse_existing(sample: Sample, added: Mapping[str, Any], overwrite: bool) -
             f"the sample already has a part {both[0]!r}",
             file=sample.source.where,
             record=sample.key,
-            kind="part-exists",
+            kind="duplicate-part",
             fix="Do not add this part, or replace it with overwrite=True (--overwrite).",
         )
 

@@ -151,7 +151,7 @@ def _cuts(dataset: Dataset, order: Order, layout: Layout) -> list[int]:
         raise ConfigError(
             f"shards cannot be limited in bytes: {dataset.format} data does not store the sizes of samples",
             file=dataset.url,
-            kind="bad-limit",
+            kind="bad-option",
             fix="Limit the number of samples instead (--max-shard-samples).",
         )
     after = np.cumsum(dataset.stored_sizes(order.numbers(0, count)))

@@ -114,11 +114,11 @@ def _check(report: RewriteReport, url: str, names: set[str], skip: bool, total: 
             f"there is no sample with this key{more}",
             file=url,
             record=report.missing[0],
-            kind="no-such-key",
+            kind="no-such-sample",
             fix=fix,
         )
     if len(names) == total:
-        raise ConfigError("no samples would be left", file=url, kind="empty", fix="Delete the folder instead.")
+        raise ConfigError("no samples would be left", file=url, kind="empty-result", fix="Delete the folder instead.")
 
 
 def _fill(report: RewriteReport, facts: dict[str, object]) -> None:

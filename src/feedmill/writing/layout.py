@@ -43,7 +43,7 @@ class Layout:
             raise _bad_pattern(self.pattern, "it must be a relative path without hidden folders, and end in .tar")
         for name, limit in (("samples", self.samples), ("bytes", self.size)):
             if limit is not None and limit < 1:
-                raise ConfigError(f"invalid shard limit: {limit} {name}", kind="bad-limit", fix="Use 1 or more.")
+                raise ConfigError(f"invalid shard limit: {limit} {name}", kind="bad-option", fix="Use 1 or more.")
 
     def shard(self, number: int) -> str:
         """Return the path of the shard with this number, counted from 0."""

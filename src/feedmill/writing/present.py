@@ -80,6 +80,6 @@ def need_local(store: Store, url: str, verb: str) -> None:
             f"{verb} changes shards in place, which is not supported in an object store: readers could see half-changed"
             " data",
             file=url,
-            kind="not-local",
+            kind="unsupported",
             fix="Write a new dataset with 'feedmill reshard', or work on a local copy.",
         )

@@ -73,7 +73,7 @@ def reshard(
     if max_shard_samples is None and max_shard_size is None:
         raise ConfigError(
             "no shard limit was given",
-            kind="bad-limit",
+            kind="bad-option",
             fix="Pass max_shard_samples (--max-shard-samples) or max_shard_size (--max-shard-size).",
         )
     if f"{canonical_location(url)}/".startswith(f"{canonical_location(source)}/"):
@@ -87,7 +87,7 @@ def reshard(
         raise ConfigError(
             f"the splits of {dataset.format} would be lost",
             file=source,
-            kind="loses-splits",
+            kind="loses-content",
             fix="'feedmill convert --to webdataset' keeps them.",
         )
     pieces = pieces_of(dataset, groups, layout)
@@ -133,7 +133,7 @@ def _keep_source(dataset: Dataset, url: str) -> None:
             raise ConfigError(
                 "this shard of the source is part of the dataset to be replaced",
                 file=place,
-                kind="same-place",
+                kind="input-is-output",
                 fix="Write to another folder.",
             )
 

@@ -167,7 +167,7 @@ def test_a_cut_tar_is_an_error_that_names_it(tmp_path: Path) -> None:
 def test_check_finds_the_sample_without_its_caption() -> None:
     report = fm.check(str(ROOT / "image_caption"), progress=False)
     (finding,) = report.findings
-    assert finding.kind == "missing-part" and finding.record == "000010007" and "txt" in finding.what
+    assert finding.kind == "missing-field" and finding.record == "000010007" and "txt" in finding.what
 
 
 def test_check_notes_what_is_odd(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from feedmill.curation.mix.spans import Taken, replace
+from feedmill.curation.mix.spans import SpanEdits, replace
 from feedmill.documents.rows import dump
 from feedmill.kernels.jsonl.rawtexts import cut, lift
 from feedmill.kernels.jsonl.spanlists import choose, pack
@@ -117,7 +117,7 @@ def test_cut_as_the_reference_replaces(rows, new, enough):
     for i, n in enumerate(plain):
         text, *groups = rows[n]
         spans = sorted(((*span, news[k]) for k, some in enumerate(groups) for span in some), key=lambda span: span[0])
-        wanted, passed = replace(text, Taken(spans, None))
+        wanted, passed = replace(text, SpanEdits(spans, None))
         assert bytes(found.data[found.bounds[i] : found.bounds[i + 1]]) == dump(wanted)
         assert found.passed[i] == passed
         assert found.odd[i] == any(end <= start or start >= len(text) for start, end, _ in spans)

@@ -80,7 +80,7 @@ def test_signals_of_gopher(texts: list[str]) -> None:
 @given(BATCHES)
 def test_the_tagger_says_the_same_before_its_kernels_are_compiled(texts: list[str]) -> None:
     for joined in (False, True):
-        plain, compiled = (form(batch(texts), joined) for form in (tagger._plain, tagger._compiled))
+        plain, compiled = (form(batch(texts), joined) for form in (tagger._uncompiled, tagger._compiled))
         assert all(np.array_equal(a, b, equal_nan=True) for a, b in zip(plain, compiled, strict=True))
 
 

@@ -206,7 +206,7 @@ def test_a_linear_term_is_a_number_of_attention() -> None:
     for by, linear in (("attention", -1), ("attention", float("nan")), ("attention", float("inf")), ("tokens", 1)):
         with pytest.raises(ConfigError, match=f"linear is {linear} for the cost '{by}'") as caught:
             Costs(plan, by, linear)
-        assert caught.value.kind == "bad-linear"
+        assert caught.value.kind == "bad-option"
 
 
 def test_bad_values_name_source_sample_and_value(tmp_path: Path) -> None:
@@ -222,7 +222,7 @@ def test_bad_values_name_source_sample_and_value(tmp_path: Path) -> None:
         DataError, match=r"'sample 1': in the source 'bad', 'v' of this sample is -7, expected"
     ) as caught:
         Costs(Plan.over([good, bad], weights=[1, 1]), "v")
-    assert caught.value.kind == "bad-cost"
+    assert caught.value.kind == "bad-costs"
     with pytest.raises(DataError, match=r"'sample 2': in the source 'gap', 'v' of this sample is missing"):
         Costs(Plan.over([good, gap], weights=[1, 1]), "v")
 

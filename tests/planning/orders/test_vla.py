@@ -39,7 +39,7 @@ def test_every_recorded_chain_of_windows(number: int) -> None:
         if "error" in expected:
             with pytest.raises(ConfigError) as caught:
                 select_window(manifests, cursors, case["num_samples"], **options)
-            assert caught.value.kind == ("bad-window" if expected["error"] == "AssertionError" else "epoch-ends")
+            assert caught.value.kind == ("bad-recipe" if expected["error"] == "AssertionError" else "too-few-samples")
             break
         window = select_window(manifests, cursors, case["num_samples"], **options)
         # VLA Foundry leaves a dataset without rows out of this list, and of this list only.

@@ -147,6 +147,20 @@ def test_passes_of_any_mixture_follow_each_other(
         check_passes(plan, rows)
 
 
+@pytest.mark.parametrize("count", [1, 7, 100])
+def test_rows_are_those_of_buffers_that_are_sorted_together(
+    count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the number of rows that are sorted at once, which may end inside a buffer."""
+    node = Repeat(Blend([Leaf(0, 20), Leaf(1, 3)], [3, 1]))
+    monkeypatch.setattr(best_fit, "BUFFER", 500)
+    together = pieces(packed(node, tmp_path / "together"), 400)
+    monkeypatch.setattr(best_fit, "_SORTED", count)
+    found = packed(node, tmp_path / "found")
+    assert np.array_equal(pieces(found, 400), together)
+    assert found.map.last_buffer(400).start > 100  # of many buffers
+
+
 def newcomers(folder: Path, **options: object) -> PackedPlan:
     lengths = np.clip(np.rint(300 * np.exp(np.random.default_rng(1).standard_normal(459))), 20, 9000).astype(np.int64)
     documents = fm.Plan.over([Tokenized("clean", lengths)], [1], seed=7)

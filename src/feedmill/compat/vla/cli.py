@@ -162,7 +162,7 @@ def plan(
         from feedmill.errors import ConfigError
 
         raise ConfigError(
-            "no run was given", kind="bad-usage", fix="Pass its YAML file, or settings: --data.NAME VALUE."
+            "no run was given", kind="bad-option", fix="Pass its YAML file, or settings: --data.NAME VALUE."
         )
     if config is not None and config.startswith("--"):
         words, config = [config, *words], None

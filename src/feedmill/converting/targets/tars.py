@@ -192,7 +192,7 @@ def _scanned(store: Store, destination: str, filled: Sequence[Done]) -> list[Sha
                     f"the shard has {len(scan.keys)} samples, but {each.samples} were written:"
                     " consecutive samples have the same key",
                     file=store.locate(each.path),
-                    kind="different",
+                    kind="verification-failed",
                     fix="Make keys unique within the dataset.",
                 )
             shard = Shard(each.path, ShardRecord(each.size, each.version, each.samples, each.extra.get("digest")), scan)

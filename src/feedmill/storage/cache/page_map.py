@@ -95,7 +95,7 @@ class Header(NamedTuple):
         url, version = (text.encode("utf-8", "surrogateescape") for text in (self.url, self.version))
         fixed = _FIXED.pack(_MAGIC, LAYOUT, PAGE, self.size, len(url), len(version)) if len(url) < HEADER else b""
         if not fixed or _TEXT_AT + len(url) + len(version) > HEADER:
-            raise StorageError("the URL is too long for the page cache", file=self.url[:200], kind="url")
+            raise StorageError("the URL is too long for the page cache", file=self.url[:200], kind="too-large")
         digest = xxhash.xxh3_64_digest(fixed + url + version)
         return (fixed.ljust(_DIGEST_AT, b"\0") + digest + url + version).ljust(HEADER, b"\0")
 
@@ -243,7 +243,7 @@ def open_files(folder: int, header: Header, *, create: bool) -> tuple[Usable, Ma
             files.close()
         time.sleep(0.002)
     raise StorageError(
-        "the files of the page cache were replaced each time that they were opened", file=header.url, kind="cache"
+        "the files of the page cache were replaced each time that they were opened", file=header.url, kind="bad-cache"
     )
 
 
@@ -270,7 +270,7 @@ def _open_file(folder: int, name: str, create: bool) -> int:
     raise StorageError(
         "this is not a file of the page cache: expected a regular file with one name",
         file=name,
-        kind="link",
+        kind="not-a-file",
         fix="Remove it.",
     )
 

@@ -1,4 +1,7 @@
-"""Say why a file of columns cannot be read, by its content and by what pyarrow says: only damage calls for a copy."""
+"""Errors for files of columns that cannot be read, by their content and by what pyarrow says of them.
+
+Only damage is answered with "copy it again".
+"""
 
 from __future__ import annotations
 
