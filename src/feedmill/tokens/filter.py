@@ -12,8 +12,7 @@ from feedmill.errors import ConfigError
 from feedmill.formats.tokens.base import Int64s, Tokens
 from feedmill.jobs.dry_run import can_run_dry
 from feedmill.tokens.corpus import Corpus, Documents, gathered, lengths_of, open_corpus
-from feedmill.tokens.outputs import form_for
-from feedmill.tokens.rewrite import Part, Report, start
+from feedmill.tokens.rewrite import Part, Report, form_for, start
 
 Bools = npt.NDArray[np.bool_]
 

@@ -16,8 +16,8 @@ from feedmill.formats.tokens.base import Form, Int64s, Tokens
 from feedmill.jobs.dry_run import active, can_run_dry
 from feedmill.storage import open_store, paths_of, split_url
 from feedmill.tokens.corpus import Chunks, Corpus, Documents, Numbers, Units, open_corpus
-from feedmill.tokens.outputs import LINES, form_for, has_parts, part_path
-from feedmill.tokens.rewrite import Report, limited, start
+from feedmill.tokens.outputs import LINES, has_parts, part_path
+from feedmill.tokens.rewrite import Report, form_for, limited, start
 from feedmill.tokens.shuffle import generator
 
 

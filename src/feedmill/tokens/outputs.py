@@ -9,7 +9,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -24,9 +24,6 @@ from feedmill.formats.tokens.vla_text import SEQUENCES, shard_files, write_vla_t
 from feedmill.jobs.engine import current
 from feedmill.kernels.bounds import bounds_of
 from feedmill.storage import Store, open_store, split_url
-
-if TYPE_CHECKING:
-    from feedmill.tokens.corpus import Corpus
 
 logger = logging.getLogger("feedmill")
 
@@ -254,36 +251,6 @@ def _dtype(name: str, vocab_size: int, base: int, largest: int, token_size: int 
     return token_format(name).dtype(VocabularySizes(vocab_size, base, largest))
 
 
-def form_for(target: str, corpus: Corpus, *, drop_loss: bool = False) -> Form:
-    """Return the form in which a corpus is stored under a name.
-
-    Args:
-        drop_loss: drop the loss masks of the corpus.
-
-    Raises:
-        ConfigError: the format cannot store the corpus.
-    """
-    format = format_of(target)
-    if (format == LINES) != (corpus.format == LINES):
-        raise ConfigError(
-            "lines of text can only be written to '.jsonl' files, and tokens cannot",
-            file=target,
-            kind="mixed-formats",
-            fix="Use the suffix of the inputs for the output. To tokenize text, use 'feedmill tokenize'.",
-        )
-    if format not in ("pbin", "ds", "megatron", LINES):
-        raise ConfigError(
-            f"merging and shuffling do not write {format} files",
-            file=target,
-            kind="unknown-format",
-            fix="Use a target that ends in .pbin, .ds, .bin or .jsonl.",
-        )
-    loss = corpus.has_loss and not drop_loss
-    size = corpus.token_size
-    name = corpus.tokenizer.name if corpus.tokenizer is not None and not corpus.name else corpus.name
-    return Form(format, max(size, 2) if format in ("ds", "megatron") else size, name or None, loss)
-
-
 def has_parts(target: str) -> bool:
     """Return whether a target stands for several files."""
     return _PART.search(target) is not None
@@ -382,30 +349,6 @@ def cut_by_size(form: Form, ends: Ends, limit: int) -> list[slice]:
         out.append(slice(first, last))
         first = last
     return out
-
-
-def cut_in_order(corpus: Corpus, form: Form, limit: int) -> list[range]:
-    """Return the documents of each file in stored order, as `cut_by_size` does; one empty file if there are none.
-
-    The bounds of documents are loaded only of files of the corpus in which a file ends.
-    """
-    files: list[range] = []
-    begin, have = 0, (0, 0)
-    for base, (_, shard) in zip(corpus.firsts.tolist(), corpus.shards, strict=False):
-        count = shard.documents or 0
-        if file_bytes(form, have[0] + shard.tokens, have[1] + count) <= limit:
-            have = have[0] + shard.tokens, have[1] + count
-            continue
-        ends, first = (shard.bounds, np.arange(count + 1)), 0
-        while first < count:
-            last = that_fit(form, limit, ends, first, have) + first
-            last += last == first and not have[1]  # a document that is longer than a file
-            have = have[0] + int(shard.bounds[last] - shard.bounds[first]), have[1] + last - first
-            if last < count:
-                files.append(range(begin, base + last))
-                begin, have = base + last, (0, 0)
-            first = last
-    return files if files and begin == len(corpus) else [*files, range(begin, len(corpus))]
 
 
 def larger_files(form: Form, files: Sequence[tuple[int, int]], limit: int) -> str | None:

@@ -293,6 +293,36 @@ class Rewriting:
         )
 
 
+def form_for(target: str, corpus: Corpus, *, drop_loss: bool = False) -> Form:
+    """Return the form in which a corpus is stored under a name.
+
+    Args:
+        drop_loss: drop the loss masks of the corpus.
+
+    Raises:
+        ConfigError: the format cannot store the corpus.
+    """
+    format = format_of(target)
+    if (format == LINES) != (corpus.format == LINES):
+        raise ConfigError(
+            "lines of text can only be written to '.jsonl' files, and tokens cannot",
+            file=target,
+            kind="mixed-formats",
+            fix="Use the suffix of the inputs for the output. To tokenize text, use 'feedmill tokenize'.",
+        )
+    if format not in ("pbin", "ds", "megatron", LINES):
+        raise ConfigError(
+            f"merging and shuffling do not write {format} files",
+            file=target,
+            kind="unknown-format",
+            fix="Use a target that ends in .pbin, .ds, .bin or .jsonl.",
+        )
+    loss = corpus.has_loss and not drop_loss
+    size = corpus.token_size
+    name = corpus.tokenizer.name if corpus.tokenizer is not None and not corpus.name else corpus.name
+    return Form(format, max(size, 2) if format in ("ds", "megatron") else size, name or None, loss)
+
+
 @contextlib.contextmanager
 def start(
     target: str,

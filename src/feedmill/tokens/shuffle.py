@@ -25,8 +25,7 @@ from feedmill.jobs.dry_run import can_run_dry
 from feedmill.planning.permutation import derive, permute
 from feedmill.storage import paths_of
 from feedmill.tokens.corpus import Chunks, Corpus, Documents, Units, open_corpus
-from feedmill.tokens.outputs import form_for
-from feedmill.tokens.rewrite import Part, Report, limited, start
+from feedmill.tokens.rewrite import Part, Report, form_for, limited, start
 
 Order = Literal["feedmill", "modalities", "datatrove"]
 

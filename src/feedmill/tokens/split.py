@@ -15,8 +15,8 @@ from feedmill.jobs.dry_run import can_run_dry
 from feedmill.planning.permutation import derive, permute
 from feedmill.storage import paths_of
 from feedmill.tokens.corpus import Documents, Numbers, open_corpus
-from feedmill.tokens.outputs import form_for, need_parts, part_path
-from feedmill.tokens.rewrite import Part, Report, start
+from feedmill.tokens.outputs import need_parts, part_path
+from feedmill.tokens.rewrite import Part, Report, form_for, start
 from feedmill.tokens.shuffle import chunk_range
 
 _MOST_EMPTY = 10_000

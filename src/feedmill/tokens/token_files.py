@@ -23,18 +23,19 @@ from feedmill.documents.lineage.sidecar import Origins
 from feedmill.documents.units import cut, together
 from feedmill.errors import ConfigError
 from feedmill.formats.registry import targets
-from feedmill.formats.tokens.base import Int64s
+from feedmill.formats.tokens.base import Form, Int64s
 from feedmill.formats.tokens.manifest import TokenManifest, read_manifest
 from feedmill.jobs.dry_run import active
 from feedmill.jobs.work import Work
 from feedmill.storage import Store
+from feedmill.tokens.corpus import Corpus
 from feedmill.tokens.ends import Given
 from feedmill.tokens.job import Counts, EncodeJob, JobOptions
 from feedmill.tokens.outputs import (
     Output,
     already_exists,
-    cut_in_order,
     data_files,
+    file_bytes,
     files_of_part,
     has_parts,
     higher_parts,
@@ -42,6 +43,7 @@ from feedmill.tokens.outputs import (
     numbered_target,
     part_path,
     remove_part,
+    that_fit,
 )
 from feedmill.tokens.spill import Piece, Pieces
 from feedmill.tokens.tokenizer import Tokenizer
@@ -366,6 +368,30 @@ def refuse_numbered(outputs: Sequence[Output], overwrite: bool = False) -> None:
                 kind="exists",
                 fix="Add --overwrite to replace them, or choose another output.",
             )
+
+
+def cut_in_order(corpus: Corpus, form: Form, limit: int) -> list[range]:
+    """Return the documents of each file in stored order, as `cut_by_size` does; one empty file if there are none.
+
+    The bounds of documents are loaded only of files of the corpus in which a file ends.
+    """
+    files: list[range] = []
+    begin, have = 0, (0, 0)
+    for base, (_, shard) in zip(corpus.firsts.tolist(), corpus.shards, strict=False):
+        count = shard.documents or 0
+        if file_bytes(form, have[0] + shard.tokens, have[1] + count) <= limit:
+            have = have[0] + shard.tokens, have[1] + count
+            continue
+        ends, first = (shard.bounds, np.arange(count + 1)), 0
+        while first < count:
+            last = that_fit(form, limit, ends, first, have) + first
+            last += last == first and not have[1]  # a document that is longer than a file
+            have = have[0] + int(shard.bounds[last] - shard.bounds[first]), have[1] + last - first
+            if last < count:
+                files.append(range(begin, base + last))
+                begin, have = base + last, (0, 0)
+            first = last
+    return files if files and begin == len(corpus) else [*files, range(begin, len(corpus))]
 
 
 class NumberedFiles(TokenFiles):
