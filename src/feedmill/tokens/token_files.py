@@ -28,6 +28,7 @@ from feedmill.formats.tokens.manifest import TokenManifest, read_manifest
 from feedmill.jobs.dry_run import active
 from feedmill.jobs.work import Work
 from feedmill.storage import Store
+from feedmill.storage.cache.copies import forget_copies
 from feedmill.tokens.corpus import Corpus
 from feedmill.tokens.ends import Given
 from feedmill.tokens.job import Counts, EncodeJob, JobOptions
@@ -207,7 +208,6 @@ class TokenFiles:
     @contextmanager
     def opened(self, job: EncodeJob, work: Work) -> Iterator[Callable[[Piece], None]]:
         """See `JobOutput`."""
-        del work
         how, sizes = job.spec.how, {file.url: file.size for file in self.files}
         origins = Origins("tokenize")
         lengths: list[Int64s] = []  # of documents that are cut into sequences
@@ -244,6 +244,8 @@ class TokenFiles:
                     copy(piece, (part - before) % self.options.deal, self.options.deal)
                     before += piece.facts.documents
             self.report.left_over = sum(getattr(file.writer, "left_over", 0) for file in files)
+        if not work.scratch.is_local:
+            forget_copies()
         for out in self.outputs:
             for path in reversed(numbered_beside(out)) if self.options.overwrite else ():
                 remove_part(path, out.format)  # from the last one on, so that a killed run finds the others
