@@ -55,7 +55,7 @@ cores.available_cores = functools.wraps(cores.available_cores)(lambda: 1)
 
 # The fork server imports what workers of most tests need, not what the first of them does: each would import it again.
 _WORKERS = ("pytest", "hypothesis", "feedmill.loading.loader", "feedmill.loading.workers", "feedmill.samples.open")
-_WORKERS += ("feedmill.planning.recipes.compile", "feedmill.tokens.work", "feedmill.curation.dedupe.exact")
+_WORKERS += ("feedmill.planning.recipes.compile", "feedmill.tokens.job", "feedmill.curation.dedupe.exact")
 _WORKERS += ("feedmill.curation.mix.shard", "feedmill.curation.stat", "feedmill.curation.tag")
 _WORKERS += ("feedmill.converting.rows", "feedmill.importing.samples", "feedmill.indexing.scanning")
 _preload = forkserver.set_forkserver_preload
@@ -74,19 +74,6 @@ settings.register_profile("quick", deadline=None, derandomize=True, max_examples
 settings.load_profile("feedmill")
 
 _FAILED = pytest.StashKey[bool]()
-
-
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """Tests that ask for another number of examples have fewer in these profiles too."""
-    test = getattr(item, "obj", None)
-    test = getattr(test, "__func__", test)
-    own, share = getattr(test, "_hypothesis_internal_use_settings", None), settings.default.max_examples / 100
-    if own is not None and share < 1 and own.max_examples != settings.default.max_examples and test not in _FEWER:
-        _FEWER.add(test)
-        test._hypothesis_internal_use_settings = settings(own, max_examples=max(1, int(own.max_examples * share)))
-
-
-_FEWER: set[object] = set()
 
 
 @pytest.hookimpl(wrapper=True)

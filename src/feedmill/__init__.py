@@ -89,7 +89,7 @@ _HOME = {
     "VidQASample": "samples.types",
     "WindowDataset": "formats.tokens.windows",
     "Workers": "loading.workers",
-    "Writer": "writing.writer",
+    "Writer": "writing.write",
     "add_parts": "writing.add_parts",
     "append": "writing.append",
     "bench": "loading.bench",
@@ -130,7 +130,7 @@ _HOME = {
     "trace": "tracing.trace",
     "with_targets": "samples.targets",
     "write": "writing.write",
-    "writer": "writing.writer",
+    "writer": "writing.write",
 }
 _HINTS = {
     **dict.fromkeys(("load_dataset", "load", "read", "load_from_disk", "IterableDataset"), "Use fm.open(path)."),
@@ -244,8 +244,7 @@ if TYPE_CHECKING:
     from feedmill.writing.append import append
     from feedmill.writing.delete import delete
     from feedmill.writing.reshard import reshard
-    from feedmill.writing.write import write
-    from feedmill.writing.writer import Writer, writer
+    from feedmill.writing.write import Writer, write, writer
 
 __all__ = [
     "AVDecoder",

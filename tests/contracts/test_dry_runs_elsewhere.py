@@ -32,6 +32,7 @@ IN_BUCKETS = {
     "extract": ["extract {b}/crawl -o {b}/pages"],
     "tag": ["tag {b}/web/documents -t char_length_v1 --name lengths"],
     "dedupe": ["dedupe {b}/web/documents"],
+    "decontaminate": ["decontaminate {b}/web/documents --against {b}/web/documents"],
     "neardedupe": ["neardedupe {b}/web/documents"],
     "filter": ["filter {b}/books.pbin {b}/short.pbin --max-length 100", "filter mix.yaml"],
     "run": ["run pipeline.yaml"],

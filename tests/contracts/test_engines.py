@@ -45,7 +45,14 @@ from helpers.engine_verbs import (
 )
 from helpers.kills import command, finish
 
-STAGES = {"dedupe": 3, "dedupe-documents": 3, "dedupe-bloom": 4, "neardedupe": 3, "tokenize-numbered": 2}
+STAGES = {
+    "dedupe": 3,
+    "dedupe-documents": 3,
+    "dedupe-bloom": 4,
+    "neardedupe": 3,
+    "decontaminate": 4,
+    "tokenize-numbered": 2,
+}
 
 
 @pytest.mark.parametrize("verb", SOME)

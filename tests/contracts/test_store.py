@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from feedmill.errors import ConfigError, DataError, NotFound, StorageError
 from feedmill.storage import Store, open_store
+from helpers.durations import examples
 
 
 @pytest.fixture(params=["local", "s3", "gcs", "azure", "fsspec-memory", "fsspec-renaming", "msc"])
@@ -147,7 +148,7 @@ def test_a_negative_range_is_an_error(store, offset, length):
 
 
 @given(ranges=st.lists(st.tuples(st.integers(0, 999), st.integers(0, 999)).map(sorted), max_size=12))
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_ranges_equal_slices(store, ranges):
     data = bytes(i * 37 % 251 for i in range(1000))
     if not store.exists("data.bin"):

@@ -10,8 +10,7 @@ import pytest
 
 import feedmill as fm
 from feedmill.converting import engine
-from feedmill.converting.job import ConvertWork, write_hashes
-from feedmill.converting.proof import find_proof
+from feedmill.converting.job import ConvertWork, find_proof, write_hashes
 from feedmill.errors import ConfigError, DataError, FeedmillError, StorageError
 from feedmill.indexing.check import check
 from feedmill.storage import open_store

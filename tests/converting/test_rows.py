@@ -297,7 +297,7 @@ def test_long_lists_are_not_gathered_without_end(tmp_path: Path, monkeypatch: An
 
 def test_a_source_that_changed_after_it_was_surveyed_is_told(tmp_path: Path, monkeypatch: Any) -> None:
     path = lines(tmp_path / "x.jsonl", 20)
-    survey = "feedmill.converting.rows._surveyed"
+    survey = "feedmill.converting.rows.surveyed"
     monkeypatch.setattr(survey, lambda *_: {"id": "str"})
     with pytest.raises(DataError, match="when the source was surveyed"):
         convert(path, tmp_path / "d", "parquet")

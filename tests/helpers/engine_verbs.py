@@ -52,6 +52,7 @@ VERBS: dict[str, list[str]] = {
     "dedupe": ["dedupe", "documents", "--by", "paragraphs"],
     "dedupe-documents": ["dedupe", "documents"],
     "dedupe-bloom": ["dedupe", "documents", "--by", "ngrams", "--ngram", "3", "--bloom", "seen.bin", "--items", "9000"],
+    "decontaminate": ["decontaminate", "documents", "--against", "documents"],
     "neardedupe": ["neardedupe", "documents", "--ngram", "3", "--threshold", "0.6"],
     "prepare": ["prepare", "tars", "--non-interactive", "--split-ratio", "8,1,1", "--sample-type", "CrudeWebdataset"],
     "prepare-media": ["prepare-media", "pictures", "--media-metadata-by-extension"],

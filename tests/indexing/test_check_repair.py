@@ -11,6 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
@@ -483,3 +485,28 @@ def test_parts_that_are_links_are_counted(compiled: bool, tmp_path: Path, monkey
         assert not check(str(tmp_path), progress=False).findings
         assert manifest.notes[0] in check(str(tmp_path), progress=False).notes
         assert prepare(str(tmp_path), progress=False, rescan=True).warnings == manifest.notes
+
+
+@pytest.mark.parametrize("read_samples", [False, True])
+def test_the_keys_of_a_table_are_checked(tmp_path: Path, read_samples: bool) -> None:
+    def found(*files: list[str | bytes | None]) -> list[tuple[str, str | None, str]]:
+        for number, keys in enumerate(files):
+            pq.write_table(pa.table({"__key__": keys, "x": range(len(keys))}), tmp_path / f"{number}.parquet")
+        findings = check(str(tmp_path), read_samples=read_samples, progress=False).findings
+        return [(error.kind, error.record, Path(error.file or "").name) for error in findings]
+
+    assert found(["a", "b"], ["c"]) == []
+    assert found(["a", "b", "a"], ["c", "b"]) == [
+        ("duplicate-key", "a", "0.parquet"),
+        ("duplicate-key", "b", "1.parquet"),
+    ]
+    assert found(["a", "b"], ["", "c", ""]) == [("missing-field", None, "1.parquet")]
+    assert found(["a", None], ["c"]) == [("missing-field", None, "0.parquet")]
+    assert found([b"a", b"\xff"], [b"c"]) == [("bad-encoding", "column '__key__'", "0.parquet")]
+
+
+def test_the_keys_of_arrays_are_checked(tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", __key__=np.asarray(["a", "b", "a"]), x=np.arange(3))
+    assert [(error.kind, error.record) for error in check(str(tmp_path), progress=False).findings] == [
+        ("duplicate-key", "a")
+    ]

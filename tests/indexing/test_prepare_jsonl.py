@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 import feedmill as fm
 from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.indexing.check import check
-from feedmill.indexing.prepare import prepare
-from feedmill.indexing.prepare_jsonl import divide
+from feedmill.indexing.prepare import divide, prepare
 from feedmill.indexing.repair import repair
 from feedmill.samples.open import open as open_dataset
 from feedmill.storage import LocalStore

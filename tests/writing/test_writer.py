@@ -27,7 +27,7 @@ from feedmill.jobs.unfinished import FOLDER
 from feedmill.kernels.files.tar import sample_name
 from feedmill.storage import LocalStore
 from feedmill.storage.limits import parse_size
-from feedmill.writing.layout import Layout
+from feedmill.writing.shard import Layout
 from feedmill.writing.work import identity
 from helpers.durations import examples
 from helpers.written_datasets import Broken, breaking, contents, files, samples

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from feedmill.converting.proof import find_proof
+from feedmill.converting.job import find_proof
 from feedmill.errors import DataError, TrustError
 from feedmill.formats.sample import Sample
 from feedmill.jobs.options import verb

@@ -8,7 +8,8 @@ documents. `extract/` -> documents -> `tag.py`, `dedupe/`, `near/` -> attributes
   `modules.py` loads and `plugins.py` runs on the data of `plugin_types.py`. `fasttexts.py` and `transformers.py` are
   bases of taggers with a model, `sentences.py` splits texts; `data/` has word lists.
 - `spans.py`: what a tagger finds. `documents.py`: rows as batches of texts; `blocks.py`: large files in pieces.
-- `dedupe/`: exact duplicates; `near/`: near-duplicates; `mix/`: filter; `extract/`: web archives to documents.
+- `dedupe/`: exact duplicates; `near/`: near-duplicates; `decontaminate/`: questions of benchmarks; `mix/`: filter;
+  `extract/`: web archives to documents.
 - `stat.py`: the verb ``stat``, on the arrays of `measure.py` and the distributions of `series.py`; `dolma_stat.py`:
   Dolma's summaries.
 - `attribute_files.py`: which attributes belong to which documents. `attribute_set.py`, `manifest_entries.py` and

@@ -20,6 +20,7 @@ from feedmill.jobs.options import (
     Paths,
     Processes,
     PythonOnly,
+    TokenFiles,
     WithProgress,
 )
 from feedmill.jobs.policy import METAVAR, RAISE, OnError
@@ -156,9 +157,7 @@ class Dedupe(Ids, AllowEmpty, DryRunnable, Processes, WithProgress):
     min_length: Annotated[int, Opt("N", "Ignore shorter texts.", min=0)] = 0
     min_words: Annotated[int, Opt("N", "Ignore texts with fewer words.", min=0)] = 0
     keep_empty: Annotated[bool, Flag("Also compare blank texts.")] = False
-    against: Annotated[
-        Sequence[str], Opt("DOCUMENTS", "Mark only text that occurs in these documents (decontamination).")
-    ] = ()
+    against: Annotated[Sequence[str], Opt("DOCUMENTS", "Mark only text that occurs in these documents.")] = ()
     bloom: Annotated[str | BloomOptions | None, Opt("FILE", "Use a Bloom filter in Dolma's format.")] = None
     items: Annotated[int, Opt("N", "Capacity of a new filter, in keys.", min=0)] = 0
     false_positives: Annotated[float | None, Opt("SHARE", "False-positive rate of a new filter; default: 1e-06.")] = (
@@ -264,7 +263,7 @@ def read_numbers(path: str) -> list[int]:
 
 
 @dataclass(frozen=True)
-class Filter(DryRunnable, AllowStale, Ids, AllowEmpty, WithProgress):
+class Filter(TokenFiles, DryRunnable, AllowStale, Ids, AllowEmpty, WithProgress):
     """Write the documents that pass: by attributes (CONFIG), or from token files and JSONL files by length and index.
 
     A CONFIG can also replace spans of text, and sample and merge streams; see docs/filter.md.
@@ -294,9 +293,6 @@ class Filter(DryRunnable, AllowStale, Ids, AllowEmpty, WithProgress):
         Callable[[int, Tokens], bool] | None,
         PythonOnly("For token files: called with the number and the tokens of a document; returns whether to keep it."),
     ] = None
-    token_size: Annotated[int | None, Opt("1|2|4", "Bytes per token; required if the inputs differ.")] = None
-    mixed_tokenizers: Annotated[bool, Flag("Allow inputs of different tokenizers.")] = False
-    drop_loss: Annotated[bool, Flag("Drop the loss masks of the inputs.")] = False
     overwrite: Annotated[
         bool,
         Flag(

@@ -1,4 +1,4 @@
-"""Read what a conversion has written into a folder, from its proof (see `feedmill.converting.proof`)."""
+"""Read what a conversion has written into a folder, from its proof (see `feedmill.converting.job`)."""
 
 from __future__ import annotations
 

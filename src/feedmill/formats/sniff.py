@@ -19,7 +19,7 @@ from feedmill.jobs.work import settle
 from feedmill.storage import Store, is_local_file, is_local_folder, open_store, split_url
 
 _PACKED_LINES = tuple(end for end in LINE_SUFFIXES if end.count(".") == 2)
-_VERBS_OF_LINES = "convert, tokenize, tag, dedupe, neardedupe, filter, stat"
+_VERBS_OF_LINES = "convert, tokenize, tag, dedupe, neardedupe, decontaminate, filter, stat"
 _ROBOTS = {
     "meta_data/info.json": "version 1 of LeRobot",
     ".hdf5": "HDF5",

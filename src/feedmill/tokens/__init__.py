@@ -3,7 +3,7 @@
 tokenizer, template, engines, selfcheck, preload load a tokenizer from this machine; `kinds`: files of other programs
 encode, segments                                 encode documents; `spill`: the pieces in which their tokens wait
 job                                              the job that encodes documents, whatever its output
-tokenize, token_files                            token files of any formats; in numbered files of a size
+tokenize, options, token_files                   token files of any formats; in numbered files of a size
 datatrove_tasks                                  one file per task, as datatrove
 dolma_output                                     Dolma's folders of mixed files
 outputs                                          formats, names, numbers and sizes of token files

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -32,6 +32,7 @@ from feedmill.storage.cache.copies import forget_copies
 from feedmill.tokens.corpus import Corpus
 from feedmill.tokens.ends import Given
 from feedmill.tokens.job import Counts, EncodeJob, JobOptions
+from feedmill.tokens.options import LossRule, Rule
 from feedmill.tokens.outputs import (
     Output,
     already_exists,
@@ -55,12 +56,6 @@ if TYPE_CHECKING:
     from feedmill.tokens.sentences import Sentences
     from feedmill.tokens.template import TemplateSource
     from feedmill.tokens.tokenizer import Backend
-
-
-Rule = Literal["missing", "always"]
-LossRule = Literal["mask", "datatrove"]
-ChatForm = Literal["auto", "messages", "sharegpt", "prompt", "preference"]
-ChatMask = Literal["auto", "generation", "turns", "last", "none"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

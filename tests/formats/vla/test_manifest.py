@@ -17,6 +17,7 @@ from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound
 from feedmill.formats.vla.manifest import Row, each_row, manifest_text, read_rows, shard_path
 from feedmill.indexing.manifests import write_manifest
 from feedmill.storage import open_store
+from helpers.durations import examples
 from helpers.vla_golden import ROOT, expected, facts
 
 FOLDERS = ["text", "text_b", "text_doc", "text_untokenized", "image_caption", "image_caption_doc", "robotics"]
@@ -90,7 +91,7 @@ rows = st.lists(st.tuples(st.text("abc/-_.é", min_size=1, max_size=8), st.integ
 
 
 @given(rows, st.sampled_from(["documented", "code"]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_what_is_written_is_read(tmp_path_factory, found, form) -> None:
     given = []
     for name, count in found:

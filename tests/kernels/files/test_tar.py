@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from feedmill.errors import DataError
 from feedmill.kernels.files import tar
+from helpers.durations import examples
 from helpers.tars import sparse_tar, tar_bytes
 
 NAME = st.text(st.sampled_from("ab.c_/é0 日"), min_size=1, max_size=30).map(lambda s: s.strip("/") or "x")
@@ -58,7 +59,7 @@ def same(a: tar.ShardScan, b: tar.ShardScan) -> None:
     assert (a.links, a.hidden) == (b.links, b.hidden)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(st.lists(MEMBER, max_size=12), FORM, st.sampled_from([0, 1.5]))
 def test_walk_equals_tarfile_and_compiled_equals_walk(members: list, form: int, mtime: float) -> None:
     data = archive(members, form, mtime)
@@ -80,7 +81,7 @@ def test_walk_equals_tarfile_and_compiled_equals_walk(members: list, form: int, 
         same(reference, compiled)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(MEMBER, min_size=1, max_size=6), FORM, st.data())
 def test_damage_is_found_or_harmless_and_never_crashes(members: list, form: int, data: st.DataObject) -> None:
     raw = archive(members, form, 1.5)
@@ -279,7 +280,7 @@ def test_sample_names(name: str, wanted: tuple[str, str] | None) -> None:
     assert list(zip(found.keys, found.parts, strict=True)) == ([wanted] if wanted else [])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.text("_a/.", min_size=1, max_size=12))
 def test_sample_names_follow_the_written_rules(name: str) -> None:
     last = name.rpartition("/")[2]

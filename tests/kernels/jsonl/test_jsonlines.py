@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from feedmill.kernels.jsonl.jsonlines import is_plain, plain_lines
+from helpers.durations import examples
 
 WORDS = [
     *"{}[]:,\"\\ \t\r-+.eE0123456789",
@@ -57,7 +58,7 @@ def edited(draw: st.DrawFn) -> bytes:
 BYTES = st.binary(max_size=6).map(lambda b: b.replace(b"\n", b""))
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=examples(600), deadline=None)
 @given(
     st.lists(
         TEXT | GOOD | edited() | st.binary(max_size=6).map(lambda b: b.replace(b"\n", b"")), min_size=1, max_size=8

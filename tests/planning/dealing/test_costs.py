@@ -24,6 +24,7 @@ from feedmill.planning.packing.packed import PackedPlan
 from feedmill.planning.plan import Plan
 from feedmill.samples.open import open as open_dataset
 from feedmill.storage import LocalStore
+from helpers.durations import examples
 from helpers.foreign_datasets import parquet
 from helpers.number_dataset import Numbered
 from helpers.tars import make_shards
@@ -51,7 +52,7 @@ def random_plan(rng: np.random.Generator) -> Plan:
     return Plan(node, sources, [source.url for source in sources], 1)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(seed=st.integers(0, 2**32), linear=st.sampled_from([0.0, 0.5, 3.25, 1000]))
 def test_samples_cost_what_reading_them_shows(seed: int, linear: float) -> None:
     rng = np.random.default_rng(seed)

@@ -490,8 +490,9 @@ def _fill(
         )
     hidden = sum(one["empty"] + one["short"] + one["common"] for one in report.benchmarks)
     if hidden:
+        noun = "question" if hidden == 1 else "questions"
         report.warnings.append(
-            f"{hidden:,} questions cannot be found: they have no text, too few words, or common phrases only"
+            f"cannot be found: {hidden:,} {noun} without text, with too few words, or of common phrases only"
         )
 
 

@@ -136,13 +136,12 @@ class Matcher:
                 same = begin >= low and end <= high and bool((words.hashes[begin:end] == own).all())
                 share = float(same)
             else:
-                window = words.hashes[begin:end]
-                share = kernels.in_order(own, window, np.empty(len(window) + 1, np.int32)) / length
+                share = kernels.in_order(own, words.hashes[begin:end], np.empty(end - begin + 1, np.int32)) / length
             if share < self.threshold:
                 at += 1
                 continue
-            inside_words = np.flatnonzero(np.isin(words.hashes[begin:end], own))
-            first, final = begin + int(inside_words[0]), begin + int(inside_words[-1])
+            first, final = _tight(own, words.hashes[begin:end])
+            first, final = begin + first, begin + final
             answered = self._answered(piece, words.hashes[max(low, begin - AROUND) : min(high, end + AROUND)])
             grams = np.unique(hits[4, at:last])
             found.append(Match(text, piece, share, int(words.begins[first]), int(words.ends[final]), answered, grams))
@@ -160,6 +159,16 @@ class Matcher:
                 if (window[at : at + len(answer)] == answer).all():
                     return True
         return False
+
+
+def _tight(own: npt.NDArray[np.uint64], window: npt.NDArray[np.uint64]) -> tuple[int, int]:
+    """Return the first and last word of the shortest end, and then beginning, of a window that has as much in order."""
+    row = np.empty(len(window) + 1, np.int32)
+    most = kernels.in_order(own, window, row)
+    last = int(np.searchsorted(row, most))
+    back = np.empty(last + 1, np.int32)
+    kernels.in_order(own[::-1].copy(), window[:last][::-1].copy(), back)
+    return last - int(np.searchsorted(back, most)), last - 1
 
 
 class _Words(NamedTuple):

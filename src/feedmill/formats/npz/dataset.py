@@ -273,6 +273,8 @@ class NpzDataset(RowsDataset):
                     self._rows(number, np.arange(low, min(low + 1024, shard.count)))
             except FeedmillError as error:
                 findings.append(error)
+        if self.key_column is not None and not findings:
+            findings += self._wrong_keys(lambda file: self._all_keys()[file], self.key_column)
         return findings
 
     def describe(self) -> dict[str, Any]:

@@ -295,7 +295,7 @@ class TableDataset(RowsDataset):
         return self._numbers[key]
 
     def verify(self) -> Sequence[FeedmillError]:
-        """Read every block once."""
+        """Read every block once, and then the keys."""
         findings: list[FeedmillError] = []
         for number in range(len(self.files)):
             try:
@@ -312,6 +312,8 @@ class TableDataset(RowsDataset):
                     columns.read(block)
                 except FeedmillError as error:
                     findings.append(error)
+        if self.key_column is not None and not findings:
+            findings += self._wrong_keys(self._keys_of, self.key_column)
         return findings
 
     def describe(self) -> dict[str, Any]:
