@@ -116,7 +116,7 @@ class Provider:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("cache", [None, 1 << 30])
+@pytest.mark.parametrize("cache", [None, 40 << 20])
 def test_a_token_that_expires_during_a_run_is_renewed_from_its_provider(server, folder, tmp_path, workers, cache):
     server.token = "first"
     provider = Provider(server)
@@ -143,7 +143,7 @@ def test_a_token_without_a_provider_is_an_error_that_says_so(server):
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("cache", [None, 1 << 30])
+@pytest.mark.parametrize("cache", [None, 40 << 20])
 @pytest.mark.parametrize("fault", ["503", "500:InternalError", "reset", "cut", "short", "range", "429:SlowDown"])
 def test_every_tenth_request_fails_and_the_batches_are_the_same(
     server, folder, tmp_path, monkeypatch, fault, cache, workers
@@ -157,7 +157,7 @@ def test_every_tenth_request_fails_and_the_batches_are_the_same(
     assert server.faults[fault] > 0
 
 
-@pytest.mark.parametrize("cache", [None, 1 << 30])
+@pytest.mark.parametrize("cache", [None, 40 << 20])
 def test_a_storm_is_waited_for(server, folder, tmp_path, cache):
     plan = remote(server)
     plan.cache = DataCache(cache, tmp_path / "cache") if cache else None
@@ -168,7 +168,7 @@ def test_a_storm_is_waited_for(server, folder, tmp_path, cache):
     assert server.faults["503"] > 10 and counters()["fetch_throttled"] - before > 10
 
 
-@pytest.mark.parametrize("cache", [None, 1 << 30])
+@pytest.mark.parametrize("cache", [None, 40 << 20])
 @pytest.mark.parametrize("fault", ["stall", "drip"])
 def test_requests_that_hang_or_drip_hold_nobody_up_for_long(server, folder, tmp_path, monkeypatch, fault, cache):
     monkeypatch.setattr(fetcher(), "_hedging", True)
@@ -185,7 +185,7 @@ def test_requests_that_hang_or_drip_hold_nobody_up_for_long(server, folder, tmp_
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("cache", [None, 1 << 30])
+@pytest.mark.parametrize("cache", [None, 40 << 20])
 def test_an_object_replaced_in_the_middle_is_named_and_not_mixed(server, folder, tmp_path, monkeypatch, cache, workers):
     monkeypatch.setattr(ranges, "LARGEST", 256 << 10)
     monkeypatch.setattr(ranges, "LONG", 128 << 10)

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from feedmill.storage.cache.whole import WholeObjects
 from feedmill.storage.fetching.fetch import RangeClient, fetcher
 from feedmill.storage.fetching.flights import Answer, Flight
 from feedmill.storage.fetching.ranges import OFFSET_BITS
@@ -38,11 +37,9 @@ class SegmentStore(RangeClient):
 
     Attributes:
         held: segments that were read ahead.
-        whole: objects that lie in the page cache as a whole.
     """
 
     held: HeldSegments
-    whole: WholeObjects
 
 
 class Segment:
@@ -57,8 +54,8 @@ class Segment:
         origin: the address in memory that the object's first byte would have; None before `locate`.
     """
 
-    paged = False
-    """Whether the bytes may lie in the page cache."""
+    cacheable = False
+    """Whether the bytes may lie in the cache on disk."""
 
     __slots__ = ("_future", "_lock", "begin", "data", "end", "key", "last", "origin", "owner", "store")
 
