@@ -22,7 +22,7 @@ from feedmill.storage.base import Entry, OnDisk
 from feedmill.storage.cache.chunks import CachedObject, Chunk, ChunkCache, Claim
 from feedmill.storage.fetching.fetch import fetcher
 from feedmill.storage.fetching.flights import Flight
-from feedmill.storage.fetching.segments import Owner, Segment, SegmentStore
+from feedmill.storage.fetching.segments import Located, Owner, Segment, SegmentStore
 
 if TYPE_CHECKING:
     from feedmill.storage.fetching.fetch import Body
@@ -46,9 +46,6 @@ WHOLE_SHARE = 0.9
 """Objects are fetched as a whole only if together they take at most this share of the cache."""
 
 
-_NONE = np.zeros(0, np.int64)
-
-
 class CachedSegment(Segment):
     """A segment of whole chunks, whose bytes lie in the cache.
 
@@ -56,12 +53,11 @@ class CachedSegment(Segment):
         cached: the object.
         use: counts fetched bytes.
         chunks: the open chunks; None for those that are not present yet.
-        descriptors: int64[n], their descriptors once all are present, -1 for chunks without; before that, empty.
     """
 
     cacheable = True
 
-    __slots__ = ("cached", "chunks", "descriptors", "numbers", "use")
+    __slots__ = ("cached", "chunks", "numbers", "use")
 
     def __init__(
         self,
@@ -78,16 +74,12 @@ class CachedSegment(Segment):
         self.cached, self.use = cached, use
         self.numbers = cached.numbers(begin, end)
         self.chunks: list[Chunk | None] = [None] * len(self.numbers)
-        self.descriptors = _NONE
 
     def _open(self) -> bool:
         """Open the chunks that are present; return whether all are."""
         for place, number in enumerate(self.numbers):
             self.chunks[place] = self.chunks[place] or self.cached.open(number)
-        if None in self.chunks:
-            return False
-        self.descriptors = np.asarray([-1 if chunk is None else chunk.fd for chunk in self.chunks], np.int64)
-        return True
+        return None not in self.chunks
 
     def _submit(self) -> Future[Any]:
         if self._open():
@@ -194,7 +186,7 @@ class CachedSegment(Segment):
     @property
     def on_disk(self) -> bool:
         """Wait for the request; return whether the bytes are in the cache."""
-        return len(self.descriptors) > 0 or (self.result() is None and self._open())
+        return None not in self.chunks or self.result() is None
 
 
 def _runs(claims: Sequence[Claim]) -> Iterator[list[Claim]]:
@@ -203,47 +195,69 @@ def _runs(claims: Sequence[Claim]) -> Iterator[list[Claim]]:
         yield [claim for _, claim in group]
 
 
-def on_disk(segments: Sequence[Segment], rows: Int64s, offsets: Int64s, lengths: Int64s) -> OnDisk | None:
+class _Files:
+    """The chunk files of segments, as far as they are open.
+
+    Attributes:
+        cacheable: bool[m], whether the bytes of each segment may lie in the cache.
+        descriptors: int64[k], those of the chunks of all segments, one after the other; -1 for those that are not open.
+        base: int64[m], for each segment what a chunk's number and its place in `descriptors` differ by.
+        size: bytes of a chunk.
+    """
+
+    def __init__(self, segments: Sequence[Segment]) -> None:
+        self.cacheable = np.asarray([segment.cacheable for segment in segments], np.bool_)
+        cached = [segment if isinstance(segment, CachedSegment) else None for segment in segments]
+        self.descriptors = np.asarray(
+            [-1 if chunk is None else chunk.fd for segment in cached if segment for chunk in segment.chunks], np.int64
+        )
+        counts = [len(segment.numbers) if segment else 0 for segment in cached]
+        self.base = np.cumsum([0, *counts[:-1]]) - [segment.numbers.start if segment else 0 for segment in cached]
+        self.size = next((segment.cached.chunk for segment in cached if segment), 1)
+
+
+def on_disk(located: Located, offsets: Int64s, lengths: Int64s) -> OnDisk | None:
     """Wait for segments, and return where ranges lie; None unless all of them are in the cache.
 
     Args:
-        segments: the segments, each once.
-        rows: int64[n], number of the segment that contains each range.
+        located: the segments that contain the ranges.
         offsets, lengths: int64[n], the ranges.
     """
-    cached = cast(Sequence[CachedSegment], segments)
-    if not all(segment.cacheable and segment.on_disk for segment in cached):
+    table, rows = located.table, located.rows
+    files: _Files | None = table.files
+    if files is None:
+        files = table.files = _Files(table.segments)
+    if not files.cacheable[rows].all():
         return None
-    size = cached[0].cached.chunk
-    descriptors = np.concatenate([segment.descriptors for segment in cached])
-    # Place of a chunk among all of them: `base` of its segment plus the number of the chunk.
-    base, count = [], 0
-    for segment in cached:
-        base.append(count - segment.numbers.start)
-        count += len(segment.numbers)
-    number, last = offsets // size, (offsets + lengths - 1) // size
+    number, last = offsets // files.size, (offsets + lengths - 1) // files.size
     which = np.arange(len(offsets))
     starts = np.zeros_like(offsets)
     if (last > number).any():  # ranges that lie in several chunks are cut
         parts = np.maximum(last - number, 0) + 1
         which = np.repeat(which, parts)
         number = number[which] + np.arange(len(which)) - np.repeat(np.cumsum(parts) - parts, parts)
-        starts = np.maximum(number * size - offsets[which], 0)
-        lengths = np.minimum((number + 1) * size, (offsets + lengths)[which]) - offsets[which] - starts
+        starts = np.maximum(number * files.size - offsets[which], 0)
+        lengths = np.minimum((number + 1) * files.size, (offsets + lengths)[which]) - offsets[which] - starts
         rows, offsets = rows[which], offsets[which]
-    places = np.asarray(base, np.int64)[rows] + number
-    owners: list[object] = list(segments)
-    found = descriptors[places]
-    if found.min(initial=0) < 0:
-        for place in set(places[found < 0].tolist()):
-            owner = max(row for row in range(len(base)) if base[row] + cached[row].numbers.start <= place)
-            chunk = cached[owner].opened(place - base[owner])
-            if chunk is None:
-                return None
-            owners.append(chunk)
-            descriptors[place] = chunk.fd
-        found = descriptors[places]
-    return OnDisk(found, offsets + starts - number * size, lengths, which, starts, owners)
+    places = files.base[rows] + number
+    descriptors = files.descriptors[places]
+    owners: list[object] = [table]
+    if descriptors.min(initial=0) < 0:
+        segments = cast(list[CachedSegment], located.segments()[0])
+        for segment in segments:
+            segment.start()
+        if not all(segment.on_disk for segment in segments):
+            return None
+        files = table.files = _Files(table.segments)
+        descriptors = files.descriptors[places]
+        for missing in np.flatnonzero(descriptors < 0).tolist():
+            if descriptors[missing] < 0:
+                chunk = cast(CachedSegment, table.segments[rows[missing]]).opened(int(number[missing]))
+                if chunk is None:
+                    return None
+                owners.append(chunk)
+                descriptors[places == places[missing]] = chunk.fd
+    return OnDisk(descriptors, offsets + starts - number * files.size, lengths, which, starts, owners)
 
 
 class CacheUse:

@@ -251,12 +251,15 @@ class RangeStore(PinningStore):
             return None
         origins = located.origins()
         if origins is None:
-            segments, rows = located.segments()
+            found = on_disk(located, offsets, lengths)
+            if found is not None:
+                return found
+            segments, _ = located.segments()
+            if any(segment.cacheable for segment in segments):
+                return None
             for segment in segments:
                 if segment.origin is None:
                     segment.start()
-            if segments[0].cacheable:
-                return on_disk(segments, rows, offsets, lengths)
             origins = located.wait()
         return None if origins is None else InMemory(origins + offsets, located.table)
 
