@@ -247,10 +247,10 @@ def test_a_replaced_lock_file_is_locked_again(server, folder):
 
 
 def test_without_locks_nothing_is_evicted_but_by_clear(server, folder, monkeypatch, caplog):
-    def none(self, kind, begin, length, *, wait=False):
+    def none(self, byte, *, wait, shared=False):
         raise OSError(37, "No locks available")
 
-    monkeypatch.setattr(filecache.RangeLock, "take", none)
+    monkeypatch.setattr(filecache.ByteLock, "take", none)
     store, files = store_of(server), file_cache(folder)
     files.limit = 15 * KB
     for number, name in enumerate("abc"):
