@@ -459,7 +459,8 @@ def test_scattered_bytes_of_data_that_does_not_fit_are_fetched_without_their_chu
     server.objects["a"] = data
     cache = ChunkCache(tmp_path / "cache", 40 * SMALLEST)
     store, paths = RemoteStore("s3://bkt", **server.options), ["a"]
-    reader, step = ReadAhead(4 << 20, CacheUse(cache)), np.zeros(1, np.int64)
+    use, step = CacheUse(cache), np.zeros(1, np.int64)
+    use.scattered, reader = True, ReadAhead(4 << 20, use)
     reader.want(store, paths, step, step + 10, step + SMALLEST, step, threading.Event())
     reader.finish()
     assert cache.list()[0].present == SMALLEST  # most of the chunk is needed

@@ -520,6 +520,7 @@ def walk(steps: Iterator[Step], plan: Any, rank: int, world_size: int, *, proces
         reader = ReadAhead(budget, None, memory, most)
         warned = 1 if scattered or rank else world_size
         return Walk(Windows(steps, plan, positions * world_size, reader), plan, reader, warned)
+    use.scattered = scattered
     budget = max(budget, min(use.cache.size // 4, _MOST_ON_DISK))
     if use.cache.disabled or world_size == 1 or scattered:  # ranges of others share no requests then
         reader = ReadAhead(budget, use, memory, most)

@@ -269,13 +269,14 @@ class CacheUse:
             objects if the needed bytes are scattered over them and all objects will fit into the cache.
 
     Attributes:
+        scattered: whether the reader reads from anywhere in the objects, one range after the other.
         fetched: number of bytes that were requested and cached.
         refused: number of bytes that the cache did not take.
     """
 
     def __init__(self, cache: ChunkCache, unit: Unit = "auto") -> None:
         self.cache, self.unit = cache, unit
-        self.fetched = self.refused = 0
+        self.scattered, self.fetched, self.refused = False, 0, 0
         self._lock = threading.Lock()
         self._counts: dict[str, int] = {}  # by URL of the store: objects that it will have
         self._known: dict[str, tuple[set[str], int]] = {}  # those that were opened, and their size together
@@ -345,7 +346,7 @@ class CacheUse:
         """
         if self.cache.disabled:
             return False
-        return self.unit != "auto" or self.fits or self.waste(begins, ends) <= _WASTED
+        return not self.scattered or self.unit != "auto" or self.fits or self.waste(begins, ends) <= _WASTED
 
     def waste(self, begins: Int64s, ends: Int64s) -> float:
         """Return how many times the bytes of ranges their chunks have.
