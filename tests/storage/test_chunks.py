@@ -402,7 +402,7 @@ def test_it_behaves_as_a_dictionary_of_chunks(tmp_path_factory: pytest.TempPathF
             assert sum(len(there(each)) for each in objects) <= len(held)
         elif (chunk := cached.open(number)) is not None:
             held = [*held[-1:], (chunk, data)]
-        assert all(os.pread(chunk.fd, SMALLEST, 0) == expected for chunk, expected in held if chunk.fd >= 0)
+        assert all(os.pread(chunk.fd, chunk.size, 0) == expected for chunk, expected in held if chunk.fd >= 0)
         assert disk_bytes(folder / "c") <= room(8)
     held.clear()
     cache.close()

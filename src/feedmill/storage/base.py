@@ -52,7 +52,7 @@ class OnDisk(NamedTuple):
     Attributes:
         descriptors, offsets, lengths: int64[m], a file, and where the part lies in it.
         rows: int64[m], which of the ranges each part belongs to.
-        starts: int64[m], offset of the part in its range.
+        starts: int64[m], offset of the part in its range; int64[1] if all are 0.
         owners: keep the descriptors open.
     """
 

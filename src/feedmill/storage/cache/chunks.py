@@ -351,19 +351,25 @@ class CachedObject:
             uses: int64[n], the position in the plan that reads each chunk next; `FAR` if there is none.
             until: do not change chunks whose recorded use is after this position.
         """
-        slot, now = self.cache.slot(), time.time_ns()
+        slot, now, planned = self.cache.slot(), time.time_ns(), self.planned
         if not slot:
             return
         for number, use in zip(numbers.tolist(), uses.tolist(), strict=True):
-            recorded, path = min(use, FAR) * _SCALE + slot, self.path(number)
+            recorded = min(use, FAR) * _SCALE + slot
+            if until == FAR:
+                if planned.get(number) == recorded:
+                    continue
+                planned[number] = recorded
+            elif planned.get(number, 0) // _SCALE > until:
+                continue
+            else:
+                planned.pop(number, None)
             with contextlib.suppress(OSError):
-                if until < FAR:
-                    self.planned.pop(number, None)
+                path = self.path(number)
+                if until < FAR and self.cache.sharers > 1:
                     before = os.stat(path).st_mtime_ns
                     if before < _PLANNED_BEFORE and before // _SCALE > until:
                         continue
-                else:
-                    self.planned[number] = recorded
                 os.utime(path, ns=(now, recorded))
 
 

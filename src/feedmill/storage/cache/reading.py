@@ -195,6 +195,9 @@ def _runs(claims: Sequence[Claim]) -> Iterator[list[Claim]]:
         yield [claim for _, claim in group]
 
 
+_ZERO = np.zeros(1, np.int64)
+
+
 class _Files:
     """The chunk files of segments, as far as they are open.
 
@@ -229,16 +232,17 @@ def on_disk(located: Located, offsets: Int64s, lengths: Int64s) -> OnDisk | None
         files = table.files = _Files(table.segments)
     if not files.cacheable[rows].all():
         return None
-    number, last = offsets // files.size, (offsets + lengths - 1) // files.size
-    which = np.arange(len(offsets))
-    starts = np.zeros_like(offsets)
-    if (last > number).any():  # ranges that lie in several chunks are cut
-        parts = np.maximum(last - number, 0) + 1
+    size, bits = files.size, files.size.bit_length() - 1  # a power of two: shifts are faster than divisions
+    number = offsets >> bits
+    cut = ((offsets + lengths - 1) >> bits) > number
+    which, starts, begins = np.arange(len(offsets)), _ZERO, offsets & (size - 1)
+    if cut.any():  # ranges that lie in several chunks
+        parts = np.maximum(((offsets + lengths - 1) >> bits) - number, 0) + 1
         which = np.repeat(which, parts)
         number = number[which] + np.arange(len(which)) - np.repeat(np.cumsum(parts) - parts, parts)
-        starts = np.maximum(number * files.size - offsets[which], 0)
-        lengths = np.minimum((number + 1) * files.size, (offsets + lengths)[which]) - offsets[which] - starts
-        rows, offsets = rows[which], offsets[which]
+        starts = np.maximum(number * size - offsets[which], 0)
+        lengths = np.minimum((number + 1) * size, (offsets + lengths)[which]) - offsets[which] - starts
+        begins, rows = offsets[which] + starts - number * size, rows[which]
     places = files.base[rows] + number
     descriptors = files.descriptors[places]
     owners: list[object] = [table]
@@ -257,7 +261,7 @@ def on_disk(located: Located, offsets: Int64s, lengths: Int64s) -> OnDisk | None
                     return None
                 owners.append(chunk)
                 descriptors[places == places[missing]] = chunk.fd
-    return OnDisk(descriptors, offsets + starts - number * files.size, lengths, which, starts, owners)
+    return OnDisk(descriptors, begins, lengths, which, starts, owners)
 
 
 class CacheUse:
