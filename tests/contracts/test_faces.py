@@ -15,9 +15,10 @@ from typer.testing import CliRunner
 
 import feedmill as fm
 from feedmill.cli.app import app
-from feedmill.cli.engines import OPTIONS
+from feedmill.cli.engines import EngineOptions
 from feedmill.cli.verbs import VERBS, function_of
 from feedmill.errors import ConfigError
+from feedmill.jobs.options import options_of
 from feedmill.planning.nodes import shuffled
 from helpers.tars import make_shards, write_tar
 
@@ -39,7 +40,7 @@ ONLY_HERE: dict[str, tuple[set[str], set[str]]] = {
         {"formats", "backend", "rule", "loss_rule", "tokenizer_name", "unit_bytes"},
     ),
     "convert": (set(), {"on_preview"}),
-    "bench": (set(), {"log", "options"}),
+    "bench": (set(), {"log", "others"}),
     "run": (set(), {"on_step"}),
 }
 """Verb -> options that only the command line has, and those that only the function has."""
@@ -66,7 +67,7 @@ def test_a_verb_and_its_function_have_the_same_options(verb: str) -> None:
     named = list(inspect.signature(getattr(fm, face)).parameters)
     only_words, only_named = ONLY_HERE.get(verb, (set(), set()))
     if "engine" in words:  # for functions it is a context manager
-        words -= set(OPTIONS)
+        words -= set(options_of(EngineOptions))
     here, there = words - PRINTING, set(named[arguments:]) - PRINTING
     assert here - there == only_words and there - here == only_named
 
@@ -153,8 +154,10 @@ SHORTS = {
 }
 """Short forms with more than one meaning, and why."""
 KINDS_OF_VALUES = {
+    "--against": "dedupe compares with documents, decontaminate with benchmarks",
     "--document": "decode shows several, trace asks for one",
     "--exclude": "import excludes files by patterns of names, prepare excludes shards and keys by regular expressions",
+    "--fields": "decontaminate names the parts of a question, prepare those of a sample",
     "--id": "import names a column, the others a field of a document or 'auto'",
     "--keep": "neardedupe chooses which copy stays, filter names a file of rules",
     "--key": "dedupe names the path of a field, trace the key of a sample",

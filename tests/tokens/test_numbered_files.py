@@ -25,6 +25,7 @@ from feedmill.tokens.outputs import FORMATS
 from feedmill.tokens.spill import PieceFacts, find_piece, write_piece
 from feedmill.tokens.token_files import TokenizeReport
 from feedmill.tokens.tokenize import tokenize
+from helpers.durations import examples
 from helpers.kills import finish, moments, run_until_killed
 from helpers.tokenizer_data import EOS, loaded, tokenizer_file, write_lines
 
@@ -45,7 +46,7 @@ def written(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.suffix != ".json"}
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(
     st.lists(st.integers(1, 60), min_size=1, max_size=40),
     st.integers(1, 3000),

@@ -23,6 +23,7 @@ from feedmill.storage.cache.copies import copied_ranges
 from feedmill.tokens import units as units_module
 from feedmill.tokens.corpus import Corpus
 from feedmill.tokens.units import Documents
+from helpers.durations import examples
 from helpers.engine_verbs import copies, download
 from helpers.kills import finish
 
@@ -95,7 +96,7 @@ def test_processes_share_the_copy(inputs: str, served: Counter[str], tmp_path: P
     assert not copies(tmp_path / "cache")
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(st.lists(st.lists(st.integers(0, 3), max_size=30), min_size=1, max_size=3), st.randoms(), st.integers(0, 6))
 def test_reads_have_every_document(lengths: list[list[int]], random: random.Random, gap: int) -> None:
     shards = []

@@ -28,9 +28,12 @@ from feedmill.tokens.outputs import sizes_of
 from feedmill.tokens.shuffle import shuffle, shuffle_chunk
 from feedmill.tokens.split import split
 from feedmill.tokens.units import Chunks, shuffled
+from helpers.durations import examples
 
 Documents = list[list[int]]
-anything = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
+anything = settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(60), deadline=None
+)
 files = st.lists(st.lists(st.lists(st.integers(0, 255), max_size=9), max_size=8), min_size=1, max_size=4)
 
 

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from feedmill.cli.engines import on_engine
-from feedmill.cli.options import DatasetPath, DryRun, Json, OverwriteFiles, Split, TokenSize
+from feedmill.cli.options import DatasetPath, DryRun, Json, OverwriteFiles, Split, TokenSize, on_engine
 from feedmill.cli.output import counted, emit_report, facts, human_size
 from feedmill.jobs.policy import METAVAR
 

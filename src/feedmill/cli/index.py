@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from feedmill.cli.engines import on_engine
-from feedmill.cli.options import DryRun, Json, OverwriteFiles
+from feedmill.cli.options import DryRun, Json, OverwriteFiles, on_engine
 from feedmill.cli.output import counted, emit_report
 from feedmill.jobs.policy import METAVAR, on_error_policy
 

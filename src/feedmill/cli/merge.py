@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from feedmill.cli.engines import on_engine
 from feedmill.cli.options import (
     AllowEmpty,
     DropLoss,
@@ -21,6 +20,7 @@ from feedmill.cli.options import (
     TokenInputs,
     TokenOutput,
     TokenSize,
+    on_engine,
 )
 from feedmill.cli.output import emit_report, facts
 
@@ -93,7 +93,7 @@ def _markers(text: str) -> tuple[int, int]:
 
     begin, _, end = text.partition(",")
     if not all(word.isascii() and word.isdigit() and len(word) < 20 for word in (begin.strip(), end.strip())):
-        raise ConfigError(f"{text!r} is not a pair of markers", kind="bad-markers", fix="Write two token ids: 5,6.")
+        raise ConfigError(f"{text!r} is not a pair of markers", kind="bad-mask", fix="Write two token ids: 5,6.")
     return int(begin), int(end)
 
 

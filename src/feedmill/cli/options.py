@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import inspect
+from collections.abc import Callable
+from functools import wraps
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from feedmill.cli.output import remember_json
+from feedmill.cli.command import Json as Json
+from feedmill.cli.command import _parameter
+from feedmill.cli.engines import EngineOptions, run_on_engine
+from feedmill.jobs.options import options_of
 
 DatasetPath = Annotated[
     str, typer.Argument(metavar="PATH", help="A dataset: folder, tar or JSONL file; a path or a URL.")
@@ -39,9 +45,6 @@ GlobalBatch = Annotated[
 ]
 Processes = Annotated[
     int | None, typer.Option("--workers", metavar="N", min=1, help="Processes; default: one per core.")
-]
-Json = Annotated[
-    bool, typer.Option("--json", callback=remember_json, is_eager=True, help="Print one JSON document for programs.")
 ]
 TokenInputs = Annotated[
     list[str],
@@ -90,3 +93,23 @@ ShownTokenizer = Annotated[
         "--tokenizer", "-t", metavar="PATH", help="Tokenizer that decodes token files, or encodes texts; repeatable."
     ),
 ]
+
+
+def on_engine(verb: Callable[..., None]) -> Callable[..., None]:
+    """Return a verb with the options of engines."""
+    added = [_parameter(option) for option in options_of(EngineOptions).values()]
+
+    @wraps(verb)
+    def run(*arguments: Any, **options: Any) -> None:
+        chosen = {one.name: options.pop(one.name, one.default) for one in added}
+        work = lambda: verb(*arguments, **options)  # noqa: E731
+        run_on_engine(work, EngineOptions(**chosen), options, as_json=bool(options.get("json")))
+
+    hints = get_type_hints(verb, include_extras=True)
+    known = [
+        inspect.Parameter(one.name, one.KEYWORD_ONLY, default=one.default, annotation=hints[one.name])
+        for one in inspect.signature(verb).parameters.values()
+    ]
+    run.__signature__ = inspect.Signature([*known, *added])  # type: ignore[attr-defined]
+    run.__annotations__ = {**hints, **{one.name: one.annotation for one in added}}
+    return run

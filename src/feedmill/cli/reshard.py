@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from feedmill.cli.engines import on_engine
-from feedmill.cli.options import DryRun, Json
+from feedmill.cli.options import DryRun, Json, on_engine
 from feedmill.cli.output import emit_report, facts, human_size
 
 if TYPE_CHECKING:
-    from feedmill.writing.writer import WriteReport
+    from feedmill.writing.write import WriteReport
 
 Processes = Annotated[
     int | None,

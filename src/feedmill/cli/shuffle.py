@@ -6,7 +6,6 @@ from typing import Annotated, Literal
 
 import typer
 
-from feedmill.cli.engines import on_engine
 from feedmill.cli.merge import show
 from feedmill.cli.options import (
     AllowEmpty,
@@ -22,6 +21,7 @@ from feedmill.cli.options import (
     TokenInputs,
     TokenOutput,
     TokenSize,
+    on_engine,
 )
 from feedmill.cli.output import emit_report
 

@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 import typer
 
-from feedmill.cli.engines import on_engine
 from feedmill.cli.merge import show
 from feedmill.cli.options import (
     AllowEmpty,
@@ -20,6 +19,7 @@ from feedmill.cli.options import (
     Seed,
     TokenInputs,
     TokenSize,
+    on_engine,
 )
 from feedmill.cli.output import emit_report
 
@@ -88,7 +88,7 @@ def parse_ratio(text: str) -> dict[str, float]:
         return dict(zip(names, map(float, weights), strict=True))
     except ValueError:
         raise ConfigError(
-            f"{text!r} is not a ratio", kind="bad-ratio", fix="Write 8,1,1 or train=8,val=1,test=1."
+            f"{text!r} is not a ratio", kind="bad-option", fix="Write 8,1,1 or train=8,val=1,test=1."
         ) from None
 
 
@@ -103,7 +103,7 @@ def _read_plan(path: str) -> dict[str, Any]:
         raise ConfigError(
             "a plan names its parts, each with a list of documents",
             file=path,
-            kind="bad-split",
+            kind="bad-option",
             fix="For example: {train: [[0, 900]], val: [[900, 950], 960]}.",
         )
     return {str(name): entries for name, entries in plan.items()}

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from feedmill.cli.engines import on_engine
-from feedmill.cli.options import AllowEmpty, DryRun, Json, MaxFileSize
+from feedmill.cli.options import AllowEmpty, DryRun, Json, MaxFileSize, on_engine
 from feedmill.cli.output import counted, emit_report, facts, human_rate, human_size
 from feedmill.jobs.policy import METAVAR
 

@@ -139,6 +139,12 @@ GROUPS: dict[str, dict[str, Verb]] = {
             "neardedupe web/documents --threshold 0.8",
             "neardedupe.md",
         ),
+        "decontaminate": _verb(
+            "decontaminate",
+            "Mark questions of benchmarks: each question, however it is written.",
+            "decontaminate web/documents --against benchmarks",
+            "decontaminate.md",
+        ),
         "filter": _verb("filter", "Keep documents by attributes, length or index.", "filter web.yaml", "filter.md"),
         "forget": _verb(
             "forget",

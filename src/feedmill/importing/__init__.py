@@ -5,8 +5,8 @@ episodes become prepared shards.
 - `scanning`, `kinds`: the files of the sources, and what they are by their names.
 - `recognition`: whether files are documents or media, and which layout of media.
 - `layouts`, `metadata`: samples of media with captions beside them, in class folders or with a metadata file.
-- `robots`, `episodes`: LeRobot datasets, and samples of their episodes.
+- `episodes`: samples of the episodes of LeRobot datasets.
 - `samples`: the job that reads and checks media and writes shards.
-- `rows`, `html`: documents of one file, with their texts and ids.
+- `rows`, `encodings`: documents of one file, with their texts and ids.
 - `documents`: the job that writes documents.
 """

@@ -193,7 +193,7 @@ class Windows(Iterable[Window]):
     def _times(self, window: Window) -> int:
         """Return how many times the positions of a window fit into half of the budget, if they are as large as here."""
         samples = sum(len(step.slots) for step in window.steps)
-        size = sum(int((each.extents.ends - each.extents.begins).sum()) for each in window.extents)
+        size = sum(int((extent.extents.ends - extent.extents.begins).sum()) for extent in window.extents)
         fits = self._reader.budget // 2 * samples // max(1, size * self._positions)
         return min(self._world_size, max(1, self._world_size // _RANKS, fits))
 
@@ -201,12 +201,12 @@ class Windows(Iterable[Window]):
         """Return the byte ranges that steps need; none if that fails."""
         try:
             if first and self._neighbors is not None:  # the first batch does not wait for the bytes of others
-                found = self._ranges(first, window, self._neighbors.positions(window))
+                extents = self._ranges(first, window, self._neighbors.positions(window))
                 sizes = np.zeros(len(window), np.int64)
-                for each in found:
+                for each in extents:
                     np.add.at(sizes, each.steps - first, each.extents.ends - each.extents.begins)
                 if sizes.max() <= self._reader.budget // 2:
-                    return found
+                    return extents
             return self._ranges(first, window, [])
         except Exception as error:  # reading the samples raises the error again if it concerns them
             log_unread(error)
@@ -223,9 +223,13 @@ class Windows(Iterable[Window]):
         steps = np.repeat(numbers, list(map(len, parts)))
         extents, later = self._plan.extents(positions, located), self._later(located)
         return [
-            Ranges(each, steps[each.sample], None if later is None else (positions[each.sample], later[each.sample]))
-            for each in extents
-            if isinstance(each.store, RangeStore)
+            Ranges(
+                extent,
+                steps[extent.sample],
+                None if later is None else (positions[extent.sample], later[extent.sample]),
+            )
+            for extent in extents
+            if isinstance(extent.store, RangeStore)
         ]
 
     def _later(self, located: Located | None) -> Any:
@@ -378,7 +382,7 @@ class Walk(Iterator[Step]):
         """Return whether a first batch of small samples and the rest of its window are requested together."""
         wanted = [int((ranges.extents.ends - ranges.extents.begins).sum()) for ranges in first.extents]
         count = sum(len(ranges.extents.begins) for ranges in first.extents)
-        total = sum(wanted) + sum(int((each.extents.ends - each.extents.begins).sum()) for each in rest.extents)
+        total = sum(wanted) + sum(int((extent.extents.ends - extent.extents.begins).sum()) for extent in rest.extents)
         return sum(wanted) < SMALL * count and total <= self._reader.budget // 2
 
     def _wait_for_room(self, steps: int) -> bool:
@@ -448,11 +452,11 @@ class Walk(Iterator[Step]):
             np.add.at(sizes, need - window.first, each.ends - each.begins)
         self._reader.widen(int(max(sizes[:count].sum(), sizes[count:].sum())))
         ends, budget = np.cumsum(sizes), self._reader.budget
-        found = list(parts(sizes[:count], budget, self._reader.limit if self._reader.cached else 0))
-        for low, high in found:
+        parts_of_window = list(parts(sizes[:count], budget, self._reader.limit if self._reader.cached else 0))
+        for low, high in parts_of_window:
             used = int(ends[low - 1]) if low else 0
             yield low, high, max(high, int(np.searchsorted(ends, used + _SHARED * budget, side="right")))
-        if len(found) > 1:
+        if len(parts_of_window) > 1:
             self._warn(int(ends[count - 1]))
 
     def _advise(self) -> None:

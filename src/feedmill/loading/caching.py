@@ -6,7 +6,6 @@ Fill the cache before a run so that the run does not wait for the network; clear
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
@@ -16,11 +15,12 @@ from typing import Any
 import numpy as np
 
 from feedmill.errors import ConfigError
+from feedmill.jobs.options import verb
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.reports import VerbReport
+from feedmill.loading.options import Cache
 from feedmill.planning.overview import bound_plan
 from feedmill.planning.plan import Plan
-from feedmill.planning.recipes.recipe import Recipe
 from feedmill.planning.remote_reads import window_of
 from feedmill.samples.text import human_size
 from feedmill.storage.cache.chunks import ChunkCache
@@ -77,33 +77,10 @@ class CacheReport(VerbReport):
         return {**VerbReport.as_dict(self), "present": self.present}
 
 
-def cache(
-    action: str,
-    targets: Sequence[str | os.PathLike[str] | Recipe | Plan] = (),
-    *,
-    dir: str | None = None,
-    size: int | str | None = None,
-    samples: int | None = None,
-    trust: bool = False,
-    progress: bool = True,
-) -> CacheReport:
-    """List, fill or empty the cache of remote data.
-
-    Args:
-        action: ``list``; ``warm`` to fetch the data and the indices of recipes or plans before a run; ``clear`` to
-            delete cached data that no process uses.
-        targets: for ``warm``, recipes (paths, URLs, `Recipe` or `Plan`); for ``list`` and ``clear``, prefixes of URLs
-            (or of the paths of derived files), none for everything.
-        dir: folder of the cache; by default that of the recipe, or ``data`` in ``$FEEDMILL_CACHE_DIR``.
-        size: for ``warm``: maximum size of the cache in bytes; by default as in the recipe, or
-            ``$FEEDMILL_CACHE_SIZE``.
-        samples: for ``warm``: number of samples to fetch, from the start of each plan; by default all of them. Required
-            for endless plans.
-        trust: for ``warm``: allow recipes to run code.
-        progress: draw a progress bar on a terminal.
-
-    Returns:
-        The objects that are now in the cache.
+@verb(Cache)
+def cache(options: Cache) -> CacheReport:
+    """Return the objects that are now in the cache. ``warm`` fetches the data and the indices of recipes or plans
+    before a run, of endless ones their first `samples`; ``clear`` deletes cached data that no process uses.
 
     Raises:
         ConfigError: an unknown action, no recipe or no samples to fetch, no size, a plan without remote data or without
@@ -111,13 +88,14 @@ def cache(
         FeedmillError: as `Recipe.load` and `Recipe.plan` do.
         StorageError: a request failed.
     """
+    action = options.action
     if action not in ACTIONS:
         raise ConfigError(f"the action {action!r} is unknown", kind="bad-cache", fix=f"Use {', '.join(ACTIONS)}.")
     began = time.monotonic()
     if action == "warm":
-        report = _warm(targets, dir, size, samples, trust, progress)
+        report = _warm(options)
     else:
-        report = _list_or_clear(action, [str(target) for target in targets], dir)
+        report = _list_or_clear(action, [str(target) for target in options.targets], options.dir)
     report.seconds = time.monotonic() - began
     return report
 
@@ -142,20 +120,14 @@ def _list_or_clear(action: str, prefixes: Sequence[str], dir: str | None) -> Cac
     return report
 
 
-def _warm(
-    targets: Sequence[str | os.PathLike[str] | Recipe | Plan],
-    dir: str | None,
-    size: int | str | None,
-    samples: int | None,
-    trust: bool,
-    progress: bool,
-) -> CacheReport:
+def _warm(options: Cache) -> CacheReport:
+    targets, dir, size, samples = options.targets, options.dir, options.size, options.samples
     if not targets:
         raise ConfigError("no recipe is given", kind="bad-cache", fix="Name the recipes whose data to fetch.")
     report = CacheReport("warm", "")
     filled: list[tuple[Plan, int, CacheUse]] = []
     for target in targets:
-        plan, path = bound_plan(target, trust=trust)
+        plan, path = bound_plan(target, trust=options.trust)
         settings = plan.cache or DataCache.of(size, dir)
         if size is not None or dir is not None:
             settings = DataCache.of(settings.size if size is None else size, dir or str(settings.dir), settings.unit)
@@ -169,7 +141,7 @@ def _warm(
             )
         if not plan.is_remote:
             raise ConfigError(
-                "the plan has no remote data", file=path, kind="not-remote", fix="Local data needs no cache."
+                "the plan has no remote data", file=path, kind="unsupported", fix="Local data needs no cache."
             )
         with using_cache(settings):
             report.fetched += _copy_indices(plan, use.cache)
@@ -184,7 +156,7 @@ def _warm(
         if count < 1:
             raise ConfigError(f"samples={samples} fetches nothing", kind="bad-cache", fix="Give at least 1.")
         filled.append((plan, count, use))
-        _fill(plan, count, use, report, progress)
+        _fill(plan, count, use, report, options.progress)
         report.dir = str(settings.dir)
         report.objects = sorted([*file_cache(cache_folder()).list(), *use.cache.list()])
     for plan, count, use in filled:
@@ -221,7 +193,7 @@ def _copy_indices(plan: Plan, objects: ChunkCache) -> int:
     return max(0, fetched) + sum(item.present for item in new if item.kind != "derived")
 
 
-def _fill(plan: Plan, count: int, use: CacheUse, report: CacheReport, progress: bool) -> None:
+def _fill(plan: Plan, count: int, use: CacheUse, report: CacheReport, progress: bool | None) -> None:
     """Fetch the bytes of the first samples of a plan into the cache."""
     _warn_of_size(plan, count, use)
     reader = ReadAhead(BUDGET, use)
@@ -243,7 +215,7 @@ def _fill(plan: Plan, count: int, use: CacheUse, report: CacheReport, progress: 
     if not has_ranges:
         raise ConfigError(
             "the data of these formats cannot be fetched ahead: the byte ranges of their samples are unknown",
-            kind="not-supported",
+            kind="unsupported",
             fix="Start the run: files of these formats are copied when they are opened.",
         )
     report.fetched += use.fetched
@@ -256,8 +228,8 @@ def _warn_of_size(plan: Plan, count: int, use: CacheUse) -> None:
     """
     once = min(count, sum(map(len, plan.sources)))  # later epochs need the same bytes again
     first, room = min(once, window_of(plan)), use.cache.capacity()
-    found = plan.extents(np.arange(first, dtype=np.int64))
-    sizes = [int((each.ends - each.begins).sum()) for each in found if isinstance(each.store, RangeStore)]
+    extents = plan.extents(np.arange(first, dtype=np.int64))
+    sizes = [int((each.ends - each.begins).sum()) for each in extents if isinstance(each.store, RangeStore)]
     about = sum(sizes) * once // max(1, first)
     if about > room:
         logger.warning(
@@ -274,11 +246,11 @@ def _full(use: CacheUse, samples: int, count: int, why: str = "are larger than")
     folder = str(use.cache.folder)
     if use.cache.disabled:
         return ConfigError(
-            "the cache cannot be written to", file=folder, kind="cache-disabled", fix="See the log for the reason."
+            "the cache cannot be written to", file=folder, kind="bad-cache", fix="See the log for the reason."
         )
     return ConfigError(
         f"the first {samples:,} samples of {count:,} {why} the cache of {use.cache.capacity():,} bytes",
         file=folder,
-        kind="cache-full",
+        kind="bad-cache",
         fix="Give a larger --size, or fewer --samples.",
     )

@@ -280,7 +280,7 @@ class Store(ABC):
             raise ConfigError(
                 f"the path {path!r} leaves its folder",
                 file=self.url,
-                kind="path-escapes",
+                kind="unsafe-name",
                 fix="Use a path relative to the dataset, without '..'.",
             )
         return path
@@ -292,7 +292,7 @@ def refuse_nul(path: str, file: str | None = None) -> None:
         raise ConfigError(
             f"the path {path!r} has a NUL character, which file names cannot contain",
             file=file,
-            kind="bad-path",
+            kind="bad-url",
             fix="Remove it.",
         )
 
@@ -346,6 +346,6 @@ def bad_range(file: str, offset: int, length: int) -> FeedmillError:
     return DataError(
         f"invalid range: {length} bytes at offset {offset}",
         file=file,
-        kind="bad-range",
+        kind="bad-data",
         fix="The index that contains this range is corrupt: run 'feedmill prepare' again.",
     )

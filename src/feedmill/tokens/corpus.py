@@ -21,12 +21,12 @@ import numpy.typing as npt
 from feedmill.documents.kinds import SUFFIXES as DOCUMENTS
 from feedmill.documents.kinds import is_hidden, kind_of
 from feedmill.errors import ConfigError, DataError, NotFound
-from feedmill.formats.format import Wanted, named
-from feedmill.formats.leftovers import data_kind, is_about, listed
+from feedmill.formats.format import OpenRequest, named
 from feedmill.formats.registry import by_name, families
 from feedmill.formats.sniff import format_of_file
 from feedmill.formats.tokens.base import Int64s, TokenDataset, TokenShard, refuse_missing
 from feedmill.formats.tokens.manifest import TokenizerFacts, TokenManifest, read_manifest
+from feedmill.formats.unread_files import data_kind, is_about, listed
 from feedmill.kernels.bounds import bounds_of
 from feedmill.kernels.jsonl.lines import newlines
 from feedmill.storage import Store, open_store, split_url
@@ -204,7 +204,7 @@ def open_sets(url: str) -> list[TokenDataset]:
             if not kinds
             else f"the folder has files of several formats ({', '.join(kinds)})",
             file=url,
-            kind="no-token-files" if not kinds else "mixed-formats",
+            kind="no-tokens" if not kinds else "mixed-formats",
             fix=f"Token files end in {', '.join(_FOLDERS)}." if not kinds else "Pass the files instead.",
         )
     return [open_tokens(inside, path, inside.locate(path)) for path in paths]
@@ -231,10 +231,10 @@ def _listed(store: Store, url: str) -> list[TokenDataset] | None:
                 raise ConfigError(
                     f"{format.title} has compressed tokens, which only 'convert', plans and loaders read",
                     file=url,
-                    kind="not-flat",
+                    kind="unsupported",
                     fix=f"Convert it first: feedmill convert {url} OUT --to ds (or another format of tokens).",
                 )
-            dataset: TokenDataset = named(format.open)(Wanted(store, "", url))
+            dataset: TokenDataset = named(format.open)(OpenRequest(store, "", url))
             files = [(shard, store.locate(shard.path)) for shard in dataset.shards]
             return [TokenDataset(store, [shard], name=path, format=format.name) for shard, path in files]
     return None
@@ -252,7 +252,7 @@ def open_tokens(store: Store, path: str, url: str) -> TokenDataset:
     if kind == LINES:
         return open_lines(store, path, url)
     format = format_of_file(store, path) or by_name()[kind]  # flat files have the suffixes of formats with an index
-    dataset = named(format.open)(Wanted(store, path, url))
+    dataset = named(format.open)(OpenRequest(store, path, url))
     assert isinstance(dataset, TokenDataset)
     return dataset
 
@@ -297,7 +297,7 @@ def _token_size(shards: Sequence[tuple[Store, TokenShard]], wanted: int | None) 
                 f"it has {shard.dtype.itemsize} bytes per token,"
                 f" {filled[0][0].locate(filled[0][1].path)} has {size}: they may be of different tokenizers",
                 file=store.locate(shard.path),
-                kind="mixed-token-sizes",
+                kind="bad-token-size",
                 fix="If the tokenizer is the same, set the bytes per token to write, e.g. --token-size 4.",
             )
     return wanted or min(size, 4)

@@ -90,7 +90,7 @@ def open_tokens(url: str) -> tuple[TokenDataset, TokenManifest | None]:
 
     dataset = open_raw(url)[0]
     if not isinstance(dataset, TokenDataset):
-        raise ConfigError(f"expected token files, found the format {dataset.format}", file=url, kind="not-tokens")
+        raise ConfigError(f"expected token files, found the format {dataset.format}", file=url, kind="no-tokens")
     return dataset, read_manifest(dataset.store, dataset.shards[0].path) if dataset.shards else None
 
 
@@ -136,7 +136,7 @@ def tokenizer_for(
             f"the tokens were made by another tokenizer: {facts.name} with hash {facts.hash[:8]}, not"
             f" {found.hash[:8]} ({name})",
             file=where,
-            kind="other-tokenizer",
+            kind="mixed-tokenizers",
             fix="Pass the tokenizer that made them with --tokenizer.",
         )
     name = facts.name if facts is not None else ""
@@ -181,7 +181,7 @@ def decode_documents(
     for number in documents:
         if not 0 <= number < len(dataset):
             raise FeedmillError(
-                f"there is no document {number}", file=dataset.url, kind="no-document", fix=f"It has {len(dataset)}."
+                f"there is no document {number}", file=dataset.url, kind="no-such-sample", fix=f"It has {len(dataset)}."
             )
         length = int(dataset.lengths[number])
         take = length if limit is None else min(length, limit)

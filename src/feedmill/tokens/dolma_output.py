@@ -180,7 +180,7 @@ def write_group(group: Group) -> list[Part]:
     Each file is published when the next one begins.
 
     Raises:
-        DataError: of kind ``document-too-long``, only with `Group.exact`.
+        DataError: of kind ``too-large``, only with `Group.exact`.
     """
     store, marks = open_store(group.folder), open_store(group.marks)
     written = _finished(store, marks, group.stem)
@@ -241,7 +241,7 @@ def _check_long(group: Group, document: Document) -> None:
             " never terminates",
             file=document.src,
             record=f"line {document.loc}",
-            kind="document-too-long",
+            kind="too-large",
             fix="Set a larger max_size, or omit --exact to write the document to a separate file.",
         )
 
@@ -388,7 +388,7 @@ def _check(options: GroupedOptions) -> None:
     if options.bos is None and options.eos is None:
         raise ConfigError(
             "neither BOS nor EOS is set, so nothing would separate documents",
-            kind="no-eos",
+            kind="unknown-token",
             fix="Set the id of at least one, e.g. --tokenizer.eos_token_id.",
         )
     ring = options.ring

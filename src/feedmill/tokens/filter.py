@@ -58,7 +58,7 @@ def filter(
     if max_length is not None and max_length < (min_length or 0):
         raise ConfigError(
             f"no document has at least {min_length or 0:,} and at most {max_length:,} tokens",
-            kind="bad-limit",
+            kind="bad-option",
             fix="Set --max-length to at least --min-length.",
         )
     corpus = open_corpus(inputs, token_size=token_size, mixed=mixed_tokenizers)
@@ -101,7 +101,7 @@ def _marked(numbers: Sequence[int] | Int64s, count: int) -> Bools:
         bad = numbers[int(np.flatnonzero((row < 0) | (row >= count))[0])]
         raise ConfigError(
             f"the list contains document {bad}, but there are only {count}",
-            kind="no-such-document",
+            kind="no-such-sample",
             fix="Documents are numbered from 0.",
         )
     marked = np.zeros(count, np.bool_)

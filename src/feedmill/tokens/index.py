@@ -173,7 +173,7 @@ def _index_flat(
         raise ConfigError(
             "the id of the end-of-text token is missing",
             file=path,
-            kind="no-eos",
+            kind="unknown-token",
             fix="Pass --eos-id, 50256 for GPT-2's tokenizer.",
         )
     bounds = bounds_path(name)

@@ -90,7 +90,7 @@ def merge(
     if chunk is not None and order != "datatrove":
         raise ConfigError("chunks can only be merged in datatrove's order", fix="Add --order datatrove.")
     if order not in ("stored", "datatrove"):
-        raise ConfigError(f"unknown order {order!r}", kind="unknown-order", fix="Use stored or datatrove.")
+        raise ConfigError(f"unknown order {order!r}", kind="bad-option", fix="Use stored or datatrove.")
     output, limit = limited(output, max_tokens_per_file, max_file_size)
     corpus = open_corpus(inputs, token_size=token_size, mixed=mixed_tokenizers)
     form = form_for(output, corpus, drop_loss=drop_loss)
@@ -137,7 +137,7 @@ def _marked(form: Form, output: str, chunk: int | None) -> Form:
         raise ConfigError(
             "a loss mask can only be made for token files of whole documents",
             file=output,
-            kind="no-loss-mask",
+            kind="unsupported",
             fix="Merge token files, and omit --chunk.",
         )
     return replace(form, loss=True)
@@ -164,7 +164,7 @@ def divided(
     """
     for name, value in (("tokens per file", at_least), ("tokens", most)):
         if value is not None and value < 1:
-            raise ConfigError(f"a limit of {value} {name}", kind="bad-limit", fix="Give 1 or more.")
+            raise ConfigError(f"a limit of {value} {name}", kind="bad-option", fix="Give 1 or more.")
     if at_least is None and most is None:
         return [numbers]
     ends = np.cumsum(lengths_of(units, numbers))
@@ -197,7 +197,7 @@ def limited(output: str, tokens: int | None, size: int | str | None) -> tuple[st
     if tokens is not None:
         raise ConfigError(
             "files cannot be limited by tokens and by size",
-            kind="bad-limit",
+            kind="bad-option",
             fix="Use either --max-tokens-per-file or --max-file-size.",
         )
     return numbered_target(output), limit

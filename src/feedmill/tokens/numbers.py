@@ -101,7 +101,7 @@ def numbers(
     if sum(value is not None for value in given) != 1:
         raise ConfigError(
             "expected exactly one number to convert",
-            kind="bad-number",
+            kind="bad-option",
             fix="Pass one of --tokens, --samples, --steps, --data, --lines and --checkpoint.",
         )
     if checkpoint is not None:
@@ -121,7 +121,7 @@ def _counted(
 ) -> dict[str, int | None]:
     """Return all counts that follow from one; those that need a sequence length are None without one."""
     if step.sequence < 1 and (tokens is not None or data is not None):
-        raise ConfigError("the sequence length is missing", kind="bad-number", fix="Add --seq-len N.")
+        raise ConfigError("the sequence length is missing", kind="bad-option", fix="Add --seq-len N.")
     if data is not None:
         tokens = count_tokens(data)
         samples = windows(tokens, step.sequence, reuse_last_target=not own_targets)
@@ -264,7 +264,7 @@ def read_progress(path: str) -> Progress:
         raise ConfigError(
             "the folder name contains no number of steps or tokens",
             file=path,
-            kind="no-progress",
+            kind="bad-option",
             fix=f"Pass a name with at least one of: {', '.join(word + '_N' for word in Progress._fields)}.",
         )
     return Progress(**found)
@@ -279,13 +279,13 @@ def target_steps(progress: Progress) -> int:
     if progress.seen_steps is None or progress.seen_tokens is None or progress.target_tokens is None:
         raise ConfigError(
             "the target in steps requires the steps seen, the tokens seen, and the target in tokens",
-            kind="no-progress",
+            kind="bad-option",
             fix="Pass a folder whose name has seen_steps_N, seen_tokens_N and target_tokens_N.",
         )
     if not progress.seen_steps or progress.seen_tokens % progress.seen_steps or not progress.seen_tokens:
         raise ConfigError(
             f"{progress.seen_tokens} tokens are not a whole number for each of {progress.seen_steps} steps",
-            kind="bad-progress",
+            kind="bad-option",
             fix="The name was edited, or the batch size changed during the run.",
         )
     return progress.target_tokens // (progress.seen_tokens // progress.seen_steps)
@@ -297,7 +297,7 @@ def _named(path: str, word: str) -> int | None:
         raise ConfigError(
             f"the name contains {word} {len(found)} times ({', '.join(found)})",
             file=path,
-            kind="bad-progress",
+            kind="bad-option",
             fix="Pass the checkpoint's own folder.",
         )
     return int(found[0]) if found else None
@@ -306,10 +306,10 @@ def _named(path: str, word: str) -> int | None:
 def _positive(**values: int) -> None:
     for name, value in values.items():
         if value < 1:
-            raise ConfigError(f"{name} is {value}", kind="bad-number", fix="Pass 1 or more.")
+            raise ConfigError(f"{name} is {value}", kind="bad-option", fix="Pass 1 or more.")
 
 
 def _from_zero(**values: int) -> None:
     for name, value in values.items():
         if value < 0:
-            raise ConfigError(f"{name} is {value}", kind="bad-number", fix="Pass 0 or more.")
+            raise ConfigError(f"{name} is {value}", kind="bad-option", fix="Pass 0 or more.")

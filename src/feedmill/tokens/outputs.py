@@ -184,7 +184,7 @@ def plan_outputs(
     if (seq_len is None) == any(targets()[name].form == "sequences" for name in paths):
         raise ConfigError(
             "--seq-len is required for 'vla-text', and unsupported for other formats",
-            kind="no-sequence-length" if seq_len is None else "unknown-option",
+            kind="missing-option" if seq_len is None else "unknown-option",
             fix="Add --seq-len N, as set in the training program." if seq_len is None else "Omit --seq-len.",
         )
     if not out:

@@ -285,7 +285,7 @@ def start(
     try:
         text = orjson.dumps(facts, default=str, option=orjson.OPT_SORT_KEYS).decode()
     except orjson.JSONEncodeError as error:
-        raise ConfigError(f"invalid option ({error})", kind="bad-number", fix="Use smaller numbers.") from None
+        raise ConfigError(f"invalid option ({error})", kind="bad-option", fix="Use smaller numbers.") from None
     folder, name = split_url(target)
     identity = {"verb": "rewrite", "job": hash_words([text])}
     with Work(open_store(folder), name) as work:

@@ -67,7 +67,7 @@ def shuffle(
     output = os.fspath(output)
     if chunk is not None and order == "modalities":
         raise ConfigError(
-            "Modalities has no order of chunks", fix="Use --order feedmill or datatrove.", kind="bad-order"
+            "Modalities has no order of chunks", fix="Use --order feedmill or datatrove.", kind="bad-option"
         )
     output, limit = limited(output, max_tokens_per_file, max_file_size)
     corpus = open_corpus(inputs, token_size=token_size, mixed=mixed_tokenizers)
@@ -144,7 +144,7 @@ def shuffle_chunk(
             raise ConfigError(
                 f"no file has a document in chunk {chunk} of {chunks}",
                 file=output,
-                kind="empty-chunk",
+                kind="too-few-samples",
                 fix="Use fewer chunks.",
             )
         numbers = numbers[chunk_shuffled(len(numbers), run.seed, chunk)]

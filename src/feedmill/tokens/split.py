@@ -64,7 +64,7 @@ def split(
     if sum(way is not None for way in (chunks, ratio, plan)) != 1:
         raise ConfigError(
             "expected exactly one of: a number of chunks, a ratio, a plan",
-            kind="bad-split",
+            kind="bad-option",
             fix="Pass one of them, e.g. --ratio train=8,val=1,test=1.",
         )
     need_parts(output, "dividing")
@@ -74,7 +74,7 @@ def split(
     count = len(documents)
     if chunks is not None and chunks > max(count, _MOST_EMPTY):
         raise ConfigError(
-            f"{count:,} documents cannot be divided into {chunks:,} chunks", kind="bad-split", fix="Use fewer chunks."
+            f"{count:,} documents cannot be divided into {chunks:,} chunks", kind="bad-option", fix="Use fewer chunks."
         )
     planned: dict[str | int, Numbers] = {name: _planned(name, entries, count) for name, entries in (plan or {}).items()}
     options = {"verb": "split", "chunks": chunks, "ratio": ratio}
@@ -110,7 +110,7 @@ def _planned(name: str, entries: Sequence[int | Sequence[int]], count: int) -> I
         if not 0 <= low <= high <= count:
             raise ConfigError(
                 f"the part {name!r} contains documents {low} to {high - 1}, but there are only {count}",
-                kind="bad-split",
+                kind="bad-option",
                 fix="Documents are numbered from 0.",
             )
         pieces.append(np.arange(low, high))
@@ -121,7 +121,7 @@ def _pair(name: str, entry: Sequence[int]) -> tuple[int, int]:
     if not isinstance(entry, Sequence) or len(entry) != 2 or not all(isinstance(number, int) for number in entry):
         raise ConfigError(
             f"the part {name!r} has the invalid entry {entry!r}",
-            kind="bad-split",
+            kind="bad-option",
             fix="Use a number, or a pair [first, stop], where stop is excluded.",
         )
     return entry[0], entry[1]
@@ -132,7 +132,7 @@ def _check_names(rows: Mapping[str | int, Numbers]) -> None:
         if isinstance(name, str) and (not name or "/" in name or name.startswith(".")):
             raise ConfigError(
                 f"invalid part name {name!r}",
-                kind="bad-split",
+                kind="bad-option",
                 fix="Use a name without '/' that does not begin with a dot.",
             )
 

@@ -168,7 +168,7 @@ def cut_by_size(form: Form, ends: Ends, limit: int) -> list[slice]:
         ConfigError: the limit is not positive.
     """
     if limit < 1:
-        raise ConfigError(f"a limit of {limit} bytes per file", kind="bad-limit", fix="Give 1 or more.")
+        raise ConfigError(f"a limit of {limit} bytes per file", kind="bad-option", fix="Give 1 or more.")
     first, out = 0, []
     while first < len(ends[0]) - 1:
         last = first + max(1, that_fit(form, limit, ends, first))
@@ -217,6 +217,6 @@ def need_parts(target: str, why: str) -> None:
         raise ConfigError(
             f"{why} writes several files, but the output has a single name",
             file=target,
-            kind="no-part",
+            kind="bad-option",
             fix=f"Add {{part}} to the output, for the part's name or number, e.g. {stem}_{{part}}{dot}{suffix}.",
         )

@@ -399,7 +399,7 @@ def numbered(outputs: Sequence[Output], max_size: int, overwrite: bool = False) 
             `overwrite`, with which the numbered files replace it, is not set.
     """
     if max_size < 1:
-        raise ConfigError(f"--max-file-size {max_size} is invalid", kind="bad-limit", fix="Use for example 1GB.")
+        raise ConfigError(f"--max-file-size {max_size} is invalid", kind="bad-option", fix="Use for example 1GB.")
     for out in outputs:
         if targets()[out.format].form != "tokens":
             raise ConfigError(
@@ -412,7 +412,7 @@ def numbered(outputs: Sequence[Output], max_size: int, overwrite: bool = False) 
             raise ConfigError(
                 "{part} can only be once in the output, in the name of the file",
                 file=out.url,
-                kind="no-part",
+                kind="bad-option",
                 fix="Remove the others.",
             )
         if has_parts(out.stem) or not out.sizes():
@@ -459,7 +459,7 @@ def refuse_numbered(outputs: Sequence[Output], overwrite: bool = False) -> None:
             raise ConfigError(
                 "{part} is for the numbers of several files, but one file is written",
                 file=out.url,
-                kind="no-part",
+                kind="bad-option",
                 fix="Add --max-file-size, or remove {part} from the output.",
             )
         beside = numbered_beside(out)
@@ -684,7 +684,7 @@ class NumberedFiles(TokenFiles):
             raise ConfigError(
                 f"there would be {count:,} files, more than their names have digits for",
                 file=out.url,
-                kind="too-many-files",
+                kind="too-large",
                 fix="Use a larger --max-file-size, or more digits, such as {part:7}.",
             )
         higher = [] if self.options.overwrite else higher_parts(out.url, count)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from feedmill.documents.file import DocumentFile
-from feedmill.documents.find import Found, find_documents
+from feedmill.documents.find import DocumentFiles, find_documents
 from feedmill.documents.units import UNIT_BYTES
 from feedmill.errors import ConfigError
 from feedmill.formats.registry import targets
@@ -277,9 +277,9 @@ def _spec(tokenizer: Tokenizer, options: TokenizeOptions, outputs: Sequence[Outp
     return EncodeSpec.of(tokenizer, how, options.text, skip=skip, origins=origins, chat=options.chat)
 
 
-def _find(inputs: Sequence[str | os.PathLike[str] | DocumentFile], kind: str | None) -> Found:
+def _find(inputs: Sequence[str | os.PathLike[str] | DocumentFile], kind: str | None) -> DocumentFiles:
     """Return the files of the inputs. A file that was passed twice is read twice."""
-    found = Found()
+    found = DocumentFiles()
     for item in inputs:
         if isinstance(item, DocumentFile):
             found.files.append(item)
@@ -298,7 +298,7 @@ def _check(options: TokenizeOptions) -> None:
         if value not in known:
             raise ConfigError(f"unknown value {value!r}", fix=f"Use {' or '.join(known)}.")
     if options.loss and not any("loss" in targets()[name].keeps for name in options.formats if name in targets()):
-        raise ConfigError("'vla-text' cannot store a loss mask", kind="no-loss-mask", fix="Write another format too.")
+        raise ConfigError("'vla-text' cannot store a loss mask", kind="unsupported", fix="Write another format too.")
     if options.sentences is not None and (options.loss or options.formats != ("megatron",)):
         raise ConfigError(
             "only Megatron-LM's files store sentences, without a loss mask",

@@ -148,7 +148,7 @@ class TokenizeTransform:
         source = sample.source
         if self._on_error == "raise":
             fix = "Fix it, or set on_error: skip to give such samples no tokens."
-            raise locate(DataError(f"the sample cannot be tokenized: {reason}", kind="no-text", fix=fix), source)
+            raise locate(DataError(f"the sample cannot be tokenized: {reason}", kind="bad-document", fix=fix), source)
         if not self.skipped:
             logger.warning(
                 "%s %s: %s. It has no tokens; further such samples are counted", source.where, sample.key, reason

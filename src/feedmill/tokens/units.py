@@ -72,7 +72,7 @@ class Documents(Units):
                     raise ConfigError(
                         "the index of documents is missing",
                         file=store.locate(shard.path),
-                        kind="no-index",
+                        kind="not-prepared",
                         fix="Restore the index, or shuffle chunks of tokens: --chunk 2048.",
                     )
         self.corpus = corpus
@@ -124,7 +124,7 @@ class Chunks(Units):
 
     def __init__(self, corpus: Corpus, size: int, order: Int64s | None = None, *, keep_tails: bool = True) -> None:
         if size < 1:
-            raise ConfigError(f"invalid chunk size: {size} tokens", kind="bad-chunk-size", fix="Use 1 or more.")
+            raise ConfigError(f"invalid chunk size: {size} tokens", kind="bad-option", fix="Use 1 or more.")
         self.corpus, self.size, self._order = corpus, size, order
         if order is None:
             row_tokens = [shard.tokens for _, shard in corpus.shards]
@@ -243,13 +243,13 @@ def shuffled(n: int, seed: int, order: str = "feedmill") -> Int64s:
         return np.asarray(row, np.int64)
     if order == "datatrove":
         return generator(seed).permutation(n)
-    raise ConfigError(f"unknown order {order!r}", kind="unknown-order", fix=f"Known are: {', '.join(ORDERS)}.")
+    raise ConfigError(f"unknown order {order!r}", kind="bad-option", fix=f"Known are: {', '.join(ORDERS)}.")
 
 
 def generator(seed: int) -> np.random.Generator:
     """Return numpy's `default_rng`. Raises `ConfigError` for negative seeds, which it does not support."""
     if seed < 0:
-        raise ConfigError(f"the seed is {seed}", kind="bad-seed", fix="Use a seed of 0 or more.")
+        raise ConfigError(f"the seed is {seed}", kind="bad-option", fix="Use a seed of 0 or more.")
     return np.random.default_rng(seed)
 
 
@@ -291,7 +291,7 @@ def chunk_range(n: int, chunks: int, chunk: int) -> range:
     if chunks < 1 or not 0 <= chunk < chunks:
         raise ConfigError(
             f"chunk {chunk} of {chunks} does not exist",
-            kind="bad-chunk",
+            kind="bad-option",
             fix=f"Chunks are numbered from 0 to {max(0, chunks - 1)}." if chunks > 0 else "Use at least 1 chunk.",
         )
     size, more = divmod(n, chunks)
@@ -335,7 +335,7 @@ def parts_by_ratio(n: int, ratio: Sequence[float], seed: int) -> list[Int64s]:
     if not ratio or min(ratio) < 0 or not 0 < sum(ratio) < float("inf"):
         raise ConfigError(
             f"invalid ratio {', '.join(map(str, ratio))}",
-            kind="bad-ratio",
+            kind="bad-option",
             fix="Pass numbers of 0 or more that are not all 0, e.g. 8,1,1.",
         )
     exact = np.asarray(ratio, np.float64) / sum(ratio) * n

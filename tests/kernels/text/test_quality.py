@@ -15,6 +15,7 @@ from feedmill.curation.taggers.c4 import _automaton, _flags, naughty_words
 from feedmill.kernels.text import c4, characters, gopher
 from feedmill.kernels.text.lengths import encode
 from helpers.awkward_texts import BATCHES
+from helpers.durations import examples
 from oracles.texts import c4_lines
 
 TABLE = characters.table()
@@ -64,7 +65,7 @@ def test_lines_of_c4(texts: list[str]) -> None:
     assert [tuple(column) for column in found.T.tolist()] == wanted
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(BATCHES)
 def test_signals_of_gopher(texts: list[str]) -> None:
     documents = batch(texts)
@@ -76,11 +77,11 @@ def test_signals_of_gopher(texts: list[str]) -> None:
             assert found == gopher.signals(text, joined)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(BATCHES)
 def test_the_tagger_says_the_same_before_its_kernels_are_compiled(texts: list[str]) -> None:
     for joined in (False, True):
-        plain, compiled = (form(batch(texts), joined) for form in (tagger._plain, tagger._compiled))
+        plain, compiled = (form(batch(texts), joined) for form in (tagger._uncompiled, tagger._compiled))
         assert all(np.array_equal(a, b, equal_nan=True) for a, b in zip(plain, compiled, strict=True))
 
 

@@ -106,8 +106,7 @@ def windows(
     json: Json = False,
 ) -> None:
     """Cut the episodes of a LeRobot dataset into windows, with manifest, configuration and statistics."""
-    from feedmill.converting.episodes import write_windows
-    from feedmill.converting.windows import Cut
+    from feedmill.converting.windows import Cut, write_windows
 
     report = write_windows(
         path,
@@ -162,7 +161,7 @@ def plan(
         from feedmill.errors import ConfigError
 
         raise ConfigError(
-            "no run was given", kind="bad-usage", fix="Pass its YAML file, or settings: --data.NAME VALUE."
+            "no run was given", kind="bad-option", fix="Pass its YAML file, or settings: --data.NAME VALUE."
         )
     if config is not None and config.startswith("--"):
         words, config = [config, *words], None

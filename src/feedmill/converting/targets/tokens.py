@@ -104,7 +104,7 @@ class TokenFiles(Target):
         url = join_url(self.destination, written.done.path)
         corpus = open_corpus([url], mixed=True)
         if self.form.loss and not corpus.has_loss:
-            raise DataError("the loss mask is missing", file=url, kind="different")
+            raise DataError("the loss mask is missing", file=url, kind="verification-failed")
         for batch in read_corpus(corpus, loss=self.form.loss):
             yield document_hashes(batch), ()
 

@@ -31,7 +31,7 @@ def gopher_v2(batch: Batch) -> Spans:
 
 
 def _signals(batch: Batch, *, joined: bool) -> Spans:
-    columns = _compiled(batch, joined) if _worth_compiling(int(batch.offsets[-1])) else _plain(batch, joined)
+    columns = _compiled(batch, joined) if _worth_compiling(int(batch.offsets[-1])) else _uncompiled(batch, joined)
     return Spans.of_documents(batch.lengths, **dict(zip(SIGNALS, columns, strict=True)))
 
 
@@ -42,7 +42,7 @@ def _compiled(batch: Batch, joined: bool) -> list[npt.NDArray[np.float64]]:
     return [*batch.gopher.T, *by_line.T]
 
 
-def _plain(batch: Batch, joined: bool) -> list[npt.NDArray[np.float64]]:
+def _uncompiled(batch: Batch, joined: bool) -> list[npt.NDArray[np.float64]]:
     rows = [signals(text, joined) for text in batch.texts]
     return [np.array([row.get(name, np.nan) for row in rows]) for name in SIGNALS]
 

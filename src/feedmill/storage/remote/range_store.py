@@ -179,11 +179,11 @@ class RangeStore(PinningStore):
     def put_new(self, path: str, data: bytes) -> bool:  # noqa: ARG002
         """Write one small file unless it exists, in one atomic request; return whether it was written.
 
-        Raises `StorageError`, of kind ``not-supported`` if the server has no conditional writes."""
+        Raises `StorageError`, of kind ``unsupported`` if the server has no conditional writes."""
         raise StorageError(
             "the store does not support conditional writes",
             file=self.locate(path),
-            kind="not-supported",
+            kind="unsupported",
             fix="Write with one process at a time.",
         )
 

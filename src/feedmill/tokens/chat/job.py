@@ -93,7 +93,7 @@ def _for_templates(given: str | os.PathLike[str] | Tokenizer, source: TemplateSo
         raise ConfigError(
             f"chat templates write special tokens as text, which {found.kind} encodes as plain text",
             file=str(found.path),
-            kind="other-tokenizer-kind",
+            kind="unsupported-tokenizer",
             fix="Use the tokenizer.json of the model.",
         )
     return found
@@ -117,7 +117,7 @@ def _pairs(
         raise DataError(
             f"{chosen.documents:,} chosen and {rejected.documents:,} rejected documents: the pairs do not match",
             file=next(iter(rejected.outputs.values())),
-            kind="bad-pairs",
+            kind="wrong-count",
             fix="Fix the documents that were skipped on one side only, and run the command again with --overwrite.",
         )
     sides = list(zip(SIDES, reports, strict=True))
@@ -197,7 +197,7 @@ def _first_form(files: Sequence[DocumentFile]) -> str:
             raise ConfigError(
                 f"no conversation in the first rows: {why}",
                 file=unit.file.url,
-                kind="no-conversation",
+                kind="bad-document",
                 fix="Pass the form, such as --chat messages, and check the names of the fields.",
             )
-    raise ConfigError(why, kind="no-conversation", fix="Check the inputs.")
+    raise ConfigError(why, kind="bad-document", fix="Check the inputs.")

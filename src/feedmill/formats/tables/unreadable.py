@@ -1,4 +1,7 @@
-"""Say why a file of columns cannot be read, by its content and by what pyarrow says: only damage calls for a copy."""
+"""Errors for files of columns that cannot be read, by their content and by what pyarrow says of them.
+
+Only damage is answered with "copy it again".
+"""
 
 from __future__ import annotations
 
@@ -103,9 +106,13 @@ def _by_content(store: Store, path: str, form: Kind) -> _Reason | None:
     found = next(((what, fix) for start, what, fix in _OTHERS if begin.startswith(start)), None)
     if found is None:
         found = foreign(head, path)
-        if found is None or found[0] == "binary data" or (found[1] == TEXT and not _is_utf8(head)):
+        if found is None or (found[1] == TEXT and not _is_utf8(head)):
             return None
-        if found[0].startswith("data compressed"):
+        if found[0] == "binary data":
+            if form == "arrow" or tail.endswith(MAGIC[form]) or not head.strip(b"\0"):
+                return None  # streams have no first bytes of their own; the others begin with damage
+            found = found[0], "Give it the suffix of its format, or write it as Parquet."
+        elif found[0].startswith("data compressed"):
             found = found[0], "Decompress it."
         elif not found[1].startswith("Rename"):
             found = found[0], "Give it the suffix of its format, or write it again."
@@ -140,6 +147,9 @@ def _by_message(store: Store, path: str, form: Kind, error: BaseException, said:
     if form == "parquet" and "expected all lists to be of size" in words:
         fix = "Write the column as lists of any size."
         return _Reason(f"pyarrow does not read its lists of a fixed size ({said})", fix, "unsupported")
+    if form == "arrow" and "buffer_index out of range" in words and _has_dictionaries(store, path):
+        fix = "If a column was a dictionary of dictionaries, write it with plain values; otherwise copy the file again."
+        return _Reason(f"a dictionary in it does not have the values that its type says ({said})", fix, "bad-data")
     if words.endswith("tensor"):  # instead of a schema
         fix = "Write it as a .npy file, or as a table."
         return _Reason(f"expected a table, found another kind of Arrow data ({said})", fix, "unsupported")
@@ -147,6 +157,18 @@ def _by_message(store: Store, path: str, form: Kind, error: BaseException, said:
         fix = "If its writer stored bytes as text, write them as a binary column; otherwise copy the file again."
         return _Reason(f"text in it is not UTF-8 ({said})", fix, "bad-data")
     return None
+
+
+def _has_dictionaries(store: Store, path: str) -> bool:
+    """Return whether a file of Arrow has dictionaries: written with dictionaries as values, they lose their types."""
+    import pyarrow as pa
+
+    opener = pa.ipc.open_file if store.read(path, 0, 6) == MAGIC["arrow"] else pa.ipc.open_stream
+    with store.local_copy(path) as local, pa.OSFile(str(local)) as file:
+        try:
+            return "dictionary<" in str(opener(file).schema)
+        except (pa.ArrowException, OSError):
+            return False
 
 
 def _unusual(store: Store, path: str) -> tuple[list[str], list[str]]:

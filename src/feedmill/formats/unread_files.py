@@ -82,14 +82,14 @@ def is_about(path: str) -> bool:
 
 def leftovers(paths: Iterable[str], is_read: Callable[[str], bool]) -> Leftovers:
     """Return the skipped files of a folder. Hidden files and Feedmill's own files about data are not counted."""
-    found = Leftovers({}, [])
+    unread = Leftovers({}, [])
     for path in paths:
         hidden = path.endswith(_OURS) or any(part.startswith(".") for part in path.split("/"))
         if hidden or is_read(path):
             continue
         kind = data_kind(path)
-        (found.others if kind is None else found.data.setdefault(kind, [])).append(path)
-    return found
+        (unread.others if kind is None else unread.data.setdefault(kind, [])).append(path)
+    return unread
 
 
 def listed(paths: list[str], noun: str = "") -> str:

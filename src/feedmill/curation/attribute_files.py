@@ -8,7 +8,7 @@ from typing import NamedTuple
 from feedmill.curation.registry import Choice
 from feedmill.curation.spans import attribute_name
 from feedmill.documents.file import DocumentFile, as_lines, attribute_root, once, places
-from feedmill.documents.find import Found, find_documents
+from feedmill.documents.find import DocumentFiles, find_documents
 from feedmill.errors import ConfigError
 from feedmill.storage import LocalStore, join_url, open_store
 from feedmill.storage.base import refuse_non_utf8
@@ -31,7 +31,7 @@ def find_places(
     exact: bool,
     allow_missing: bool,
     id: str | None,
-    found: Found,
+    found: DocumentFiles,
 ) -> Iterator[tuple[DocumentFile, tuple[Output, ...]]]:
     """Yield each document file once, with its outputs.
 

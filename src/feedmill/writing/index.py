@@ -1,29 +1,102 @@
-"""Write ``.nv-meta`` for finished shards, in an order that is safe for concurrent readers.
+"""The index of a prepared dataset that changes: load its present shards, and write ``.nv-meta`` for finished ones.
 
-A new dataset becomes visible with its last file, ``.info.json``. When a dataset grows, new shards are added to the
-database first, then to ``.info.json``, then to the splits. When it shrinks, shards are removed from the splits first.
+Writing it is safe for concurrent readers. A new dataset becomes visible with its last file, ``.info.json``. When a
+dataset grows, new shards are added to the database first, then to ``.info.json``, then to the splits. When it shrinks,
+shards are removed from the splits first.
 """
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from feedmill.errors import DataError
+import numpy as np
+
+from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound
 from feedmill.formats.energon import all_offsets, database, sidecar
 from feedmill.formats.energon import index as energon_index
 from feedmill.formats.energon import members as energon_members
 from feedmill.formats.energon import prepared as energon
 from feedmill.formats.energon import write as energon_write
+from feedmill.formats.energon.index import read_scan
 from feedmill.formats.energon.media import write_tables
+from feedmill.formats.energon.sidecar import ShardRecord
+from feedmill.formats.offsets import load_offsets
+from feedmill.formats.tar.scan import in_file, scan_shard
+from feedmill.kernels.files.tar import ShardScan
 from feedmill.samples.media import MediaFilter
 from feedmill.samples.mediacollection import collect, pieces_of_shard
 from feedmill.storage import Store
 from feedmill.storage.cache.copies import cached_copy
 from feedmill.writing.shard import Shard
+
+
+def present_shards(store: Store, *, trust: bool = True, leave_out: Collection[str] = ()) -> list[Shard]:
+    """Return the shards of a prepared folder with their samples, from the index or, if it is stale, from the tars.
+
+    Args:
+        trust: use the index. Pass False after an interrupted change, when it may be of another state.
+        leave_out: shards to skip.
+
+    Raises:
+        NotFound: the folder is not prepared, or a shard is missing.
+        DataError: a shard cannot be read.
+    """
+    info = energon.read_info(store)
+    records = sidecar.read(store, older=True)  # a killed run may have made the index newer
+    index = database.open_index(cached_copy(store, database.INDEX)) if store.exists(database.INDEX) else None
+    out = []
+    with closing(index) if index is not None else nullcontext():
+        for number, shard in enumerate(info):
+            if shard in leave_out:
+                continue
+            entry = store.stat(shard)
+            old = records.get(shard)
+            unchanged = old is not None and (old.size, old.version) == (entry.size, entry.version)
+            scan = _from_index(store, index, number, shard) if trust and (unchanged or not records) else None
+            if scan is None:
+                scan = scan_shard(store, shard)
+                if scan.problem is not None:
+                    raise in_file(scan.problem, store.locate(shard))
+            digest = old.digest if old is not None and unchanged else None
+            out.append(Shard(shard, ShardRecord(entry.size, entry.version, len(scan.keys), digest), scan))
+    return out
+
+
+def _from_index(store: Store, index: sqlite3.Connection | None, number: int, shard: str) -> ShardScan | None:
+    if index is None:
+        return None
+    try:
+        return read_scan(index, number, np.asarray(load_offsets(store, energon.idx_name(shard), fix="")))
+    except (FeedmillError, sqlite3.DatabaseError):
+        return None
+
+
+def need_prepared(store: Store, url: str) -> None:
+    """Raise `NotFound` if the folder is not prepared."""
+    if not store.exists(energon.INFO) and not store.exists(energon.INFO_YAML):
+        raise NotFound(
+            "no prepared dataset here",
+            file=url,
+            kind="not-prepared",
+            fix="Run 'feedmill prepare' on the folder first, or write a new dataset.",
+        )
+
+
+def need_local(store: Store, url: str, verb: str) -> None:
+    """Raise `ConfigError` if shards would be changed in place in an object store."""
+    if not store.is_local:
+        raise ConfigError(
+            f"{verb} changes shards in place, which is not supported in an object store: readers could see half-changed"
+            " data",
+            file=url,
+            kind="unsupported",
+            fix="Write a new dataset with 'feedmill reshard', or work on a local copy.",
+        )
+
 
 _TABLES = (
     "SELECT name, sql FROM old.sqlite_master WHERE name IN ('media_corrections', 'media_metadata', 'media_filters')"

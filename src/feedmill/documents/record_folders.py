@@ -21,7 +21,7 @@ from feedmill.storage import Store, canonical_location, open_store
 FOLDER = ".feedmill"
 
 
-class Place(NamedTuple):
+class RecordFolder(NamedTuple):
     """Folder for such files: its store, and its path below it. (Paths below a store are not written through links.)"""
 
     store: Store
@@ -40,12 +40,12 @@ class Place(NamedTuple):
         return [path.removeprefix(f"{self.folder}/").removesuffix(suffix) for path in paths if path.endswith(suffix)]
 
 
-def inside(folder: str) -> Place:
+def inside(folder: str) -> RecordFolder:
     """Return the place inside a folder of outputs."""
-    return Place(open_store(folder), FOLDER)
+    return RecordFolder(open_store(folder), FOLDER)
 
 
-def beside(folder: str) -> Place | None:
+def beside(folder: str) -> RecordFolder | None:
     """Return the place beside a folder of outputs, or None if there is none."""
     spelled = [part for part in folder.split("/") if part not in ("", ".")]
     special = [n for n, part in enumerate(spelled) if part in (DOCUMENTS, ATTRIBUTES)]
@@ -56,7 +56,7 @@ def beside(folder: str) -> Place | None:
     base, name = "/".join(parts[:-depth]), "/".join(parts[-depth:])
     if "://" not in folder and not _may_write("/".join(parts), base or "/"):
         return None
-    return Place(open_store(base or "/"), f"{FOLDER}/mix-{name}")
+    return RecordFolder(open_store(base or "/"), f"{FOLDER}/mix-{name}")
 
 
 def _may_write(folder: str, base: str) -> bool:
@@ -81,7 +81,7 @@ class Records:
         self.places = [place for place in (beside(folder), inside(folder)) if place is not None]
 
     @property
-    def place(self) -> Place:
+    def place(self) -> RecordFolder:
         """Return the place where files are written."""
         return self.places[0]
 
@@ -90,7 +90,7 @@ class Records:
         """Return the folder of the files."""
         return self.place.store.below(self.place.folder)
 
-    def where(self, output: str) -> Place | None:
+    def where(self, output: str) -> RecordFolder | None:
         """Return the place that has the file about an output, or None if there is none."""
         return next((place for place in self.places if place.store.exists(place.path(output))), None)
 

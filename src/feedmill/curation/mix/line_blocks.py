@@ -15,7 +15,7 @@ from feedmill.formats.documents import read_lines
 _NEWLINE = 10
 
 
-class Piece(NamedTuple):
+class LineBlock(NamedTuple):
     """Lines of a file.
 
     Attributes:
@@ -61,7 +61,7 @@ def rows_in(lines: bytes) -> int:
     return lines.count(b"\n") + (not lines.endswith(b"\n"))
 
 
-def pieces(files: Sequence[DocumentFile], attributes: Sequence[str], packed: str | None) -> Iterator[Piece]:
+def pieces(files: Sequence[DocumentFile], attributes: Sequence[str], packed: str | None) -> Iterator[LineBlock]:
     """Yield the pieces of files in order, with the lines of their attribute sets that exist.
 
     Args:
@@ -75,5 +75,5 @@ def pieces(files: Sequence[DocumentFile], attributes: Sequence[str], packed: str
             line = 1
             for lines in stack.enter_context(closing(read_blocks(file, packed=packed))):
                 rows = rows_in(lines)
-                yield Piece(number, line, lines, tuple((store.locate(path), one.take(rows)) for path, one in sets))
+                yield LineBlock(number, line, lines, tuple((store.locate(path), one.take(rows)) for path, one in sets))
                 line += rows

@@ -17,7 +17,7 @@ from feedmill.loading.loader import Loader
 MOST_AHEAD = 256
 
 
-class Taken:
+class TrackedBatches:
     """An iterable over the batches of a loader that remembers the positions after the last ones.
 
     Args:
