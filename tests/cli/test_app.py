@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 import feedmill as fm
 from feedmill.cli import app as app_module
 from feedmill.cli.app import app
-from feedmill.cli.options import Json
+from feedmill.cli.command import Json
 from feedmill.cli.verbs import GROUPS, VERBS, Verb
 from feedmill.errors import DataError
 from helpers.tars import make_shards

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING
 from functools import partial
 from types import UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
 import typer
 from typer.core import TyperCommand, TyperOption
@@ -93,7 +93,7 @@ def _keyword(name: str, hint: Any, default: Any) -> inspect.Parameter:
 
 def _parameter(option: Option) -> inspect.Parameter:
     """Return the parameter from which typer makes an option or an argument."""
-    opt, kind = option.opt, option.opt.text or _text_type(option.hint)
+    opt, kind = option.opt, option.opt.text or _text_type(option)
     default = inspect.Parameter.empty if option.default is MISSING else option.default
     if default == () or (default is not inspect.Parameter.empty and (get_origin(kind) is list or opt.text)):
         default = None
@@ -108,13 +108,19 @@ def _parameter(option: Option) -> inspect.Parameter:
     return _keyword(option.name, Annotated[kind, typer.Option(*names, metavar=opt.metavar or None, **limits)], default)
 
 
-def _text_type(hint: Any) -> Any:
+def _text_type(option: Option) -> Any:
     """Return the type that the command line takes for a field: of several, a list or else a text."""
+    if get_origin(option.hint) is Literal and not option.opt.metavar:
+        return option.hint  # whose values the help shows
+    return _simple(option.hint)
+
+
+def _simple(hint: Any) -> Any:
     kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     for kind in kinds:
         origin = get_origin(kind)
         if isinstance(origin, type) and issubclass(origin, Iterable) and not issubclass(origin, Mapping):
-            return list[_text_type(get_args(kind)[0])]  # type: ignore[misc]
+            return list[_simple(get_args(kind)[0])]  # type: ignore[misc]
     plain = [kind for kind in kinds if kind is not type(None)]
     if plain in ([bool], [int], [float]):
         return plain[0]
