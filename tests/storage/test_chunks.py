@@ -295,6 +295,22 @@ def test_folders_that_cannot_be_made_or_vanish_are_done_without(
     assert len(caplog.records) == 2
 
 
+def test_what_a_read_only_folder_has_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert put(ChunkCache(tmp_path / "c", 1 << 20).open(URL, "1", SIZE), [0], DATA) == [True]
+    plain = os.open
+
+    def read_only(path: object, flags: int, *rest: int) -> int:
+        if flags & os.O_RDWR:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+        return plain(path, flags, *rest)
+
+    monkeypatch.setattr(os, "open", read_only)
+    cache = ChunkCache(tmp_path / "c", 1 << 40)
+    cached = cache.open(URL, "1", SIZE)
+    assert cache.disabled and read(cached, 0) == DATA[:SMALLEST] and put(cached, [1], DATA) == [False]
+    assert [entry.present for entry in cache.list()] == [SMALLEST]
+
+
 def test_a_file_system_without_locks_is_done_without(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

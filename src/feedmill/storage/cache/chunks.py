@@ -432,11 +432,9 @@ class ChunkCache:
             for path in (self.folder, self.folder / "readers"):
                 os.makedirs(path, mode=0o700, exist_ok=True)
             self.readers = Readers(str(self.folder / "readers"))
+            self._has_chunk()  # also if the folder is read-only
             with self._locked():
-                chunk = int.from_bytes(os.pread(self._fd, 8, 8), "little")
-                if SMALLEST <= chunk <= CHUNK and chunk & (chunk - 1) == 0:
-                    self.chunk = chunk  # that of the process that created the folder
-                else:
+                if not self._has_chunk():
                     os.pwrite(self._fd, self.chunk.to_bytes(8, "little"), 8)
                     self._set_used(self._scan()[1])
         except OSError as error:
@@ -452,6 +450,15 @@ class ChunkCache:
         """
         found = self._objects.get((url, version, size))
         return found or self._objects.setdefault((url, version, size), CachedObject(self, url, version, size))
+
+    def _has_chunk(self) -> bool:
+        """Take the size of chunks from the folder; return whether it has one."""
+        with contextlib.suppress(OSError):
+            chunk = int.from_bytes((self.folder / "used").read_bytes()[8:16], "little")
+            if SMALLEST <= chunk <= CHUNK and chunk & (chunk - 1) == 0:
+                self.chunk = chunk
+                return True
+        return False
 
     def make_object(self, folder: str, url: str, version: str, size: int) -> bool:
         """Create the folder of an object; return False if the cache cannot be written to."""

@@ -261,7 +261,7 @@ class RangeStore(PinningStore):
                 if segment.origin is None:
                     segment.start()
             origins = located.wait()
-        return None if origins is None else InMemory(origins + offsets, located.table)
+        return None if origins is None else InMemory(origins + offsets, [located.table])
 
     def any_fetched(
         self, path: str, offsets: Sequence[int], length: int, seconds: float
