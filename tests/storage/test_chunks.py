@@ -448,7 +448,7 @@ def test_ranges_are_read_from_the_chunks_in_which_they_lie_and_one_beyond_the_en
     buffer = np.zeros(lengths.sum(), np.uint8)
     files = np.zeros(len(offsets), np.int64)
     found = store.fetched(paths, files, offsets, lengths)
-    assert found is not None and len(found.owners) == (1 if open_at_once else 7)
+    assert found is not None and len(found.owners) == (1 if open_at_once else 8)
     read_remote(store, paths, files, offsets, lengths, buffer)
     assert buffer.tobytes() == b"".join(DATA[begin : begin + length] for begin, length in ranges)
     assert store.read_ranges("a", *(column.tolist() for column in (offsets, lengths))) == [

@@ -163,6 +163,10 @@ class CachedSegment(Segment):
             found.append(memoryview(fetcher().request(self.store, self.key, end, self.end, flight)))
         return found[0] if len(found) == 1 else b"".join(found)
 
+    def cancel(self) -> None:
+        super().cancel()
+        self.chunks = [None] * len(self.chunks)  # now: a reference cycle would keep them open until garbage collection
+
     def view(self, begin: int, end: int) -> memoryview | None:
         """Wait for the request and return a subrange of its bytes, from memory or from the cache; None if it failed."""
         data = self.result()
@@ -203,7 +207,8 @@ class _Files:
 
     Attributes:
         cacheable: bool[m], whether the bytes of each segment may lie in the cache.
-        descriptors: int64[k], those of the chunks of all segments, one after the other; -1 for those that are not open.
+        chunks: the chunks of all segments, one after the other, which stay open as long as this object is referenced.
+        descriptors: int64[k], their descriptors; -1 for those that are not open.
         base: int64[m], for each segment what a chunk's number and its place in `descriptors` differ by.
         size: bytes of a chunk.
     """
@@ -211,9 +216,8 @@ class _Files:
     def __init__(self, segments: Sequence[Segment]) -> None:
         self.cacheable = np.asarray([segment.cacheable for segment in segments], np.bool_)
         cached = [segment if isinstance(segment, CachedSegment) else None for segment in segments]
-        self.descriptors = np.asarray(
-            [-1 if chunk is None else chunk.fd for segment in cached if segment for chunk in segment.chunks], np.int64
-        )
+        self.chunks = [chunk for segment in cached if segment for chunk in segment.chunks]
+        self.descriptors = np.asarray([-1 if chunk is None else chunk.fd for chunk in self.chunks], np.int64)
         counts = [len(segment.numbers) if segment else 0 for segment in cached]
         self.base = np.cumsum([0, *counts[:-1]]) - [segment.numbers.start if segment else 0 for segment in cached]
         self.size = next((segment.cached.chunk for segment in cached if segment), 1)
@@ -245,7 +249,7 @@ def on_disk(located: Located, offsets: Int64s, lengths: Int64s) -> OnDisk | None
         begins, rows = offsets[which] + starts - number * size, rows[which]
     places = files.base[rows] + number
     descriptors = files.descriptors[places]
-    owners: list[object] = [table]
+    owners: list[object] = [files]
     if descriptors.min(initial=0) < 0:
         segments = cast(list[CachedSegment], located.segments()[0])
         for segment in segments:
@@ -253,6 +257,7 @@ def on_disk(located: Located, offsets: Int64s, lengths: Int64s) -> OnDisk | None
         if not all(segment.on_disk for segment in segments):
             return None
         files = table.files = _Files(table.segments)
+        owners.append(files)
         descriptors = files.descriptors[places]
         for missing in np.flatnonzero(descriptors < 0).tolist():
             if descriptors[missing] < 0:
