@@ -277,7 +277,7 @@ def _make(shard: Shard, workers: int = 1) -> tuple[Counts, int]:
         return counts, 1
     new, origins = finished.where(shard.path) is None, Origins("filter", _rules(shard))
     if new:
-        finished.record(shard.path, {"begun": True})  # after a kill, what is published is known to be a filter's
+        finished.begin(shard.path)  # after a kill or a loss of power, what is published is known to be a filter's
     try:
         counts = write_shard(shard, origins, workers)
     except BaseException:
