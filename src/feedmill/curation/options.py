@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from feedmill.curation.extract.linearizers import Name as Linearizer
 from feedmill.documents.warc import HTML
 from feedmill.jobs.options import (
     AllowEmpty,
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from feedmill.curation.mix.config import FilterConfig
     from feedmill.formats.tokens.base import Tokens
 
+LinearizerName = Literal["resiliparse", "trafilatura"]
 By = Literal["documents", "paragraphs", "ngrams"]
 Keep = Literal["first", "longest"]
 Removal = Literal["covered", "connected"]
@@ -72,7 +72,7 @@ class Extract(DryRunnable, Processes, AllowEmpty, WithProgress):
     ]
     output: Annotated[Path, Opt("DIR", "Folder to write documents/ into.", "--output -o")]
     _: KW_ONLY
-    linearizer: Annotated[Linearizer, Opt("NAME", "HTML to text: resiliparse or trafilatura.")] = "resiliparse"
+    linearizer: Annotated[LinearizerName, Opt("NAME", "HTML to text: resiliparse or trafilatura.")] = "resiliparse"
     taggers: Annotated[
         Sequence[str],
         Opt(
