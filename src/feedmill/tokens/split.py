@@ -11,56 +11,31 @@ import numpy.typing as npt
 
 from feedmill.errors import ConfigError
 from feedmill.formats.tokens.base import Int64s
-from feedmill.jobs.dry_run import can_run_dry
+from feedmill.jobs.options import verb
+from feedmill.planning.permutation import derive, permute
 from feedmill.storage import paths_of
-from feedmill.tokens.corpus import open_corpus
-from feedmill.tokens.rewrite import Report, start
-from feedmill.tokens.targets import Part, form_for, need_parts, part_path
-from feedmill.tokens.units import Documents, Numbers, chunk_range, parts_by_ratio
+from feedmill.tokens.corpus import Documents, Numbers, open_corpus
+from feedmill.tokens.options import Split
+from feedmill.tokens.outputs import need_parts, part_path
+from feedmill.tokens.rewrite import Part, Report, form_for, start
+from feedmill.tokens.shuffle import chunk_range
 
 _MOST_EMPTY = 10_000
 """Number of chunks that is always accepted. If there are fewer documents, some chunks are empty."""
-SplitPlan = Mapping[str, Sequence[int | Sequence[int]]]
 """Part -> its documents: numbers, or pairs ``[first, stop]``; ``stop`` is excluded."""
 
 
-@can_run_dry
-def split(
-    inputs: Sequence[str | os.PathLike[str]],
-    output: str | os.PathLike[str],
-    *,
-    chunks: int | None = None,
-    ratio: Mapping[str, float] | None = None,
-    plan: SplitPlan | None = None,
-    seed: int | None = None,
-    token_size: int | None = None,
-    mixed_tokenizers: bool = False,
-    drop_loss: bool = False,
-    allow_empty: bool = False,
-    dry_run: bool = False,  # noqa: ARG001 - see `can_run_dry`
-    overwrite: bool = False,
-    workers: int | None = None,
-    progress: bool | None = None,
-) -> Report:
-    """Split documents into parts, with one file each. To resume a killed run, repeat the call.
-
-    Args:
-        inputs: files, or folders of files of one format; paths or URLs.
-        output: path with ``{part}``, which becomes the part's name or number.
-        chunks: number of parts of consecutive documents and equal size (the first parts may have one more).
-        ratio: part -> weight. Documents are assigned at random by `seed`; sizes are exact, and parts keep the stored
-            order.
-        plan: part -> its documents. A document can be in several parts; documents in no part are dropped and counted.
-        seed: seed for `ratio`; drawn at random and reported by default.
-        token_size, mixed_tokenizers, drop_loss, allow_empty, dry_run, overwrite, workers: as in
-            `feedmill.tokens.merge.merge`.
+@verb(Split)
+def split(options: Split) -> Report:
+    """Exactly one of `chunks`, `ratio` and `plan` is given. The first chunks may have one document more.
 
     Raises:
         EmptyResult: no part has a document.
         ConfigError: not exactly one of chunks, ratio and plan is given, a part is invalid, or an output exists.
     """
-    inputs = paths_of(inputs)
-    output = os.fspath(output)
+    inputs = paths_of(options.inputs)
+    chunks, ratio, plan = options.chunks, options.ratio, options.plan
+    output = os.fspath(options.output)
     if sum(way is not None for way in (chunks, ratio, plan)) != 1:
         raise ConfigError(
             "expected exactly one of: a number of chunks, a ratio, a plan",
@@ -68,8 +43,8 @@ def split(
             fix="Pass one of them, e.g. --ratio train=8,val=1,test=1.",
         )
     need_parts(output, "dividing")
-    corpus = open_corpus(inputs, token_size=token_size, mixed=mixed_tokenizers)
-    form = form_for(output, corpus, drop_loss=drop_loss)
+    corpus = open_corpus(inputs, token_size=options.token_size, mixed=options.mixed_tokenizers)
+    form = form_for(output, corpus, drop_loss=options.drop_loss)
     documents = Documents(corpus)
     count = len(documents)
     if chunks is not None and chunks > max(count, _MOST_EMPTY):
@@ -77,10 +52,10 @@ def split(
             f"{count:,} documents cannot be divided into {chunks:,} chunks", kind="bad-option", fix="Use fewer chunks."
         )
     planned: dict[str | int, Numbers] = {name: _planned(name, entries, count) for name, entries in (plan or {}).items()}
-    options = {"verb": "split", "chunks": chunks, "ratio": ratio}
+    identity = {"verb": "split", "chunks": chunks, "ratio": ratio}
     seeded = ratio is not None
-    running: dict[str, Any] = {"overwrite": overwrite, "workers": workers, "progress": progress}
-    with start(output, corpus, form, options, seed=seed, seeded=seeded, plan=plan, **running) as run:
+    running: dict[str, Any] = {name: getattr(options, name) for name in ("overwrite", "workers", "progress")}
+    with start(output, corpus, form, identity, seed=options.seed, seeded=seeded, plan=plan, **running) as run:
         rows: dict[str | int, Numbers]
         if chunks is not None:
             rows = dict(enumerate(chunk_range(count, chunks, number) for number in range(max(chunks, 1))))
@@ -90,16 +65,16 @@ def split(
             rows = planned
         _check_names(rows)
         parts = [Part(part_path(output, name), numbers) for name, numbers in rows.items()]
-        run.write(documents, parts, numbered=output if chunks is not None else "", allow_empty=allow_empty)
-        report = run.finish()
+        numbered = output if chunks is not None else ""
+        run.write(documents, parts, numbered=numbered, allow_empty=options.allow_empty)
         left = _in_no_part(rows.values(), count)
         if left:
-            report.left_out["documents in no part"] = left
+            run.left_out["documents in no part"] = left
         empty = [str(name) for name, numbers in rows.items() if not len(numbers)]
         if empty:
             shown = ", ".join(empty[:5]) + (f" and {len(empty) - 5:,} more" if len(empty) > 5 else "")
-            report.notes.append(f"parts without a document: {shown}")
-        return report
+            run.notes.append(f"parts without a document: {shown}")
+        return run.finish()
 
 
 def _planned(name: str, entries: Sequence[int | Sequence[int]], count: int) -> Int64s:
@@ -142,3 +117,38 @@ def _in_no_part(rows: Iterable[Numbers], count: int) -> int:
     for numbers in rows:
         seen[np.asarray(numbers, np.int64)] = True
     return count - int(seen.sum())
+
+
+_BLOCK = 1 << 20
+
+
+def parts_by_ratio(n: int, ratio: Sequence[float], seed: int) -> list[Int64s]:
+    """Divide n documents at random into parts of exact sizes; each part keeps the stored order.
+
+    Args:
+        ratio: weights of 0 or more. Sizes are rounded by largest remainder.
+        seed: seed of the assignment of documents to parts.
+
+    Returns:
+        The documents of each part in ascending order, int64.
+
+    Raises:
+        ConfigError: there are no weights, or they are negative or all zero.
+    """
+    if not ratio or min(ratio) < 0 or not 0 < sum(ratio) < float("inf"):
+        raise ConfigError(
+            f"invalid ratio {', '.join(map(str, ratio))}",
+            kind="bad-option",
+            fix="Pass numbers of 0 or more that are not all 0, e.g. 8,1,1.",
+        )
+    exact = np.asarray(ratio, np.float64) / sum(ratio) * n
+    sizes = np.floor(exact).astype(np.int64)
+    missing = n - int(sizes.sum())
+    sizes[np.argsort(-(exact - sizes), kind="stable")[:missing]] += 1
+    ends = np.cumsum(sizes)
+    key = derive(seed, "split documents")
+    part = np.empty(n, np.int16)
+    for low in range(0, n, _BLOCK):
+        high = min(low + _BLOCK, n)
+        part[low:high] = np.searchsorted(ends, permute(np.arange(low, high), n, key), side="right")
+    return [np.flatnonzero(part == number) for number in range(len(ratio))]
