@@ -20,6 +20,7 @@ from feedmill.jobs.options import (
     Paths,
     Processes,
     PythonOnly,
+    TokenFiles,
     WithProgress,
 )
 from feedmill.jobs.policy import METAVAR, RAISE, OnError
@@ -262,7 +263,7 @@ def read_numbers(path: str) -> list[int]:
 
 
 @dataclass(frozen=True)
-class Filter(DryRunnable, AllowStale, Ids, AllowEmpty, WithProgress):
+class Filter(TokenFiles, DryRunnable, AllowStale, Ids, AllowEmpty, WithProgress):
     """Write the documents that pass: by attributes (CONFIG), or from token files and JSONL files by length and index.
 
     A CONFIG can also replace spans of text, and sample and merge streams; see docs/filter.md.
@@ -292,9 +293,6 @@ class Filter(DryRunnable, AllowStale, Ids, AllowEmpty, WithProgress):
         Callable[[int, Tokens], bool] | None,
         PythonOnly("For token files: called with the number and the tokens of a document; returns whether to keep it."),
     ] = None
-    token_size: Annotated[int | None, Opt("1|2|4", "Bytes per token; required if the inputs differ.")] = None
-    mixed_tokenizers: Annotated[bool, Flag("Allow inputs of different tokenizers.")] = False
-    drop_loss: Annotated[bool, Flag("Drop the loss masks of the inputs.")] = False
     overwrite: Annotated[
         bool,
         Flag(

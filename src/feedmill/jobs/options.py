@@ -45,8 +45,6 @@ R = TypeVar("R")
 Declared = TypeVar("Declared", bound="Options")
 _WIDTH = 116
 _BY_POSITION, _BY_NAME = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
-OTHERS = "others"
-"""Field that takes all parameters that have no field; see `open_verb`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +154,7 @@ def verb(declared: Callable[P, Declared]) -> Callable[[Callable[[Declared], R]],
         @wraps(work)
         def run(*arguments: P.args, **named: P.kwargs) -> R:
             unknown = next((name for name in named if name not in options), None)
-            if unknown is not None and OTHERS not in options:
+            if unknown is not None:
                 hint = did_you_mean(unknown, list(options)) or f": it has {', '.join(options)}."
                 raise TypeError(f"{work.__name__} has no parameter {unknown!r}{hint}")
             try:
@@ -177,11 +175,6 @@ def verb(declared: Callable[P, Declared]) -> Callable[[Callable[[Declared], R]],
     return decorate
 
 
-def open_verb(declared: Callable[..., Declared]) -> Callable[[Callable[[Declared], R]], Callable[..., R]]:
-    """Return `verb` of options that take parameters of any name, in their field `OTHERS`."""
-    return verb(declared)
-
-
 def _signature(options: dict[str, Option], returned: Any) -> inspect.Signature:
     parameters = [
         inspect.Parameter(
@@ -190,10 +183,8 @@ def _signature(options: dict[str, Option], returned: Any) -> inspect.Signature:
             default=inspect.Parameter.empty if option.default is MISSING else option.default,
             annotation=option.hint,
         )
-        for option in sorted(options.values(), key=lambda option: option.name == OTHERS)
+        for option in options.values()
     ]
-    if OTHERS in options:
-        parameters[-1] = inspect.Parameter(OTHERS, inspect.Parameter.VAR_KEYWORD)
     return inspect.Signature(parameters, return_annotation=returned)
 
 
@@ -209,7 +200,7 @@ def _described(head: str, options: dict[str, Option], notes: str) -> str:
 
 def call(function: Callable[..., R], options: Options, **others: Any) -> R:
     """Call the function of a verb with options; those that it does not have are left to the caller."""
-    names = inspect.signature(function).parameters.keys() - {OTHERS}
+    names = inspect.signature(function).parameters
     return function(**{name: value for name, value in vars(options).items() if name in names} | others)
 
 
@@ -270,3 +261,12 @@ class WithProgress(Options):
     progress: Annotated[
         bool | None, PythonOnly("Whether to show progress. None: lines or a bar on stderr, as the terminal allows.")
     ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenFiles(Options):
+    """Token files of one tokenizer."""
+
+    token_size: Annotated[int | None, Opt("1|2|4", "Bytes per token; required if the inputs differ.")] = None
+    mixed_tokenizers: Annotated[bool, Flag("Allow inputs of different tokenizers.")] = False
+    drop_loss: Annotated[bool, Flag("Drop the loss masks of the inputs.")] = False

@@ -13,7 +13,7 @@ import numpy as np
 
 from feedmill.errors import ConfigError
 from feedmill.jobs.cores import available_cores
-from feedmill.jobs.options import open_verb
+from feedmill.jobs.options import verb
 from feedmill.jobs.reports import VerbReport
 from feedmill.loading.checks import Output
 from feedmill.loading.loader import Loader
@@ -103,7 +103,7 @@ class BenchReport(VerbReport):
         return max(self.rates, key=lambda rate: rate.samples_per_second)
 
 
-@open_verb(Bench)
+@verb(Bench)
 def bench(options: Bench) -> BenchReport:
     """Each run begins where the previous one ended, so that it does not find its data in the page cache. After the end
     of the plan, the next run begins at position 0.
@@ -117,7 +117,8 @@ def bench(options: Bench) -> BenchReport:
     if batch_size is None and (plan.dealing is None or plan.dealing.budget is None):
         batch_size = 32
     output: Output = "torch" if options.device else options.output
-    others: dict[str, Any] = {"output": output, "device": options.device, "start": options.start, **options.others}
+    others: dict[str, Any] = {"output": output, "device": options.device, "start": options.start}
+    others |= {"transform": options.transform, **(options.loader or {})}
     cores = available_cores()
     counts = sorted({0, *(1 << n for n in range(cores.bit_length()) if 1 << n <= cores), cores})
     report = BenchReport(plan.fingerprint, batch_size, options.world, cores, recipe=path)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from feedmill.jobs.options import Arg, Flag, Opt, Path, PythonOnly, WithProgress
@@ -50,9 +50,8 @@ class Bench(Trust):
     output: Annotated[Output, Opt("numpy|torch", "Array type of the batches.", "--arrays")] = "numpy"
     device: Annotated[str | None, Opt("NAME", "Device to copy torch batches to, such as cuda.")] = None
     log: Annotated[Callable[[str], None] | None, PythonOnly("Called with a line of text before each run.")] = None
-    others: Annotated[
-        Mapping[str, Any], PythonOnly("Further parameters are arguments of the `Loader`, for example a transform.")
-    ] = field(default_factory=dict)
+    transform: Annotated[Any, PythonOnly("That of the `Loader`.")] = None
+    loader: Annotated[Mapping[str, Any] | None, PythonOnly("Further arguments of the `Loader`.")] = None
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import msgspec
 import numpy as np
@@ -37,6 +37,7 @@ from feedmill.storage import Store, open_store
 from feedmill.storage.hashed import hashed_store
 from feedmill.tokens.ends import Given
 from feedmill.tokens.job import Counts, EncodeJob, JobOptions
+from feedmill.tokens.options import LossRule, Rule
 from feedmill.tokens.outputs import FORMATS, Output, data_files, sizes_of, write_documents
 from feedmill.tokens.spill import Documents, read_lengths, read_piece
 from feedmill.tokens.targets import (
@@ -60,12 +61,6 @@ if TYPE_CHECKING:
     from feedmill.tokens.sentences import Sentences
     from feedmill.tokens.template import TemplateSource
     from feedmill.tokens.tokenizer import Backend
-
-
-Rule = Literal["missing", "always"]
-LossRule = Literal["mask", "datatrove"]
-ChatForm = Literal["auto", "messages", "sharegpt", "prompt", "preference"]
-ChatMask = Literal["auto", "generation", "turns", "last", "none"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

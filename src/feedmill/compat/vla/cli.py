@@ -7,11 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from feedmill.cli.app import new_app
-from feedmill.cli.options import Json, Processes, Threads
+from feedmill.cli.command import Json
 from feedmill.cli.output import counted, emit, facts, table
 
 if TYPE_CHECKING:
     from feedmill.compat.vla.run import VlaRun
+
+Threads = Annotated[int | None, typer.Option("--workers", metavar="N", min=1, help="Threads; default: four per core.")]
+Processes = Annotated[
+    int | None, typer.Option("--workers", metavar="N", min=1, help="Processes; default: one per core.")
+]
 
 app = new_app(no_args_is_help=True, help="VLA Foundry's data: manifests, statistics, checkpoint windows.")
 

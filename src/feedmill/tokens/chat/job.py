@@ -25,6 +25,7 @@ from feedmill.tokens.template import TemplateSource
 from feedmill.tokens.tokenizer import Tokenizer, load_tokenizer
 
 if TYPE_CHECKING:
+    from feedmill.tokens.options import Tokenize
     from feedmill.tokens.token_files import TokenizeOptions, TokenizeReport
 
 Inputs = Sequence[str | os.PathLike[str] | DocumentFile]
@@ -35,27 +36,24 @@ logger = logging.getLogger("feedmill")
 def tokenize_chats(
     inputs: Inputs,
     files: Sequence[DocumentFile],
-    output: Output,
-    given: str | os.PathLike[str] | Tokenizer,
+    asked: Tokenize,
     options: TokenizeOptions,
-    form: str,
-    template: str | os.PathLike[str] | None,
-    rule: str,
-    variables: Mapping[str, Any] | None,
     run: Callable[[Inputs, Output, Tokenizer, TokenizeOptions], TokenizeReport],
 ) -> TokenizeReport:
-    """Tokenize conversations; see `feedmill.tokens.tokenize` for the arguments and errors.
+    """Tokenize conversations. Raises as `feedmill.tokens.tokenize`.
 
     Args:
         files: the files of the inputs.
+        asked: the options of the verb; `options`: those of its job.
         run: runs the job for one output.
     """
     _refuse_options(options)
-    tokenizer = _for_templates(given, options.template_source)
-    form = _first_form(files) if form == AUTO else form
-    name = None if template is None else os.fspath(template)
+    tokenizer = _for_templates(asked.tokenizer, options.template_source)
+    form = _first_form(files) if asked.chat == AUTO else str(asked.chat)
+    name = None if asked.chat_template is None else os.fspath(asked.chat_template)
     eos = None if options.eos == AUTO else ends_of(tokenizer, None, options.eos).eos
-    spec = ChatSpec.of(tokenizer, form, name, rule, variables, closed=eos is not None)
+    output, rule = asked.output, asked.chat_mask
+    spec = ChatSpec.of(tokenizer, form, name, rule, asked.chat_template_args, closed=eos is not None)
     chosen = replace(
         options,
         chat=spec,
