@@ -134,12 +134,23 @@ def test_a_file_of_attributes_and_ids_together(root: Path) -> None:
     }
 
 
-def test_other_sets_mark_documents_too(tmp_path: Path) -> None:
+def test_ids_that_look_like_paths_are_ids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    ids = ["https://example.org/attributes/a", "attributes/b", "a.jsonl/attributes/c"]
+    write(tmp_path / "a.jsonl", [{"id": id, "text": "b"} for id in ids])
+    assert [one.id for one in forget(ids, tmp_path / "a.jsonl").documents] == ids
+
+
+def test_other_sets_mark_documents_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [{"id": str(n), "text": text} for n, text in enumerate(["one two", "three", "one two", "", "three"])]
     write(tmp_path / "documents/a.jsonl", rows)
     fm.dedupe([str(tmp_path / "documents")], **QUIET)
-    report = forget(str(tmp_path / "attributes/dup_documents"), tmp_path / "documents")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "attributes/dup_documents/.hidden").write_text("not attributes")
+    report = forget("attributes/dup_documents", "documents")
     assert [one.id for one in report.documents] == ["2", "4"] and not report.questions
+    text = CliRunner().invoke(app, ["forget", "attributes/dup_documents/", "documents"]).stdout
+    assert f"{tmp_path}/documents/a.jsonl:3: " in text and "line 3" in text and "2 rows" not in text
 
 
 def test_bad_sets_are_one_clear_error(root: Path, tmp_path: Path) -> None:

@@ -128,7 +128,8 @@ def forget(options: Forget) -> ForgetReport:
     marked = Marked()
     for word in list(wanted):
         if (rows := read_marked(word)) is not None:
-            marked.update(rows)
+            for row, names in rows.items():
+                marked.setdefault(row, []).extend(names)
             wanted.remove(word)
     lineages = Lineages()
     plans, held, outputs = _opened(paths_of(options.paths), lineages)

@@ -32,9 +32,10 @@ def read_marked(path: str) -> Marked | None:
         ConfigError: the set has no attribute of its own name.
         DataError: it was computed from other documents, or a row is invalid.
         NotFound: its documents are missing.
+        StorageError: they cannot be read.
     """
     parts = path.rstrip("/").split("/")
-    if ATTRIBUTES not in parts[:-1]:
+    if ATTRIBUTES not in parts[:-1] or path.startswith(("http://", "https://")):  # addresses are ids of pages
         return None
     at = parts.index(ATTRIBUTES)
     store, name = open_store("/".join(parts[:at]) or ("/" if path.startswith("/") else ".")), parts[at + 1]
@@ -43,7 +44,7 @@ def read_marked(path: str) -> Marked | None:
     for file in files:
         documents = f"{DOCUMENTS}/{documents_of('/'.join(file.split('/')[2:]))}"
         if not store.exists(documents):
-            raise NotFound("the documents of these attributes are missing", file=store.locate(file), kind="not-found")
+            raise NotFound("the documents of these attributes are missing", file=store.locate(file))
         check_attributes(store.locate(file))
         place, row = store.locate(documents), 0
         for block in read_lines(store, file):
