@@ -24,7 +24,7 @@ def neardedupe(options: Neardedupe, json: bool) -> None:
 
 
 def show(report: NearReport) -> None:
-    """Print the number of near-duplicates and the largest clusters."""
+    """Print the number of near-duplicates and the largest clusters, for each threshold."""
     for warning in report.warnings:
         typer.echo(f"warning: {warning}", err=True)
     if report.skipped:
@@ -59,6 +59,8 @@ def show(report: NearReport) -> None:
                 f"  {one['folder']}: {one['duplicates']:,} of {one['documents']:,} ({share:.3g} %)"
                 + f"; {of}" * bool(of)
             )
+    for other in report.others:
+        show(other)
 
 
 def _shortened(sizes: dict[str, int]) -> list[tuple[str, int]]:

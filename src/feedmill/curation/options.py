@@ -162,6 +162,18 @@ class Dedupe(Ids, AllowEmpty, DryRunnable, Processes, WithProgress):
     read_only: Annotated[bool, Flag("Do not add keys to the filter.")] = False
 
 
+def _thresholds(text: str) -> float | tuple[float, ...]:
+    """Return the number, or the numbers with commas between."""
+    from feedmill.errors import ConfigError
+
+    try:
+        numbers = tuple(map(float, text.split(",")))
+    except ValueError:
+        fix = "Write a number such as 0.8, or several such as 0.7,0.8."
+        raise ConfigError(f"--threshold {text} is not a number", kind="bad-option", fix=fix) from None
+    return numbers if len(numbers) > 1 else numbers[0]
+
+
 @dataclass(frozen=True)
 class Neardedupe(Ids, AllowEmpty, DryRunnable, Processes, WithProgress):
     """Write attributes that mark near-duplicates of documents that are kept. 'filter' then removes them."""
@@ -169,7 +181,15 @@ class Neardedupe(Ids, AllowEmpty, DryRunnable, Processes, WithProgress):
     documents: Documents
     _: KW_ONLY
     name: Annotated[str, Opt("NAME", "Name of the attribute set.")] = "dup_near"
-    threshold: Annotated[float, Opt("T", "Jaccard similarity at or above which documents are duplicates.")] = 0.8
+    threshold: Annotated[
+        float | Sequence[float],
+        Opt(
+            "T",
+            "Jaccard similarity from which documents are duplicates; default: 0.8. T,T,... writes a set for each.",
+            text=str,
+            parse=_thresholds,
+        ),
+    ] = 0.8
     ngram: Annotated[int, Opt("N", "Words per shingle.")] = 5
     keep: Annotated[Keep, Opt("first|longest", "Which document of a cluster to keep.")] = "first"
     removal: Annotated[

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from feedmill.curation.mix.verdict import attribute_files, why_dropped
@@ -95,6 +96,7 @@ class Documents:
 
     def __init__(self, outputs: Sequence[str], lineages: Lineages | None = None) -> None:
         self.descent = Descent(outputs, lineages)
+        self._attribute_files = lru_cache(maxsize=1024)(attribute_files)
 
     def find(self, words: Sequence[str]) -> dict[str, list[Document]]:
         """Return the documents of each ``FILE:LINE`` or id; a row of an output stands for what it was made from.
@@ -148,21 +150,31 @@ class Documents:
                 kind="ambiguous",
                 fix="Give more of the path.",
             )
-        lineage = self.descent.files[files[0]]
-        row = int(number) - 1
-        if lineage is not None:
-            return self.descent.lineages.follow(files[0], row).raw
-        read_raw(files[0], [row])  # raises for a line behind the end
-        return [Row(files[0], row)]
+        row = Row(files[0], int(number) - 1)
+        if self.descent.files[row.path] is None:
+            read_raw(row.path, [row.row])  # raises for a line behind the end
+        return self._raw(row)
 
-    def _document(self, row: Row) -> Document:
+    def _raw(self, row: Row) -> list[Row]:
+        """Return the raw rows that a row of one of the files was made from."""
+        return [row] if self.descent.files[row.path] is None else self.descent.lineages.follow(*row).raw
+
+    def at(self, row: Row) -> list[Document] | None:
+        """Return the documents that a row was made from, without the rules that dropped them; None for other files.
+
+        For many documents: no file is read.
+        """
+        row = Row(self.descent.lineages.place(row.path), row.row)
+        return [self._document(one, why=False) for one in self._raw(row)] if row.path in self.descent.files else None
+
+    def _document(self, row: Row, why: bool = True) -> Document:
         made = list(self.descent.made_from(*row))
-        attributes = attribute_files(row.path) if kind_of(row.path) is not None else {}
-        return Document(row.path, row.row, [self._artefact(one) for one in made], list(attributes.values()))
+        attributes = self._attribute_files(row.path) if kind_of(row.path) is not None else {}
+        return Document(row.path, row.row, [self._artefact(one, why) for one in made], list(attributes.values()))
 
-    def _artefact(self, made: OutputRows) -> Artefact:
+    def _artefact(self, made: OutputRows, why: bool) -> Artefact:
         dropped = None
-        if not made.rows:
+        if not made.rows and why:
             lineage = self.descent.files[made.output]
             assert lineage is not None
             try:
@@ -170,6 +182,7 @@ class Documents:
                 dropped = why_dropped(lineage.header.options, made.source) if by_rules else None
             except FeedmillError as error:
                 dropped = f"unknown: {error}"
+        if not made.rows:
             dropped = dropped or f"not written by {made.verb}"
         lines = noun_of(made.output, made.verb) == "line"
         return Artefact(made.output, made.verb, made.rows, lines, made.source.path, made.source.row, dropped)

@@ -11,17 +11,19 @@ The work of ``feedmill forget``. It changes no data. Its folder has:
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import orjson
 
 from feedmill.documents.kinds import TEXT, is_hidden, kind_of
-from feedmill.documents.lineage.chain import Lineages, id_of
+from feedmill.documents.lineage.chain import Lineages, id_of, read_raw
 from feedmill.errors import ConfigError, FeedmillError, NotFound
 from feedmill.formats.documents import ATTRIBUTES
 from feedmill.formats.registry import families
@@ -37,6 +39,7 @@ from feedmill.storage import LocalStore, is_local_folder, open_store, paths_of, 
 from feedmill.tokens.outputs import main_file
 from feedmill.tracing.document import LISTED, Document, Documents, sightings
 from feedmill.tracing.held import Held
+from feedmill.tracing.marked import Marked, read_marked
 from feedmill.tracing.options import Forget
 
 _DROPPABLE = (".pbin", ".ds", ".idx")
@@ -52,16 +55,19 @@ class Forgotten:
         document: where it is, and what was made from it.
         id: its id; None if it has none.
         seen: recipe -> facts: ``times``, ``steps`` (if a global batch was given) and ``samples`` that hold it.
+        questions: of benchmarks, if it was marked because it has them.
     """
 
     asked: str
     document: Document
     id: Any
     seen: dict[str, dict[str, Any]]
+    questions: list[str] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data."""
-        return {"asked": self.asked, "id": self.id, **self.document.as_dict(), "seen": self.seen}
+        own = {"questions": self.questions} if self.questions else {}
+        return {"asked": self.asked, "id": self.id, **self.document.as_dict(), "seen": self.seen, **own}
 
 
 @dataclass(frozen=True)
@@ -71,16 +77,40 @@ class ForgetReport(Showable):
     Attributes:
         documents: one entry for each raw document.
         files: path -> rows from 0 that hold one of the documents, of every file.
+        unused: file -> documents of it that were marked, but from which nothing was made.
         written: the files that were written.
     """
 
     documents: list[Forgotten]
     files: dict[str, list[int]]
+    unused: dict[str, int] = field(default_factory=dict)
     written: list[str] = field(default_factory=list)
+
+    @property
+    def questions(self) -> dict[str, dict[str, Any]]:
+        """Question -> ``documents`` that have it, as they were asked for, and ``seen``: recipe -> times and steps."""
+        having: dict[str, list[Forgotten]] = defaultdict(list)
+        for one in self.documents:
+            for question in dict.fromkeys(one.questions):
+                having[question].append(one)
+        return {
+            question: {
+                "documents": list(dict.fromkeys(one.asked for one in having[question])),
+                "seen": {
+                    recipe: {
+                        "times": sum(one.seen[recipe]["times"] for one in having[question]),
+                        "steps": sorted({step for one in having[question] for step in one.seen[recipe]["steps"]}),
+                    }
+                    for recipe in having[question][0].seen
+                },
+            }
+            for question in sorted(having)
+        }
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data, for ``--json``."""
-        return {"documents": [one.as_dict() for one in self.documents], "files": self.files, "written": self.written}
+        data = {"documents": [one.as_dict() for one in self.documents], "questions": self.questions}
+        return {**data, "files": self.files, "unused": self.unused, "written": self.written}
 
 
 @verb(Forget)
@@ -94,7 +124,13 @@ def forget(options: Forget) -> ForgetReport:
     ids = options.ids
     wanted = [ids] if isinstance(ids, str) else list(dict.fromkeys(ids))
     if not wanted:
-        raise ConfigError("no document was given", kind="bad-option", fix="Give ids, or FILE:LINE.")
+        raise ConfigError("no document was given", kind="bad-option", fix="Give ids, FILE:LINE, or attributes.")
+    marked = Marked()
+    for word in list(wanted):
+        if (rows := read_marked(word)) is not None:
+            for row, names in rows.items():
+                marked.setdefault(row, []).extend(names)
+            wanted.remove(word)
     lineages = Lineages()
     plans, held, outputs = _opened(paths_of(options.paths), lineages)
     target = None if options.report is None else _empty_folder(os.fspath(options.report))
@@ -106,14 +142,44 @@ def forget(options: Forget) -> ForgetReport:
             kind="no-lineage",
             fix="Write it again with this release, which writes its lineage, or pass only the other files.",
         )
-    found = documents.find(wanted)
-    done = report_of(found, plans, held, samples=options.samples, global_batch=options.global_batch)
+    found, questions, unused = _of_marked(documents, marked)
+    found |= documents.find(wanted)
+    done = report_of(
+        found, plans, held, samples=options.samples, global_batch=options.global_batch, questions=questions
+    )
+    done.unused.update(unused)
     if target is not None:
         store = open_store(target)
         for name, data in report_files(done, plans).items():
             store.write_bytes(name, data)
             done.written.append(store.locate(name))
     return done
+
+
+def _of_marked(
+    documents: Documents, marked: Marked
+) -> tuple[dict[str, list[Document]], dict[str, list[str]], dict[str, int]]:
+    """Return the marked documents and their questions by ``FILE:LINE``; and by file those that nothing was made from.
+
+    Raises:
+        NotFound: nothing was made from any of them.
+    """
+    found, questions, unused = dict[str, list[Document]](), dict[str, list[str]](), dict[str, int]()
+    for row, names in marked.items():
+        own = documents.at(row)
+        if own is None:
+            unused[row.path] = unused.get(row.path, 0) + 1
+        else:
+            asked = f"{row.path}:{row.row + 1}"
+            found[asked], questions[asked] = own, names
+    if marked and not found:
+        raise NotFound(
+            "nothing that was given was made from these marked documents",
+            file=next(iter(unused)),
+            kind="no-lineage",
+            fix="Give the recipes, token files or folders that were made from them.",
+        )
+    return found, questions, unused
 
 
 def report_of(
@@ -123,6 +189,7 @@ def report_of(
     *,
     samples: int | None = None,
     global_batch: int | None = None,
+    questions: Mapping[str, list[str]] = MappingProxyType({}),
 ) -> ForgetReport:
     """Return the report about documents.
 
@@ -130,9 +197,17 @@ def report_of(
         found: id or ``FILE:LINE`` -> the documents.
         plans, held: recipe -> its plan, and the files that it reads.
         samples, global_batch: see `forget`.
+        questions: of documents that were marked because they have them.
     """
+    ids = _ids_of(document for several in found.values() for document in several)
     documents = [
-        _forgotten(asked, document, plans, held, samples, global_batch)
+        Forgotten(
+            asked,
+            document,
+            ids.get((document.file, document.row)),
+            _seen(document, plans, held, samples, global_batch),
+            list(questions.get(asked, ())),
+        )
         for asked, several in found.items()
         for document in several
     ]
@@ -199,14 +274,14 @@ def _has_lineage(path: str, lineages: Lineages) -> bool:
         return False
 
 
-def _forgotten(
-    asked: str,
+def _seen(
     document: Document,
     plans: Mapping[str, Plan],
     held: Mapping[str, Held],
     samples: int | None,
     global_batch: int | None,
-) -> Forgotten:
+) -> dict[str, dict[str, Any]]:
+    """Return `Forgotten.seen`."""
     seen = {}
     for path, plan in plans.items():
         if samples is None and plan.length is None:
@@ -219,11 +294,18 @@ def _forgotten(
             "positions": [one.position for one in times[:LISTED]],
             "samples": sorted({(one.source, one.index) for one in times}),
         }
-    try:
-        identity = id_of(document.raw())
-    except FeedmillError:
-        identity = None  # it is named by its file and number
-    return Forgotten(asked, document, identity, seen)
+    return seen
+
+
+def _ids_of(documents: Iterable[Document]) -> dict[tuple[str, int], Any]:
+    """Return the ids of documents by file and row; those without one are named by their file and number."""
+    rows, found = defaultdict[str, set[int]](set), dict[tuple[str, int], Any]()
+    for document in documents:
+        rows[document.file].add(document.row)
+    for path, numbers in rows.items():
+        with contextlib.suppress(FeedmillError):
+            found.update({(path, row): id_of(line) for row, line in read_raw(path, numbers).items()})
+    return found
 
 
 def _empty_folder(path: str) -> str:

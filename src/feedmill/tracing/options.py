@@ -54,7 +54,12 @@ class Forget(GlobalBatch, Samples):
 
     ids: Annotated[
         Sequence[str] | str,
-        Arg("IDS", "Ids or FILE:LINE with commas between, or @FILE with one a line.", text=str),
+        Arg(
+            "IDS",
+            "Ids, FILE:LINE, or attributes that mark documents; commas between. Or @FILE with one a line.",
+            text=str,
+            more="Such attributes are a folder ``attributes/NAME``, or a file or folder below it.",
+        ),
     ]
     paths: Annotated[Paths | Path, Arg("PATH...", "Recipes, token files, and folders of outputs.")]
     _: KW_ONLY

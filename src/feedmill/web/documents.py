@@ -55,6 +55,7 @@ class Documents(Dataset):
         sets: names of the sets of attributes beside the files.
         set_of: attribute -> the set that has it; the last one, as in a filter. `partial` are the sets that some of the
             files lack, and `plain` the attributes that are numbers and not spans.
+        questions: set -> document -> names of the leaked questions that it has, in the order of their spans.
         problems: attribute or set -> what of it cannot be read.
         columns: numbers of each document by name, float64[len]; NaN where a document has none.
     """
@@ -70,6 +71,7 @@ class Documents(Dataset):
         self.set_of: dict[str, str] = {}
         self.partial: set[str] = set()
         self.plain: set[str] = set()
+        self.questions: dict[str, dict[int, list[str]]] = {}
         self.problems: dict[str, str] = {}
         self.unread = False
         taken = self._read([1.0] * len(self.files))
@@ -130,13 +132,16 @@ class Documents(Dataset):
             if name not in self.sets:
                 self.sets.append(name)
             rows = (row for block in read_lines(store, path) for row in rows_of(block))
-            for attributes, row in zip(own, islice(rows, count), strict=False):
+            first = len(self._attributes)
+            for number, (attributes, row) in enumerate(zip(own, islice(rows, count), strict=False), first):
                 found = _attributes_in(row)
                 if found is None:
                     self.problems.setdefault(name, f"there is a row without attributes in {path}")
                     continue
                 attributes.update(found)
                 self.set_of.update(dict.fromkeys(found, name))
+                if b'"questions"' in row and isinstance(questions := orjson.loads(row).get("questions"), list):
+                    self.questions.setdefault(name, {})[number] = [str(one) for one in questions]
         self._attributes += own
         return known
 

@@ -2,7 +2,8 @@
 
 The clusters are those that verbs marked, or found here among the documents in memory if none did. ``neardedupe`` writes
 the cluster of each document. ``dedupe`` writes what is marked, and not of what it is a duplicate, so the documents or
-paragraphs with the same text are a cluster.
+paragraphs with the same text are a cluster. So are the documents with the same question of a benchmark, as
+``decontaminate`` writes them: the question is shown beside each of them.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from __future__ import annotations
 import re
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from typing import Any
 
@@ -25,13 +26,14 @@ from feedmill.documents.file import in_datasets
 from feedmill.errors import FeedmillError, NotFound
 from feedmill.web.charts import histogram
 from feedmill.web.corpus import Corpus, NoDocuments, corpus_of, slot
+from feedmill.web.documents import Span, marked_text
 from feedmill.web.invisible import one_line
 from feedmill.web.library import OpenItem
 from feedmill.web.state import State
 
 MOST_NEAR, MOST_NEAR_BYTES = 20_000, 32 << 20
 """Documents, and bytes of their texts, among which near-duplicates are searched here."""
-EXACT, NEAR, PARAGRAPHS = "exact", "near", "paragraphs"
+EXACT, NEAR, PARAGRAPHS, QUESTIONS = "exact", "near", "paragraphs", "questions"
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -43,13 +45,14 @@ class Clusters:
 
     Attributes:
         name: in the address: that of the attribute set, or ``exact`` and ``near`` if found here.
-        kind: exact, near or paragraphs.
+        kind: exact, near, paragraphs or questions.
         written: whether a verb wrote them. `about` says how they were found.
         starts, members: cluster k is ``members[starts[k]:starts[k + 1]]``, document numbers in order; int64.
         marked: bool[members]: the verb marks the member, or it is not the first one.
         flagged: documents with marks, also those whose cluster is not in memory.
-        report: what `neardedupe` counted in its whole run.
+        report: what `neardedupe` or `decontaminate` counted in its whole run.
         compared: the documents that were compared, int64; None for all.
+        questions: name and beginning of the text of each question.
     """
 
     name: str
@@ -62,6 +65,7 @@ class Clusters:
     flagged: int
     report: dict[str, Any] | None = None
     compared: Ints | None = None
+    questions: Sequence[tuple[str, str]] = ()
 
     def __len__(self) -> int:
         return len(self.starts) - 1
@@ -93,6 +97,8 @@ def find_clusters(corpus: Corpus) -> dict[str, Callable[[], Clusters]]:
         if f"{name}_cluster" in documents.columns:
             kinds.add(NEAR)
             found[name] = lambda name=name, report=manifest.get("report"): _near_written(corpus, name, report)  # type: ignore[misc]
+        elif manifest.get("verb") == "decontaminate":
+            found[name] = lambda name=name, manifest=manifest: _questions(corpus, name, manifest)  # type: ignore[misc]
         elif manifest.get("verb") == "dedupe" and options.get("attribute", name) in documents.set_of:
             attribute = str(options.get("attribute", name))
             if options.get("unit") == "documents":
@@ -120,12 +126,19 @@ def _manifest(corpus: Corpus, name: str) -> dict[str, Any] | None:
 
 def _grouped(pairs: Iterable[tuple[Hashable, int]], least: int = 2) -> tuple[Ints, Ints]:
     """Return clusters of at least `least` documents from (what they share, document), the largest first."""
+    return _joined([group for _, group in _groups(pairs) if len(group) >= least])
+
+
+def _groups(pairs: Iterable[tuple[Hashable, int]]) -> list[tuple[Any, list[int]]]:
     groups: dict[Hashable, list[int]] = defaultdict(list)
     for key, number in pairs:
         groups[key].append(number)
-    kept = sorted((group for group in groups.values() if len(group) >= least), key=lambda one: (-len(one), one[0]))
-    starts = np.cumsum([0, *map(len, kept)], dtype=np.int64)
-    return starts, np.array([number for group in kept for number in group], np.int64)
+    return sorted(groups.items(), key=lambda one: (-len(one[1]), one[1][0]))
+
+
+def _joined(groups: Sequence[list[int]]) -> tuple[Ints, Ints]:
+    starts = np.cumsum([0, *map(len, groups)], dtype=np.int64)
+    return starts, np.array([number for group in groups for number in group], np.int64)
 
 
 def _near_written(corpus: Corpus, name: str, report: Any) -> Clusters:
@@ -190,6 +203,28 @@ def _paragraphs(corpus: Corpus, name: str, attribute: str) -> Clusters:
     starts, members = _grouped(pairs, least=1)
     about = f"documents in which the same paragraph is marked, as dedupe wrote them to attributes/{name}"
     return Clusters(name, PARAGRAPHS, True, about, starts, members, np.ones(len(members), np.bool_), flagged)
+
+
+def _questions(corpus: Corpus, name: str, manifest: dict[str, Any]) -> Clusters:
+    """Return the documents that have the same question of a benchmark."""
+    known = corpus.documents.questions.get(name, {})
+    groups = _groups((question, number) for number, own in known.items() for question in dict.fromkeys(own))
+    starts, members = _joined([group for _, group in groups])
+    about = f"questions of benchmarks in documents, as decontaminate wrote them to attributes/{name}"
+    texts, report = manifest.get("questions"), manifest.get("report")
+    texts = texts if isinstance(texts, dict) else {}
+    return Clusters(
+        name,
+        QUESTIONS,
+        True,
+        about,
+        starts,
+        members,
+        np.ones(len(members), np.bool_),
+        len(known),
+        report if isinstance(report, dict) else None,
+        questions=[(question, str(texts.get(question, ""))) for question, _ in groups],
+    )
 
 
 def _near_here(corpus: Corpus) -> Clusters:
@@ -277,6 +312,12 @@ def duplicates(thing: OpenItem, state: State) -> dict[str, Any]:
     }
 
 
+def written_sets(thing: OpenItem) -> list[str]:
+    """Return the sets of clusters that verbs wrote beside the documents."""
+    corpus = corpus_of(thing)
+    return [name for name in _known(thing, corpus) if name in corpus.documents.sets]
+
+
 def _known(thing: OpenItem, corpus: Corpus) -> dict[str, Any]:
     with _finding:
         if "_clusterings" not in thing.__dict__:
@@ -311,12 +352,15 @@ def _counted(thing: OpenItem, corpus: Corpus, clusters: Clusters) -> dict[str, A
 
 
 def _report(clusters: Clusters) -> dict[str, Any] | None:
-    """Return what the whole run counted."""
-    if clusters.report is None:
+    """Return what the whole run counted: `NearReport.sources` are ``folders``, and `DecontaminateReport.benchmarks`."""
+    known = clusters.report
+    if known is None:
         return None
-    names = ("documents", "duplicates", "clusters")
-    data = {name: clusters.report.get(name) for name in names}
-    return data if all(isinstance(value, int) for value in data.values()) else None
+    asked = clusters.kind == QUESTIONS
+    data = {name: known.get(name) for name in ("documents", *(["flagged"] if asked else ["duplicates", "clusters"]))}
+    if not all(isinstance(value, int) for value in data.values()):
+        return None
+    return {**data, **({"benchmarks": known.get("benchmarks", [])} if asked else {"folders": known.get("sources", [])})}
 
 
 def _of_source(corpus: Corpus, clusters: Clusters, source: str | None) -> Any:
@@ -360,11 +404,13 @@ def _sources(corpus: Corpus, clusters: Clusters) -> list[dict[str, Any]]:
 def _row(corpus: Corpus, clusters: Clusters, number: int) -> dict[str, Any]:
     members, marked = clusters.of(number)
     sources = np.unique(corpus.source[members])
+    question, text = clusters.questions[number] if clusters.questions else ("", "")
     return {
         "cluster": number,
         "documents": len(members),
         "marked": int(marked.sum()),
-        "text": one_line(corpus.documents.text(int(members[0]))),
+        "question": question,
+        "text": one_line(text if question else corpus.documents.text(int(members[0]))),
         "sources": [{"name": corpus.sources[s], "slot": slot(s, len(corpus.sources))} for s in sources.tolist()],
     }
 
@@ -373,14 +419,16 @@ def _opened(corpus: Corpus, clusters: Clusters, number: int, chosen: Any, state:
     if number >= len(clusters):
         raise NotFound(f"there is no cluster {number:,}: there are {len(clusters):,}", kind="no-page")
     members, marked = clusters.of(number)
+    questions = clusters.kind == QUESTIONS
     kept = members[~marked]
     first = int(kept[0] if len(kept) else members[0])
-    second = next((int(one) for one in members if one != first), first)
-    a, b = (_member(members, state.number(name, default)) for name, default in (("a", first), ("b", second)))
+    second = first if questions else next((int(one) for one in members if one != first), first)
+    b = _member(members, state.number("b", second))
+    a = b if questions else _member(members, state.number("a", first))
     place = np.searchsorted(chosen, number)
     there = place < len(chosen) and chosen[place] == number
     beside = [chosen[p] if there and 0 <= p < len(chosen) else None for p in (place - 1, place + 1)]
-    others = [int(one) for one in members if one != a]
+    others = [int(one) for one in members if questions or one != a]
     at = others.index(b) if b in others else None
     return {
         "cluster": number,
@@ -393,6 +441,7 @@ def _opened(corpus: Corpus, clusters: Clusters, number: int, chosen: Any, state:
         "numbers": members.tolist() if len(members) > MOST_MEMBERS else [],
         "a": corpus.excerpt(a, 0),
         "b": corpus.excerpt(b, 0),
+        "question": _beside(corpus, clusters, number, b) if questions else None,
         "diff": diff(corpus.documents.text(a), corpus.documents.text(b)) if a != b else None,
         "alone": clusters.kind == PARAGRAPHS and len(members) == 1,
         "previous": None if beside[0] is None else int(beside[0]),
@@ -400,6 +449,45 @@ def _opened(corpus: Corpus, clusters: Clusters, number: int, chosen: Any, state:
         "previous_b": others[at - 1] if at else None,
         "next_b": others[at + 1] if at is not None and at + 1 < len(others) else None,
     }
+
+
+AROUND = 300
+"""Characters of a document that are shown before and after a question."""
+
+
+def _beside(corpus: Corpus, clusters: Clusters, cluster: int, number: int) -> dict[str, Any]:
+    """Return a question, and the part of a document that has it, in pieces of which some are marked."""
+    name, text = clusters.questions[cluster]
+    whole, scores = corpus.documents.text(number), corpus.documents.scores(number)
+    names = corpus.documents.questions[clusters.name][number]
+    own = [span for span, of in zip(_spans(scores.get(clusters.name)), names, strict=False) if span and of == name]
+    answered = {(span.start, span.end) for span in _spans(scores.get(f"{clusters.name}_answered")) if span}
+    low = max(0, min((span.start for span in own), default=0) - AROUND)
+    high = min(len(whole), max((span.end for span in own), default=0) + AROUND)
+    near = [replace(span, start=span.start - low, end=span.end - low) for span in own]
+    pieces, _ = marked_text(whole[low:high], near, high - low)
+    shown = [_piece("hit" if piece["names"] else "same", [piece["text"]]) for piece in pieces]
+    return {
+        "name": name,
+        "text": text,
+        "share": max((span.score for span in own), default=0.0),
+        "answered": any((span.start, span.end) in answered for span in own),
+        "pieces": shown,
+        "before": low,
+        "after": len(whole) - high,
+    }
+
+
+def _spans(values: Any) -> list[Span | None]:
+    """Return the spans of an attribute; None for what is none."""
+    found = list[Span | None]()
+    for value in values if isinstance(values, list) else ():
+        try:
+            begin, end, score = value
+            found.append(Span(int(begin), int(end), "question", float(score)))
+        except (TypeError, ValueError, OverflowError):
+            found.append(None)
+    return found
 
 
 def _member(members: Any, number: int | None) -> int:

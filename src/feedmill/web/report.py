@@ -190,16 +190,14 @@ def _tokens(thing: OpenItem) -> dict[str, Any] | None:
     return found if found.get("chart") else None
 
 
-def _duplicates(thing: OpenItem) -> dict[str, Any] | None:
-    """Return the clusters that verbs wrote, with the largest one opened; None if none did."""
-    from feedmill.web.duplicates import duplicates
+def _duplicates(thing: OpenItem) -> list[dict[str, Any]]:
+    """Return the clusters of each set that verbs wrote, with the largest one opened."""
+    from feedmill.web.duplicates import duplicates, written_sets
 
     if not isinstance(thing.dataset(), Documents):
-        return None
-    found = duplicates(thing, State())
-    if not found["written"] or not found["clusters"]:
-        return None
-    return duplicates(thing, State([("cluster", "0")]))
+        return []
+    found = [duplicates(thing, State([("set", name)])) for name in written_sets(thing)]
+    return [duplicates(thing, State([("set", one["set"]), ("cluster", "0")])) for one in found if one["clusters"]]
 
 
 def _picture(thing: OpenItem, index: int, part: str, longest: int) -> str | None:

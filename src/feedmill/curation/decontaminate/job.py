@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from feedmill.curation.attribute_set import digest_ids, fingerprint, set_store
+from feedmill.curation.attribute_set import digest_ids, fingerprint, read_manifest, set_store
 from feedmill.curation.blocks import blocks
 from feedmill.curation.decontaminate.benchmarks import (
     Counted,
@@ -35,7 +35,7 @@ from feedmill.curation.decontaminate.options import DecontaminateOptions, Decont
 from feedmill.curation.dry_run import plan_set, read_first
 from feedmill.curation.manifest_entries import entry, record, recorded
 from feedmill.curation.options import Decontaminate
-from feedmill.documents.file import DocumentFile
+from feedmill.documents.file import DocumentFile, by_folder
 from feedmill.documents.find import find_documents, find_in_datasets
 from feedmill.documents.lines import read_blocks
 from feedmill.documents.rows import bad_row, ids_of, parse_texts
@@ -482,7 +482,21 @@ def _run(
     _fill(report, read_arrays(store, "index"), counted, lost, files, results)
     entries = [entry(one, one.flagged, one.matches) for one in results]
     manifest = {"verb": "decontaminate", "options": options.as_dict(), "run": run_print, "report": report.as_dict()}
+    manifest["questions"] = _texts(files, read_arrays(store, "index"), names, results, options.name)
     record(files, entries, options.name, options.documents_folder, manifest)
+
+
+def _texts(
+    files: Sequence[DocumentFile], questions: Arrays, names: Sequence[str], results: Sequence[Finished], name: str
+) -> dict[str, str]:
+    """Return the beginning of the text of each leaked question by its name, also of earlier runs into the same set."""
+    texts = dict[str, str]()
+    for root in by_folder(files):
+        texts.update((read_manifest(open_store(root or "."), name) or {}).get("questions", {}))
+    for question in sorted({number for one in results for number, *_ in one.leaked}):
+        text = piece_of(questions["texts"], questions["text_ends"], question).decode()
+        texts[question_name(questions, question, names)] = text
+    return texts
 
 
 def _fill(

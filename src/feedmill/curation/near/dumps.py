@@ -91,6 +91,18 @@ class Dumps:
         if not keep:
             self._remove("done")
 
+    def forget_decisions(self, options: NearOptions) -> None:
+        """Remove all but the signatures if these were compared with other options, such as another threshold.
+
+        For a folder of a run's own. A run that is killed here begins here again.
+        """
+        record = read_record(self.store, RECORD)
+        if record is not None and record.get("options") != options.signature():
+            for name in names_in(self.store):
+                if name not in (RECORD, LOCK, "segments"):
+                    self._remove(name)
+            write_record(self.store, RECORD, {"version": VERSION, "options": options.signature()})
+
     def _remove(self, path: str) -> None:
         if not isinstance(self.store, LocalStore):
             below = [entry.path for entry in _entries(self.store, path)]

@@ -20,7 +20,7 @@ from feedmill.documents.find import find_in_datasets
 from feedmill.documents.rows import bad_row, ids_of, parse_texts
 from feedmill.errors import ConfigError, refuse_empty
 from feedmill.jobs.dry_run import DryRun, active
-from feedmill.jobs.engine import Where
+from feedmill.jobs.engine import Where, is_alone
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.work import Work, tidy
 from feedmill.storage import open_store
@@ -32,6 +32,7 @@ def find_near(
     documents: Sequence[str],
     options: NearOptions,
     *,
+    thresholds: Sequence[float] = (),
     signatures: str | None = None,
     workers: int | None = None,
     id: str | None = None,
@@ -45,6 +46,7 @@ def find_near(
     Args:
         documents: Files, folders or patterns. Each path contains a folder ``documents``.
         options: What counts as a near-duplicate.
+        thresholds: If there are several, write a set for each, and read the documents once; see `NearOptions.at`.
         signatures: Local folder that keeps the signatures, so that later documents can be compared with these. Files
             that are in it already are not read again. Default: Signatures are removed at the end.
         workers: Number of workers; threads or processes, whichever are faster. Default: One per core.
@@ -55,46 +57,74 @@ def find_near(
         EmptyResult: There are no documents.
         NotFound: No files were found.
         ConfigError: Options are invalid or differ from those of the signatures, or a file changed since its signatures
-            were computed.
+            were computed. Or there are several thresholds together with `signatures`, or in a job array.
         StorageError: Another run is using the signatures.
         DataError: A row is invalid, or the signatures are corrupt.
     """
-    report = NearReport(options.name, signatures=signatures)
+    if len(thresholds) > 1:
+        _refuse_several(signatures)
+    every = options.at(thresholds) if len(thresholds) > 1 else [options]
+    options = every[0]
+    reports = [NearReport(one.name, signatures=signatures) for one in every]
+    report = reports[0]
     files = find_in_datasets(documents, report.warnings, options.documents_folder, allow_missing=allow_empty, id=id)
     if signatures is not None and not open_store(signatures).is_local:
         raise ConfigError("signatures must be on a local disk", file=signatures, fix="Use a local path.")
-    run_print = fingerprint(
-        [file.identity for file in files],
-        options.as_dict(),
-        None if signatures is None else open_store(signatures).locate(""),
-    )
+    where = None if signatures is None else open_store(signatures).locate("")
+    runs = [fingerprint([file.identity for file in files], one.as_dict(), where) for one in every]
     target = set_store(files[0].store(), options.name)
-    identity = {"verb": "neardedupe", "run": run_print}
-    done = _done(files, options, run_print, report)
+    identity = {"verb": "neardedupe", "run": runs[0] if len(runs) == 1 else fingerprint(runs)}
+    done = [_done(files, *one) for one in zip(every, runs, reports, strict=True)]
+    report.others = reports[1:]
     if (dry := active()) is not None:
-        if done:
+        if all(done):
             return report
         with Work(target) as work:
             work.begin(identity, keep_staged=True)
+        for one, already in zip(every[1:], done[1:], strict=True):
+            if not already:
+                plan_set(dry, files, one.name, one.documents_folder)
         rows = _plan(dry, files, options, signatures)
         if rows is not None:
             refuse_empty(rows, rows, file=f"attributes/{options.name}", allow=allow_empty)
         return report
     if signatures is not None:
-        if done:
+        if done[0]:
             tidy_signatures(signatures, options)
         else:
-            _run(files, options, signatures, run_print, workers, progress, report)
-    elif done:
+            _run(files, options, signatures, runs[0], workers, progress, report)
+    elif all(done):
         tidy(target, identity=identity)
     else:
         with Work(target) as work:
             work.begin(identity, keep_staged=True)
-            signatures = f"{work.folder}/signatures-{fingerprint(options.signature())}"
-            _run(files, options, signatures, run_print, workers, progress, report)
+            own = options.signature() if len(every) == 1 else [one.signature() for one in every]
+            signatures = f"{work.folder}/signatures-{fingerprint(own)}"
+            left = [
+                one for one, already in zip(zip(every, runs, reports, strict=True), done, strict=True) if not already
+            ]
+            for number, (one, run, into) in enumerate(left, 1):
+                if len(every) > 1:
+                    Dumps(open_store(signatures)).forget_decisions(one)
+                _run(files, one, signatures, run, workers, progress, into, more=number < len(left))
             work.finish()
     refuse_empty(report.documents, report.documents, file=f"attributes/{options.name}", allow=allow_empty)
     return report
+
+
+def _refuse_several(signatures: str | None) -> None:
+    """Raise `ConfigError` where several thresholds cannot be."""
+    if signatures is not None:
+        raise ConfigError(
+            "a folder of signatures has the decisions of one threshold",
+            file=signatures,
+            kind="bad-option",
+            fix="Give one threshold, or leave out the signatures.",
+        )
+    if not is_alone():
+        raise ConfigError(
+            "the parts of a job array decide for one threshold at a time", kind="bad-option", fix="Give one threshold."
+        )
 
 
 def _plan(dry: DryRun, files: list[DocumentFile], options: NearOptions, signatures: str | None) -> int | None:
@@ -122,13 +152,15 @@ def _run(
     workers: int | None,
     progress: bool | None,
     report: NearReport,
+    more: bool = False,
 ) -> None:
     manifests = [read_manifest(open_store(root or "."), options.name) for root in by_folder(files)]
     recorded = all(manifest is not None and manifest.get("run") == run_print for manifest in manifests)
     with open_dumps(folder, options) as dumps:
         add_dump(dumps, files, options, report, run_print, recorded, workers, progress)
         results = _finish(dumps, files, options, workers, progress)
-        dumps.forget_work()  # before the record: a run that finds the record does nothing
+        signed = frozenset(file["print"] for record in dumps.records for file in record["files"])
+        dumps.forget_work(signed if more else frozenset())  # before the record: a run that finds it does nothing
         _record(files, results, options, run_print, report)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from feedmill.curation.near.job import NearReport, find_near
 from feedmill.curation.near.options import NearOptions
 from feedmill.curation.options import Neardedupe
@@ -13,12 +15,15 @@ from feedmill.storage import paths_of
 def neardedupe(options: Neardedupe) -> NearReport:
     """Return the numbers of duplicates and clusters, and the largest clusters.
 
+    With several thresholds, the report is that of the first one, and `NearReport.others` has the others.
+
     Raises:
         FeedmillError: See `feedmill.curation.near.job.find_near`.
     """
+    several = options.threshold if isinstance(options.threshold, Sequence) else [options.threshold]
     near = NearOptions(
         name=options.name,
-        threshold=options.threshold,
+        threshold=several[0],
         ngram=options.ngram,
         lower=not options.keep_case,
         punctuation=not options.keep_punctuation,
@@ -30,6 +35,7 @@ def neardedupe(options: Neardedupe) -> NearReport:
     return find_near(
         paths_of(options.documents),
         near,
+        thresholds=several,
         signatures=options.signatures,
         workers=options.workers,
         id=options.id,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from feedmill.curation.options import Keep, Removal
@@ -74,6 +75,23 @@ class NearOptions:
         """Return the options as plain data."""
         return asdict(self)
 
+    def at(self, thresholds: Sequence[float]) -> list[NearOptions]:
+        """Return the options for each threshold, with the same bands and rows: those of the lowest one.
+
+        Each has a set of its own, such as ``dup_near_0_7``.
+
+        Raises:
+            ConfigError: A threshold is out of range, or occurs twice.
+        """
+        if len(set(thresholds)) < len(thresholds):
+            raise _bad("a threshold is given twice", "Give different ones.")
+        bands, rows = replace(self, threshold=min(thresholds)).shape
+        names = [f"{self.name}_{threshold:g}".replace(".", "_") for threshold in thresholds]
+        return [
+            replace(self, name=name, threshold=threshold, bands=bands, rows=rows)
+            for name, threshold in zip(names, thresholds, strict=True)
+        ]
+
     def signature(self) -> dict[str, Any]:
         """Return the options that signatures and decisions depend on. Runs that share a folder must agree on them."""
         bands, rows = self.shape
@@ -104,6 +122,7 @@ class NearReport(JobReport):
             ``"connected"``.
         sources: For each folder of documents: its documents and duplicates, and how many of these are duplicates of
             documents in which folder; by descending number of duplicates.
+        others: Reports of the second and further thresholds of the run.
     """
 
     name: str
@@ -123,6 +142,7 @@ class NearReport(JobReport):
     lowest: float | None = None
     uncovered: int = 0
     sources: list[dict[str, Any]] = field(default_factory=list)
+    others: list[NearReport] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
@@ -130,7 +150,8 @@ class NearReport(JobReport):
             f"{self.duplicates:,} of {self.documents:,} documents in {self.files:,} files are near-duplicates,"
             f" in attributes/{self.name}"
         )
-        return f"{head}\n{self.clusters:,} clusters among {self.added:,} new documents"
+        head = f"{head}\n{self.clusters:,} clusters among {self.added:,} new documents"
+        return "\n".join([head, *map(str, self.others)])
 
 
 def found_share(similarity: float, bands: int, rows: int) -> float:
