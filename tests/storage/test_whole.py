@@ -13,7 +13,7 @@ import pytest
 from tests.helpers.range_server import RangeServer, range_server
 
 from feedmill.errors import DataError
-from feedmill.formats.ranges import load_copying, read_remote
+from feedmill.formats.ranges import read_remote
 from feedmill.storage.base import OnDisk
 from feedmill.storage.cache import whole
 from feedmill.storage.cache.page_io import Pages
@@ -110,7 +110,6 @@ def test_reading_ahead_finds_them_and_a_range_beyond_the_end_is_an_error(server:
     reader = ReadAhead(1 << 20, Paging(cache, "shard"))
     none, hungry = np.zeros(1, np.int64), threading.Event()
     hungry.set()
-    load_copying()
     for step in range(2):
         ends = none + SIZE
         reader.want(store, paths, none, none + 5, ends, none + step, hungry)

@@ -7,7 +7,7 @@ import numpy as np
 from feedmill.kernels.native import kernel
 
 
-@kernel
+@kernel("u8[:,:], out f32[:,:]")
 def unit_planes(pixels, out):  # type: ignore[no-untyped-def]
     """Fill `out`, float32[n, 3 * H * W], with ``[3, H, W]`` from uint8[n, H * W * 3], divided by 255 in float32."""
     for image in range(len(pixels)):
