@@ -97,4 +97,5 @@ def by_numba(kernel: Kernel) -> Callable[..., Any]:
         elif getattr(found, "__module__", "") == "feedmill.kernels.machine":
             given[name] = _INTRINSICS[found.__name__]
     copy = FunctionType(function.__code__, {**names, **given}, function.__name__)
-    return numba.njit(nogil=True, _nrt=False)(copy)  # type: ignore[no-any-return]
+    copies = kernel.__module__.endswith(".text_order")  # numba copies slices through memory of its own
+    return numba.njit(nogil=True, _nrt=copies)(copy)  # type: ignore[no-any-return]

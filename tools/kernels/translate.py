@@ -16,7 +16,7 @@ Types follow numba's rules, by which the kernels were written. They differ from 
 
 * An operation takes 64 bits: two unsigned operands give u64, all others i64, also for i64 and u64. A shift has the
   sign of its left operand. ``//`` and ``%`` floor. Integers wrap. ``/`` gives f64, or f32 for f32 with f32 or with
-  integers of up to 16 bits.
+  integers of 8 bits and i16.
 * A variable has one type in a function: one that can hold all values assigned to it. A variable that is assigned both
   u64 and a signed integer is an error here; in numba it becomes f64.
 * Comparisons of integers are exact. (Numba 0.68 compares u64 with i64 as f64.)
@@ -132,7 +132,8 @@ def joined(one: Any, other: Any) -> Any:
 def operation(op: type[ast.operator], one: str, other: str) -> str | None:
     """Return the type of an operation; None if it is not supported."""
     if one in _FLOATS or other in _FLOATS:
-        return joined(one, other) if op in (ast.Add, ast.Sub, ast.Mult, ast.Div) else None
+        single = {one, other} <= {"f32", "b", "u8", "i8", "i16"}
+        return None if op not in (ast.Add, ast.Sub, ast.Mult, ast.Div) else "f32" if single else "f64"
     if op is ast.Div:
         return "f64"
     if op in (ast.BitAnd, ast.BitOr, ast.BitXor) and one == other == "b":
@@ -206,6 +207,7 @@ class Module:
         self.imports: dict[str, tuple[str, str]] = {}
         self.kernels: dict[str, ast.FunctionDef] = {}
         self.declared: dict[str, tuple[str, ...]] = {}
+        self.apart: set[str] = set()
         self.intrinsics: dict[str, tuple[ast.FunctionDef, str, str]] = {}
         self._constants: dict[str, Any] = {}
         self._assigned: dict[str, ast.Assign | ast.AnnAssign] = {}
@@ -231,6 +233,8 @@ class Module:
                     self.intrinsics[node.name] = node, types, body
                 else:
                     parse(*words)
+                    if call is not None and any(one.arg == "inline" for one in call.keywords):
+                        self.apart.add(node.name)
                     self.kernels[node.name], self.declared[node.name] = node, words
             except ValueError as error:
                 raise KernelError(f"{self.path}:{node.lineno}: {node.name}: {error}") from None
@@ -323,7 +327,8 @@ class Function:
 
     def head(self) -> str:
         given = ", ".join(f"{self.unit.c(self.types[name])} {_safe(name)}" for name in self.arguments)
-        return f"static {self.unit.c(self.returns)} {self.name}({given or 'void'})"
+        apart = "__attribute__((noinline)) " if self.node.name in self.module.apart else ""
+        return f"static {apart}{self.unit.c(self.returns)} {self.name}({given or 'void'})"
 
     # statements
 

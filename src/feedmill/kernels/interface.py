@@ -2,8 +2,8 @@
 
 The definition of a kernel declares its types: ``"u8[:], i64, out i64[:,:] -> i64"``. A type is a number (`NUMBERS`) or,
 with brackets, an array of it that is contiguous in C order. ``out`` marks an array that the kernel writes to.
-``u16|u32[:]`` stands for either type, ``int[:]`` for all integers but u64, whose arrays can be viewed as i64; a
-declaration with several of these has all their combinations. A kernel returns an i64 or nothing.
+``u16|u32[:]`` stands for either type, ``token[:]`` for `TOKENS`; a declaration with several of these has all their
+combinations. A kernel returns an i64 or nothing.
 
 This module needs nothing but Python, because builds import it.
 """
@@ -23,7 +23,8 @@ NUMBERS = {
 }  # fmt: skip
 """Names of the types of numbers, and of their NumPy dtypes."""
 _ARGUMENT = re.compile(r"(out )?([a-z0-9|]+)(\[:(?:,:)*\])?")
-_INTEGERS = "u8|i8|u16|i16|u32|i32|i64"
+TOKENS = "u8|u16|u32|i32|i64"
+"""Types of tokens; u64 can be viewed as i64. Others are rare, and read without kernels."""
 _SCALARS = ("i64", "u64", "f64")
 FOLDER = Path(__file__).parent
 COMPILER = FOLDER.parents[2] / "tools/kernels"
@@ -104,7 +105,7 @@ def _choices(word: str) -> list[Argument]:
         raise ValueError(f"invalid type {word.strip()!r}: expected one like u8, i64[:], out f64[:,:] or u16|u32[:]")
     out, numbers, brackets = match.groups()
     dimensions = brackets.count(":") if brackets else 0
-    numbers = _INTEGERS if numbers == "int" else numbers
+    numbers = TOKENS if numbers == "token" else numbers
     for number in numbers.split("|"):
         if number not in NUMBERS:
             raise ValueError(f"unknown type {number!r}: expected one of {', '.join(NUMBERS)}")

@@ -50,9 +50,14 @@ _CONTIGUOUS, _WRITABLE = 0x1, 0x400  # as in numpy's C interface
 @overload
 def kernel(function: Callable[..., Any], /) -> Kernel: ...
 @overload
-def kernel(*types: str) -> Callable[[Callable[..., Any]], Kernel]: ...
-def kernel(*given: Any) -> Any:
-    """Declare a kernel: ``@kernel``, or ``@kernel("u8[:] -> i64")`` with the types that Python calls it with."""
+def kernel(*types: str, inline: bool = True) -> Callable[[Callable[..., Any]], Kernel]: ...
+def kernel(*given: Any, inline: bool = True) -> Any:  # noqa: ARG001 - the compiler reads it
+    """Declare a kernel: ``@kernel``, or ``@kernel("u8[:] -> i64")`` with the types that Python calls it with.
+
+    Args:
+        given: the function, or the types; see `feedmill.kernels.interface`.
+        inline: False for a function whose loop is vectorized only by itself.
+    """
     return Kernel(given[0]) if given and callable(given[0]) else lambda function: Kernel(function, *given)
 
 
@@ -96,12 +101,15 @@ class Kernel:
             call = self._calls[kinds] = self._find(args)
         return call(args)
 
+    def _library(self) -> ctypes.CDLL:
+        return library()
+
     def _find(self, args: tuple[Any, ...]) -> _Call:
         """Return the compiled function for arguments of these types."""
         signatures = parse(*self.types)
         for number, signature in enumerate(signatures):
             if len(args) == len(signature.arguments) and all(map(_takes, signature.arguments, args)):
-                return _call(getattr(library(), symbol(self.__module__, self.__name__, number)), signature)
+                return _call(getattr(self._library(), symbol(self.__module__, self.__name__, number)), signature)
         names = self.function.__code__.co_varnames
         if not signatures or len(args) != len(signatures[0].arguments):
             raise TypeError(f"{self.__name__} takes {len(signatures[0].arguments) if signatures else 'no'} arguments")

@@ -14,9 +14,8 @@ def unit_planes(pixels, out):  # type: ignore[no-untyped-def]
         _planes(pixels[image], out[image])
 
 
-@kernel
+@kernel(inline=False)  # LLVM vectorizes the loop only in a function over one dimension
 def _planes(pixels, out):  # type: ignore[no-untyped-def]
-    # A separate function over one dimension: LLVM vectorizes the loop only in this form.
     size, whole = len(out) // 3, np.float32(255)
     for i in range(size):
         out[i] = np.float32(pixels[3 * i]) / whole

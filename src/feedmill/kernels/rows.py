@@ -8,11 +8,13 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.kernels.bounds import bounds_of
+from feedmill.kernels.interface import NUMBERS, TOKENS
 from feedmill.kernels.machine import prefetch
 from feedmill.kernels.native import kernel
 
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
+_READABLE = {NUMBERS[one] for one in (*TOKENS.split("|"), "u64")}
 _NO_ROWS = np.zeros((0, 0), np.uint8)
 _NO_ENDS = np.zeros((0, 0), np.int32)
 _NO_LOSS = np.zeros(0, np.uint8)
@@ -67,21 +69,24 @@ def lay_out(
     return Layout(positions, np.ascontiguousarray(ends[:, :used]), to)
 
 
+def readable(dtype: np.dtype[Any]) -> bool:
+    """Return whether kernels read tokens of this type."""
+    return dtype.isnative and dtype.name in _READABLE
+
+
 def copied(source: npt.NDArray[Any], out: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]] | None:
     """Return both arrays in types between which kernels copy; None if there are none.
 
-    They copy between equal types, and from native integers to int64.
+    They copy between equal types, and from native types of tokens to int64.
     """
     if source.dtype == out.dtype:
         bits = np.dtype(np.int64 if out.itemsize == 8 else f"u{out.itemsize}")
         return source.view(bits), out.view(bits)
-    if out.dtype == np.int64 and source.dtype.kind in "iu" and source.dtype.isnative:
-        return _signed(source), out
-    return None
+    return (_signed(source), out) if out.dtype == np.int64 and readable(source.dtype) else None
 
 
 def _signed(tokens: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return tokens in a type that kernels take: uint64 as int64."""
+    """Return tokens as kernels take them: uint64 as int64."""
     return tokens.view(np.int64) if tokens.dtype == np.uint64 else tokens
 
 
@@ -127,11 +132,12 @@ def targets_of(
     """
     count, width = tokens.shape
     out = np.empty((count, width - 1), np.int64) if out is None else out
-    native = np.ascontiguousarray(tokens, tokens.dtype.newbyteorder("="))
+    dtype = tokens.dtype if tokens.dtype in (np.uint16, np.int32) and tokens.dtype.isnative else np.dtype(np.int64)
+    native = np.ascontiguousarray(tokens, dtype)
     masks = (_NO_ROWS if mask is None else np.ascontiguousarray(mask).view(np.uint8) for mask in (loss, begins))
     places = _NO_ENDS if ends is None else np.ascontiguousarray(ends, np.int32)
     full = np.full(count, width, np.int64) if real is None else np.ascontiguousarray(real, np.int64)
-    _targets_of(_signed(native), ignore, *masks, places, full, out)
+    _targets_of(native, ignore, *masks, places, full, out)
     return out
 
 
@@ -147,7 +153,7 @@ def shift_rows(
     """Copy ``source[start : start + width]`` to rows of inputs, and the tokens after them to rows of targets.
 
     Args:
-        source: flat tokens in native byte order, of which ``start + width`` must be inside.
+        source: flat `readable` tokens, of which ``start + width`` must be inside.
         loss: uint8[tokens], which tokens contribute to the loss; None for all.
         starts, rows: int64[m], where each row begins, and its number in the outputs.
         ignore: value of targets that do not contribute.
@@ -223,7 +229,7 @@ def shift_spans(
     """Copy spans of documents to rows of inputs, and the tokens after each of them to rows of targets.
 
     Args:
-        source: flat tokens in native byte order.
+        source: flat `readable` tokens.
         loss: uint8[tokens], which tokens contribute to the loss; None for all.
         bounds: int64[documents + 1], where each document begins in them, and the end.
         spans: document, first token in it, and tokens of each span, int64[n] each.
@@ -295,7 +301,7 @@ def _lay_out(row_offsets, lengths, pad, tokens, positions, ends, to):  # type: i
 
 
 @kernel(
-    "int[:], i64[:], i64[:], i64[:], out i64[:]",
+    "token[:], i64[:], i64[:], i64[:], out i64[:]",
     "u8[:], i64[:], i64[:], i64[:], out u8[:]",
     "u16[:], i64[:], i64[:], i64[:], out u16[:]",
     "u32[:], i64[:], i64[:], i64[:], out u32[:]",
@@ -310,7 +316,7 @@ def _copy_spans(source, first, lengths, to, out):  # type: ignore[no-untyped-def
             target[place] = part[place]
 
 
-@kernel("int[:,:], i64, u8[:,:], u8[:,:], i32[:,:], i64[:], out i64[:,:]")
+@kernel("u16|i32|i64[:,:], i64, u8[:,:], u8[:,:], i32[:,:], i64[:], out i64[:,:]")
 def _targets_of(tokens, ignore, loss, begins, ends, real, out):  # type: ignore[no-untyped-def]
     """Fill the targets; masks and ends without rows are not used."""
     width = out.shape[1]
@@ -335,7 +341,7 @@ def _targets_of(tokens, ignore, loss, begins, ends, real, out):  # type: ignore[
             target[place] = ignore
 
 
-@kernel("int[:], u8[:], i64[:], i64[:], i64, out i64[:,:], out i64[:,:]")
+@kernel("token[:], u8[:], i64[:], i64[:], i64, out i64[:,:], out i64[:,:]")
 def _shift_rows(source, loss, starts, rows, ignore, inputs, targets):  # type: ignore[no-untyped-def]
     """Fill inputs and targets; a mask of no bytes is not used."""
     width = inputs.shape[1]
@@ -396,7 +402,7 @@ def _lay_out_shifted(row_offsets, lengths, pad, ignore, inputs, targets, positio
     return used
 
 
-@kernel("int[:], u8[:], i64[:], i64[:], i64[:], i64[:], i64[:], i64[:], i64, i64, out i64[:,:], out i64[:,:] -> i64")
+@kernel("token[:], u8[:], i64[:], i64[:], i64[:], i64[:], i64[:], i64[:], i64, i64, out i64[:,:], out i64[:,:] -> i64")
 def _shift_spans(source, loss, bounds, documents, starts, lengths, rows, columns, ignore, borders, inputs, targets):  # type: ignore[no-untyped-def]
     """Fill inputs and targets of spans; a mask of no bytes is not used. Return the first invalid span, or -1."""
     width = inputs.shape[1]

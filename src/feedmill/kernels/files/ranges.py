@@ -54,7 +54,7 @@ def copy_all(origins, lengths, addresses):  # type: ignore[no-untyped-def]
 
 
 @kernel(
-    "i64[:], int[:], i64, i64[:], out i64[:,:]",
+    "i64[:], token[:], i64, i64[:], out i64[:,:]",
     "i64[:], u8[:], i64, i64[:], out u8[:,:]",
     "i64[:], u16[:], i64, i64[:], out u16[:,:]",
     "i64[:], u32[:], i64, i64[:], out u32[:,:]",
