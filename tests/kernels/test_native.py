@@ -62,6 +62,7 @@ def test_arrays_of_all_kinds_and_numbers(made: Any) -> None:
         assert made.total(values, 1) == 91 == made.total(values[2:], np.int64(1)) + 2
         values.flags.writeable = False
         assert made.total(values, True) == 91
+        assert made.total(values[::2], 0) == 40 and made.total(values[::-1], 0) == 90
     unaligned = np.frombuffer(bytes(3) + np.arange(4).tobytes(), np.uint8)[3:].view(np.int64)
     assert not unaligned.flags.aligned and made.total(unaligned, 0) == 12
     table = np.zeros((4, 3))
@@ -81,8 +82,6 @@ def test_what_a_kernel_does_not_take(made: Any) -> None:
         made.total([1, 2], 0)
     with pytest.raises(TypeError, match="an array of >i8"):
         made.total(values.astype(">i8"), 0)
-    with pytest.raises(TypeError, match="1 dimensions, not contiguous"):
-        made.total(values[::2], 0)
     with pytest.raises(TypeError, match=r"fill takes f64\[:,:\] as table, not an array of float64, 2 .* contiguous"):
         made.fill(table.T, 0.5)
     table.flags.writeable = False

@@ -1,7 +1,7 @@
 """What callers of kernels and their compiler (``tools/kernels``) agree on: types, names in the library, its sources.
 
 The definition of a kernel declares its types: ``"u8[:], i64, out i64[:,:] -> i64"``. A type is a number (`NUMBERS`) or,
-with brackets, an array of it that is contiguous in C order. ``out`` marks an array that the kernel writes to.
+with brackets, an array of it. ``out`` marks an array that the kernel writes to.
 ``u16|u32[:]`` stands for either type, ``token[:]`` for `TOKENS`; a declaration with several of these has all their
 combinations. A kernel returns an i64 or nothing.
 

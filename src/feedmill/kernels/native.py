@@ -88,11 +88,11 @@ class Kernel:
         self._calls: dict[tuple[Any, ...], _Call] = {}
 
     def __call__(self, *args: Any) -> Any:
-        """Call the kernel.
+        """Call the kernel. Inputs that are not contiguous in C order are copied.
 
         Raises:
-            TypeError: the arguments are not of the declared types, an array is not contiguous in C order, or one that
-                the kernel writes to is read-only.
+            TypeError: the arguments are not of the declared types, or an array that the kernel writes to is read-only
+                or not contiguous.
             OverflowError: an integer does not fit in 64 bits.
         """
         kinds = tuple([_kind(arg) for arg in args])
@@ -109,7 +109,9 @@ class Kernel:
         signatures = parse(*self.types)
         for number, signature in enumerate(signatures):
             if len(args) == len(signature.arguments) and all(map(_takes, signature.arguments, args)):
-                return _call(getattr(self._library(), symbol(self.__module__, self.__name__, number)), signature)
+                function = getattr(self._library(), symbol(self.__module__, self.__name__, number))
+                strided = [type(arg) is np.ndarray and not arg.flags.c_contiguous for arg in args]
+                return _contiguous(_call(function, signature), strided)
         names = self.function.__code__.co_varnames
         if not signatures or len(args) != len(signatures[0].arguments):
             raise TypeError(f"{self.__name__} takes {len(signatures[0].arguments) if signatures else 'no'} arguments")
@@ -133,7 +135,7 @@ def _takes(one: Argument, arg: Any) -> bool:
         return type(arg) in _SCALARS[one.number][0]
     if type(arg) is not np.ndarray or arg.dtype != NUMBERS[one.number] or arg.ndim != one.dimensions:
         return False
-    return bool(arg.flags.c_contiguous and (arg.flags.writeable or not one.out))
+    return not one.out or bool(arg.flags.c_contiguous and arg.flags.writeable)
 
 
 def _described(arg: Any) -> str:
@@ -141,6 +143,15 @@ def _described(arg: Any) -> str:
         return type(arg).__name__
     flaws = "" if arg.flags.c_contiguous else ", not contiguous"
     return f"an array of {arg.dtype}, {arg.ndim} dimensions{flaws}{'' if arg.flags.writeable else ', read-only'}"
+
+
+def _contiguous(call: _Call, strided: list[bool]) -> _Call:
+    """Return a call that copies strided arrays, which are inputs."""
+    if not any(strided):
+        return call
+    return lambda args: call(
+        tuple(np.ascontiguousarray(arg) if one else arg for arg, one in zip(args, strided, strict=True))
+    )
 
 
 def _call(function: Any, signature: Signature) -> _Call:

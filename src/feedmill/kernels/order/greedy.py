@@ -48,7 +48,7 @@ def ranks(choice: npt.NDArray[Any], counts: npt.NDArray[np.int64]) -> npt.NDArra
         A permutation, uint32[draws], or uint64[draws] for 2^32 draws or more.
     """
     numbers = np.empty(len(choice), np.uint32 if len(choice) <= 2**32 else np.uint64)
-    _number(choice, bounds_of(counts[:-1]), numbers)
+    _number(choice.view(f"u{choice.itemsize}"), bounds_of(counts[:-1]), numbers)
     return numbers
 
 
