@@ -55,7 +55,7 @@ $(VENV)/.installed-docs: $(STAMP)
 
 docs: $(VENV)/.installed-docs  ## the site, in build/docs/index.html; a warning is an error
 	@$(BIN)/python docs/diagrams/draw.py && $(BIN)/python docs/notebooks/make.py && $(BIN)/python docs/schemas/write.py && $(BIN)/python docs/migration/write.py
-	@$(BIN)/python docs/formats/write.py
+	@$(BIN)/python docs/formats/write.py && $(BIN)/python docs/reference/write.py
 	@$(BIN)/python -m sphinx -q -W --keep-going -b html docs build/docs
 	@echo "== build/docs/index.html"
 

@@ -1,10 +1,12 @@
 import contextlib
 import functools
+import gc
 import os
 import shutil
 import signal
 import sys
 from collections.abc import Iterator
+from multiprocessing import forkserver
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ from helpers.durations import (
     pytest_configure,
     pytest_ignore_collect,
 )
+from helpers.kinds import refuse_unlisted
 from helpers.stores import azure_container, azurite, gcs_bucket, s3_bucket, s3_server
 from helpers.zygote import unsynced
 
@@ -38,6 +41,11 @@ for name in ("NO_PROXY", "no_proxy"):
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
+# Each client of a store would read all certificates of this machine, which takes longer than a request; the servers of
+# the tests have none.
+os.environ["SSL_CERT_FILE"] = str(Path(__file__).parent / "helpers/root.pem")
+os.environ["SSL_CERT_DIR"] = str(Path(__file__).parent / "helpers/rare")
+
 # A busy machine is slow enough for second requests, which tests that count requests do not expect.
 os.environ["FEEDMILL_HEDGE"] = "off"
 
@@ -45,9 +53,19 @@ os.environ["FEEDMILL_HEDGE"] = "off"
 # all of them, and tests of pools say how many. Processes that tests start use what there is.
 cores.available_cores = functools.wraps(cores.available_cores)(lambda: 1)
 
+# The fork server imports what workers of most tests need, not what the first of them does: each would import it again.
+_WORKERS = ("pytest", "hypothesis", "feedmill.loading.loader", "feedmill.loading.workers", "feedmill.samples.open")
+_WORKERS += ("feedmill.planning.recipes.compile", "feedmill.tokens.job", "feedmill.curation.dedupe.exact")
+_WORKERS += ("feedmill.curation.mix.shard", "feedmill.curation.stat", "feedmill.curation.tag")
+_WORKERS += ("feedmill.converting.rows", "feedmill.importing.samples", "feedmill.indexing.scanning")
+_preload = forkserver.set_forkserver_preload
+forkserver.set_forkserver_preload = lambda names: _preload(list(dict.fromkeys([*names, *_WORKERS])))
+
 # What tests write need not survive a loss of power, but for the faults of `faults`, whose processes are their own.
 # Waiting for the disk thousands of times takes minutes where it is busy.
 os.fsync = unsynced
+
+refuse_unlisted()
 
 settings.register_profile("feedmill", deadline=None)  # a busy machine is no failure
 # For `make test` and `make test-quick`: the same on every machine, and half and a fifth of the examples of the others.
@@ -72,6 +90,12 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     if hasattr(os, "sched_getscheduler") and os.sched_getscheduler(0) != os.SCHED_OTHER:
         os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
         pytest.fail(f"{item.name} made this process real-time (see tests/helpers/media_files.py, `at_its_priority`)")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """The collected tests stay: without this, each search for garbage of a test walks through a million objects."""
+    gc.freeze()
 
 
 class FailuresAtOnce:

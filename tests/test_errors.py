@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import runpy
+from difflib import SequenceMatcher
+from itertools import combinations
 
 import pytest
 
 from feedmill.curation.measure import compiled
 from feedmill.documents.expressions import compile_jq, compile_path
-from feedmill.errors import ConfigError, EmptyResult, refuse_empty, whole
+from feedmill.errors import ConfigError, DataError, EmptyResult, refuse_empty, whole
 from feedmill.jobs.parts import PartEngine
 from feedmill.storage.limits import parse_size
+from helpers.kinds import LISTED, OF_THE_SYSTEM
+from test_rooms import ROOT, house
 
 
 def test_a_result_with_something_in_it_passes() -> None:
@@ -50,7 +56,7 @@ def test_numbers_of_users_may_have_any_number_of_digits() -> None:
     for text in (long, "²", "٣", "", "-", "1.5", "0x1"):
         with pytest.raises(ConfigError) as caught:
             whole(text, "the number")
-        assert caught.value.kind == "bad-number" and len(str(caught.value)) < 200
+        assert caught.value.kind == "bad-option" and len(str(caught.value)) < 200
     for path in ("$[?(@.n == %s)]", "$[?(@.n == -%s)]", "$[%s]", "$[0][%s]", "$[?(@.a size %s)]"):
         with pytest.raises(ConfigError, match="digits"):
             compile_path(path % long)
@@ -69,3 +75,40 @@ def test_patterns_of_users_are_errors_of_users(pattern: str) -> None:
     with pytest.raises(ConfigError, match="is not a valid regular expression"):
         compiled(pattern)
     assert list(compile_jq(f'try test({json.dumps(pattern)}) catch "caught"')("a")) == ["caught"]
+
+
+def test_every_kind_that_is_raised_is_listed() -> None:
+    """`helpers.kinds` sees those that functions and tables hand on, in every test."""
+    for name, path in house.modules().items():
+        for node in ast.walk(ast.parse(path.read_bytes())):
+            if not (isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("Error", "NotFound"))):
+                continue
+            given = [value.value for value in node.keywords if value.arg == "kind"]
+            constants = (word.value for value in given for word in ast.walk(value) if isinstance(word, ast.Constant))
+            unlisted = {word for word in constants if isinstance(word, str)} - {*LISTED, *OF_THE_SYSTEM}
+            assert not unlisted, f"{name}:{node.lineno}: list {unlisted} in feedmill.errors.KINDS, or use a listed kind"
+
+
+def test_a_kind_that_is_not_listed_is_refused_wherever_it_comes_from() -> None:
+    namespace = {"__name__": "feedmill.somewhere", "DataError": DataError}
+    assert eval("DataError('x', kind='truncated')", namespace).kind == "truncated"
+    assert DataError("of a user", kind="own-word").kind == "own-word"
+    with pytest.raises(AssertionError, match="own-word"):
+        eval("DataError('x', kind='own-word')", namespace)
+
+
+def test_every_listed_kind_is_raised() -> None:
+    assert not [kind for kind, times in house.error_kinds().items() if not times]
+
+
+def test_no_kind_is_nearly_another() -> None:
+    """A program that misspells one must not match another."""
+    assert len(LISTED) == len({*LISTED})
+    for one, other in combinations(LISTED, 2):
+        near = SequenceMatcher(None, one, other).ratio()
+        assert near < 0.9 and {*one.split("-")} != {*other.split("-")}, (one, other)
+
+
+def test_the_page_of_kinds_is_made_from_the_list() -> None:
+    made = runpy.run_path(str(ROOT / "docs/reference/write.py"))
+    assert made["PAGE"].read_text() == made["page"](), "run: python docs/reference/write.py"

@@ -16,6 +16,7 @@ from feedmill.errors import Hinted
 from feedmill.formats import habits
 from feedmill.loading import checks
 from feedmill.samples.types import brief
+from helpers.torch_workers import raises
 
 
 @pytest.fixture
@@ -115,7 +116,7 @@ def test_default_collate_names_what_makes_batches_of_samples(tmp_path: Path) -> 
     dataset = fm.open(tmp_path / "out")
     assert type(dataset[0]) is fm.CaptioningSample
     for workers in (0, 1):
-        with pytest.raises(TypeError, match=r"no batch of a CaptioningSample: use .*to_torch\(\).*as_dataset\(\)"):
+        with raises(TypeError, r"no batch of a CaptioningSample: use .*to_torch\(\).*as_dataset\(\)"):
             next(iter(data.DataLoader(dataset, batch_size=2, num_workers=workers)))
     batch = next(iter(data.DataLoader(dataset, batch_size=2, collate_fn=list)))
     assert [sample.caption for sample in batch] == ["a cat"] * 2

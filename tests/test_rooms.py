@@ -5,8 +5,12 @@ Imports in functions and those for types count, and so does the name of a module
 
 from __future__ import annotations
 
+import ast
 import importlib.util
+import re
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[1]
 SPEC = importlib.util.spec_from_file_location("house", ROOT / "tools" / "house.py")
@@ -26,3 +30,34 @@ def test_rooms_use_only_what_lies_below() -> None:
 def test_no_module_imports_itself_through_others() -> None:
     """A package that its own modules name stands for what it imports, not for itself."""
     assert not house.circles()
+
+
+UNMAPPED = {"cli", "kernels", "storage", "tokens"}
+"""Rooms whose packages do not list their modules yet."""
+
+
+def on_the_map(folder: Path) -> tuple[set[str], set[str]]:
+    """The files and packages in a package, and those that its docstring names."""
+    there = {path.name for path in folder.glob("*.py")} - {"__init__.py"}
+    there |= {f"{path.parent.name}/" for path in folder.glob("*/__init__.py")}
+    text = ast.get_docstring(ast.parse((folder / "__init__.py").read_bytes())) or ""
+    return there, {*re.findall(r"`(\w+\.py|\w+/)`", text)}
+
+
+@pytest.mark.parametrize("room", sorted({name.split(".")[1] for name in house.modules() if name.count(".") > 1}))
+def test_a_room_is_its_own_map(room: str) -> None:
+    """The docstring of its package names each file and folder in it, and no others."""
+    there, named = on_the_map(house.SOURCE / room)
+    unnamed = sorted(there - named)
+    assert (room in UNMAPPED) == bool(unnamed), f"not on the map: {unnamed}, or complete and still in UNMAPPED"
+    assert not {name for name in named if name.endswith(".py")} - there, f"gone: {sorted(named - there)}"
+
+
+def test_a_package_that_names_some_of_its_files_names_all() -> None:
+    """Where names say enough, such as those of taggers, no list is needed; half a list sends readers astray."""
+    for init in house.SOURCE.glob("*/*/**/__init__.py"):
+        if init.relative_to(house.SOURCE).parts[0] in UNMAPPED:
+            continue
+        there, named = on_the_map(init.parent)
+        files = {name for name in there if name.endswith(".py")}
+        assert not named & files or files <= named, f"{init.parent}: not on the map: {sorted(files - named)}"

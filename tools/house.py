@@ -130,22 +130,18 @@ def arrows_up() -> list[tuple[str, str]]:
 
 
 def error_kinds() -> dict[str, int]:
-    """The kinds of errors that are written in the code, and how often."""
-    found: dict[str, int] = defaultdict(int)
+    """The kinds of errors, and how often the code names each outside their list."""
+    from feedmill.errors import KINDS
+
+    found = dict.fromkeys((kind for kinds in KINDS.values() for kind in kinds), 0)
     for path in modules().values():
-        for node in ast.walk(ast.parse(path.read_bytes())):
-            values: list[ast.expr | None] = []
-            if isinstance(node, ast.Call):
-                values = [each.value for each in node.keywords if each.arg == "kind"]
-            elif isinstance(node, ast.Assign | ast.AnnAssign):
-                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-                values = (
-                    [node.value] if any(isinstance(t, ast.Name) and t.id == "default_kind" for t in targets) else []
-                )
-            for value in values:
-                if isinstance(value, ast.Constant) and isinstance(value.value, str) and "-" in value.value:
-                    found[value.value] += 1
-    return dict(found)
+        tree = ast.parse(path.read_bytes())
+        listed = [node for node in tree.body if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "KINDS"]
+        own = {id(each) for node in listed for each in ast.walk(node)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and node.value in found and id(node) not in own:
+                found[node.value] += 1
+    return found
 
 
 def verbs() -> dict[str, tuple[int, int]]:

@@ -89,7 +89,7 @@ _HOME = {
     "VidQASample": "samples.types",
     "WindowDataset": "formats.tokens.windows",
     "Workers": "loading.workers",
-    "Writer": "writing.writer",
+    "Writer": "writing.write",
     "add_parts": "writing.add_parts",
     "append": "writing.append",
     "bench": "loading.bench",
@@ -97,6 +97,7 @@ _HOME = {
     "check": "indexing.check",
     "convert": "converting.convert",
     "decode": "tokens.decode",
+    "decontaminate": "curation.decontaminate.job",
     "dedupe": "curation.dedupe.dedupe",
     "delete": "writing.delete",
     "extract": "curation.extract.extract",
@@ -129,7 +130,7 @@ _HOME = {
     "trace": "tracing.trace",
     "with_targets": "samples.targets",
     "write": "writing.write",
-    "writer": "writing.writer",
+    "writer": "writing.write",
 }
 _HINTS = {
     **dict.fromkeys(("load_dataset", "load", "read", "load_from_disk", "IterableDataset"), "Use fm.open(path)."),
@@ -164,6 +165,7 @@ _HINTS = {
 if TYPE_CHECKING:
     from feedmill.converting.convert import convert
     from feedmill.converting.info import info
+    from feedmill.curation.decontaminate.job import decontaminate
     from feedmill.curation.dedupe.dedupe import dedupe
     from feedmill.curation.dedupe.options import DedupeOptions
     from feedmill.curation.extract.extract import extract
@@ -242,8 +244,7 @@ if TYPE_CHECKING:
     from feedmill.writing.append import append
     from feedmill.writing.delete import delete
     from feedmill.writing.reshard import reshard
-    from feedmill.writing.write import write
-    from feedmill.writing.writer import Writer, writer
+    from feedmill.writing.write import Writer, write, writer
 
 __all__ = [
     "AVDecoder",
@@ -306,6 +307,7 @@ __all__ = [
     "check",
     "convert",
     "decode",
+    "decontaminate",
     "dedupe",
     "delete",
     "extract",

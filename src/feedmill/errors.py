@@ -1,7 +1,8 @@
 """Errors with file and record, what was expected and found, and how to fix it.
 
 Every error that Feedmill raises intentionally is a `FeedmillError`. The command line prints it as one message without a
-traceback; `check` collects the same objects as findings. `kind` is a short stable word that programs can match on.
+traceback; `check` collects the same objects as findings. `kind` is a short stable word that programs can match on:
+`KINDS` lists them all.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class FeedmillError(Exception):
         offset: byte offset in that file.
         record: affected key, member or line.
         fix: what to do about it, as a sentence.
-        kind: a short stable word for programs, e.g. ``"truncated-member"``.
+        kind: a short stable word for programs, one of `KINDS`.
     """
 
     default_kind = "error"
@@ -196,9 +197,9 @@ def whole(text: str, what: str) -> int:
     """
     digits = text.removeprefix("-")
     if not (digits.isascii() and digits.isdigit()):
-        raise ConfigError(f"{what} is {text[:40]!r}, which is not a whole number", kind="bad-number")
+        raise ConfigError(f"{what} is {text[:40]!r}, which is not a whole number", kind="bad-option")
     if len(digits.lstrip("0")) > _MOST_DIGITS:
-        raise ConfigError(f"{what} has {len(digits)} digits: at most {_MOST_DIGITS} are supported", kind="bad-number")
+        raise ConfigError(f"{what} has {len(digits)} digits: at most {_MOST_DIGITS} are supported", kind="bad-option")
     return int(text)
 
 
@@ -331,3 +332,174 @@ def refuse_empty(
         file=file,
         fix=(fix if allow is None else f"{fix} Pass --allow-empty if this is intended.").strip(),
     )
+
+
+KINDS: dict[str, dict[str, str]] = {
+    "Options and configuration": {
+        "ambiguous": "The input can be read in several ways. Pass the option that is named, or a narrower path.",
+        "bad-config": "A configuration file is invalid. Correct it at the line shown.",
+        "bad-expression": "An expression of jq or JSONPath is invalid or unsupported. Correct it where shown.",
+        "bad-field-map": "The field map of a dataset does not fit its type or its parts. Correct it.",
+        "bad-option": "An option or argument has an invalid value, or contradicts another. Correct it.",
+        "bad-pattern": "A wildcard or regular expression is invalid, or matches nothing or too much. Correct it.",
+        "empty-result": "Nothing would be written. Check the inputs and filters, or pass `--allow-empty`.",
+        "exists": "The output exists already. Choose another one, or pass the option that overwrites it.",
+        "input-is-output": "An output is also an input, or lies in one. Choose another output.",
+        "listed-twice": "A file is given twice, or lies in a folder that is given too. Remove one of them.",
+        "loses-content": "The result would lack a part of the input. Allow it with the option named.",
+        "missing-option": "A required option or argument is missing. Pass it.",
+        "name-clash": "Two inputs would become one output, or two things have one name. Rename one of them.",
+        "no-conversion": "The target format cannot store this. Choose another format, or leave the part out.",
+        "not-found": "There is no such file, folder or name. Check the path.",
+        "unknown-format": "The data has no known format, or there is no such format. Check the path or the name.",
+        "unknown-option": "There is no option or setting of this name. Check the spelling.",
+        "unsupported": "The data or the call is valid, but Feedmill does not support it. See the message.",
+    },
+    "Damaged and unexpected data": {
+        "bad-compression": "A compressed file is damaged. Restore it.",
+        "bad-costs": "The lengths or costs of samples are invalid. Write the index again, or choose another cost.",
+        "bad-data": "The bytes are not what the format promises. Restore the file, or write it again.",
+        "bad-document": "A document, or a row about it, is not as expected. Fix the row that is named, or skip it.",
+        "bad-encoding": "A text is not valid in its encoding. Pass the encoding, or fix the text.",
+        "bad-header": "A header is damaged, or a file has an invalid one. Restore the file, or run `repair`.",
+        "bad-index": "An index, a manifest or other metadata is damaged or missing. Run `prepare`, or write it again.",
+        "bad-line": "A line is no valid JSON or CSV. Correct it, or run `repair`.",
+        "bad-log": "A log has nothing that can be shown. Check that a training run wrote it.",
+        "bad-mask": "A loss mask, or a marker of answers, does not fit its tokens. Check the option or the data.",
+        "bad-media": "An image, a sound or a video does not decode, or lacks what is asked. Fix or exclude the sample.",
+        "bad-name": "A name of a file, a key or a part cannot be stored or used. Rename it.",
+        "bad-part": "A part of a sample does not decode. Fix or exclude the sample.",
+        "bad-pickle": "A pickle or a `.pth` file is malformed, or holds other data than expected. Write it again.",
+        "bad-statistics": "Statistics for normalization are missing or do not fit the data. Compute them again.",
+        "changed": "A file is not the one that was read before. Run the command again, or restore the file.",
+        "compressed-shard": "A compressed tar has no random access. Decompress it, or use `convert`.",
+        "data-after-end": "A tar has data after its end, which tar readers do not see. Split it, or write it again.",
+        "duplicate-key": "Two samples have the same key. Rename one of them.",
+        "duplicate-part": "A sample or a table has two parts or columns of one name. Rename one of them.",
+        "empty-file": "A file has no content. Restore or delete it.",
+        "expands-too-far": "A value would need much more memory than its stored bytes. Do not trust the file.",
+        "hash-mismatch": "The content differs from its stored hash. Restore the file, or make the index again.",
+        "misaligned-attributes": "Attributes and documents do not correspond. Run `tag` again.",
+        "missing-field": "A sample lacks a part or a field. Fix or exclude the sample, or correct the field map.",
+        "missing-shard": "A file of the dataset is missing. Restore it, or make the index again.",
+        "mixed-formats": "The input has files of several formats. Select those of one with a pattern or an option.",
+        "no-column": "A table lacks a column, or it has no usable values. Name another one.",
+        "no-documents": "There are no documents. Check the path and the suffixes of the files.",
+        "no-end-marker": "A tar has no end-of-archive marker and may be truncated. Compare it with the original.",
+        "no-parts": "A sample has no part that can be used. Check the selected fields.",
+        "no-samples": "A shard or an input has no samples. Delete it, or skip it.",
+        "no-times": "The frames of a video have no times. Read all its frames, or write it again.",
+        "no-video": "A file has no video stream. Ask for its sound only, or exclude it.",
+        "not-prepared": "The dataset or file has no index. Run `prepare`, or the command that is named.",
+        "other-columns": "Files that must be alike have different columns, types or lengths. Write them alike.",
+        "other-compression": "A file is compressed in another way than its name says. Rename it.",
+        "other-format": "A file is whole, but not what its name or use says. Rename it, or pass another one.",
+        "settings-differ": "Files that belong together were made with different settings. Make them again.",
+        "split-samples": "The parts of a sample are not adjacent in its tar. Run `convert --regroup`.",
+        "stale-attributes": "Attributes belong to an older text of the documents. Run `tag` again.",
+        "stale-index": "The data differs from its index. Run `prepare` again, or restore the data.",
+        "stray-members": "A tar has files that a system or archiver added. Run `convert`, which leaves them out.",
+        "too-large": "A size or a number exceeds a limit of the format, the memory or Feedmill. Use less at once.",
+        "truncated": "A file ends too early, or its writer did not finish. Restore or write it again, or run `repair`.",
+        "unknown-exclude": "`split.yaml` excludes a sample that its shard does not have. Correct `split.yaml`.",
+        "unknown-shard": "`split.yaml` names a shard that the index does not have. Correct it, or run `prepare`.",
+        "unreadable-value": "A value of a table has no equal in Python. Leave the column out, or change its type.",
+        "verification-failed": "A result differs from its source. Nothing was published; report it.",
+        "wrong-count": "A file has another number of samples or bytes than was recorded. Restore or write it again.",
+    },
+    "Looking up": {
+        "no-such-attribute": "There is no attribute of this name for the documents. Check the name, or run the tagger.",
+        "no-such-sample": "There is no sample, document, position or step of this name or number. Check it.",
+        "no-such-source": "The recipe has no source of this name. Check the name.",
+        "no-such-split": "The dataset has no split of this name. Choose one of those listed.",
+        "no-such-tagger": "There is no tagger of this name. Check the name, or pass the module that defines it.",
+        "other-split": "The sample exists, but not in the split that is open. Open another split.",
+    },
+    "Recipes, plans and loading": {
+        "bad-batch": "The samples of a batch, or its values, do not fit together. Fix the transform or the settings.",
+        "bad-hook": "A function of yours returned something else than expected. Correct it.",
+        "bad-plan": "A plan does not fit its sources or its use. Make it from a recipe.",
+        "bad-recipe": "A recipe, or the same settings in Python, is invalid. Correct what is named.",
+        "bad-skip": "A list of positions to skip is invalid or does not fit the plan. Correct the list.",
+        "bad-state": "A saved state is damaged, or belongs to something else. Load the state of this run.",
+        "empty-source": "A source has no samples or documents to draw from. Remove it, or check its filters.",
+        "endless": "A plan without an end is used where an end is needed. Set a number of samples or epochs.",
+        "function-failed": "A function of yours, or the decoding of a sample, raised an error. See its cause.",
+        "no-cooker": "No cooker fits a dataset, or one lacks its auxiliary data. Add it to the task encoder.",
+        "no-costs": "The lengths or costs of samples are unknown. Prepare the source, or choose another cost.",
+        "no-substitute": "No sample can replace one that failed. Fix the data; most of the source is unusable.",
+        "plan-changed": "The recipe differs from the one of the saved state. See the message for what may change.",
+        "too-few-samples": "There are fewer samples than one step, row or window needs. Add data, or use less at once.",
+        "too-many-repeats": "A source would be repeated more often than `max_repeats`. Lower its weight, or add data.",
+        "too-short": "A text has fewer tokens than a sample needs. It is skipped.",
+        "uneven-end": "The last step is too small for all ranks. Drop it, or change the batch size.",
+        "unguarded-main": "The main program starts workers when it is imported. Guard it as the message shows.",
+        "wrong-process": "An object is used in a process or thread that cannot use it. Make it there.",
+    },
+    "Tokens": {
+        "bad-template": "A chat template is missing, invalid, or does not take a variable. Pass another template.",
+        "bad-token-size": "The size of a token is unknown, invalid or mixed. Pass `--token-size`.",
+        "bad-tokenizer": "A file is no tokenizer that can be read. Check the path and the file.",
+        "lost-tokenizer": "The tokenizer that made the tokens is not where it was. Pass its new path.",
+        "mixed-tokenizers": "Tokens of different tokenizers would be mixed. Use tokens of one tokenizer.",
+        "no-lineage": "It is not recorded which documents a file was made from. Write it again with Feedmill.",
+        "bad-lineage": "The record of the documents that a file was made from is damaged. Write the file again.",
+        "no-tokenizer": "No tokenizer was found. Pass its path.",
+        "no-tokens": "Token files were expected. Run `tokenize`, or name the column of tokens.",
+        "token-too-large": "A token id does not fit the size of a token or the vocabulary. Use a larger token size.",
+        "undecided-template": "Programs read a setting of the tokenizer differently. Pass the option that decides.",
+        "unknown-token": "The tokenizer lacks a token, or it is not special. Name one that it has.",
+        "unsupported-tokenizer": "A tokenizer cannot do what is asked. Use another backend or another tokenizer.",
+    },
+    "Storage": {
+        "bad-cache": "The disk cache cannot be used, or is too small. Check its folder and its size.",
+        "bad-credentials": "Credentials were rejected. Check them.",
+        "bad-profile": "A storage profile is missing or invalid. Correct its configuration.",
+        "bad-url": "A path or URL is malformed or of an unsupported scheme. Correct it.",
+        "busy": "Another process or object is using this. Wait for it, or end it.",
+        "clock-skew": "The clock of this machine is wrong. Set it.",
+        "dangling-link": "The target of a link does not exist. Restore it, or remove the link.",
+        "expired-token": "The session token has expired. Log in again.",
+        "no-bucket": "There is no such bucket. Check the URL.",
+        "no-connection": "The server cannot be reached. Check the network, then run the command again.",
+        "no-credentials": "No credentials were found. Set those that the message names.",
+        "not-a-file": "A link, a folder or a device is where a regular file is needed. Use a regular file.",
+        "storage": "Reading or writing failed. Run the command again; see the message for the cause.",
+        "timeout": "The server did not answer in time. Run the command again.",
+        "wrong-region": "The bucket is in another region. Set the region.",
+    },
+    "Runs and processes": {
+        "bad-job": "The journal of an interrupted run is damaged. Remove what the message names.",
+        "demo": "The demo did not give what it promises. Report it.",
+        "defect": "Feedmill has a bug. Report it.",
+        "error": "Any other error. See the message.",
+        "memory": "There is not enough memory to read a file. Use smaller pieces, or a larger machine.",
+        "missing-extra": "An optional package is missing. Install it with the command shown.",
+        "mount-failed": "The dataset cannot be mounted. Check FUSE and the mount point.",
+        "no-cluster": "There is no usable Ray cluster at the address. Check the cluster and its nodes.",
+        "not-portable": "A function cannot be sent to other processes. Define it at the top of a module.",
+        "too-many-bad": "More samples failed than the limit allows. Fix them, or raise the limit.",
+        "unfinished-job": "Another run that writes here was not finished. Finish it, or remove its work.",
+        "worker-died": "A worker process was killed, or took too long. Check the memory, then run it again.",
+        "worker-error": "A worker process raised an unexpected error. See the message.",
+    },
+    "Code in data": {
+        "bad-model": "A model file of a tagger is missing or cannot be loaded. Pass a local file.",
+        "bad-module": "A module with taggers is missing or fails. Check its path and its error.",
+        "unsafe-name": "A name in the data leads out of its folder, or would run a command. Correct the data.",
+        "unsafe-pickle": "A pickle would run code. Do not load it; write plain tensors.",
+        "untrusted-code": "The data would run code. Pass `--trust` if you trust it.",
+    },
+    "Browser": {
+        "bad-address": "A parameter of a page, or the address of a cluster, is invalid. Correct it.",
+        "no-page": "There is no page or view at this address. Go back to the front page.",
+        "no-port": "The server cannot listen on this port. Choose another one.",
+        "read-only": "The server cannot write this. Start it with `--edit`, on the machine that has the recipe.",
+    },
+}
+"""The kinds of errors by subject: what each means, and what to do about it. docs/reference/errors.md is made from it.
+
+A kind is what a program would branch on; the message says the rest. Storage errors of the operating system have its
+names as kinds, such as ``enospc`` and ``eacces``. Failures of samples have the class of the exception, if a function of
+the user raised one.
+"""

@@ -38,6 +38,6 @@ def test_what_is_recognized_and_left_out_is_shown(tmp_path: Path) -> None:
 def test_errors(tmp_path: Path) -> None:
     assert run(tmp_path).exit_code == 2
     done = run(tmp_path / "none", tmp_path / "out", "--json")
-    assert done.exit_code == 1 and json.loads(done.stdout)["error"]["kind"] == "no-source"
+    assert done.exit_code == 1 and json.loads(done.stdout)["error"]["kind"] == "not-found"
     done = run(tmp_path, tmp_path / "out")
     assert done.exit_code == 1 and "nothing to import" in done.stderr and "Traceback" not in done.output

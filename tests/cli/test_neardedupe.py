@@ -32,6 +32,7 @@ def test_for_people(folder: Path) -> None:
     assert done.exit_code == 0 and done.output.splitlines() == [
         "2 near-duplicates (40 %) among 5 documents in 1 file, in attributes/dup_near",
         "5 new documents, 1 of them without words; 2 pairs compared; 1 cluster",
+        "lowest similarity of a near-duplicate to the document that is kept: 0.982",
         "clusters by documents: 1 of 3",
         "  3 documents: kept a/1 (documents/a.jsonl.gz, line 1); similar: a/3, a/5",
     ]

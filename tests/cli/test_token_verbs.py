@@ -10,9 +10,9 @@ from typer.testing import CliRunner
 
 import feedmill as fm
 from feedmill.cli.app import app
-from feedmill.cli.split import parse_ratio
 from feedmill.errors import ConfigError
 from feedmill.tokens.filter import filter as filter_files
+from feedmill.tokens.options import parse_ratio
 
 MODALITIES = Path(__file__).parents[1] / "golden/modalities"
 

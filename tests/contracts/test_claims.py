@@ -151,7 +151,7 @@ def test_the_answer_to_the_first_try_may_be_lost(s3_bucket, machines, monkeypatc
 
 def test_a_server_without_conditional_writes_is_warned_about(s3_bucket, machines, monkeypatch, caplog):
     def unknown(self, path, data):
-        raise StorageError("this server cannot", kind="not-supported")
+        raise StorageError("this server cannot", kind="unsupported")
 
     monkeypatch.setattr(RemoteStore, "put_new", unknown)
     store = open_store(f"{s3_bucket}/d")

@@ -19,6 +19,7 @@ from feedmill.indexing.prepare import prepare
 from feedmill.samples.open import open as open_dataset
 from feedmill.storage import LocalStore, open_store
 from helpers.dataset_kinds import FORMATS, PACKED, PARTS, REMOTE, SOURCES, TOKEN_FILE, TOKENS, TOTAL, make, opened
+from helpers.durations import examples
 from helpers.tars import make_shards, write_tar
 
 
@@ -44,7 +45,7 @@ def test_length_and_stored_order(dataset: Dataset) -> None:
     assert [number(sample) for sample in dataset] == list(range(TOTAL))
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(indices=st.lists(st.integers(0, TOTAL - 1), max_size=40))
 def test_bulk_reads_give_what_was_asked_in_order(dataset: Dataset, indices: list[int]) -> None:
     assert [number(sample) for sample in dataset.read(np.asarray(indices, np.int64))] == indices

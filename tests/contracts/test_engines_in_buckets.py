@@ -40,7 +40,14 @@ from helpers.kills import command
 _FAST = {"prepare", "prepare-media", "tokenize", "dedupe", "neardedupe", "convert-file", "reshard"}
 """Between them they use each kind of unfinished work."""
 SOME = [verb if verb in _FAST else pytest.param(verb, marks=pytest.mark.slow) for verb in VERBS]
-_STAGES = {"dedupe": 3, "dedupe-documents": 3, "dedupe-bloom": 3, "neardedupe": 3, "tokenize-numbered": 2}
+_STAGES = {
+    "dedupe": 3,
+    "dedupe-documents": 3,
+    "dedupe-bloom": 3,
+    "neardedupe": 3,
+    "decontaminate": 4,
+    "tokenize-numbered": 2,
+}
 
 
 @pytest.fixture

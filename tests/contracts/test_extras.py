@@ -67,6 +67,7 @@ CASES: list[tuple[str, str]] = [
     (f"tag web/documents -t tokens={TOKENIZER} --name counts", "tokenize"),
     ("dedupe web/documents", ""),
     ("neardedupe web/documents", ""),
+    ("decontaminate web/documents --against docs.jsonl", ""),
     ("filter mix.yaml", ""),
     ("stat web/documents", ""),
     ("stat web/documents --plot-to lengths.png", "media"),

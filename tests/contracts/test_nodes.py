@@ -51,6 +51,7 @@ from feedmill.planning.plan import Plan
 from feedmill.planning.resuming import proof
 from feedmill.planning.resuming.outline import Outline, outline_text, read_outline
 from feedmill.planning.tree import leaves_of
+from helpers.durations import examples
 from helpers.number_dataset import Growing
 
 ENOUGH = 1500
@@ -297,7 +298,7 @@ def test_an_outline_keeps_each_case(name: str) -> None:
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_an_outline_keeps_random_trees(data: st.DataObject) -> None:
     node = data.draw(trees())
     sizes = {leaf.number: leaf.length for leaf in leaves_of(node)}
@@ -445,7 +446,7 @@ def test_each_node_keeps_the_contract(name: str) -> None:
 
 
 @given(trees())
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 def test_random_trees_keep_the_contract(node: Node) -> None:
     check(node)
 

@@ -39,6 +39,7 @@ CALLS: dict[str, Callable[[Path], Any]] = {
     "index": lambda root: fm.index(root / "rows.jsonl"),
     "info": lambda root: fm.info(root / "tars"),
     "merge": lambda root: fm.merge(root / "t.pbin", root / "m.pbin"),
+    "decontaminate": lambda root: fm.decontaminate(root / "documents", against=[root / "documents"], progress=False),
     "neardedupe": lambda root: fm.neardedupe(root / "documents", progress=False),
     "open": lambda root: fm.open(root / "tars"),
     "open_store": lambda root: fm.open_store(root),

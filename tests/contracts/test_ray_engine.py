@@ -37,7 +37,7 @@ from helpers import pipeline
 from helpers import worker_functions as working
 from helpers.document_folders import texts, write_documents
 from helpers.engine_verbs import (
-    SOME,
+    MORE,
     VERBS,
     are_equal,
     copied,
@@ -62,7 +62,12 @@ def call(words: list[str]) -> None:
         assert not app(words, prog_name="feedmill", standalone_mode=False)
 
 
-@pytest.mark.parametrize("verb", SOME)
+ELSEWHERE = {"tokenize", "tag", "filter", "dedupe", "merge", "neardedupe"}
+"""Verbs that a pipeline below runs on the cluster, and one whose data are in a bucket."""
+PARAMETERS = [pytest.param(verb, marks=pytest.mark.slow) if verb in {*MORE, *ELSEWHERE} else verb for verb in VERBS]
+
+
+@pytest.mark.parametrize("verb", PARAMETERS)
 def test_ray(verb: str, engine: Any, inputs: Path, alone: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = copied(inputs, tmp_path)
     monkeypatch.chdir(folder)
@@ -270,7 +275,7 @@ def test_a_node_that_does_not_see_the_work_is_named(
     monkeypatch.setattr("feedmill.jobs.ray_nodes._written", lambda *_: contextlib.nullcontext("absent"))
     with pytest.raises(ConfigError, match="does not see") as caught:
         list(run(working.square, range(3), where=Where("trying", "key", LocalStore(tmp_path))))
-    assert caught.value.kind == "unfit-node"
+    assert caught.value.kind == "no-cluster"
 
 
 @pytest.mark.parametrize("late", ["the folder", "the version"])
@@ -284,7 +289,7 @@ def test_a_node_that_joins_later_is_checked_by_its_first_unit(
         monkeypatch.setattr("feedmill.jobs.ray_nodes.__version__", "9.9")
     with pytest.raises(ConfigError, match=r"does not see|it has feedmill") as caught:
         list(run(working.square, range(3), where=Where("trying", "key", LocalStore(tmp_path))))
-    assert caught.value.kind == "unfit-node"
+    assert caught.value.kind == "no-cluster"
 
 
 def test_other_versions_are_refused(engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

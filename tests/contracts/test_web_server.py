@@ -88,4 +88,4 @@ def test_a_folder_without_a_manifest_is_an_error_that_says_why(web: RangeServer,
     dataset_kinds.make(root, "plain")
     with pytest.raises(StorageError, match="cannot list") as caught:
         fm.open(served(web, root, ""))
-    assert caught.value.kind == "not-supported"
+    assert caught.value.kind == "unsupported"

@@ -248,7 +248,7 @@ def test_a_reader_waits_for_a_writer_and_is_told(tmp_path: Path, monkeypatch: py
     place_of(store).write_bytes(JOB, json.dumps(job).encode())
     with FileLock(tmp_path / FOLDER / LOCK), pytest.raises(DataError, match="a 'delete' is publishing") as caught:
         settle(store)
-    assert caught.value.kind == "unfinished-change"
+    assert caught.value.kind == "unfinished-job"
     settle(store)
     assert "half" not in json.loads(place_of(store).read(JOB))
 

@@ -14,8 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from feedmill.converting.episodes import write_windows
-from feedmill.converting.windows import Cut
+from feedmill.converting.windows import Cut, write_windows
 from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.samples.open import open as open_dataset
 from helpers import foreign_datasets as sourcedata

@@ -47,11 +47,11 @@ def test_an_output_whose_hashes_were_lost_is_not_finished(left: bytes | None, tm
 @pytest.mark.parametrize(
     "job",
     [
-        {"version": 1, "identity": {}, "half": True, "replace": []},
+        {"version": 1, "identity": {}, "half": True, "replaced": []},
         {"version": 1, "identity": {}, "half": True, "moves": [["a"]], "deletes": []},
         {"version": 1, "identity": 5},
         {"identity": {}},
-        {"version": 1, "identity": {}, "replace": [5]},
+        {"version": 1, "identity": {}, "replaced": [5]},
         {"version": 1, "identity": {}, "staged": True, "writes": "x"},
     ],
 )

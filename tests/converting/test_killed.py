@@ -192,5 +192,5 @@ def test_an_output_that_is_not_what_was_meant_is_made_again(tmp_path: Path, monk
         patch.setattr(shards, "read_digest", lambda *_: b"")
         with pytest.raises(FeedmillError) as error:
             fm.convert(source, tmp_path / "out", "mds", workers=1, progress=False)
-        assert error.value.kind == "different"
+        assert error.value.kind == "verification-failed"
     assert fm.convert(source, tmp_path / "out", "mds", workers=1, progress=False).resumed == 0

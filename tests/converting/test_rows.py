@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from feedmill.formats.documents import read_rows
 from feedmill.formats.jsonl import dataset as jsonl
 from feedmill.storage import open_store
 from helpers.conversion_sources import files, lines, rows, tree
-from helpers.durations import slow_but
+from helpers.durations import examples, slow_but
 
 PLAIN = {"use_dictionary": False, "write_page_checksum": True}
 LINES = ("jsonl", "jsonl.gz", "jsonl.zst", "parquet")
@@ -51,9 +52,14 @@ def plain(value: Any) -> Any:
     return int(value) if type(value) is float and value.is_integer() else value
 
 
-@pytest.mark.parametrize("first", LINES)
-@pytest.mark.parametrize("second", LINES)
-@pytest.mark.parametrize("single", [False, True], ids=["folder", "file"])
+PAIRS = list(product(LINES, LINES))
+ALTERNATELY = [(*pair, number % 5 in (1, 2)) for number, pair in enumerate(PAIRS)]
+"""Each pair as folders or as single files: each format as both, before and after others."""
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "single"), slow_but([(*p, s) for p in PAIRS for s in (False, True)], *ALTERNATELY)
+)
 def test_a_round_trip_through_every_pair_gives_the_same_rows(
     tmp_path: Path, first: str, second: str, single: bool
 ) -> None:
@@ -111,7 +117,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(st.dictionaries(st.sampled_from(["x", "y", "z"]), VALUES, min_size=1), min_size=1, max_size=6))
 def test_any_rows_fit_into_columns_and_come_back(made: list[dict[str, Any]]) -> None:
     columns = columns_of(made)
@@ -291,7 +297,7 @@ def test_long_lists_are_not_gathered_without_end(tmp_path: Path, monkeypatch: An
 
 def test_a_source_that_changed_after_it_was_surveyed_is_told(tmp_path: Path, monkeypatch: Any) -> None:
     path = lines(tmp_path / "x.jsonl", 20)
-    survey = "feedmill.converting.rows._surveyed"
+    survey = "feedmill.converting.rows.surveyed"
     monkeypatch.setattr(survey, lambda *_: {"id": "str"})
     with pytest.raises(DataError, match="when the source was surveyed"):
         convert(path, tmp_path / "d", "parquet")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import json
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from feedmill.errors import ConfigError, DataError, FeedmillError, StorageError
 from feedmill.indexing.check import check
 from feedmill.writing.write import write
 from helpers.conversion_sources import files, parts, rot, sample_set, samples
-from helpers.durations import slow_but
+from helpers.durations import examples, slow_but
 from helpers.tars import write_tar
 
 BINARY = ("webdataset", "wds", "vla", "mds", "npz", "parquet")
@@ -35,15 +36,20 @@ def convert(source: Path, destination: Path, to: str, **options: Any) -> Any:
     return fm.convert(source, destination, to, **{"workers": 1, "progress": False, "max_shard_samples": 40, **options})
 
 
-@pytest.mark.parametrize("first", (*BINARY, "jsonl"))
-@pytest.mark.parametrize("second", (*BINARY, "jsonl"))
+FORMATS = (*BINARY, "jsonl")
+AS_ROWS = [("jsonl", "parquet"), ("jsonl", "jsonl"), ("parquet", "jsonl"), ("parquet", "parquet")]
+NEXT = [(first, FORMATS[(place + step) % 7]) for place, first in enumerate(FORMATS) for step in (1, 3)]
+"""Each format before two others, and after two."""
+
+
+@pytest.mark.parametrize(("first", "second"), slow_but(product(FORMATS, FORMATS), *AS_ROWS, *NEXT))
 def test_a_round_trip_through_every_pair_gives_the_same_samples(tmp_path: Path, first: str, second: str) -> None:
     text = "jsonl" in (first, second)
     source = sample_set(tmp_path / "source", binary=not text)
     a = place(tmp_path, first, "a")
     b = place(tmp_path, second, "b")
     convert(source, a, first)
-    if (first, second) in (("jsonl", "parquet"), ("jsonl", "jsonl"), ("parquet", "jsonl"), ("parquet", "parquet")):
+    if (first, second) in AS_ROWS:
         b = tmp_path / f"b.{second}"  # as rows
     convert(a, b, second, max_shard_samples=33)
     convert(b, tmp_path / "back", "wds", max_shard_samples=50)
@@ -72,7 +78,7 @@ def test_the_digest_is_of_the_samples_alone(tmp_path: Path) -> None:
     assert len(found) == 1
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(
     st.lists(
         st.dictionaries(

@@ -19,6 +19,7 @@ from feedmill.formats.tokens.manifest import TokenizerFacts, TokenManifest, read
 from feedmill.storage import open_store
 from feedmill.tokens.corpus import open_corpus
 from helpers.conversion_sources import files, tokens
+from helpers.durations import examples
 from helpers.tars import write_tar
 
 FORMATS = ("pbin", "ds", "megatron", "dolma")
@@ -130,7 +131,7 @@ def test_the_tokenizer_goes_along(tmp_path: Path) -> None:
     assert found is not None and found.tokenizer == facts and found.eos == 2
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(st.lists(st.lists(st.integers(0, 65_535), max_size=9), min_size=1, max_size=9), st.sampled_from(FORMATS))
 def test_any_documents_come_back(tmp_path_factory: pytest.TempPathFactory, made: list[list[int]], to: str) -> None:
     root = tmp_path_factory.mktemp("any")

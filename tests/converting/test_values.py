@@ -346,7 +346,7 @@ def test_a_value_that_does_not_come_back_is_not_blamed_on_the_disk(
     monkeypatch.setitem(ENCODERS, "float64", lambda value: np.float64(np.float16(value) + 1).tobytes())  # type: ignore[arg-type]
     with pytest.raises(DataError, match="so it does when it is converted again") as error:
         fm.convert(tmp_path / "s.parquet", tmp_path / "o", "mds", workers=1, progress=False)
-    assert error.value.kind == "different" and "disk" not in str(error.value)
+    assert error.value.kind == "verification-failed" and "disk" not in str(error.value)
 
 
 @pytest.mark.parametrize(

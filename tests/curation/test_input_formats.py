@@ -85,7 +85,7 @@ def test_files_of_other_formats_are_named_with_a_way_out(verb: str) -> None:
         path.write_bytes(data)
         with pytest.raises(DataError, match=f"{name}: expected JSON lines, found {message}") as caught:
             VERBS[verb]()
-        assert caught.value.kind == "not-json-lines"
+        assert caught.value.kind == "other-format"
         path.unlink()
 
 

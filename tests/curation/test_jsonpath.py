@@ -65,7 +65,7 @@ def test_paths(text, wanted):
 def test_what_is_no_path(text):
     with pytest.raises(ConfigError, match="character") as caught:
         compile_path(text)
-    assert caught.value.kind == "bad-jsonpath"
+    assert caught.value.kind == "bad-expression"
 
 
 @given(st.text("$@.[]?()*,:'\"ab01 ><=!&|~-", max_size=14))

@@ -15,12 +15,13 @@ from feedmill.errors import DataError, FeedmillError
 from feedmill.kernels.text.hints import PHONE
 from helpers.awkward_texts import BATCHES
 from helpers.document_datasets import attributes
+from helpers.durations import examples
 
 OTHERS = ("lingua_", "cc_re", "random")  # they look at more than the text
 EVERY = [name for name in known() if not needs_file(name) and not name.startswith(OTHERS)]
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 @given(BATCHES)
 def test_every_tagger_takes_every_text_alone_and_among_others(texts: list[str]) -> None:
     together = attributes(texts, *EVERY)
@@ -30,7 +31,7 @@ def test_every_tagger_takes_every_text_alone_and_among_others(texts: list[str]) 
             assert all(0 <= low <= high <= len(text) and math.isfinite(score) for low, high, score in spans)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 @given(BATCHES)
 def test_exactness_changes_only_what_the_documentation_names(texts: list[str]) -> None:
     texts = [text for text in texts if text.split()] or ["x"]
@@ -62,14 +63,14 @@ _DIGITS = [" ", "\n", "(206)", " 206", "-", ".", "555", "0100", " 206 5550100", 
 _PIECES = ["a", "@", ".", "(", ",", " ", "\n", "\u2003", "a@b", "@.", "x.y", "é"]
 
 
-@settings(deadline=None, max_examples=500)
+@settings(deadline=None, max_examples=examples(500))
 @given(st.lists(st.sampled_from(_PIECES), max_size=14))
 def test_emails_are_those_of_the_expression(pieces: list[str]) -> None:
     text = "".join(pieces)
     assert list(emails(text)) == [(*m.span(), *m.span(1)) for m in _EMAIL.finditer(text)]
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(st.lists(st.sampled_from(_DIGITS), max_size=8))
 def test_phone_numbers_are_those_of_the_expression(pieces: list[str]) -> None:
     text = "".join(pieces)

@@ -11,7 +11,7 @@ import pytest
 
 import feedmill as fm
 from feedmill.documents.file import DocumentFile
-from feedmill.documents.find import Found, find_documents
+from feedmill.documents.find import DocumentFiles, find_documents
 from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.tokens.manifest import read_manifest
 from feedmill.indexing.prepare import prepare
@@ -21,7 +21,7 @@ from feedmill.tokens.tokenize import tokenize
 from helpers.tokenizer_data import EOS, loaded, pbin_documents, tokenizer_file, write_lines
 
 
-def find_inputs(inputs: list[Path | str], kind: str | None = None) -> Found:
+def find_inputs(inputs: list[Path | str], kind: str | None = None) -> DocumentFiles:
     return find_documents(inputs, kind=kind, unnamed=None)
 
 
@@ -146,7 +146,7 @@ def test_documents_of_another_kind_are_an_error_until_the_user_chooses(other: st
     folder = folder_with(tmp_path / "in", "a.jsonl", other)
     with pytest.raises(ConfigError, match=f"documents of several kinds: .*{said}.*--kind lines") as error:
         find_inputs([folder])
-    assert error.value.kind == "several-kinds"
+    assert error.value.kind == "mixed-formats"
     found = find_inputs([folder], "lines")
     assert [file.path for file in found.files] == ["a.jsonl"] and found.skipped == [str(folder / other)]
 

@@ -90,7 +90,7 @@ def test_a_question_mark_is_for_the_last_step():
 def test_what_is_no_expression(text):
     with pytest.raises(ConfigError) as caught:
         compile_jq(text)
-    assert caught.value.kind == "bad-jq"
+    assert caught.value.kind == "bad-expression"
 
 
 @given(st.text('.[]|()a01"+,:{}?/ $', max_size=12))
@@ -172,4 +172,4 @@ def test_what_is_not_supported_is_named_with_its_place_and_what_is(expression: s
     if what:
         assert f"does not support {what}, at character {character} of the jq expression" in str(caught.value)
         assert "Supported are paths, comparisons" in str(caught.value) and " map, " in str(caught.value)
-    assert caught.value.kind == "bad-jq"
+    assert caught.value.kind == "bad-expression"

@@ -83,7 +83,7 @@ def test_ids_that_are_no_text_are_told_with_the_line(one):
     rows = parse_texts(b'{"id":"a","text":""}\n{"id":%b,"text":""}\n' % one, "f", 7)
     with pytest.raises(DataError, match="the id is not valid JSON") as caught:
         ids_of(rows, "f", 7)
-    assert (caught.value.kind, caught.value.record) == ("bad-row", "line 8")
+    assert (caught.value.kind, caught.value.record) == ("bad-document", "line 8")
 
 
 @pytest.mark.parametrize("depth", [DEEP, 2 * DEEP])

@@ -192,6 +192,7 @@ def curating() -> list[Case]:
         case("dedupe bloom", "dedupe d/documents --by paragraphs --bloom f.bin --items 1000 --workers 1",
              "d/attributes"),
         case("dolma dedupe", dolma, "d/attributes"),
+        case("decontaminate", "decontaminate d/documents --against d/documents --workers 1", "d/attributes"),
         case("neardedupe", "neardedupe d/documents --threshold 0.7 --workers 1", "d/attributes", data.near_documents),
         case("neardedupe kept", "neardedupe d/documents --threshold 0.7 --signatures s --workers 1", "d/attributes",
              data.near_documents),

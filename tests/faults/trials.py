@@ -79,25 +79,23 @@ class Trials:
         made = runner.call(case.make, self.start)
         assert not isinstance(made, Failed), made.text
         self.old = self._fresh()
-        for _ in range(2):  # the first one also finds out which modules are needed
-            self._fresh()
-            calm = runner.run(case.words, self.place, how=how)
-            assert calm.status == 0, f"{case.name}: {calm.out}{calm.err}"
-        self.calls = calm.calls
-        self.new, self.wanted = self._look(), self._files()
+        first = self._calm()  # which also finds out which modules are needed
+        self.calls, self.wanted = self._calm()
+        # Two undisturbed runs give the same files, or trials could prove nothing.
+        assert first[1] == self.wanted, f"{case.name}: two runs differ in {_differ(first[1], self.wanted)}"
+        self.new = self._look()
         assert not isinstance(self.new, Failed), self.new.text
         assert self.new != self.old, f"{case.name} changes nothing that is looked at"
         self.again = runner.run(case.words, self.place, how="plain")
         self.wanted_again = self._files()
         self.told = Told(case.name, self.calls)
-        self._same_again()
 
-    def _same_again(self) -> None:
-        """Another undisturbed run gives the same files, or trials could prove nothing."""
+    def _calm(self) -> tuple[list[Call], Any]:
+        """The calls and the files of an undisturbed run."""
         self._fresh()
-        assert self.runner.run(self.case.words, self.place, how="plain").status == 0
-        other = self._files()
-        assert other == self.wanted, f"{self.case.name}: two runs differ in {_differ(other, self.wanted)}"
+        calm = self.runner.run(self.case.words, self.place, how=self.how)
+        assert calm.status == 0, f"{self.case.name}: {calm.out}{calm.err}"
+        return calm.calls, self._files()
 
     def points(self, fault: str, most: int | None = None) -> list[int]:
         """The calls, from 1, at which a fault makes sense; with `most` a sample, for each fault other ones."""

@@ -339,7 +339,7 @@ def test_unknown_extension_types_are_refused_where_they_stand(name: str, tmp_pat
     inner = pa.field("item", pa.binary(), metadata={NAME: name, PARAMETERS: ""})
     kind = pa.struct([pa.field("deep", pa.list_(inner))])
     table = pa.table([[1], pa.array([{"deep": [b"x"]}], kind)], schema=pa.schema([("n", pa.int64()), ("a", kind)]))
-    refused(table, tmp_path, rf"'a.deep\[\]' has the extension type '{name}', which is not", "unsupported-type")
+    refused(table, tmp_path, rf"'a.deep\[\]' has the extension type '{name}', which is not", "unsupported")
 
 
 def test_extension_types_of_this_process_are_refused_too() -> None:
@@ -364,21 +364,21 @@ def test_unknown_features_are_refused(tmp_path: Path) -> None:
         table,
         tmp_path,
         r"'c\[\]' has the feature 'Hologram' of 'datasets', which is not",
-        "unsupported-type",
+        "unsupported",
     )
 
 
 def test_metadata_that_is_none_of_datasets_is_refused(tmp_path: Path) -> None:
     for bad in ("{", "[]", '{"info": {"features": [1]}}'):
         table = pa.table({"c": [1]}).replace_schema_metadata({"huggingface": bad})
-        refused(table, tmp_path, r"its metadata 'huggingface' is not what 'datasets' writes", "bad-info")
+        refused(table, tmp_path, r"its metadata 'huggingface' is not what 'datasets' writes", "bad-index")
 
 
 def test_names_that_occur_twice_are_refused(tmp_path: Path) -> None:
-    refused(pa.table([[1], [2]], names=["a", "a"]), tmp_path, "two columns have the same name, 'a'", "duplicate-column")
+    refused(pa.table([[1], [2]], names=["a", "a"]), tmp_path, "two columns have the same name, 'a'", "duplicate-part")
     twice = pa.StructArray.from_arrays([pa.array([1]), pa.array([2])], ["x", "x"])
     table = pa.table({"c": pa.ListArray.from_arrays([0, 1], twice)})
-    refused(table, tmp_path, r"the column 'c\[\]' has two fields named 'x'", "duplicate-column")
+    refused(table, tmp_path, r"the column 'c\[\]' has two fields named 'x'", "duplicate-part")
 
 
 def test_files_without_columns_are_refused(tmp_path: Path) -> None:

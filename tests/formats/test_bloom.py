@@ -37,7 +37,7 @@ def test_damage_is_named(tmp_path, damage):
     store.write_bytes("a.bin", broken[damage])
     with pytest.raises(DataError, match=r"a\.bin.*Bloom filter") as caught:
         read_bloom(store, "a.bin")
-    assert caught.value.kind == "bad-bloom-filter"
+    assert caught.value.kind == "bad-data"
 
 
 def test_sizes():
@@ -56,4 +56,4 @@ def test_sizes():
 def test_impossible_sizes(sizes):
     with pytest.raises(ConfigError) as caught:
         new_bloom(**sizes)
-    assert caught.value.kind == "bad-bloom-size"
+    assert caught.value.kind == "bad-option"

@@ -219,7 +219,7 @@ def column(root: Path, values: list[object], type: object = None) -> Path:
 def test_a_bad_value_is_named(tmp_path: Path, values: list[object], sample: int, said: str) -> None:
     with pytest.raises(DataError, match=rf"'sample {sample}': 'v' of this sample is {said}, expected") as caught:
         open_dataset(column(tmp_path, values)).costs("v")
-    assert caught.value.kind == "bad-cost" and str(tmp_path) in str(caught.value)
+    assert caught.value.kind == "bad-costs" and str(tmp_path) in str(caught.value)
 
 
 def test_values_are_whole_numbers_and_fractions_round_up(tmp_path: Path) -> None:
@@ -227,7 +227,7 @@ def test_values_are_whole_numbers_and_fractions_round_up(tmp_path: Path) -> None
     assert costs is not None and costs.tolist() == [0, 13, 100, 100]
     with pytest.raises(ConfigError, match=r"'v' are too small for costs.*by 100%.*milliseconds") as caught:
         open_dataset(column(tmp_path, [0.5, 0.5])).costs("v")
-    assert caught.value.kind == "coarse-costs"
+    assert caught.value.kind == "bad-costs"
     for type in (pa.int8(), pa.uint64(), pa.float16(), pa.float32()):
         found = open_dataset(column(tmp_path, [0, 7, 100], type)).costs("v")
         assert found is not None and found.tolist() == [0, 7, 100]
@@ -315,7 +315,7 @@ def test_a_bad_value_in_json_lines_is_named(tmp_path: Path, odd: str, said: str)
     dataset = lines(tmp_path / "a.jsonl", *['{"v": 1}'] * 5000, odd, '{"v": -7}')
     with pytest.raises(DataError, match=rf"a.jsonl 'sample 5000': 'v' of this sample is ({said}), expected") as caught:
         dataset.costs("v")
-    assert caught.value.kind == "bad-cost"
+    assert caught.value.kind == "bad-costs"
 
 
 @pytest.mark.parametrize("name", ['a"b', "a\\b", "a\nb", "é", "<b>"])

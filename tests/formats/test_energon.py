@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from feedmill.errors import ConfigError, DataError
-from feedmill.formats.energon.join import Part, compute
+from feedmill.formats.energon.join import JoinSide, compute
 from feedmill.indexing.check import check
 from feedmill.indexing.prepare import prepare
 from feedmill.samples.open import open as open_dataset
@@ -29,7 +29,7 @@ def test_a_damaged_database(folder: Path) -> None:
     data = index.read_bytes()
     index.write_bytes(data[:4096] + b"\xff" * (len(data) - 4096))
     dataset = open_dataset(folder, raw=True)
-    part = Part.of(dataset)
+    part = JoinSide.of(dataset)
     for ask in (lambda: dataset.find("s00007"), lambda: dataset.get("s00007.txt"), lambda: compute([part, part])):
         with pytest.raises(DataError, match="index cannot be read") as caught:
             ask()
@@ -44,7 +44,7 @@ def test_places_that_are_not_there(folder: Path, change: str) -> None:
     with pytest.raises(DataError, match=r"it has 's00007' as sample"):
         dataset.find("s00007")
     with pytest.raises(DataError, match="index cannot be read"):
-        compute([Part.of(open_dataset(folder, raw=True)), Part.of(dataset)])
+        compute([JoinSide.of(open_dataset(folder, raw=True)), JoinSide.of(dataset)])
 
 
 @pytest.mark.parametrize("count", [2**63 - 1, 2**63, -1, True, 1.5])

@@ -12,7 +12,7 @@ import pytest
 
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats.energon import join as energon_join
-from feedmill.formats.energon.join import Part, compute, energon_name, joined_samples, own_name, read_join_index
+from feedmill.formats.energon.join import JoinSide, compute, energon_name, joined_samples, own_name, read_join_index
 from feedmill.indexing.prepare_joins import prepare_joins
 from feedmill.jobs.dry_run import dry_run
 from feedmill.samples.open import open as open_dataset
@@ -23,8 +23,8 @@ META = GOLDEN / "metadatasets"
 NEGATIVE = GOLDEN / "negative" / "joins"
 
 
-def part(path: Path, nonmatch: str = "error", split: str = "train", config: str | None = None) -> Part:
-    return Part.of(open_dataset(path, split=split, split_config=config, raw=True), nonmatch)
+def part(path: Path, nonmatch: str = "error", split: str = "train", config: str | None = None) -> JoinSide:
+    return JoinSide.of(open_dataset(path, split=split, split_config=config, raw=True), nonmatch)
 
 
 JOINS = {
@@ -110,12 +110,12 @@ def test_a_partner_in_another_split_is_none() -> None:
         ConfigError, match=r"no rows: no key of .*L \(train\) is in .*R \(train\).*does not combine"
     ) as error:
         compute(parts)
-    assert error.value.kind == "empty-join"
+    assert error.value.kind == "empty-source"
     with pytest.raises(
         ConfigError, match=r"'0000', and 2 more, .*which is not part of this split.*nonmatch: skip"
     ) as error:
-        compute([parts[0], Part(parts[1].dataset)])
-    assert error.value.kind == "join-missing"
+        compute([parts[0], JoinSide(parts[1].dataset)])
+    assert error.value.kind == "no-such-sample"
 
 
 def test_damaged_and_stale_files(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_damaged_and_stale_files(tmp_path: Path) -> None:
     ):
         with pytest.raises(DataError, match=words) as error:
             energon_join.samples_at(parts, np.array([row]), "x.bin")
-        assert error.value.kind == "stale-join"
+        assert error.value.kind == "stale-index"
     excluded = [part(META / "joinL", config="split_ex.yaml")]
     with pytest.raises(DataError, match="excludes"):
         energon_join.samples_at(excluded, np.array([[[1, 1024, 1024]]]), "x.bin")
@@ -141,7 +141,7 @@ def test_damaged_and_stale_files(tmp_path: Path) -> None:
 def test_what_cannot_be_joined(tmp_path: Path) -> None:
     shutil.copy(META / "joinL" / "a.tar", tmp_path / "a.tar")
     with pytest.raises(ConfigError, match="no index of its keys"):
-        Part.of(open_dataset(tmp_path, raw=True))
+        JoinSide.of(open_dataset(tmp_path, raw=True))
 
 
 def test_a_join_that_was_changed_after_preparing(tmp_path: Path) -> None:
@@ -174,7 +174,7 @@ def test_a_join_that_was_changed_after_preparing(tmp_path: Path) -> None:
     write(right, nonmatch)
     with pytest.raises(DataError, match="other joins are prepared there, but not this one") as error:
         opened()
-    assert error.value.kind == "stale-join" and "feedmill prepare" in str(error.value.fix)
+    assert error.value.kind == "stale-index" and "feedmill prepare" in str(error.value.fix)
     with dry_run() as dry:
         prepare_joins(str(file))
     assert {Path(path).relative_to(cache).as_posix() for path in dry.deletes} == before

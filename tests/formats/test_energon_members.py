@@ -17,6 +17,7 @@ from feedmill.formats.energon.prepared import PreparedShards
 from feedmill.formats.tar.dataset import TarDataset
 from feedmill.indexing.prepare import prepare
 from feedmill.samples.open import open as open_dataset
+from helpers.durations import examples
 from helpers.tars import write_tar
 
 TEXT = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\0"), max_size=30)
@@ -35,7 +36,7 @@ def rows_of(keys: list[str], parts: list[list[str]], shards: int) -> IndexRows:
     return IndexRows(shard, index, none, none, keys, shard[owner], index[owner], offset, size, names)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=examples(30))
 @given(st.lists(TEXT, unique=True, min_size=1, max_size=60), st.integers(1, 5), st.randoms())
 def test_every_member_is_found(tmp_path_factory: pytest.TempPathFactory, keys: list[str], shards: int, draw) -> None:  # type: ignore[no-untyped-def]
     path = tmp_path_factory.mktemp("members") / "m"

@@ -175,8 +175,7 @@ def test_depth_settings(tmp_path: Path) -> None:
 
 
 def test_windows_leave_depth_maps_out_and_say_so(tmp_path: Path) -> None:
-    from feedmill.converting.episodes import write_windows
-    from feedmill.converting.windows import Cut
+    from feedmill.converting.windows import Cut, write_windows
 
     report = write_windows(str(GOLDEN / "depth"), str(tmp_path / "out"), Cut(past=1, future=1), workers=1)
     assert report.cameras == [] and DEPTH in report.skipped

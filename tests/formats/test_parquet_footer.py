@@ -9,7 +9,7 @@ import pytest
 
 from feedmill.formats.columns import ParquetFile
 from feedmill.formats.tables import footer as parquet_footer
-from feedmill.formats.tables.reasons import read_footer
+from feedmill.formats.tables.unreadable import read_footer
 from feedmill.storage import LocalStore
 
 pyarrow = pytest.importorskip("pyarrow")

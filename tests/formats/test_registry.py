@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import feedmill as fm
-from feedmill.formats.format import Format, Found, named
+from feedmill.formats.format import Detected, Format, named
 from feedmill.formats.registry import PACKAGES, by_name, formats, targets
 from feedmill.formats.sniff import sniff
 from helpers.dataset_kinds import make
@@ -56,7 +56,7 @@ def test_a_path_is_sniffed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     url = make(tmp_path, "prepared")
     seen = []
 
-    def counted(path: str) -> Found:
+    def counted(path: str) -> Detected:
         seen.append(path)
         return sniff(path)
 

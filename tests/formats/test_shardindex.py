@@ -20,6 +20,7 @@ from feedmill.formats.tar.tables import ScannedShards
 from feedmill.samples.open import open as open_dataset
 from feedmill.storage import LocalStore
 from helpers import warm
+from helpers.durations import examples
 from helpers.tars import make_shards, write_tar
 
 COUNTS = [3, 2, 4]
@@ -96,7 +97,7 @@ def test_the_same_as_without_an_index(root: Path) -> None:
         assert np.array_equal(kept.offsets(shard), scanned.offsets(shard))
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(30), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(shards=st.lists(st.lists(st.text("abü/_7", min_size=1, max_size=8), max_size=6), min_size=1, max_size=4))
 def test_keys_of_all_kinds_are_found(shards: list[list[str]], tmp_path_factory: pytest.TempPathFactory) -> None:
     root = tmp_path_factory.mktemp("keys")

@@ -136,7 +136,7 @@ def test_an_empty_manifest_is_told(tmp_path: Path) -> None:
     (tmp_path / "manifest.jsonl").touch()
     with pytest.raises(NotFound, match="it lists no shards") as caught:
         sniff(str(tmp_path))
-    assert caught.value.kind == "empty-manifest"
+    assert caught.value.kind == "empty-file"
 
 
 def test_a_file_of_another_kind_is_told_as_such(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def test_mds_without_a_shard(tmp_path: Path) -> None:
 
 def test_mds_with_a_cut_shard(tmp_path: Path) -> None:
     cut(mds(tmp_path) / "shard.00001.mds", 40)
-    refused(tmp_path, "wrong-size", "shard.00001.mds", "40 bytes")
+    refused(tmp_path, "wrong-count", "shard.00001.mds", "40 bytes")
 
 
 def test_mds_with_wrong_counts(tmp_path: Path) -> None:
@@ -75,19 +75,19 @@ def test_mds_with_wrong_counts(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["/etc/passwd", "../other.mds"])
 def test_mds_that_leads_outside(tmp_path: Path, name: str) -> None:
     edit(mds(tmp_path) / "index.json", lambda c: c["shards"][0]["raw_data"].update(basename=name))
-    refused(tmp_path, "path-escapes", name)
+    refused(tmp_path, "unsafe-name", name)
 
 
 @pytest.mark.parametrize(
     ("change", "kind", "word"),
     [
-        (lambda c: c.update(version=3), "other-version", "version 2"),
+        (lambda c: c.update(version=3), "unsupported", "version 2"),
         (lambda c: c.update(shards={"0": c["shards"][0]}), "bad-index", "shards"),
         (lambda c: c["shards"][0].pop("samples"), "bad-index", "samples"),
         (lambda c: c["shards"][0].update(samples=-1), "bad-index", "-1 samples"),
         (lambda c: c["shards"][0]["raw_data"].update(bytes=10**19), "bad-index", "10000000000000000000 bytes"),
         (lambda c: c["shards"][0].update(format="csv"), "unsupported", "csv"),
-        (lambda c: c["shards"][0].update(column_encodings=["int", "fancy"]), "unknown-encoding", "fancy"),
+        (lambda c: c["shards"][0].update(column_encodings=["int", "fancy"]), "unsupported", "fancy"),
         (lambda c: c["shards"][0].update(column_sizes=[8]), "bad-index", "shard 0"),
     ],
 )
@@ -240,11 +240,11 @@ def test_hugging_face_states_that_make_no_sense(tmp_path: Path) -> None:
     state = sourcedata.huggingface(tmp_path, COUNTS) / "state.json"
     whole = state.read_text()
     edit(state, lambda c: {**c, "_data_files": [{"filename": "../x.arrow"}]})
-    refused(tmp_path, "path-escapes", "../x.arrow")
+    refused(tmp_path, "unsafe-name", "../x.arrow")
     state.write_text(json.dumps({**json.loads(whole), "_indices_data_files": [{"filename": "i.arrow"}]}))
     refused(tmp_path, "unsupported", "_indices_data_files")
     state.write_text("{")
-    refused(tmp_path, "bad-info", "state.json")
+    refused(tmp_path, "bad-index", "state.json")
     state.unlink()
     (tmp_path / "dataset_dict.json").write_text('{"splits": ["train"]}')
     refused(tmp_path, "missing-shard", "train/state.json")
@@ -300,22 +300,22 @@ def test_lerobot_with_facts_that_are_no_object(robot: Path, data: str, why: str)
     (robot / "meta/info.json").write_text(data)
     with pytest.raises(DataError, match=rf"info.json: invalid file \(.*{why}") as error:
         read_info(LocalStore(robot))
-    assert error.value.kind == "bad-info"
+    assert error.value.kind == "bad-index"
 
 
 @pytest.mark.parametrize(
     ("change", "kind", "word"),
     [
-        ({"data_path": "../data.parquet"}, "path-escapes", "leaves its folder"),
-        ({"data_path": "/etc/passwd"}, "path-escapes", "leaves its folder"),
-        ({"data_path": "data/{secret}.parquet"}, "bad-info", "unknown field 'secret'"),
+        ({"data_path": "../data.parquet"}, "unsafe-name", "leaves its folder"),
+        ({"data_path": "/etc/passwd"}, "unsafe-name", "leaves its folder"),
+        ({"data_path": "data/{secret}.parquet"}, "bad-index", "unknown field 'secret'"),
         ({"codebase_version": "v1.6"}, "unsupported", "v1.6"),
-        ({"fps": 0}, "bad-info", "fps"),
-        ({"features": []}, "bad-info", "features"),
-        ({"features": {"a": functools.reduce(lambda inner, _: [inner], range(300), [])}}, "bad-info", "too deeply"),
-        ({"splits": {"train": "5:900"}}, "bad-info", "'5:900'"),
-        ({"splits": ["train"]}, "bad-info", "is malformed"),
-        ({"splits": {"train": f"0:{'9' * 5000}"}}, "bad-info", "is malformed"),
+        ({"fps": 0}, "bad-index", "fps"),
+        ({"features": []}, "bad-index", "features"),
+        ({"features": {"a": functools.reduce(lambda inner, _: [inner], range(300), [])}}, "bad-index", "too deeply"),
+        ({"splits": {"train": "5:900"}}, "bad-index", "'5:900'"),
+        ({"splits": ["train"]}, "bad-index", "is malformed"),
+        ({"splits": {"train": f"0:{'9' * 5000}"}}, "bad-index", "is malformed"),
         ({"features": {"torque": {"dtype": "float32"}}}, "no-column", "'torque'"),
     ],
 )

@@ -21,7 +21,7 @@ import feedmill as fm
 from feedmill.documents.columns import read_rows
 from feedmill.documents.find import find_documents
 from feedmill.errors import DataError, FeedmillError, StorageError
-from feedmill.formats.tables.reasons import Kind, unreadable
+from feedmill.formats.tables.unreadable import Kind, unreadable
 from feedmill.storage import LocalStore
 
 TABLE = pa.table({"id": ["1", "2", "3"], "text": ["a", "b", "c"]})
@@ -263,3 +263,23 @@ def test_what_is_damaged_is_to_be_copied(name: str, form: Kind, write: Callable[
             assert error.fix == "Copy it again.", (end, error)
         else:  # between two messages of a stream
             assert list(dataset.remarks) == ["x.arrows: the stream has no end marker, so that it may be truncated"]
+
+
+def test_a_dictionary_of_dictionaries_is_not_to_be_copied(tmp_path: Path) -> None:
+    """pyarrow writes it as a dictionary of the innermost values, and cannot read that."""
+    inner = pa.DictionaryArray.from_arrays(pa.array([0, 1], pa.int8()), pa.array(["a", "b"]))
+    table = pa.table({"text": pa.DictionaryArray.from_arrays(pa.array([1, 0], pa.int8()), inner)})
+    for name, opened in (("x.arrow", pa.ipc.new_file), ("x.arrows", pa.ipc.new_stream)):
+        with pa.OSFile(str(tmp_path / name), "wb") as file, opened(file, table.schema) as writer:
+            writer.write_table(table)
+        error = reason(tmp_path / name)
+        assert AGAIN not in str(error) and "a dictionary of dictionaries" in str(error)
+
+
+def test_other_bytes_under_the_name_of_parquet(tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet"
+    path.write_bytes(random.Random(5).randbytes(5000))
+    error = reason(path)
+    assert error.what == "expected Parquet, found binary data" and AGAIN not in str(error)
+    path.write_bytes(bytes(5000))  # as after a loss of power
+    assert AGAIN in str(reason(path))

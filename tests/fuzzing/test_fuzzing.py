@@ -1,4 +1,4 @@
-"""A thousand damaged inputs of every reader and configuration: none crashes, hangs, takes a gigabyte, or runs code."""
+"""Damaged inputs of every reader and configuration: none crashes, hangs, takes a gigabyte, or runs code."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ def fuzzed(*options: str) -> tuple[int, list[str]]:
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="it forks, and bounds memory by /proc")
-def test_a_thousand_inputs_are_read_or_refused() -> None:
-    assert fuzzed("--inputs", "1000", "--seed", "1") == (1000, [])
+def test_hundreds_of_inputs_are_read_or_refused() -> None:
+    """Of each reader some, or it is a failure."""
+    assert fuzzed("--inputs", "400", "--seed", "1") == (400, [])
 
 
 @pytest.mark.slow

@@ -1,9 +1,8 @@
-"""One process of a group that saves or loads a distributed checkpoint: ``checkpoint_rank.py JSON``."""
+"""One process of a group that saves or loads a distributed checkpoint: see `helpers.forked_ranks`."""
 
 from __future__ import annotations
 
 import json
-import sys
 import warnings
 from itertools import islice
 from typing import Any
@@ -14,6 +13,7 @@ import torch.distributed.checkpoint as dcp
 
 import feedmill as fm
 from helpers.fakes import FakePlan
+from helpers.forked_ranks import fork_groups
 
 LENGTH = 192
 
@@ -64,4 +64,4 @@ def main(options: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    main(json.loads(sys.argv[1]))
+    fork_groups(main)

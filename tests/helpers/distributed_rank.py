@@ -1,9 +1,8 @@
-"""One process of a group under torch.distributed (gloo), for tests: ``distributed_rank.py JSON``."""
+"""One process of a group under torch.distributed (gloo), for tests: see `helpers.forked_ranks`."""
 
 from __future__ import annotations
 
 import json
-import sys
 import time
 from typing import Any
 
@@ -12,6 +11,7 @@ import torch.distributed as dist
 
 import feedmill as fm
 from helpers.fakes import FakePlan
+from helpers.forked_ranks import fork_groups
 
 
 def main(options: dict[str, Any]) -> None:
@@ -40,4 +40,4 @@ def main(options: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    main(json.loads(sys.argv[1]))
+    fork_groups(main)

@@ -71,6 +71,7 @@ GOOD: dict[str, list[str]] = {
         "dedupe web/documents --bloom seen.bin --items 1000",
         "dedupe web/documents --against web/documents",
     ],
+    "decontaminate": ["decontaminate web/documents --against docs.jsonl"],
     "neardedupe": ["neardedupe web/documents", "neardedupe web/documents --signatures signs"],
     "filter": ["filter books.pbin short.pbin --max-length 100", "filter mix.yaml"],
     "run": ["run pipeline.yaml", "run filtering.yaml"],
@@ -158,6 +159,12 @@ BAD: dict[str, list[str]] = {
         "dedupe none/documents",
         "dedupe notext/documents",
         "dedupe web/documents --bloom nothing.bin --read-only",
+    ],
+    "decontaminate": [
+        "decontaminate nowhere --against docs.jsonl",
+        "decontaminate web/documents --against nowhere",
+        "decontaminate noid/documents --against docs.jsonl",
+        "decontaminate none/documents --against docs.jsonl",
     ],
     "neardedupe": [
         "neardedupe nowhere",

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 ROOT = Path(__file__).parents[2]
 RECORD = ROOT / "tests/durations.json"
@@ -133,8 +134,14 @@ class Recorder:
 
 
 def slow_but(values: Iterable[Any], *kept: Any) -> list[Any]:
-    """Arguments of a test of which the default run has those that are kept, and slow runs all."""
-    return [value if value in kept else pytest.param(value, marks=pytest.mark.slow) for value in values]
+    """Arguments of a test of which the default run has those that are kept, and slow runs all. Tuples are several."""
+    rows = [(value, value if isinstance(value, tuple) else (value,)) for value in values]
+    return [pytest.param(*row, marks=() if value in kept else pytest.mark.slow) for value, row in rows]
+
+
+def examples(number: int) -> int:
+    """How many examples of a property a profile has whose other properties have 100 with no profile."""
+    return max(1, number * settings().max_examples // 100)
 
 
 def summed(seconds: dict[str, float]) -> dict[str, dict[str, Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 import re
 import shutil
 import sqlite3
@@ -22,6 +23,7 @@ from feedmill.storage import Entry, LocalStore, Store, open_store
 from helpers import warm
 from helpers.document_folders import texts, write_documents, write_lines
 from helpers.kills import command, contents, finish
+from helpers.stores import s3_client
 from helpers.tars import write_tar
 from helpers.tokenizer_data import tokenizer_file
 from helpers.web_archives import archive, pages
@@ -50,6 +52,7 @@ VERBS: dict[str, list[str]] = {
     "dedupe": ["dedupe", "documents", "--by", "paragraphs"],
     "dedupe-documents": ["dedupe", "documents"],
     "dedupe-bloom": ["dedupe", "documents", "--by", "ngrams", "--ngram", "3", "--bloom", "seen.bin", "--items", "9000"],
+    "decontaminate": ["decontaminate", "documents", "--against", "documents"],
     "neardedupe": ["neardedupe", "documents", "--ngram", "3", "--threshold", "0.6"],
     "prepare": ["prepare", "tars", "--non-interactive", "--split-ratio", "8,1,1", "--sample-type", "CrudeWebdataset"],
     "prepare-media": ["prepare-media", "pictures", "--media-metadata-by-extension"],
@@ -223,10 +226,8 @@ def objects(url: str) -> dict[str, bytes]:
 
 def download(url: str, folder: Path) -> Path:
     """Write every object below a URL, hidden ones too, to a folder."""
-    import boto3
-
     bucket, _, prefix = url.removeprefix("s3://").partition("/")
-    client = boto3.client("s3")
+    client = s3_client(os.environ["AWS_ENDPOINT_URL"])
     for page in client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=f"{prefix}/"):
         for found in page.get("Contents", []):
             path = folder / found["Key"].removeprefix(f"{prefix}/")

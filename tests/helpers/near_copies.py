@@ -30,6 +30,19 @@ def make_texts(count: int, seed: int, copies: float = 0.4, words: tuple[int, int
     return [" ".join(text) for text in texts]
 
 
+def make_chains(count: int, seed: int) -> list[str]:
+    """Texts of 60 words in chains of versions: each changes up to three words of the last; in random order."""
+    rng, texts = random.Random(seed), list[str]()
+    while len(texts) < count:
+        text = [f"w{rng.randrange(5000)}" for _ in range(60)]
+        for _ in range(20):
+            for _ in range(rng.choice((0, 0, 1, 2, 3))):
+                text[rng.randrange(60)] = f"w{rng.randrange(5000)}"
+            texts.append(" ".join(text))
+    rng.shuffle(texts)
+    return texts[:count]
+
+
 def write_documents(root: Path, files: dict[str, Iterable[str]]) -> None:
     """Files of documents; their ids are ``<file>/<line>``."""
     for name, texts in files.items():
@@ -87,3 +100,19 @@ def brute_force(texts: list[str], threshold: float, width: int = 5) -> dict[int,
     for i in range(len(texts)):
         found.setdefault(head(i), []).append(i)
     return {first: members for first, members in found.items() if len(members) > 1}
+
+
+def covered(texts: list[str], threshold: float, order: list[int] | None = None, width: int = 5) -> dict[int, int]:
+    """The witness of each removed document: the first kept one before it that is similar, in this order."""
+    table = characters()
+    sets = [set(shingles(text, width, table)) for text in texts]
+    kept, witness = list[int](), dict[int, int]()
+    for j in order or range(len(texts)):
+        for i in kept:
+            union = len(sets[i] | sets[j])
+            if union and len(sets[i] & sets[j]) / union >= threshold:
+                witness[j] = i
+                break
+        else:
+            kept.append(j)
+    return witness

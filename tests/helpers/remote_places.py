@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import gzip
 import json
+import os
 import re
 import sqlite3
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import boto3
 import obstore
 import pytest
 
@@ -19,7 +19,7 @@ from feedmill.storage import open_store
 from feedmill.storage.remote import object_store
 from feedmill.storage.remote.object_store import RemoteStore
 from helpers.remote_verbs import make
-from helpers.stores import ftp_server
+from helpers.stores import ftp_server, s3_client
 
 PART = 2048
 """Bytes of the parts of uploads, so that most objects have several."""
@@ -92,7 +92,7 @@ class Place(NamedTuple):
             return [path.name for path in self.folder.rglob(".*.feedmill-tmp")]
         if not self.url.startswith("s3://"):
             return []  # removed by the server after some time
-        found = boto3.client("s3").list_multipart_uploads(Bucket=self.url.removeprefix("s3://"))
+        found = s3_client(os.environ["AWS_ENDPOINT_URL"]).list_multipart_uploads(Bucket=self.url.removeprefix("s3://"))
         return [upload["Key"] for upload in found.get("Uploads", [])]
 
 

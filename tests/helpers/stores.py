@@ -8,7 +8,9 @@ import threading
 import uuid
 import warnings
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,8 +21,11 @@ from helpers.gcs_server import gcs_server
 @pytest.fixture(scope="session")
 def s3_server() -> Iterator[str]:
     """The endpoint of an S3 server that lives as long as the test run and is reached over loopback only."""
+    from moto.moto_server.werkzeug_app import DomainDispatcherApplication
     from moto.server import ThreadedMotoServer
 
+    # Each request lists the folders of all services otherwise, to find which one it is for: half of what it takes.
+    DomainDispatcherApplication.get_backend_for_host = lambda *_: "s3"
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
@@ -32,8 +37,6 @@ def s3_server() -> Iterator[str]:
 @pytest.fixture
 def s3_bucket(s3_server: str, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The URL of a fresh bucket; the environment says how to reach it, in child processes too."""
-    import boto3
-
     empty = tmp_path_factory.mktemp("aws") / "config"
     empty.touch()
     settings = {
@@ -49,8 +52,17 @@ def s3_bucket(s3_server: str, monkeypatch: pytest.MonkeyPatch, tmp_path_factory:
     for name, value in settings.items():
         monkeypatch.setenv(name, value)
     name = f"feedmill-{uuid.uuid4().hex[:12]}"
-    boto3.client("s3").create_bucket(Bucket=name)
+    s3_client(s3_server).create_bucket(Bucket=name)
     return f"s3://{name}"
+
+
+@cache
+def s3_client(endpoint: str) -> Any:
+    """The client of boto3 for a server of these tests. To make one takes as long as twenty requests."""
+    import boto3
+
+    keys = {"aws_access_key_id": "test", "aws_secret_access_key": "test"}
+    return boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1", **keys)
 
 
 @contextlib.contextmanager

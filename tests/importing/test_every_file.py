@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import feedmill as fm
 from feedmill.demo.sample_data import card
 from feedmill.errors import ConfigError, DataError
+from helpers.durations import examples
 
 _STEMS = st.sampled_from(
     ["a", "b", "a.b", "c_d", "__x__", "README", "ünï", ".h", "metadata", " space ", "-dash", "%2E"]
@@ -68,7 +69,7 @@ def key(name: str) -> str:
     return above + slash + last.rpartition(".")[0].replace(".", "_")
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(_FILES, st.sampled_from(["auto", "documents", "media", "captioning", "classification", "parts"]))
 def test_every_file_is_imported_or_named(files: dict[tuple[str, str, str], bytes], kind: str) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -7,16 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from feedmill.importing import scanning
 from feedmill.importing.documents import Unit, _encode_texts
-from feedmill.importing.groups import Group, cut
-from feedmill.importing.layouts import Part, Planned
+from feedmill.importing.layouts import Group, Part, Planned, groups_of
 from feedmill.importing.scanning import File, scan
 from feedmill.jobs.left_out import LeftOut
+from feedmill.writing.shard import cut
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 PARTS = st.builds(Part, TEXT, st.integers(0, 9), st.integers(0, 1), TEXT, st.none() | st.binary(max_size=3))
@@ -28,13 +29,25 @@ FILES = st.lists(st.builds(File, st.integers(0, 1), TEXT, st.integers(0, 9), TEX
 
 @given(SAMPLES, st.integers(1, 5), st.integers(1, 200))
 def test_groups_arrive_as_they_were_sent(samples: list[Planned], count: int, most: int) -> None:
-    groups = list(cut(samples, count, most))
+    groups = list(groups_of(samples, count, most))
     assert [planned for group in groups for planned in group] == samples
     assert all(len(group) <= count and (group.size <= most or len(group) == 1) for group in groups)
     for group in groups:
         there = pickle.loads(pickle.dumps(group))
         assert isinstance(there, Group) and list(there) == list(group)
         assert all(type(planned) is Planned and type(planned.parts[0]) is Part for planned in there)
+
+
+@given(st.lists(st.integers(0, 20)), st.integers(1, 5), st.integers(1, 40))
+def test_shards_are_as_large_as_the_limits_allow(sizes: list[int], samples: int, size: int) -> None:
+    wanted, at = [0], 0
+    for number in range(1, len(sizes) + 1):
+        within = number < len(sizes) and number - at < samples and sum(sizes[at : number + 1]) <= size
+        if not within:
+            wanted.append(number)
+            at = number
+    assert cut(len(sizes), np.asarray(sizes, np.int64), samples, size) == wanted
+    assert cut(len(sizes), None, samples, None) == [*range(0, len(sizes), samples), len(sizes)]
 
 
 @given(st.integers(0, 9), FILES)

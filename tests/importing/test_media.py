@@ -253,7 +253,7 @@ def test_values_of_metadata_that_json_does_not_have(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("table", "kind"), [(b"file_name,text\na.png,caf\xe9\n", "bad-encoding"), (b"name\na.png\n", "no-file-name")]
+    ("table", "kind"), [(b"file_name,text\na.png,caf\xe9\n", "bad-encoding"), (b"name\na.png\n", "no-column")]
 )
 def test_metadata_that_cannot_be_read_is_named(tmp_path: Path, table: bytes, kind: str) -> None:
     root = put(tmp_path / "raw", {"a.png": png(), "metadata.csv": table})
@@ -319,7 +319,7 @@ def test_labels_of_two_kinds_are_an_error(tmp_path: Path, table: str, labels: li
     raw = labeled(tmp_path / "raw", table, labels)
     with pytest.raises(DataError, match=f"either whole numbers or names: column 'label' has {why}") as caught:
         run(raw, tmp_path / "out")
-    assert (caught.value.file, caught.value.kind) == (f"metadata.{table}", "mixed-labels")
+    assert (caught.value.file, caught.value.kind) == (f"metadata.{table}", "other-columns")
     assert not (tmp_path / "out").exists()
     run(raw, tmp_path / "plain", type="media")
     assert [str(s["json"]["label"]) for s in fm.open(tmp_path / "plain", raw=True)] == list(map(str, labels))

@@ -29,6 +29,17 @@ def test_a_bucket_gives_what_a_disk_gives(s3_bucket: str, tmp_path: Path) -> Non
         fm.import_data(tmp_path / "data/texts", f"{s3_bucket}/texts", progress=False, workers=1)
 
 
+def test_documents_that_others_replace_do_not_stay_in_a_bucket(s3_bucket: str, tmp_path: Path) -> None:
+    out = open_store(f"{s3_bucket}/out")
+    for name, texts, files in (("a", 20, 8), ("b", 1, 1)):
+        for number in range(texts):
+            (tmp_path / name).mkdir(exist_ok=True)
+            (tmp_path / name / f"{number:02d}.txt").write_text(f"{name} {number} " + "x" * 200)
+        options = {"max_shard_size": 1200, "overwrite": True, "workers": 1, "progress": False}
+        report = fm.import_data(tmp_path / name, out.url, **options)
+        assert report.samples == texts and len([*out.files()]) == report.outputs == files
+
+
 def test_one_object_as_a_source(s3_bucket: str, tmp_path: Path) -> None:
     open_store(f"{s3_bucket}/raw").write_bytes("a.csv", b"text\nrow\n")
     fm.import_data(f"{s3_bucket}/raw/a.csv", tmp_path / "out", progress=False, workers=1)

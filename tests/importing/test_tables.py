@@ -189,7 +189,7 @@ def test_a_dataset_is_no_source(tmp_path: Path) -> None:
     for name in ("prepared", "mds", "lit"):
         with pytest.raises(ConfigError, match="this is a dataset already") as error:
             run(tmp_path / name, tmp_path / "out", dry_run=True)
-        assert error.value.kind == "is-dataset"
+        assert error.value.kind == "other-format"
 
 
 def test_a_hugging_face_dataset_on_disk_is_one_too(tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
@@ -64,8 +66,8 @@ def execute(root: Path, sql: str) -> None:
 DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "content changed": (lambda r: edit(shard(r), 520, b"#"), "hash-mismatch"),
     "header changed": (lambda r: edit(shard(r), 1024, b"#"), "bad-header"),
-    "cut in a member": (lambda r: shard(r).write_bytes(shard(r).read_bytes()[:2600]), "truncated-member"),
-    "cut in a header": (lambda r: shard(r).write_bytes(shard(r).read_bytes()[:2100]), "truncated-header"),
+    "cut in a member": (lambda r: shard(r).write_bytes(shard(r).read_bytes()[:2600]), "truncated"),
+    "cut in a header": (lambda r: shard(r).write_bytes(shard(r).read_bytes()[:2100]), "truncated"),
     "cut between members": (lambda r: shard(r).write_bytes(shard(r).read_bytes()[:2048]), "stale-index"),
     "emptied": (lambda r: shard(r).write_bytes(b""), "empty-file"),
     "gone": (lambda r: shard(r).unlink(), "missing-shard"),
@@ -75,7 +77,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "row wrong": (lambda r: execute(r, "UPDATE samples SET byte_offset = 9 WHERE rowid = 6"), "stale-index"),
     "part row gone": (lambda r: execute(r, "DELETE FROM sample_parts WHERE rowid = 3"), "stale-index"),
     "database damaged": (lambda r: edit(r / ".nv-meta" / "index.sqlite", 0, b"garbage"), "bad-index"),
-    "info damaged": (lambda r: (r / ".nv-meta" / ".info.json").write_text("{"), "bad-info"),
+    "info damaged": (lambda r: (r / ".nv-meta" / ".info.json").write_text("{"), "bad-index"),
     "split wrong": (
         lambda r: (r / ".nv-meta" / "split.yaml").write_text("split_parts: {train: [shards/no.tar]}"),
         "unknown-shard",
@@ -299,11 +301,11 @@ def test_token_files_have_the_sizes_that_their_manifest_says(tmp_path: Path) -> 
         write_manifest(store, name, TokenManifest("pbin", 1, 1, sizes=sizes if name != "c.pbin" else {}))
     assert kinds(tmp_path) == kinds(tmp_path / "a.pbin") == []
     write_manifest(store, "b.pbin", TokenManifest("pbin", 1, 1, sizes={"b.pbin": 5}))
-    assert kinds(tmp_path) == kinds(tmp_path / "b.pbin") == ["wrong-size"] and kinds(tmp_path / "a.pbin") == []
+    assert kinds(tmp_path) == kinds(tmp_path / "b.pbin") == ["wrong-count"] and kinds(tmp_path / "a.pbin") == []
     found = CliRunner().invoke(app, ["check", str(tmp_path / "b.pbin")])
     assert found.exit_code == 1 and "expected 5 bytes by" in found.stdout
     (tmp_path / "a.pbin").unlink()
-    assert kinds(tmp_path) == ["missing-file", "wrong-size"]
+    assert kinds(tmp_path) == ["missing-shard", "wrong-count"]
     (tmp_path / "b.pbin").rename(tmp_path / "d.pbin")
     (tmp_path / "b.pbin.feedmill.json").rename(tmp_path / "d.pbin.feedmill.json")
     (tmp_path / "c.pbin.feedmill.json").write_text("{")
@@ -316,7 +318,7 @@ def test_token_files_of_two_parts_have_one_manifest(tmp_path: Path) -> None:
     with write_megatron(store, "x", "u2") as out:
         out.add(*documents([2, 3]))
     write_manifest(store, "x.idx", TokenManifest("megatron", 2, 5, sizes={"x.bin": 10, "x.idx": 1}))
-    assert kinds(tmp_path / "x.bin") == kinds(tmp_path / "x.idx") == ["wrong-size"]
+    assert kinds(tmp_path / "x.bin") == kinds(tmp_path / "x.idx") == ["wrong-count"]
     assert "x.idx" in str(check(str(tmp_path / "x.bin")).findings[0].file)
 
 
@@ -329,7 +331,7 @@ def test_token_files_are_not_for_repair(tmp_path: Path, name: str) -> None:
         ConfigError, match=r"token files .* cannot be repaired.*'feedmill check'.*'feedmill tokenize'"
     ) as caught:
         repair(path, progress=False)
-    assert (caught.value.kind, caught.value.file) == ("not-repairable", path)
+    assert (caught.value.kind, caught.value.file) == ("unsupported", path)
 
 
 def test_repair_without_any_shard_of_the_index(tmp_path: Path) -> None:
@@ -367,7 +369,7 @@ def test_vla_folders_are_repaired_shard_by_shard(tmp_path: Path, name: str) -> N
     before = sorted(root.rglob("*"))
     with pytest.raises(ConfigError) as caught:
         repair(str(tmp_path / name), progress=False)
-    assert (caught.value.kind, caught.value.file) == ("not-repairable", str(tmp_path / name))
+    assert (caught.value.kind, caught.value.file) == ("unsupported", str(tmp_path / name))
     assert sorted(root.rglob("*")) == before
     steps = re.findall(r"'feedmill ([^']+)'", caught.value.fix or "")
     assert [step.split()[0] for step in steps] == ["check", "repair", "vla"]
@@ -477,3 +479,28 @@ def test_parts_that_are_links_are_counted(tmp_path: Path) -> None:
         assert not check(str(tmp_path), progress=False).findings
         assert manifest.notes[0] in check(str(tmp_path), progress=False).notes
         assert prepare(str(tmp_path), progress=False, rescan=True).warnings == manifest.notes
+
+
+@pytest.mark.parametrize("read_samples", [False, True])
+def test_the_keys_of_a_table_are_checked(tmp_path: Path, read_samples: bool) -> None:
+    def found(*files: list[str | bytes | None]) -> list[tuple[str, str | None, str]]:
+        for number, keys in enumerate(files):
+            pq.write_table(pa.table({"__key__": keys, "x": range(len(keys))}), tmp_path / f"{number}.parquet")
+        findings = check(str(tmp_path), read_samples=read_samples, progress=False).findings
+        return [(error.kind, error.record, Path(error.file or "").name) for error in findings]
+
+    assert found(["a", "b"], ["c"]) == []
+    assert found(["a", "b", "a"], ["c", "b"]) == [
+        ("duplicate-key", "a", "0.parquet"),
+        ("duplicate-key", "b", "1.parquet"),
+    ]
+    assert found(["a", "b"], ["", "c", ""]) == [("missing-field", None, "1.parquet")]
+    assert found(["a", None], ["c"]) == [("missing-field", None, "0.parquet")]
+    assert found([b"a", b"\xff"], [b"c"]) == [("bad-encoding", "column '__key__'", "0.parquet")]
+
+
+def test_the_keys_of_arrays_are_checked(tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", __key__=np.asarray(["a", "b", "a"]), x=np.arange(3))
+    assert [(error.kind, error.record) for error in check(str(tmp_path), progress=False).findings] == [
+        ("duplicate-key", "a")
+    ]

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 import feedmill as fm
 from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.indexing.check import check
-from feedmill.indexing.prepare import prepare
-from feedmill.indexing.prepare_jsonl import divide
+from feedmill.indexing.prepare import divide, prepare
 from feedmill.indexing.repair import repair
 from feedmill.samples.open import open as open_dataset
 from feedmill.storage import LocalStore
@@ -100,7 +99,7 @@ def test_check_tells_of_splits_that_do_not_fit(file: Path) -> None:
     splits.write_text(splits.read_text().replace("last_at: ", "last_at: 1"))
     assert [finding.kind for finding in check(str(file)).findings] == ["stale-index"]
     splits.write_text("nothing")
-    assert [finding.kind for finding in check(str(file)).findings] == ["bad-splits"]
+    assert [finding.kind for finding in check(str(file)).findings] == ["bad-config"]
 
 
 def test_repair_keeps_each_line_in_its_split(file: Path) -> None:

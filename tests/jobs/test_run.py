@@ -411,6 +411,7 @@ def quick(monkeypatch):
 
     monkeypatch.setattr("feedmill.jobs.run.Stragglers", partial(Stragglers, clock))
     monkeypatch.setattr("feedmill.jobs.run._LOOK", 0.05)
+    monkeypatch.setattr("feedmill.jobs.processes._GRACE", 0.1)  # a worker that is stopped cleans nothing up
 
 
 def continued(mark: Path) -> None:

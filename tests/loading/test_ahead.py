@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,7 @@ from feedmill.planning.plan import Plan
 from feedmill.storage.fetching.read_ahead import ReadAhead
 from feedmill.storage.local import LocalStore
 from feedmill.storage.remote.object_store import RemoteStore
+from helpers.durations import slow_but
 
 
 def shards(folder: Path, counts: list[int], size: int = 600, seed: int = 1) -> Path:
@@ -342,6 +344,8 @@ def test_waiting_for_the_network_is_a_stage_of_its_own(server, workers):
 def test_an_endless_plan_whose_bytes_are_all_there_is_not_walked_to_its_end(server, folder, monkeypatch, fails):
     """Nothing more had to be requested, so no budget was waited for: the steps of hundreds of epochs were queued."""
     monkeypatch.setattr("feedmill.loading.ahead._AHEAD_STEPS", 8)
+    shuffle = {"kind": "block", "block": 128, "window": 8}
+    monkeypatch.setattr("feedmill.planning.remote_reads.WINDOW", 1024)
     longest = [0]
     hand_out = Walk._hand_out
 
@@ -350,14 +354,14 @@ def test_an_endless_plan_whose_bytes_are_all_there_is_not_walked_to_its_end(serv
         longest[0] = max(longest[0], len(walk._ready))
 
     monkeypatch.setattr(Walk, "_hand_out", noted)
-    plan = remote(server, shuffle="block", epochs=None)
+    plan = remote(server, shuffle=shuffle, epochs=None)
     if fails:
         monkeypatch.setattr(plan, "extents", lambda *_: 1 / 0, raising=False)
     server.asked.clear()
     server.keys.clear()
-    reader, expected = iter(fm.Loader(plan, 64)), iter(fm.Loader(local(folder, shuffle="block", epochs=None), 64))
+    reader, expected = iter(fm.Loader(plan, 64)), iter(fm.Loader(local(folder, shuffle=shuffle, epochs=None), 64))
     next(reader), next(expected)
-    window = 4096 // 64
+    window = 1024 // 64
     until = time.monotonic() + 120
     while longest[0] < 2 * window and time.monotonic() < until:
         time.sleep(0.01)
@@ -403,8 +407,7 @@ next(batches)
 """
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("cache", ["0", "1GB"])
+@pytest.mark.parametrize(("cache", "workers"), slow_but(product(["0", "1GB"], [0, 2]), ("0", 2), ("1GB", 0)))
 def test_a_program_that_ends_while_it_reads_ahead_ends_quietly(server, tmp_path, workers, cache):
     server.delay = 0.05
     environment = {**os.environ, "FEEDMILL_CACHE_SIZE": cache, "FEEDMILL_CACHE_DIR": str(tmp_path)}

@@ -18,10 +18,11 @@ import feedmill as fm
 from feedmill.errors import FeedmillError
 from feedmill.formats.tokens.pbin import write_pbin
 from feedmill.loading import workers
-from feedmill.loading.batches import BatchMaker, Made, _apart
+from feedmill.loading.batches import BatchMaker, MadeBatch, _apart
 from feedmill.loading.workers import Bundles, Pace, Workers
 from feedmill.planning.plan import Plan
 from feedmill.storage import LocalStore
+from helpers.durations import examples
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +84,7 @@ def content(batch: Any) -> Any:
     return {name: (str(v.dtype), v.tolist()) if isinstance(v, np.ndarray) else v for name, v in shown.items()}
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=examples(25))
 @given(
     kind=st.sampled_from(KINDS),
     shuffle=st.sampled_from(["none", "block", "global"]),
@@ -206,10 +207,10 @@ class Maker(BatchMaker):
         self.together.append(len(steps))
         return None if self.fails else [None] * len(steps)
 
-    def __call__(self, step: Any, read: Any = None) -> Made:
+    def __call__(self, step: Any, read: Any = None) -> MadeBatch:
         if step == 13:
             raise StopIteration
-        return Made(step, step, seconds={"read": 1e-6})
+        return MadeBatch(step, step, seconds={"read": 1e-6})
 
 
 def test_steps_that_are_not_ready_are_not_waited_for() -> None:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -17,29 +14,15 @@ from feedmill.loading.checkpoint import Checkpoint
 from feedmill.loading.loader import Loader
 from helpers.checkpoint_rank import LENGTH, new_loader, positions
 from helpers.fakes import FakePlan
+from helpers.forked_ranks import run_groups
 
 pytest.importorskip("torch")
-TESTS = Path(__file__).parents[1]
 
 
-def group(size: int, tmp_path: Path, **options: Any) -> list[list[Any]]:
-    """What each rank saw."""
-    environment = {**os.environ, "PYTHONPATH": f"{TESTS.parent / 'src'}{os.pathsep}{TESTS}"}
+def group(size: int, tmp_path: Path, **options: Any) -> list[dict[str, Any]]:
+    """The options of each rank."""
     common = {"meet": f"file://{tmp_path / f'meet{size}'}", "size": size, "folder": str(tmp_path / "saved"), **options}
-    processes = [
-        subprocess.Popen(
-            [sys.executable, str(TESTS / "helpers" / "checkpoint_rank.py"), json.dumps({**common, "rank": rank})],
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(size)
-    ]
-    outputs = [process.communicate(timeout=240) for process in processes]
-    assert [process.returncode for process in processes] == [0] * size, outputs
-    found: list[list[Any]] = json.loads(outputs[0][0].splitlines()[-1])
-    return found
+    return [{**common, "rank": rank} for rank in range(size)]
 
 
 @pytest.mark.parametrize(
@@ -51,8 +34,9 @@ def group(size: int, tmp_path: Path, **options: Any) -> list[list[Any]]:
     ],
 )
 def test_distributed_checkpoints_from_two_processes_to_four(packs: bool, bare: bool, tmp_path: Path) -> None:
-    before = group(2, tmp_path, packs=packs, bare=bare, load=False, steps=5)
-    after = group(4, tmp_path, packs=packs, bare=bare, load=True)
+    save = group(2, tmp_path, packs=packs, bare=bare, load=False, steps=5)
+    load = group(4, tmp_path, packs=packs, bare=bare, load=True)
+    before, after = run_groups("checkpoint_rank.py", [save, load])
     assert all(len(batches) == 5 for batches in before)
     if packs:
         whole = [pack for batch in new_loader(True, 0, 1) for pack in positions(batch)]

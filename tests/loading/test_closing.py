@@ -44,7 +44,7 @@ def main():
     sys.stdin.readline()
     thread = threading.Thread(target=iterate, args=(batches,))
     thread.start()
-    time.sleep(1)
+    sys.stdin.readline()
     began = time.monotonic()
     loader.close()
     thread.join()
@@ -74,6 +74,13 @@ def server(tmp_path_factory: pytest.TempPathFactory):
         yield running
 
 
+def wait_for_fault(server: RangeServer, fault: str) -> None:
+    until = time.monotonic() + 240
+    while not server.faults[fault]:
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
 CASES = [
     pytest.param(
         mode, fault, marks=[] if (mode, fault) in {("threads", "stall"), ("processes", "503")} else pytest.mark.slow
@@ -99,12 +106,17 @@ def test_it_ends_at_once(server: RangeServer, mode: str, fault: str, tmp_path: P
     with subprocess.Popen(command, text=True, env=environment, **pipes) as child:
         assert child.stdin is not None and child.stdout is not None
         assert child.stdout.readline() == "ready\n"
+        server.faults.clear()
         server.fault = lambda number, begin, end: fault
         child.stdin.write("\n")
         child.stdin.flush()
+        wait_for_fault(server, fault)
+        child.stdin.write("\n")
+        child.stdin.flush()
         assert child.stdout.readline() == "ended this iteration\n"
+        server.faults.clear()
         assert float(child.stdout.readline()) < SOON
-        time.sleep(1)
+        wait_for_fault(server, fault)
         began = time.monotonic()
         child.send_signal(signal.SIGINT)
         assert child.stdout.readline() == "interrupted\n"

@@ -15,6 +15,7 @@ from feedmill.errors import DataError
 from feedmill.formats.tokens.pbin import write_pbin
 from feedmill.loading.collate import collate
 from feedmill.storage import LocalStore
+from helpers.durations import examples
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +34,7 @@ def same(one: Any, other: Any) -> bool:
     return type(one) is type(other) and one == other
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 @given(
     shuffle=st.sampled_from(["none", "global", "block"]),
     files=st.sampled_from([["a"], ["a", "b"]]),
@@ -50,7 +51,7 @@ def test_columns_are_what_collating_gives(
     assert all(same(found[name], wanted[name]) for name in wanted)
 
 
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=examples(20))
 @given(weights=st.sampled_from([[1, 1], [1, 3], [5, 1]]), drawn=st.lists(st.integers(0, 500), max_size=40))
 def test_columns_of_a_blend(folder: Path, weights: list[int], drawn: list[int]) -> None:
     sources = [fm.open(str(folder / f"{name}.pbin"), seq_len=16, positions=True) for name in "ab"]

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from feedmill.loading.loader import Loader
 from helpers.fakes import FakePlan
+from helpers.forked_ranks import run_groups
 
 pytest.importorskip("torch")
-TESTS = Path(__file__).parents[1]
 
 
 @pytest.mark.parametrize(
@@ -28,21 +25,8 @@ TESTS = Path(__file__).parents[1]
 )
 def test_a_group_of_processes(size: int, length: int, remainder: str, tmp_path: Path) -> None:
     bad = [20, 30]
-    environment = {**os.environ, "PYTHONPATH": f"{TESTS.parent / 'src'}{os.pathsep}{TESTS}"}
-    processes = []
-    for rank in range(size):
-        options = {"meet": f"file://{tmp_path / 'meet'}", "rank": rank, "size": size, "length": length, "bad": bad}
-        command = [
-            sys.executable,
-            str(TESTS / "helpers" / "distributed_rank.py"),
-            json.dumps({**options, "remainder": remainder}),
-        ]
-        processes.append(
-            subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        )
-    outputs = [process.communicate(timeout=300) for process in processes]
-    assert [process.returncode for process in processes] == [0] * size, outputs
-    ends = json.loads(outputs[0][0].splitlines()[-1])
+    common = {"meet": f"file://{tmp_path / 'meet'}", "size": size, "length": length, "bad": bad, "remainder": remainder}
+    (ends,) = run_groups("distributed_rank.py", [[{**common, "rank": rank} for rank in range(size)]])
     steps = {len(seen) for seen, _, _ in ends}
     assert len(steps) == 1 and len({json.dumps(state) for _, state, _ in ends}) == 1
     assert sum(failures for _, _, failures in ends) == 2 * len(bad)  # in each of two epochs

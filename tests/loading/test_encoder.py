@@ -21,6 +21,7 @@ from feedmill.loading.loader import Loader
 from feedmill.loading.typed import TypedTaskEncoder
 from feedmill.loading.workers import Workers
 from feedmill.planning.plan import Plan
+from helpers.durations import examples
 from helpers.fakes import FakePlan
 from helpers.number_dataset import Numbered
 
@@ -219,7 +220,7 @@ def test_packs_are_those_of_the_stream(workers: Any) -> None:
     assert packs == tokens_of(list(Loader(FakePlan(length=100), 4, task_encoder=Packer(), buffer=30)))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(
     st.lists(st.tuples(st.integers(1, 4), st.integers(1, 5), st.integers(0, 7)), min_size=1, max_size=4),
     st.sampled_from([7, 20]),

@@ -16,6 +16,7 @@ from feedmill.errors import ConfigError
 from feedmill.loading.epochs import EpochLoader
 from feedmill.loading.loader import Loader
 from feedmill.planning.plan import Plan
+from helpers.durations import examples
 from helpers.fakes import FakePlan
 
 
@@ -46,7 +47,7 @@ def test_a_plan_that_ends_begins_anew_where_that_is_wanted(workers: int) -> None
     assert len(short) == 2 and [positions(short) for _ in range(2)] == [[0, 1, 2, 3]] * 2
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.integers(1, 4), st.lists(st.integers(0, 5), max_size=5), st.booleans())
 def test_any_stops_and_resumes_give_the_same_epochs(length: int, stops: list[int], fresh: bool) -> None:
     calm = epochs(length)

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from helpers import warm
+
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
 import sys, time
@@ -30,7 +32,7 @@ print("ready", flush=True)
 def start(end: str) -> subprocess.Popen[str]:
     environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT / 'tests'}"}
     command = [sys.executable, "-c", PROGRAM + end]
-    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    child = warm.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
     assert child.stdout is not None and child.stdout.readline() == "ready\n"
     return child
 
@@ -89,7 +91,7 @@ def test_processes_and_shared_memory_are_gone(end: str, number: int | None) -> N
     environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT / 'tests'}"}
     command = [sys.executable, "-c", PROCESSES + end]
     before = shared_memory()
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as child:
+    with warm.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as child:
         assert child.stdout is not None
         workers = child.stdout.readline().split()
         assert len(workers) >= 3  # the fork server, and two workers
@@ -137,5 +139,5 @@ print("done")
 
 def test_a_fork_leaves_threads_where_they_are() -> None:
     environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT / 'tests'}"}
-    done = subprocess.run([sys.executable, "-c", FORKED], env=environment, capture_output=True, text=True, timeout=120)
+    done = warm.run([sys.executable, "-c", FORKED], env=environment, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr

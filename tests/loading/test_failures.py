@@ -23,6 +23,7 @@ from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.fields import SkipModel
 from feedmill.planning.recipes.recipe import Recipe
 from feedmill.planning.recipes.skip import read_entries
+from helpers.durations import examples
 from helpers.fakes import FakePlan
 from helpers.number_dataset import Numbered
 from helpers.tars import make_shards
@@ -45,7 +46,7 @@ def stream(plan: Any, ranks: int, workers: int, batch_size: int, steps: int, **o
     return [row for positions, keys in rows for row in zip(positions, keys, strict=True)]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.sets(st.integers(0, 71), max_size=20), st.sampled_from([(1, 0, 72), (2, 2, 4), (3, 1, 6), (1, 3, 8)]))
 def test_the_stream_never_shifts_and_substitutes_are_the_same_everywhere(
     bad: set[int], layout: tuple[int, int, int]

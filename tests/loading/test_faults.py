@@ -10,6 +10,7 @@ import sys
 import tarfile
 import time
 from datetime import UTC, datetime, timedelta
+from itertools import product
 
 import pytest
 from tests.helpers.range_server import range_server
@@ -23,6 +24,7 @@ from feedmill.storage.fetching import ranges
 from feedmill.storage.fetching.fetch import counters, fetcher
 from feedmill.storage.remote.object_store import RemoteStore
 from helpers import warm
+from helpers.durations import slow_but
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +118,7 @@ class Provider:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("cache", [None, 1 << 30])
+@pytest.mark.parametrize("cache", [None, 40 << 20])
 def test_a_token_that_expires_during_a_run_is_renewed_from_its_provider(server, folder, tmp_path, workers, cache):
     server.token = "first"
     provider = Provider(server)
@@ -142,9 +144,17 @@ def test_a_token_without_a_provider_is_an_error_that_says_so(server):
     assert caught.value.kind == "expired-token" and ".tar" in str(caught.value.file)
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("cache", [None, 1 << 30])
-@pytest.mark.parametrize("fault", ["503", "500:InternalError", "reset", "cut", "short", "range", "429:SlowDown"])
+WAYS = [(cache, workers) for cache in (None, 40 << 20) for workers in (0, 2)]
+FAULTS = ["503", "500:InternalError", "reset", "cut", "short", "range", "429:SlowDown"]
+"""Each in one way, and each way with a fault or two, where slow tests do not run."""
+CASES = [
+    pytest.param(fault, *way, marks=[] if number % 4 == place else pytest.mark.slow)
+    for number, fault in enumerate(FAULTS)
+    for place, way in enumerate(WAYS)
+]
+
+
+@pytest.mark.parametrize(("fault", "cache", "workers"), CASES)
 def test_every_tenth_request_fails_and_the_batches_are_the_same(
     server, folder, tmp_path, monkeypatch, fault, cache, workers
 ):
@@ -157,19 +167,20 @@ def test_every_tenth_request_fails_and_the_batches_are_the_same(
     assert server.faults[fault] > 0
 
 
-@pytest.mark.parametrize("cache", [None, 1 << 30])
+@pytest.mark.parametrize("cache", [None, 40 << 20])
 def test_a_storm_is_waited_for(server, folder, tmp_path, cache):
     plan = remote(server)
     plan.cache = DataCache(cache, tmp_path / "cache") if cache else None
-    until = time.monotonic() + 2
-    server.fault = lambda number, begin, end: "503" if time.monotonic() < until else None
+    server.fault = lambda number, begin, end: "503" if server.faults["503"] < 16 else None
     before = counters()["fetch_throttled"]
     assert content(fm.Loader(plan, 32, workers=2)) == content(fm.Loader(local(folder), 32))
     assert server.faults["503"] > 10 and counters()["fetch_throttled"] - before > 10
 
 
-@pytest.mark.parametrize("cache", [None, 1 << 30])
-@pytest.mark.parametrize("fault", ["stall", "drip"])
+HANGING = [(None, "stall"), (40 << 20, "drip")]
+
+
+@pytest.mark.parametrize(("cache", "fault"), slow_but(product([None, 40 << 20], ["stall", "drip"]), *HANGING))
 def test_requests_that_hang_or_drip_hold_nobody_up_for_long(server, folder, tmp_path, monkeypatch, fault, cache):
     monkeypatch.setattr(fetcher(), "_hedging", True)
     server.silence, server.rate = 600.0, 1 << 10
@@ -185,7 +196,7 @@ def test_requests_that_hang_or_drip_hold_nobody_up_for_long(server, folder, tmp_
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("cache", [None, 1 << 30])
+@pytest.mark.parametrize("cache", [None, 40 << 20])
 def test_an_object_replaced_in_the_middle_is_named_and_not_mixed(server, folder, tmp_path, monkeypatch, cache, workers):
     monkeypatch.setattr(ranges, "LARGEST", 256 << 10)
     monkeypatch.setattr(ranges, "LONG", 128 << 10)

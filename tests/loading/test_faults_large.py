@@ -6,6 +6,7 @@ import hashlib
 import random
 import time
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,6 +22,7 @@ from feedmill.storage.cache.settings import DataCache
 from feedmill.storage.fetching import lanes, ranges, read_ahead
 from feedmill.storage.fetching.fetch import counters, fetcher
 from feedmill.storage.remote.object_store import RemoteStore
+from helpers.durations import slow_but
 
 KINDS = ["503", "reset", "cut", "drip", "stall", "range"]
 MORE = [*KINDS, "500:InternalError", "429:SlowDown", "short", "slow", "late"]
@@ -129,8 +131,7 @@ def few(tmp_path_factory):
     return many(tmp_path_factory.mktemp("few") / "data", 4, 500)
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("cache", [False, True])
+@pytest.mark.parametrize(("workers", "cache"), slow_but(product([0, 2], [False, True]), (0, True), (2, False)))
 def test_two_thousand_samples_of_which_requests_fail_in_each_way(few, tmp_path, monkeypatch, workers, cache):
     small_requests(monkeypatch, 16 << 10)
     monkeypatch.setattr(lanes, "_OVERDUE", 0.2)

@@ -20,7 +20,9 @@ from feedmill.errors import ConfigError, DataError, FeedmillError
 from feedmill.jobs.threads import THREAD_NAME
 from feedmill.loading.generators import generator, takes_rng
 from feedmill.loading.loader import Loader
+from helpers.durations import examples
 from helpers.fakes import FakePlan
+from helpers.torch_workers import raises
 
 RANKS, WORKERS, BATCH_SIZES = (1, 2, 3, 8), (0, 1, 3), (1, 4, 7)
 
@@ -76,7 +78,7 @@ def test_the_stream_depends_on_the_plan_alone(ranks: int, workers: int, batch_si
 legs = st.tuples(st.sampled_from(RANKS), st.sampled_from(WORKERS), st.integers(1, 9), st.integers(0, 5))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.lists(legs, min_size=1, max_size=4), st.sampled_from([None, 97, 150]))
 def test_resume_between_any_two(runs: list[tuple[int, int, int, int]], length: int | None) -> None:
     plan, state, seen = FakePlan(length=length), None, []
@@ -422,5 +424,5 @@ def test_a_loader_inside_a_torch_worker_is_refused() -> None:
             return iter(Loader(FakePlan(length=8), 4))
 
     assert len(list(data.DataLoader(Batches(), batch_size=None))) == 2
-    with pytest.raises(ConfigError, match=r"worker of a torch DataLoader \(worker 0 of 2\)"):
+    with raises(ConfigError, r"worker of a torch DataLoader \(worker 0 of 2\)"):
         list(data.DataLoader(Batches(), batch_size=None, num_workers=2))

@@ -19,6 +19,7 @@ from feedmill.errors import DataError
 from feedmill.formats.tar.samples import FEW
 from feedmill.jobs import buffers
 from feedmill.loading.collate import collate, collate_parts
+from helpers.durations import examples
 from helpers.tars import write_tar
 
 KIB = 1 << 10
@@ -58,7 +59,7 @@ def check_same(found: dict[str, Any], wanted: dict[str, Any]) -> None:
     assert all(same(found[name], wanted[name]) for name in wanted)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 @given(raw=st.booleans(), drawn=st.lists(st.integers(0, 54), min_size=FEW, max_size=40))
 def test_parts_are_what_collating_gives(folder: Path, raw: bool, drawn: list[int]) -> None:
     plan = fm.Plan.over(fm.open(str(folder), raw=True, **({"decode": None} if raw else {})), shuffle="global")

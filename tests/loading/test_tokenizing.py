@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import feedmill as fm
 from feedmill.errors import ConfigError, DataError
+from helpers.durations import examples
 from helpers.tokenizer_data import EOS, pbin_documents, tokenizer_file, write_lines
 from helpers.tokenizer_kinds import texts
 
@@ -106,7 +107,7 @@ def test_a_finite_stream_ends_with_the_same_row(corpus: Path) -> None:
     assert found.report().tokens == wanted.report().tokens
 
 
-@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(5), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     first=st.sampled_from([(1, 4), (2, 2), (4, 1)]),
     second=st.sampled_from([(1, 4), (2, 4), (3, 2), (1, 1)]),

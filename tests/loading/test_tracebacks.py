@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from helpers.durations import slow_but
+
 PROGRAM = """
 import sys
 import feedmill as fm
@@ -68,8 +70,12 @@ def _environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name != "FEEDMILL_DEBUG"}
 
 
-@pytest.mark.parametrize("workers", ["0", "2", "processes"])
-@pytest.mark.parametrize("kind", ["transform", "collate", "pack"])
+KINDS = [(kind, workers) for kind in ("transform", "collate", "pack") for workers in ("0", "2", "processes")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "workers"), slow_but(KINDS, ("transform", "processes"), ("collate", "2"), ("pack", "processes"))
+)
 def test_an_error_of_a_hook_shows_the_hook_and_not_the_loader(kind: str, workers: str, tmp_path: Path) -> None:
     text = stderr_of(tmp_path, kind, workers)
     code, raised, last = ERRORS[kind]

@@ -102,7 +102,10 @@ def positions(batches: list[dict[str, Any]]) -> list[int]:
     return [p for batch in batches for p in batch["position"].tolist()]
 
 
-@pytest.mark.parametrize(("count", "prefetch"), [(1, 1), (2, 2), (3, 1)])
+@pytest.mark.parametrize(
+    ("count", "prefetch"),
+    [pytest.param(1, 1, marks=pytest.mark.slow), pytest.param(2, 2, marks=pytest.mark.slow), (3, 1)],
+)
 def test_processes_give_the_same_stream_and_state(count: int, prefetch: int) -> None:
     wanted = list(islice(Loader(FakePlan(), 4, transform=jitter), 12))
     loader = Loader(FakePlan(), 4, transform=jitter, workers=Workers(count, processes=True), prefetch=prefetch)
@@ -124,8 +127,20 @@ def test_processes_give_the_same_stream_and_state(count: int, prefetch: int) -> 
 
 
 @pytest.mark.parametrize("what", ["die", "hang"])
-def test_a_worker_that_dies_or_hangs_is_replaced(what: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    workers = Workers(2, processes=True, timeout=8 if what == "hang" else None)
+def test_a_worker_that_dies_or_hangs_is_replaced(
+    what: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Clock:
+        """Minutes pass while a worker hangs."""
+
+        late = 0.0
+
+        def monotonic(self) -> float:
+            self.late += 100 * ((tmp_path / "hang").exists() and "restarted" not in caplog.text)
+            return time.monotonic() + self.late
+
+    monkeypatch.setattr("feedmill.jobs.run.time", Clock())
+    workers = Workers(2, processes=True, timeout=50 if what == "hang" else None)
     loader = Loader(FakePlan(), 4, transform=partial(once, str(tmp_path), what, 14), workers=workers)
     with caplog.at_level(logging.WARNING, "feedmill"):
         assert positions(list(islice(loader, 8))) == list(range(32))

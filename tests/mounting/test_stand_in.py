@@ -106,7 +106,7 @@ def test_the_mount_point_is_looked_at_before_fuse(
     for folder in (tmp_path / "none", place):
         with pytest.raises(ConfigError) as error:
             mount(tar, str(folder))
-        assert error.value.kind == "bad-mountpoint"
+        assert error.value.kind == "mount-failed"
 
 
 @pytest.mark.parametrize("missing", ["package", "library", "device"])

@@ -60,6 +60,37 @@ def similar(sets: Sequence[Sequence[int]], pairs: Sequence[tuple[int, int]], thr
     return kept
 
 
+def covering(
+    sets: Sequence[Sequence[int]], pairs: Sequence[tuple[int, int]], threshold: float, covered: list[int]
+) -> list[int]:
+    """Return the indices of the similar pairs whose documents are not covered; the later one then is, in place."""
+    kept = []
+    for k, (i, j) in enumerate(pairs):
+        shared = len(set(sets[i]) & set(sets[j]))
+        if not covered[i] and not covered[j] and shared / (len(sets[i]) + len(sets[j]) - shared) >= threshold:
+            covered[j] = 1
+            kept.append(k)
+    return kept
+
+
+def settle(pairs: Sequence[tuple[int, int]], first: int, low: int, kept: list[int], count: int) -> list[int]:
+    """Return what covers each of `count` documents from `low` on; see the kernel."""
+    covers = []
+    for document in range(low, low + count):
+        of = document
+        for earlier in (earlier for later, earlier in pairs if later == document):
+            equal, earlier = (True, ~earlier) if earlier < 0 else (False, earlier)
+            if earlier < first or kept[earlier - first]:
+                of = earlier
+            elif equal:
+                of = covers[earlier - low] if earlier >= low else ~earlier
+            if of != document:
+                kept[document - first] = 0
+                break
+        covers.append(of)
+    return covers
+
+
 def components(count: int, pairs: Sequence[tuple[int, int]]) -> list[int]:
     """Return the first member of the component that each of `count` nodes belongs to."""
     parents = list(range(count))

@@ -305,7 +305,7 @@ def test_options_are_checked_against_the_signature_of_the_verb(
     for dry_run in (True, False):
         with pytest.raises(ConfigError, match=expected) as caught:
             fm.run("p.json", dry_run=dry_run)
-        assert caught.value.kind == "bad-pipeline" and str(caught.value.file).startswith("p.json")
+        assert caught.value.kind == "bad-config" and str(caught.value.file).startswith("p.json")
 
 
 @pytest.mark.parametrize("verb", VERBS)

@@ -17,6 +17,7 @@ from feedmill.planning.dealing.rules import Dealing
 from feedmill.planning.nodes import Located
 from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.recipe import Recipe
+from helpers.durations import examples
 from helpers.number_dataset import Numbered
 
 INNER = """
@@ -113,7 +114,7 @@ def test_unskipped_positions_are_those_of_the_plan_without_its_list(plan: Plan, 
     st.sampled_from(["uneven", "drop"]),
     st.integers(201, 230),
 )
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 def test_a_step_is_what_the_loader_gives(
     start: int, batch_size: int, world_size: int, first_step: int, remainder: Any, length: int
 ) -> None:

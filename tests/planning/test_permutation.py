@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from feedmill.planning.permutation import branch, derive, permute, unpermute
+from helpers.durations import examples
 
 KEYS = st.integers(0, 2**64 - 1)
 
@@ -27,7 +28,7 @@ def orders(n: int, count: int) -> np.ndarray:
 
 
 @given(st.integers(0, 5000), KEYS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_it_is_a_bijection_with_an_inverse(n: int, key: int) -> None:
     images = permute(np.arange(n), n, key)
     assert np.array_equal(np.sort(images), np.arange(n))
@@ -40,7 +41,7 @@ def test_it_is_a_bijection_for_every_small_size(n: int) -> None:
 
 
 @given(st.integers(10**6, 2**63), KEYS, st.integers(0, 2**32))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_the_inverse_holds_for_huge_ranges(n: int, key: int, seed: int) -> None:
     values = np.random.default_rng(seed).integers(0, n, 500, dtype=np.uint64).view(np.int64)
     values[:2] = [0, n - 1]
@@ -51,7 +52,7 @@ def test_the_inverse_holds_for_huge_ranges(n: int, key: int, seed: int) -> None:
 
 
 @given(st.integers(1, 2**63), KEYS, st.integers(0, 2**32))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_few_values_go_where_they_go_among_many(n: int, key: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     values = (rng.integers(0, 2**63, 30, dtype=np.uint64) % np.uint64(n)).view(np.int64)
@@ -65,7 +66,7 @@ def test_few_values_go_where_they_go_among_many(n: int, key: int, seed: int) -> 
 
 
 @given(st.integers(1, 10**7), st.integers(0, 2**32))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_a_key_per_element_is_the_same_as_one_key(n: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     values, keys = rng.integers(0, n, 200), rng.integers(0, 2**64, 4, dtype=np.uint64)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from tests.helpers.durations import slow_but
 from tests.helpers.range_server import range_server
 from tests.loading.test_ahead import content, data_requests, local, remote, shards
 from typer.testing import CliRunner
@@ -44,7 +45,7 @@ def test_the_estimate_is_near_what_a_loader_requests(server, folder, shuffle):
     assert reads["seconds"] > 0
 
 
-@pytest.mark.parametrize("budget", ["1M", "4M"])
+@pytest.mark.parametrize("budget", slow_but(["1M", "4M"], "4M"))
 def test_windows_that_the_memory_does_not_hold_are_counted_in_parts(server, folder, monkeypatch, budget):
     plan = remote(server)
     whole = remote_reads(plan, len(plan))

@@ -7,7 +7,7 @@ import pytest
 
 from feedmill.errors import ConfigError
 from feedmill.planning.recipes.recipe import Recipe
-from feedmill.planning.split_by_source import apart
+from feedmill.planning.split_by_source import split_by_source
 from helpers.digests import GOLDEN
 
 META = GOLDEN / "metadatasets"
@@ -16,7 +16,7 @@ META = GOLDEN / "metadatasets"
 @pytest.mark.parametrize("name", ["v1.yaml", "blend.yaml", "nested.yaml", "epochs.yaml"])
 def test_parts_are_the_whole_in_order(name: str) -> None:
     whole = Recipe.load(META / name, split="train", mode="validation").plan()
-    parts = apart(whole)
+    parts = split_by_source(whole)
     located = whole.locate(np.arange(whole.length or 0))
     assert [number for part, number in parts for _ in range(len(part))] == located.source.tolist()
     keys = [sample.__key__ for part, _ in parts for sample in part.read(range(len(part)))]
@@ -25,10 +25,10 @@ def test_parts_are_the_whole_in_order(name: str) -> None:
 
 def test_mixtures_and_endless_plans_are_refused() -> None:
     with pytest.raises(ConfigError, match="endless"):
-        apart(Recipe.load(META / "blend.yaml", split="train").plan())
+        split_by_source(Recipe.load(META / "blend.yaml", split="train").plan())
     recipe = Recipe.parse({"blend": [{"path": "dsA"}, {"path": "dsB"}], "samples": 20}, base=META)
     with pytest.raises(ConfigError, match="mixes its sources"):
-        apart(recipe.plan())
+        split_by_source(recipe.plan())
     row = {"concat": [{"path": "dsA"}, {"path": "dsB"}], "shuffle": "global", "epochs": 1}
     with pytest.raises(ConfigError, match="mixes its sources"):
-        apart(Recipe.parse(row, base=META).plan())
+        split_by_source(Recipe.parse(row, base=META).plan())

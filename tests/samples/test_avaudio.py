@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from feedmill.errors import DataError
 from feedmill.samples.avdecoder import AVDecoder, get_clips_uniform
 from helpers import media_files as clips
+from helpers.durations import examples
 
 av = pytest.importorskip("av")
 EXACT = ("wav", "flac", "mov", "mp3", "avi")  # the others have decoders whose noise depends on what came before
@@ -29,7 +30,7 @@ def test_clips_are_pieces_of_the_whole(kind: str) -> None:
     decoder = AVDecoder(data_of(kind), name=f"x.{kind}")
     whole, first = clips.all_samples(data_of(kind))
 
-    @settings(max_examples=25, deadline=None)
+    @settings(max_examples=examples(25), deadline=None)
     @given(st.lists(st.tuples(st.floats(0, 4), st.floats(0, 1.5)), min_size=1, max_size=3))
     def run(given: list[tuple[float, float]]) -> None:
         ranges = [(start, start + length) for start, length in given]

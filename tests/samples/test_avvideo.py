@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from feedmill.formats.avvideo import VideoReader, to_ticks
 from feedmill.samples.avdecoder import AVDecoder, get_clips_uniform, get_single_frames_uniform
 from helpers import media_files as clips
+from helpers.durations import examples
 
 pytest.importorskip("av")
 INF = float("inf")
@@ -40,12 +41,18 @@ RANGES = st.lists(st.tuples(MOMENTS, st.sampled_from([0.0, 0.04, 0.5, 1.3, INF])
 
 
 @pytest.mark.parametrize(
-    ("kind", "gaps"), [*((kind, False) for kind in clips.KINDS), ("mp4", True), ("mkv", True), ("webm", True)]
+    ("kind", "gaps"),
+    [
+        *((kind, False) for kind in clips.KINDS),
+        ("mp4", True),
+        pytest.param("mkv", True, marks=pytest.mark.slow),
+        ("webm", True),
+    ],
 )
 def test_clips_are_the_frames_on_the_screen(kind: str, gaps: bool) -> None:
     decoder, frames, times = truth(kind, gaps)
 
-    @settings(max_examples=25, deadline=None)
+    @settings(max_examples=examples(25), deadline=None)
     @given(RANGES)
     def run(given: list[tuple[float, float]]) -> None:
         ranges = [(start, start + length) for start, length in given]

@@ -160,7 +160,7 @@ def test_bytes_stay_and_own_functions_come_first() -> None:
 def test_what_cannot_be_encoded_names_the_part(name: str, value: Any) -> None:
     with pytest.raises(DataError) as error:
         Encoder()(name, value)
-    assert error.value.kind == "not-encodable" and repr(name) in str(error.value)
+    assert error.value.kind == "no-conversion" and repr(name) in str(error.value)
 
 
 def test_a_function_has_to_give_bytes() -> None:

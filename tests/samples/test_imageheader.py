@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from feedmill.samples.imageheader import image_header
+from helpers.durations import examples
 
 Image = pytest.importorskip("PIL.Image")
 
@@ -74,7 +75,7 @@ def test_files_cut_short_are_left_to_pillow(name: str) -> None:
         assert answer is None or answer == pillows(data[:length])
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.sampled_from(sorted(FILES)), st.integers(0, 120), st.integers(0, 255), st.integers(0, 200))
 def test_no_header_breaks_the_reading(name: str, at: int, value: int, cut: int) -> None:
     data = bytearray(FILES[name])

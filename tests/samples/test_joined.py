@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from feedmill.errors import ConfigError, DataError, NotFound, TrustError
-from feedmill.formats.energon.join import Part, compute
+from feedmill.formats.energon.join import JoinSide, compute
 from feedmill.samples.joined import JoinedDataset, build_joiner
 from feedmill.samples.open import open as open_dataset
 from feedmill.samples.types import ImageSample, TextSample
@@ -20,7 +20,7 @@ CAPTIONING = {"__module__": "megatron.energon", "__class__": "TextSample"}
 
 def joined(*, raw: bool = False, names: Any = None, joiner: Any = None) -> JoinedDataset:
     parts = [
-        Part.of(open_dataset(META / name, split="train", raw=raw), nonmatch)
+        JoinSide.of(open_dataset(META / name, split="train", raw=raw), nonmatch)
         for name, nonmatch in (("joinL", "error"), ("joinR", "skip"), ("joinS", "none"))
     ]
     return JoinedDataset([part.dataset for part in parts], compute(parts).samples, names=names, joiner=joiner)
@@ -87,4 +87,4 @@ def test_rows_made_for_other_data_never_pass() -> None:
     assert wrong.read([0])[0][0].__key__ == "0000"
     with pytest.raises(DataError, match=r"'0000'.*this sample is joined to the key '0001'") as error:
         wrong.read(np.arange(2))
-    assert error.value.kind == "stale-join"
+    assert error.value.kind == "stale-index"

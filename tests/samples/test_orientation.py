@@ -24,6 +24,7 @@ from feedmill.samples.images import decode_images
 from feedmill.samples.media import probe_json
 from feedmill.samples.sheet import as_image
 from helpers import media_files as clips
+from helpers.durations import examples
 
 FORMATS = ["JPEG", "PNG", "WEBP", "TIFF", *(["AVIF"] if features.check("avif") else [])]
 SPECS = ["rgb8", "l8", "torchrgb8", "pilrgb", "rgba8", "rgb"]
@@ -118,7 +119,7 @@ def test_orientation_by_xmp_and_invalid_values() -> None:
     assert orientation_in(memoryview(turned_file("JPEG", 3))) == 3
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from([0x0112, 0x010F, 0x8769, 0x0100]), st.integers(0, 9)), max_size=4),
     st.sampled_from("<>"),

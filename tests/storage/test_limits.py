@@ -106,7 +106,7 @@ def test_a_record_beyond_the_limit_is_one_message(what: str, tmp_path: Path, mon
     try:
         RECORDS[what](tmp_path)
     except FeedmillError as other:  # of streaming shards: the index was changed
-        assert other.kind == "wrong-size"
+        assert other.kind == "wrong-count"
 
 
 def test_little_may_not_unpack_to_very_much_by_default(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -116,17 +116,17 @@ def test_service_accounts_and_files_of_keys(configured, tmp_path):
 @pytest.mark.parametrize(
     ("given", "kind", "words"),
     [
-        (profile("oci", base_path="b"), "not-supported", "the storage provider 'oci' is not supported"),
-        (profile("ais", base_path="b"), "not-supported", "'ais'"),
-        (profile("os.system", base_path="b"), "not-supported", r"'os\.system'"),
-        (profile("s3", {"type": "my.module.Keys"}, base_path="b"), "not-supported", r"'my\.module\.Keys'"),
-        ({"provider_bundle": {"type": "my.module.Bundle"}}, "not-supported", "'provider_bundle'"),
-        ({**profile("s3", base_path="b"), "metadata_provider": {"type": "manifest"}}, "not-supported", "metadata"),
-        (profile("s3", S3_KEYS, base_path="b"), "no-variable", "the environment variable KEY is not set"),
+        (profile("oci", base_path="b"), "unsupported", "the storage provider 'oci' is not supported"),
+        (profile("ais", base_path="b"), "unsupported", "'ais'"),
+        (profile("os.system", base_path="b"), "unsupported", r"'os\.system'"),
+        (profile("s3", {"type": "my.module.Keys"}, base_path="b"), "unsupported", r"'my\.module\.Keys'"),
+        ({"provider_bundle": {"type": "my.module.Bundle"}}, "unsupported", "'provider_bundle'"),
+        ({**profile("s3", base_path="b"), "metadata_provider": {"type": "manifest"}}, "unsupported", "metadata"),
+        (profile("s3", S3_KEYS, base_path="b"), "bad-profile", "the environment variable KEY is not set"),
         (profile("s3", {"type": "S3Credentials"}, base_path="b"), "bad-profile", "'access_key' is missing"),
         (profile("huggingface", repository_id="a/b", repo_type="x"), "bad-profile", "'repo_type' is 'x'"),
         ({"storage_provider": "s3"}, "bad-profile", "expected a mapping"),
-        (None, "no-profile", "there is no profile 'lab': the profiles are lab, other"),
+        (None, "bad-profile", "there is no profile 'lab': the profiles are lab, other"),
     ],
 )
 def test_what_a_profile_cannot_have_is_named(given, kind, words, configured, monkeypatch, tmp_path):

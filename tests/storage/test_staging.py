@@ -113,7 +113,7 @@ def test_nothing_is_written_or_removed_through_a_linked_folder(tmp_path: Path, h
     (tmp_path / "d/link").symlink_to(victim)
     with pytest.raises(StorageError, match="link") as caught:
         WRITES[how](store, path)
-    assert caught.value.kind == "link" and caught.value.file == str(tmp_path / "d/link") and caught.value.fix
+    assert caught.value.kind == "not-a-file" and caught.value.file == str(tmp_path / "d/link") and caught.value.fix
     assert [(victim / name).read_bytes() for name in ("file", "deep/file")] == [b"mine", b"mine"]
     assert sorted(os.listdir(victim)) == ["deep", "file"] and os.listdir(victim / "deep") == ["file"]
 

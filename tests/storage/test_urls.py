@@ -32,7 +32,7 @@ def test_a_nul_is_refused_wherever_a_path_comes_from(url):
     for ask in [*asks, lambda u: fm.Recipe.parse({"source": u}).plan(), lambda u: fm.Recipe.load(f"{u}.yaml")]:
         with pytest.raises(ConfigError, match="has a NUL character") as caught:
             ask(url)
-        assert caught.value.kind == "bad-path" and "\0" not in str(caught.value)
+        assert caught.value.kind == "bad-url" and "\0" not in str(caught.value)
 
 
 def test_files_of_the_root_folder_have_one_slash():
@@ -126,7 +126,7 @@ def test_a_secret_in_a_url_is_refused_and_not_shown(url: str) -> None:
         with pytest.raises(FeedmillError) as caught:
             call(url)
         shown = json.dumps([str(caught.value), caught.value.as_dict()])
-        assert caught.value.kind == "secret-in-url" and "SECRETX" not in shown
+        assert caught.value.kind == "bad-url" and "SECRETX" not in shown
 
 
 @pytest.mark.parametrize(

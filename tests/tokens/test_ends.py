@@ -56,7 +56,7 @@ def by_command(**ends: Any) -> list[int]:
     words = [word for name, value in ends.items() for word in (f"--{name}", str(value))]
     done = CliRunner().invoke(app, ["tokenize", "d.jsonl", "-o", "b", "-t", "tok", "--overwrite", *words])
     if done.exit_code:
-        raise ConfigError(done.output, kind="ordinary-token")
+        raise ConfigError(done.output, kind="unknown-token")
     return fm.open("b.pbin")[0]["input_ids"].tolist()  # type: ignore[no-any-return]
 
 
@@ -78,7 +78,7 @@ def test_an_ordinary_word_is_refused_on_every_door(value: str, tokenizer: Path) 
         for door in DOORS.values():
             with pytest.raises(ConfigError, match=f"the {name.upper()} '{value}' is an ordinary token") as error:
                 door(**{name: value})
-            assert error.value.kind == "ordinary-token" and "Special tokens of the tokenizer: </s>, <s>." in str(
+            assert error.value.kind == "unknown-token" and "Special tokens of the tokenizer: </s>, <s>." in str(
                 error.value
             )
     declared = json.loads((tokenizer / "tokenizer_config.json").read_text()) | {"eos_token": "the"}

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import feedmill as fm
 from feedmill.web.filters import _step
+from helpers.durations import examples
 from helpers.web_server import Site, serving
 
 WEIRD = 'it\'s "a" [b].c'
@@ -57,7 +58,7 @@ def test_the_exported_filter_keeps_the_same_documents(query: str, site: Site, tm
     assert len(kept_by_filter(site, query, tmp_path)) == count
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(12), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_any_limits_keep_the_same_documents(
     site: Site, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

@@ -276,7 +276,7 @@ class TestDelete:
             delete(str(root), [])
         with pytest.raises(ConfigError) as error:
             delete(str(root), [f"s{i:05d}" for i in range(100)])
-        assert error.value.kind == "empty" and files(root) == before
+        assert error.value.kind == "empty-result" and files(root) == before
         with pytest.raises(NotFound):
             delete(str(tmp_path), ["a"])
 
@@ -310,7 +310,7 @@ class TestAddParts:
         assert check(str(root)).findings == []
         with pytest.raises(DataError) as error:
             add_parts(str(root), str(tmp_path / "extra"), workers=1)
-        assert error.value.kind == "part-exists"
+        assert error.value.kind == "duplicate-part"
         add_parts(str(root), str(tmp_path / "extra"), overwrite=True, workers=1)
         assert fm.open(root, raw=True)["s00008"]["txt"] == "text 8"
 

@@ -103,7 +103,8 @@ def test_a_change_that_is_killed_while_it_clears_up_is_finished_by_the_same_comm
     assert not (place / "d" / FOLDER).exists()
 
 
-_SWAPS: dict[tuple[str, int], int] = {}  # the moments that were found
+_SWAPS = {("delete", 1): 12, ("add-parts", 1): 14}
+"""By verb and shards: the first moment to try, and then the one that was found."""
 
 
 def killed_while_swapping(verb: str, place: Path, shards: int = 1) -> None:
@@ -243,7 +244,7 @@ def test_deleting_again_says_that_it_may_be_done(start: Path) -> None:
     run("delete", start)
     with pytest.raises(FeedmillError, match="If this command ran before") as caught:
         run("delete", start)
-    assert caught.value.kind == "no-such-key"
+    assert caught.value.kind == "no-such-sample"
     with contextlib.chdir(start), pytest.raises(FeedmillError, match="Nothing was deleted"):
         delete("d", [*GONE, "s00002"], workers=1, progress=False)
 
@@ -273,7 +274,7 @@ def test_a_reader_that_meets_a_change_is_told_of_it_and_not_to_prepare_again(
     delete(str(tmp_path / "d"), [*keys[:4], keys[5]], progress=False)
     monkeypatch.undo()
     assert errors and all("prepare" not in str(error) for error in errors)
-    assert {error.kind for error in errors} == {"unfinished-change"}
+    assert {error.kind for error in errors} == {"unfinished-job"}
     assert "a 'delete' is publishing changed files" in str(errors[0])
     for dataset, number in zip(before, (5, 0), strict=True):
         with pytest.raises(DataError, match=r"was changed by Feedmill after it was opened here.* Open it again"):

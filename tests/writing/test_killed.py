@@ -233,14 +233,17 @@ def test_a_change_that_is_half_in_place_is_finished_by_whoever_comes_next(
     assert check(str(place / "d"), progress=False).findings == []
 
 
-def test_a_change_that_is_half_in_place_is_an_error_where_it_cannot_be_finished(start: Path, tmp_path: Path) -> None:
+def test_a_change_that_is_half_in_place_is_an_error_where_it_cannot_be_finished(
+    start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     place = half_in_place(start, tmp_path)
+    monkeypatch.setattr("feedmill.jobs.work._PATIENCE", 0.1)
     with (
         FileLock(place / "d/.feedmill-work/lock"),
         pytest.raises(FeedmillError, match="'delete' is publishing") as error,
     ):
         fm.open(place / "d")
-    assert error.value.kind == "unfinished-change"
+    assert error.value.kind == "unfinished-job"
 
 
 def test_other_work_clears_up_after_a_killed_append(start: Path, tmp_path: Path) -> None:

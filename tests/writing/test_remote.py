@@ -33,4 +33,4 @@ def test_object_stores_are_written_too(bucket: str, tmp_path: Path, monkeypatch:
     assert contents(f"{bucket}/e") == contents(f"{bucket}/d") and len(contents(f"{bucket}/e")) == 124
     with pytest.raises(ConfigError) as error:
         delete(f"{bucket}/d", ["s00001"])
-    assert error.value.kind == "not-local"
+    assert error.value.kind == "unsupported"

@@ -27,8 +27,9 @@ from feedmill.jobs.unfinished import FOLDER
 from feedmill.kernels.files.tar import sample_name
 from feedmill.storage import LocalStore
 from feedmill.storage.limits import parse_size
-from feedmill.writing.layout import Layout
+from feedmill.writing.shard import Layout
 from feedmill.writing.work import identity
+from helpers.durations import examples
 from helpers.written_datasets import Broken, breaking, contents, files, samples
 
 
@@ -56,7 +57,7 @@ ANYTHING = st.dictionaries(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(ANYTHING, st.integers(1, 5), st.integers(1, 9000))
 def test_anything_comes_back(rows: dict[str, dict[str, bytes]], most: int, size: int) -> None:
     good = {key: parts for key, parts in rows.items() if not refused(key)}
@@ -163,32 +164,32 @@ def test_typed_samples_come_back_as_they_were(tmp_path: Path) -> None:
 
 
 BAD = [
-    ({"txt": "x"}, "no-key"),
-    ({"__key__": 3, "txt": "x"}, "no-key"),
-    ({"__key__": "a.b", "txt": "x"}, "bad-key"),
-    ({"__key__": "", "txt": "x"}, "bad-key"),
-    ({"__key__": "/a", "txt": "x"}, "bad-key"),
-    ({"__key__": "a/", "txt": "x"}, "bad-key"),
-    ({"__key__": "a//b", "txt": "x"}, "bad-key"),
-    ({"__key__": "../a", "txt": "x"}, "bad-key"),
-    ({"__key__": "a/../b", "txt": "x"}, "bad-key"),
-    ({"__key__": "a/./b", "txt": "x"}, "bad-key"),
-    ({"__key__": "__meta__", "txt": "x"}, "bad-key"),
-    ({"__key__": "__meta__/a", "txt": "x"}, "bad-key"),
-    ({"__key__": "a\0b", "txt": "x"}, "bad-key"),
+    ({"txt": "x"}, "missing-field"),
+    ({"__key__": 3, "txt": "x"}, "missing-field"),
+    ({"__key__": "a.b", "txt": "x"}, "bad-name"),
+    ({"__key__": "", "txt": "x"}, "bad-name"),
+    ({"__key__": "/a", "txt": "x"}, "bad-name"),
+    ({"__key__": "a/", "txt": "x"}, "bad-name"),
+    ({"__key__": "a//b", "txt": "x"}, "bad-name"),
+    ({"__key__": "../a", "txt": "x"}, "bad-name"),
+    ({"__key__": "a/../b", "txt": "x"}, "bad-name"),
+    ({"__key__": "a/./b", "txt": "x"}, "bad-name"),
+    ({"__key__": "__meta__", "txt": "x"}, "bad-name"),
+    ({"__key__": "__meta__/a", "txt": "x"}, "bad-name"),
+    ({"__key__": "a\0b", "txt": "x"}, "bad-name"),
     ({"__key__": "x" * 5000, "txt": "x"}, "bad-name"),
     ({"__key__": "\ud800", "txt": "x"}, "bad-name"),
     ({"__key__": "a"}, "no-parts"),
-    ({"__key__": "a", "": b"x"}, "bad-part-name"),
-    ({"__key__": "a", "a/b": b"x"}, "bad-part-name"),
-    ({"__key__": "a", 1: b"x"}, "bad-part-name"),
-    ({"__key__": "__a", "txt": "x", "b__": b"x"}, "bad-part-name"),
-    ({"__key__": "a", None: b"x", "txt": "x"}, "bad-part-name"),
-    ({"__key__": "a", "txt": 3}, "not-encodable"),
-    ({"__key__": "a", "xyz": object()}, "not-encodable"),
+    ({"__key__": "a", "": b"x"}, "bad-name"),
+    ({"__key__": "a", "a/b": b"x"}, "bad-name"),
+    ({"__key__": "a", 1: b"x"}, "bad-name"),
+    ({"__key__": "__a", "txt": "x", "b__": b"x"}, "bad-name"),
+    ({"__key__": "a", None: b"x", "txt": "x"}, "bad-name"),
+    ({"__key__": "a", "txt": 3}, "no-conversion"),
+    ({"__key__": "a", "xyz": object()}, "no-conversion"),
     ({"__key__": "s00000", "txt": "again"}, "duplicate-key"),
-    (17, "no-key"),
-    ("a", "no-key"),
+    (17, "missing-field"),
+    ("a", "missing-field"),
 ]
 
 

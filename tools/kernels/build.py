@@ -143,7 +143,7 @@ def build(out: Path, *, checked: bool = False, source: str | None = None, work: 
 
 def _compiler(name: str | None, processor: tuple[str, str]) -> tuple[list[str], list[str]]:
     """Return the command of the compiler with the processor, and the options for linking."""
-    link = ["-shared", "-s"] + ([] if name and name.startswith("macos") else ["-nostdlib"])
+    link = ["-shared", "-s", "-Wl,--hash-style=gnu"] + ([] if name and name.startswith("macos") else ["-nostdlib"])
     own = os.environ.get("FEEDMILL_CC")
     if own is None and name is not None and find_spec("ziglang") is not None:
         command = [sys.executable, "-m", "ziglang", "cc", "-target", TARGETS[name].zig, f"-mcpu={processor[0]}"]

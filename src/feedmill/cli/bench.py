@@ -3,77 +3,24 @@
 from __future__ import annotations
 
 from math import isfinite
-from typing import Annotated, Any
 
 import typer
 
-from feedmill.cli.options import Json, RecipePath, Trust
+from feedmill.cli.command import command
 from feedmill.cli.output import emit, table
+from feedmill.jobs.options import call
+from feedmill.loading.options import Bench
 
 
-def bench(
-    recipe: RecipePath,
-    batch_size: Annotated[
-        int | None,
-        typer.Option(
-            "--batch-size", "-b", metavar="N", min=1, help="Samples per batch; default: the recipe's budget, else 32."
-        ),
-    ] = None,
-    world: Annotated[int, typer.Option("--world", metavar="N", min=1, help="Measure rank 0 of N ranks.")] = 1,
-    workers: Annotated[
-        str | None,
-        typer.Option(
-            "--workers", metavar="N,N,...", help="Numbers of workers to try; default: 0 up to the number of cores."
-        ),
-    ] = None,
-    processes: Annotated[bool, typer.Option("--processes", help="Use worker processes instead of threads.")] = False,
-    seconds: Annotated[
-        float, typer.Option("--seconds", metavar="S", min=0.1, help="Seconds to measure each number of workers.")
-    ] = 3.0,
-    start: Annotated[
-        int, typer.Option("--start", metavar="N", min=0, help="Position of the plan at which to start.")
-    ] = 0,
-    output: Annotated[
-        str, typer.Option("--arrays", metavar="numpy|torch", help="Array type of the batches.")
-    ] = "numpy",
-    device: Annotated[
-        str | None, typer.Option("--device", metavar="NAME", help="Device to copy torch batches to, such as cuda.")
-    ] = None,
-    trust: Trust = False,
-    json: Json = False,
-) -> None:
-    """Measure how fast a recipe loads on this machine, with different numbers of workers, and suggest improvements.
+@command(Bench)
+def bench(options: Bench, json: bool) -> None:
+    from feedmill.loading.bench import bench as run
 
-    The measuring loop does nothing with the batches, so a real training loop waits less.
-    """
-    from feedmill.loading.bench import bench as measure
-
-    if not isfinite(seconds):
-        raise typer.BadParameter(f"must be a finite number of seconds, not {seconds}", param_hint="--seconds")
-    choice: dict[str, Any] = {"output": output}  # checked there
-    report = measure(
-        recipe,
-        batch_size,
-        world=world,
-        workers=None if workers is None else _numbers(workers),
-        processes=processes,
-        seconds=seconds,
-        start=start,
-        **choice,
-        device=device,
-        trust=trust,
-        log=lambda what: typer.echo(f"measuring: {what}", err=True),
-    )
+    if not isfinite(options.seconds):
+        what = f"must be a finite number of seconds, not {options.seconds}"
+        raise typer.BadParameter(what, param_hint="--seconds")
+    report = call(run, options, log=lambda what: typer.echo(f"measuring: {what}", err=True))
     emit(report.as_dict(), json, lambda: _print(report))
-
-
-def _numbers(text: str) -> list[int]:
-    found = text.replace(" ", "").split(",")
-    if not all(word.isascii() and word.isdigit() and len(word) < 10 for word in found):
-        raise typer.BadParameter(
-            f"{text!r} is not a comma-separated list of whole numbers, e.g. 0,2,4", param_hint="--workers"
-        )
-    return [int(word) for word in found]
 
 
 def _print(report: object) -> None:

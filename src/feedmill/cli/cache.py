@@ -3,46 +3,22 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from feedmill.cli.options import Json, Samples, Trust
+from feedmill.cli.command import command
 from feedmill.cli.output import emit, facts, human_size, table
+from feedmill.jobs.options import call
+from feedmill.loading.options import Cache
 
 if TYPE_CHECKING:
     from feedmill.loading.caching import CacheReport
 
 
-def cache(
-    action: Annotated[str, typer.Argument(metavar="list|warm|clear", help="What to do.")],
-    targets: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[TARGET...]",
-            help="For warm: recipes, paths or URLs. For list and clear: beginnings of URLs; default: everything.",
-        ),
-    ] = None,
-    dir: Annotated[
-        str | None,
-        typer.Option("--dir", metavar="FOLDER", help="Folder of the cache; default: as in the recipe or environment."),
-    ] = None,
-    size: Annotated[
-        str | None,
-        typer.Option("--size", metavar="SIZE", help="For warm: bytes that the cache may hold, such as 200GB."),
-    ] = None,
-    samples: Samples = None,
-    trust: Trust = False,
-    json: Json = False,
-) -> None:
-    """List what the cache of remote data holds, fetch the data of recipes before a run, or delete it.
-
-    A loader keeps remote data on this machine's disk if FEEDMILL_CACHE_SIZE is set, or 'cache' in its recipe. Copies of
-    remote indices are always kept.
-    """
+@command(Cache)
+def cache(options: Cache, json: bool) -> None:
     from feedmill.loading.caching import cache as run
 
-    report = run(action, targets or (), dir=dir, size=size, samples=samples, trust=trust, progress=not json)
+    report = call(run, options)
     emit(report.as_dict(), json, lambda: _show(report))
 
 

@@ -2,43 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from feedmill.cli.engines import on_engine
-from feedmill.cli.options import DatasetConfig, DatasetPath, Json, SplitConfig, Threads, Trust
+from feedmill.cli.command import command
 from feedmill.cli.output import counted, emit, human_size
+from feedmill.indexing.options import Check
+from feedmill.jobs.options import call
 
 if TYPE_CHECKING:
     from feedmill.indexing.report import CheckReport
 
 
-@on_engine
-def check(
-    path: DatasetPath,
-    read_samples: Annotated[bool, typer.Option("--read-samples", help="Also read and decode every sample.")] = False,
-    dataset_config: DatasetConfig = None,
-    split_config: SplitConfig = None,
-    trust: Trust = False,
-    workers: Threads = None,
-    json: Json = False,
-) -> None:
-    """Compare a dataset with its index: truncated or corrupt shards, hashes, duplicate keys, wrong offsets and counts.
+@command(Check, engines=True)
+def check(options: Check, json: bool) -> None:
+    """Exit status 0 if no problems were found, 1 otherwise."""
+    from feedmill.indexing.check import check as run
 
-    Exit status 0 if no problems were found, 1 otherwise.
-    """
-    from feedmill.indexing.check import check as check_dataset
-
-    report = check_dataset(
-        path,
-        read_samples=read_samples,
-        dataset_config=dataset_config,
-        split_config=split_config,
-        trust=trust,
-        workers=workers,
-        progress=not json,
-    )
+    report = call(run, options)
     emit(report.as_dict(), json, lambda: show(report))
     if report.findings:
         raise typer.Exit(1)

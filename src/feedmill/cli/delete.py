@@ -2,54 +2,38 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from feedmill.cli.command import command
 from feedmill.cli.dialogue import confirm
-from feedmill.cli.options import DryRun, Json, Yes
 from feedmill.cli.output import counted, emit_report, facts, human_size
-from feedmill.cli.reshard import Processes
-from feedmill.jobs.policy import METAVAR, on_error_policy
+from feedmill.jobs.options import Flag, Opt, call
+from feedmill.writing.options import Delete
 
 if TYPE_CHECKING:
     from feedmill.writing.rewrite import RewriteReport
 
 
-def delete(
-    dataset: Annotated[str, typer.Argument(metavar="DATASET", help="A prepared dataset on a local disk.")],
-    keys: Annotated[list[str] | None, typer.Argument(metavar="KEY...", help="Keys of the samples to delete.")] = None,
-    list_file: Annotated[
-        str | None, typer.Option("--keys-from", metavar="FILE", help="A file with one key on each line.")
-    ] = None,
-    on_error: Annotated[
-        str, typer.Option("--on-error", metavar=METAVAR, help="Stop at a key that does not exist, or skip it.")
-    ] = "raise",
-    yes: Yes = False,
-    dry_run: DryRun = False,
-    workers: Processes = None,
-    json: Json = False,
-) -> None:
-    """Delete samples by key; only the shards that hold them are rewritten.
+@dataclass(frozen=True, kw_only=True)
+class DeleteListed(Delete):
+    __doc__ = Delete.__doc__
 
-    After a kill, the same command finishes the work.
-    """
-    from feedmill.writing.delete import delete as delete_samples
+    keys_from: Annotated[str | None, Opt("FILE", "A file with one key on each line.")] = None
+    yes: Annotated[bool, Flag("Do not ask.", "--yes -y")] = False
 
-    wanted = [*(keys or ()), *(listed(list_file) if list_file is not None else ())]
-    if wanted and not dry_run:
-        what = (
-            f"Delete {counted(len(wanted), 'sample')} from {dataset}? Their shards are rewritten, and no copy is kept."
-        )
-        confirm(what, yes)
-    report = delete_samples(
-        dataset,
-        wanted,
-        on_error=on_error_policy(on_error),
-        dry_run=dry_run,
-        workers=workers,
-        progress=not json,
-    )
+
+@command(DeleteListed, optional=("keys",))
+def delete(options: DeleteListed, json: bool) -> None:
+    from feedmill.writing.delete import delete as run
+
+    wanted = [*options.keys, *(listed(options.keys_from) if options.keys_from is not None else ())]
+    if wanted and not options.dry_run:
+        what = f"Delete {counted(len(wanted), 'sample')} from {options.url}? Their shards are rewritten, and no copy is"
+        confirm(f"{what} kept.", options.yes)
+    report = call(run, options, keys=wanted)
     emit_report(report, json, lambda: show(report))
 
 

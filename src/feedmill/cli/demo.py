@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from feedmill.cli.options import Json
+from feedmill.cli.command import Json
 from feedmill.cli.output import emit, human_size
 from feedmill.errors import ConfigError, FeedmillError, MissingExtra
 from feedmill.storage import join_url

@@ -74,7 +74,7 @@ def describe(url: str, report: PrepareReport, name: str, types: Sequence[str] | 
         name: file name of the description.
         types: names of the sample types in the order of their numbers; by default `type_names`.
     """
-    from feedmill.indexing.index_files import write_description
+    from feedmill.indexing.prepare_tars import write_description
     from feedmill.samples.description import CRUDE, describe_type, type_names
     from feedmill.storage import open_store
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from functools import wraps
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from feedmill.cli.output import counted, emit
 from feedmill.errors import ConfigError
+from feedmill.jobs.options import Flag, Opt, Options
 
 if TYPE_CHECKING:
     from feedmill.jobs.engine import StageUnfinished
@@ -21,44 +21,26 @@ UNFINISHED = 3
 """Exit status of a job array that must run again: it did its share, and steps or stages are left for its parts."""
 LOCAL, RAY, PART = ENGINES = ("local", "ray", "part")
 
-EngineName = Annotated[
-    str | None,
-    typer.Option(
-        "--engine",
-        metavar="local|ray|part|FILE",
-        help="Where units run: processes of this machine, a Ray cluster, one part of a job array; or settings.",
-    ),
-]
-Address = Annotated[
-    str | None,
-    typer.Option("--address", metavar="HOST:PORT", help="ray: the cluster; default: auto, that of this machine."),
-]
-MaxTasks = Annotated[
-    int | None,
-    typer.Option("--max-tasks", metavar="N", min=1, help="ray: units at a time; default: one per core."),
-]
-TaskMemory = Annotated[
-    str | None, typer.Option("--task-memory", metavar="SIZE", help="ray: memory that a unit needs, such as 4GiB.")
-]
-WorkFolder = Annotated[
-    str | None,
-    typer.Option("--work", metavar="DIR", help="ray, part: folder or URL for work on outputs in object stores."),
-]
-PartNumber = Annotated[
-    str | None,
-    typer.Option("--part", metavar="K/N", help="part: this part of N; /N or nothing: as the job array says."),
-]
-Finish = Annotated[bool, typer.Option("--finish", help="part: run what the parts left, and publish the output.")]
-OPTIONS: dict[str, tuple[Any, Any]] = {
-    "engine": (EngineName, None),
-    "address": (Address, None),
-    "max_tasks": (MaxTasks, None),
-    "task_memory": (TaskMemory, None),
-    "work": (WorkFolder, None),
-    "part": (PartNumber, None),
-    "finish": (Finish, False),
-}
-"""Parameter -> option and default."""
+
+@dataclass(frozen=True, kw_only=True)
+class EngineOptions(Options):
+    """Where the units of a verb run."""
+
+    engine: Annotated[
+        str | None,
+        Opt(
+            "local|ray|part|FILE",
+            "Where units run: processes of this machine, a Ray cluster, one part of a job array; or settings.",
+        ),
+    ] = None
+    address: Annotated[str | None, Opt("HOST:PORT", "ray: the cluster; default: auto, that of this machine.")] = None
+    max_tasks: Annotated[int | None, Opt("N", "ray: units at a time; default: one per core.", min=1)] = None
+    task_memory: Annotated[str | None, Opt("SIZE", "ray: memory that a unit needs, such as 4GiB.")] = None
+    work: Annotated[str | None, Opt("DIR", "ray, part: folder or URL for work on outputs in object stores.")] = None
+    part: Annotated[str | None, Opt("K/N", "part: this part of N; /N or nothing: as the job array says.")] = None
+    finish: Annotated[bool, Flag("part: run what the parts left, and publish the output.")] = False
+
+
 _OF = {
     "address": [RAY],
     "max_tasks": [RAY],
@@ -70,40 +52,29 @@ _OF = {
 """Parameter -> engines that have it."""
 
 
-def on_engine(verb: Callable[..., None]) -> Callable[..., None]:
-    """Return a verb with the options of engines."""
+def run_on_engine(verb: Callable[[], None], chosen: EngineOptions, options: dict[str, Any], *, as_json: bool) -> None:
+    """Run a verb on the engine of its command line.
 
-    @wraps(verb)
-    def run(*arguments: Any, **options: Any) -> None:
-        chosen = {name: options.pop(name, default) for name, (_, default) in OPTIONS.items()}
-        name, workers = chosen.pop("engine"), options.get("workers")
-        engine = chosen_engine(name, chosen, workers=workers)
-        if options.get("dry_run"):  # nothing is sent to other machines
-            verb(*arguments, **options)
+    Args:
+        options: the verb's, of which ``workers`` and ``dry_run`` are read.
+    """
+    settings = dict(vars(chosen))
+    engine = chosen_engine(settings.pop("engine"), settings, workers=options.get("workers"))
+    if options.get("dry_run"):  # nothing is sent to other machines
+        verb()
+        return
+    with engine as engine:
+        if engine is None or engine.name != PART or engine.finish:
+            verb()
             return
-        with engine as engine:
-            if engine is None or engine.name != PART or engine.finish:
-                verb(*arguments, **options)
-                return
-            from feedmill.jobs.engine import StageUnfinished
+        from feedmill.jobs.engine import StageUnfinished
 
-            try:
-                verb(*arguments, **options)
-            except StageUnfinished as ended:
-                _show(ended, engine.part, bool(options.get("json")))
-                if not ended.last:
-                    raise typer.Exit(UNFINISHED) from None
-
-    signature = inspect.signature(verb)
-    hints = get_type_hints(verb, include_extras=True)
-    known = [parameter.replace(annotation=hints[name]) for name, parameter in signature.parameters.items()]
-    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    added = [
-        inspect.Parameter(name, kind, default=default, annotation=hint) for name, (hint, default) in OPTIONS.items()
-    ]
-    run.__signature__ = signature.replace(parameters=[*known, *added])  # type: ignore[attr-defined]
-    run.__annotations__ = {**hints, **{name: hint for name, (hint, _) in OPTIONS.items()}}
-    return run
+        try:
+            verb()
+        except StageUnfinished as ended:
+            _show(ended, engine.part, as_json)
+            if not ended.last:
+                raise typer.Exit(UNFINISHED) from None
 
 
 def chosen_engine(
@@ -129,7 +100,7 @@ def chosen_engine(
     if name not in ENGINES:
         raise ConfigError(
             f"unknown engine {name!r}",
-            kind="unknown-engine",
+            kind="bad-option",
             fix=f"Use one of {', '.join(ENGINES)}, or a file of settings (.yaml, .json).",
         )
     chosen = {**settings, **{option: value for option, value in given.items() if value not in (None, False)}}
@@ -138,7 +109,7 @@ def chosen_engine(
             raise ConfigError(
                 f"--{option.replace('_', '-')} is an option of --engine {' and '.join(_OF[option])}, and the engine is"
                 f" {name}",
-                kind="unused-option",
+                kind="bad-option",
                 fix=f"Add --engine {_OF[option][0]}, or omit the option.",
             )
     if name == RAY:
@@ -147,7 +118,7 @@ def chosen_engine(
         if workers is not None:
             raise ConfigError(
                 "--workers is the number of processes of this machine, and units run on the cluster",
-                kind="unused-option",
+                kind="bad-option",
                 fix="Use --max-tasks to limit the units at a time.",
             )
         return RayEngine(memory=_bytes(chosen.pop("task_memory", None)), **chosen)
@@ -175,9 +146,9 @@ def _read(path: str) -> dict[str, Any]:
         if key not in _KINDS:
             hint = did_you_mean(str(key), list(_KINDS))
             fix = f"Use {', '.join(_KINDS)}."
-            raise ConfigError(f"unknown setting {key!r}{hint}", file=document.at((key,)), kind="bad-engine", fix=fix)
+            raise ConfigError(f"unknown setting {key!r}{hint}", file=document.at((key,)), kind="bad-option", fix=fix)
         if not isinstance(value, _KINDS[key]) or isinstance(value, bool):
-            raise ConfigError(f"{key!r} is {value!r}", file=document.at((key,)), kind="bad-engine", fix="Correct it.")
+            raise ConfigError(f"{key!r} is {value!r}", file=document.at((key,)), kind="bad-option", fix="Correct it.")
     return dict(document.value)
 
 

@@ -2,121 +2,33 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from feedmill.cli.engines import on_engine
+from feedmill.cli.command import command
 from feedmill.cli.merge import show
-from feedmill.cli.options import (
-    AllowEmpty,
-    AllowStale,
-    DropLoss,
-    DryRun,
-    Ids,
-    Json,
-    MixedTokenizers,
-    OverwriteFiles,
-    TokenSize,
-)
 from feedmill.cli.output import counted, echo_wrapped, emit, emit_report, show_dry_run
+from feedmill.curation.options import Filter
+from feedmill.jobs.options import call
 
 if TYPE_CHECKING:
     from feedmill.curation.mix.counts import Counts
     from feedmill.curation.mix.report import MixReport
 
 
-@on_engine
-def filter(
-    inputs: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="CONFIG | INPUT... OUTPUT",
-            help="A configuration for documents with attributes; or token or JSONL files, then the output.",
-        ),
-    ],
-    min_length: Annotated[
-        int | None,
-        typer.Option("--min-length", metavar="N", help="Minimum number of tokens (JSONL: bytes of the line)."),
-    ] = None,
-    max_length: Annotated[
-        int | None,
-        typer.Option("--max-length", metavar="N", help="Maximum number of tokens (JSONL: bytes of the line)."),
-    ] = None,
-    keep: Annotated[
-        str | None, typer.Option("--keep", metavar="FILE", help="Keep only documents whose indices are in this file.")
-    ] = None,
-    drop: Annotated[
-        str | None, typer.Option("--drop", metavar="FILE", help="Drop documents whose indices are in this file.")
-    ] = None,
-    token_size: TokenSize = None,
-    mixed_tokenizers: MixedTokenizers = False,
-    drop_loss: DropLoss = False,
-    dry_run: DryRun = False,
-    allow_stale: AllowStale = False,
-    id_: Ids = None,
-    allow_empty: AllowEmpty = False,
-    overwrite: OverwriteFiles = False,
-    workers: Annotated[
-        int | None, typer.Option("--workers", metavar="N", min=1, help="CONFIG: processes; default: one per core.")
-    ] = None,
-    json: Json = False,
-) -> None:
-    """Write the documents that pass: by attributes (CONFIG), or from token files and JSONL files by length and index.
+@command(Filter, engines=True)
+def filter(options: Filter, json: bool) -> None:
+    from feedmill.filtering import filter as run
 
-    A CONFIG can also replace spans of text, and sample and merge streams; see docs/filter.md.
-    """
-    from feedmill import filtering
-
-    run: Any = filtering.filter  # `filter` dispatches between its two overloads
-    report = run(
-        inputs[0] if len(inputs) == 1 else inputs[:-1],
-        None if len(inputs) == 1 else inputs[-1],
-        min_length=min_length,
-        max_length=max_length,
-        keep=None if keep is None else read_numbers(keep),
-        drop=None if drop is None else read_numbers(drop),
-        token_size=token_size,
-        mixed_tokenizers=mixed_tokenizers,
-        drop_loss=drop_loss,
-        dry_run=dry_run,
-        allow_stale=allow_stale,
-        id=id_,
-        allow_empty=allow_empty,
-        overwrite=overwrite,
-        workers=workers,
-        progress=not json,
-    )
-    if len(inputs) == 1:
-        emit(report.as_dict(), json, lambda: show_documents(report))
-    else:
-        emit_report(report, json, lambda: show(report))
-
-
-def read_numbers(path: str) -> list[int]:
-    """Return the numbers in a text file, one per line. Blank lines and ``#`` comments are ignored.
-
-    Raises:
-        DataError: a line is not a whole number.
-    """
-    from feedmill.errors import DataError
-    from feedmill.storage import open_store, split_url
-
-    folder, name = split_url(path)
-    numbers = []
-    for number, line in enumerate(open_store(folder).read(name).decode("utf-8-sig", "replace").splitlines(), 1):
-        word = line.partition("#")[0].strip()
-        if word and not (word.isascii() and word.isdigit() and len(word) < 19):
-            raise DataError(
-                f"{word[:40]!r} is not a document number",
-                file=path,
-                record=f"line {number}",
-                kind="bad-list",
-                fix="Write one whole number per line, counted from 0.",
-            )
-        if word:
-            numbers.append(int(word))
-    return numbers
+    paths: Any = options.inputs
+    *inputs, output = paths
+    if not inputs:
+        documents: Any = call(run, options, inputs=output)
+        emit(documents.as_dict(), json, lambda: show_documents(documents))
+        return
+    report: Any = call(run, options, inputs=inputs, output=output)
+    emit_report(report, json, lambda: show(report))
 
 
 def show_dropped(counts: Counts) -> None:

@@ -3,41 +3,29 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
+from feedmill.cli.command import command
 from feedmill.cli.delete import listed
-from feedmill.cli.options import GlobalBatch, Json, Samples
 from feedmill.cli.output import counted, emit
 from feedmill.errors import NotFound
+from feedmill.jobs.options import call
+from feedmill.tracing.options import Forget
 
 if TYPE_CHECKING:
     from feedmill.tracing.forget import ForgetReport
 
 
-def forget(
-    ids: Annotated[
-        str,
-        typer.Argument(metavar="IDS", help="Ids or FILE:LINE with commas between, or @FILE with one a line."),
-    ],
-    paths: Annotated[
-        list[str], typer.Argument(metavar="PATH...", help="Recipes, token files, and folders of outputs.")
-    ],
-    report: Annotated[
-        str | None,
-        typer.Option("--report", metavar="FOLDER", help="Write the report, exclusions and skip lists to this folder."),
-    ] = None,
-    global_batch: GlobalBatch = None,
-    samples: Samples = None,
-    json: Json = False,
-) -> None:
-    """Find documents in raw files, in all that was made from them, and in the steps of recipes. Changes no data."""
-    from feedmill.tracing.forget import forget as find
+@command(Forget)
+def forget(options: Forget, json: bool) -> None:
+    from feedmill.tracing.forget import forget as run
 
+    ids = str(options.ids)
     wanted = listed(ids[1:]) if ids.startswith("@") else [one for one in ids.split(",") if one]
     try:
-        done = find(wanted, paths, report=report, global_batch=global_batch, samples=samples)
+        done = call(run, options, ids=wanted)
     except NotFound as error:
         if os.path.isfile(ids):
             error.fix = f"{ids} is a file: pass @{ids} to search for the ids in it."

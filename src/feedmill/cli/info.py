@@ -6,22 +6,17 @@ from typing import Any
 
 import typer
 
-from feedmill.cli.options import DatasetConfig, DatasetPath, Json, Split, SplitConfig, Trust
+from feedmill.cli.command import command
 from feedmill.cli.output import emit, facts, human_size, table
+from feedmill.jobs.options import call
+from feedmill.samples.options import Info
 
 
-def info(
-    path: DatasetPath,
-    split: Split = None,
-    dataset_config: DatasetConfig = None,
-    split_config: SplitConfig = None,
-    trust: Trust = False,
-    json: Json = False,
-) -> None:
-    """Describe a dataset: format, samples, shards, bytes, splits, sample type and the parts of a sample."""
-    from feedmill.converting.info import info as describe
+@command(Info)
+def info(options: Info, json: bool) -> None:
+    from feedmill.converting.info import info as run
 
-    report = describe(path, split=split, dataset_config=dataset_config, split_config=split_config, trust=trust)
+    report = call(run, options)
     emit(report.as_dict(), json, lambda: show(report.facts))
 
 

@@ -2,65 +2,42 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
 
-from feedmill.cli.options import GlobalBatch, Json, Samples
+from feedmill.cli.command import command
 from feedmill.cli.output import emit, human_size, table
 from feedmill.errors import ConfigError
+from feedmill.jobs.options import Flag, call
+from feedmill.planning.options import PlanOptions
 
 _MOST_SHARES = 20
 _LOW_FILL = 0.95
 
 
-def plan(
-    recipe: Annotated[str | None, typer.Argument(metavar="RECIPE", help="A recipe; a path or a URL.")] = None,
-    samples: Samples = None,
-    tokens: Annotated[
-        int | None,
-        typer.Option("--tokens", metavar="N", min=1, help="Budget in tokens; requires datasets with known lengths."),
-    ] = None,
-    steps: Annotated[
-        int | None, typer.Option("--steps", metavar="N", min=1, help="Budget in steps of --global-batch.")
-    ] = None,
-    global_batch: GlobalBatch = None,
-    world: Annotated[
-        int | None,
-        typer.Option("--world", metavar="N", min=1, help="Show how evenly sources and cost are spread over N ranks."),
-    ] = None,
-    batch_size: Annotated[
-        int | None,
-        typer.Option("--batch-size", "-b", metavar="N", min=1, help="Samples per rank and step; requires --world."),
-    ] = None,
-    plot: Annotated[
-        str | None, typer.Option("--plot-to", metavar="FILE", help="Draw the mixture over the budget (.png, .jpg).")
-    ] = None,
-    schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema of recipes and exit.")] = False,
-    json: Json = False,
-) -> None:
-    """Show what a recipe yields: its tree; per source samples, tokens, weights, draws, repeats and bytes to read."""
-    from feedmill.planning.overview import plan as overview
+@dataclass(frozen=True, kw_only=True)
+class PlanOrSchema(PlanOptions):
+    __doc__ = PlanOptions.__doc__
 
-    if schema:
+    schema: Annotated[bool, Flag("Print the JSON schema of recipes and exit.")] = False
+
+
+@command(PlanOrSchema, optional=("recipe",))
+def plan(options: PlanOrSchema, json: bool) -> None:
+    from feedmill.planning.overview import plan as run
+
+    if options.schema:
         from feedmill.planning.recipes.recipe import Recipe
 
         emit(Recipe.json_schema(), True, lambda: None)
         return
-    if recipe is None:
+    if not options.recipe:
         raise ConfigError(
-            "the recipe is missing", kind="bad-usage", fix="Pass the path of a recipe: feedmill plan RECIPE."
+            "the recipe is missing", kind="bad-option", fix="Pass the path of a recipe: feedmill plan RECIPE."
         )
-    report = overview(
-        recipe,
-        samples=samples,
-        tokens=tokens,
-        steps=steps,
-        global_batch=global_batch,
-        world=world,
-        batch_size=batch_size,
-        plot=plot,
-    )
+    report = call(run, options)
     emit(report.as_dict(), json, lambda: _print(report.plan, report.facts))
 
 

@@ -2,42 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import typer
 
-from feedmill.cli.engines import on_engine
-from feedmill.cli.options import DryRun, Json, MediaThreads
+from feedmill.cli.command import command
 from feedmill.cli.output import emit_report, facts
-from feedmill.cli.prepare import ByExtension, ByGlob, ByHeader, Media, media_filter
+from feedmill.indexing.options import MediaChoice, PrepareMedia
+from feedmill.jobs.options import call
 
 if TYPE_CHECKING:
     from feedmill.indexing.prepare_media import MediaReport
 
-MediaTarget = Annotated[
-    str, typer.Argument(metavar="PATH", help="A prepared dataset, or a folder of media files; a path or URL.")
-]
+
+@dataclass(frozen=True, kw_only=True)
+class ChosenMedia(MediaChoice, PrepareMedia):
+    __doc__ = PrepareMedia.__doc__
 
 
-@on_engine
-def prepare_media(
-    path: MediaTarget,
-    media_metadata: Media = False,  # noqa: ARG001 - always on for this verb
-    media_by_extension: ByExtension = False,
-    media_by_header: ByHeader = False,
-    media_by_glob: ByGlob = None,
-    dry_run: DryRun = False,
-    workers: MediaThreads = None,
-    json: Json = False,
-) -> None:
-    """Store sizes of images, durations and rates of audio and video in the index, without scanning the shards again.
+@command(ChosenMedia, engines=True, optional=("media",))
+def prepare_media(options: ChosenMedia, json: bool) -> None:
+    from feedmill.indexing.prepare_media import prepare_media as run
 
-    A plain folder gets an index of its media metadata only. Invalid media files are reported and skipped.
-    """
-    from feedmill.indexing.prepare_media import prepare_media as work
-
-    media = media_filter(True, media_by_extension, media_by_header, media_by_glob)
-    report = work(path, media, workers=workers, dry_run=dry_run, progress=not json)
+    report = call(run, options, media=replace(options, media_metadata=True).media_filter())
     emit_report(report, json, lambda: show(report))
 
 

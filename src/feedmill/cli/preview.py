@@ -2,43 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from feedmill.cli.options import DatasetConfig, DatasetPath, Json, Split, SplitConfig, Trust
+from feedmill.cli.command import command
 from feedmill.cli.output import emit, printable
+from feedmill.jobs.options import call
+from feedmill.samples.options import Preview
 
 if TYPE_CHECKING:
     from feedmill.samples.preview import PreviewReport
 
 
-def preview(
-    path: DatasetPath,
-    count: Annotated[int, typer.Option("--count", "-n", metavar="N", min=1, help="Number of samples to show.")] = 3,
-    start: Annotated[int, typer.Option("--start", metavar="N", min=0, help="Index of the first sample, from 0.")] = 0,
-    sheet: Annotated[
-        str | None, typer.Option("--sheet", metavar="FILE", help="Write the images of the samples to one picture.")
-    ] = None,
-    split: Split = None,
-    dataset_config: DatasetConfig = None,
-    split_config: SplitConfig = None,
-    trust: Trust = False,
-    json: Json = False,
-) -> None:
-    """Show samples: key, source, and each part as text."""
-    from feedmill.samples.preview import preview as show_samples
+@command(Preview)
+def preview(options: Preview, json: bool) -> None:
+    from feedmill.samples.preview import preview as run
 
-    report = show_samples(
-        path,
-        count=count,
-        start=start,
-        sheet=sheet,
-        split=split,
-        dataset_config=dataset_config,
-        split_config=split_config,
-        trust=trust,
-    )
+    report = call(run, options)
     emit(report.as_dict(), json, lambda: show(report))
 
 

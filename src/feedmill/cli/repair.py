@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from feedmill.cli.options import DatasetPath, DryRun, Json, Threads
+from feedmill.cli.command import command
 from feedmill.cli.output import counted, emit_report
+from feedmill.indexing.options import Repair
+from feedmill.jobs.options import call
 
 if TYPE_CHECKING:
     from feedmill.indexing.repair import RepairReport
@@ -16,19 +18,12 @@ SHOWN = 20
 """Number of keys of lost samples that are printed for a shard."""
 
 
-def repair(
-    path: DatasetPath,
-    dry_run: DryRun = False,
-    workers: Threads = None,
-    json: Json = False,
-) -> None:
-    """Truncate tar shards after their last complete sample, remove invalid lines from JSONL, and rebuild the index.
+@command(Repair)
+def repair(options: Repair, json: bool) -> None:
+    """Exit status 1 if damage remains."""
+    from feedmill.indexing.repair import repair as run
 
-    Removed data is kept in .nv-meta/repair (or FILE.repair), with a report. Exit status 1 if damage remains.
-    """
-    from feedmill.indexing.repair import repair as repair_dataset
-
-    report = repair_dataset(path, workers=workers, dry_run=dry_run, progress=not json)
+    report = call(run, options)
     emit_report(report, json, lambda: show(report))
     if report.remaining:
         raise typer.Exit(1)

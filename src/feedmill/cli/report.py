@@ -2,35 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
-from feedmill.cli.options import Json, LossLog, OverwriteFiles, ShownPaths, ShownTokenizer, Trust
+from feedmill.cli.command import command
 from feedmill.cli.output import emit, human_size
+from feedmill.jobs.options import call
+from feedmill.web.options import Report
 
 
-def report(
-    paths: ShownPaths,
-    output: Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="The file to write.")] = "report.html",
-    compare: Annotated[
-        bool, typer.Option("--compare", help="Also compare the two paths: datasets, recipes, or runs of pipelines.")
-    ] = False,
-    check: Annotated[
-        bool, typer.Option("--check/--no-check", help="Check the datasets, which reads all of their bytes.")
-    ] = True,
-    loss: LossLog = None,
-    tokenizer: ShownTokenizer = None,
-    trust: Trust = False,
-    overwrite: OverwriteFiles = False,
-    json: Json = False,
-) -> None:
-    """Write datasets, recipes and runs to one HTML file that opens offline: samples, findings, mixtures, steps."""
-    from feedmill.web.report import report as write_report
+@command(Report)
+def report(options: Report, json: bool) -> None:
+    from feedmill.web.report import report as run
 
-    done = write_report(
-        paths, output, compare=compare, check=check, loss=loss, tokenizer=tokenizer, trust=trust, overwrite=overwrite
-    )
+    done = call(run, options)
 
     def show() -> None:
         typer.echo(f"wrote {done.path}, {human_size(done.bytes)}, {done.findings:,} findings")

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from feedmill.cli.engines import on_engine
-from feedmill.cli.options import AllowEmpty, AllowStale, Ids, Json, Processes
+from feedmill.cli.command import command
 from feedmill.cli.output import counted, emit, facts, human_size, table
-from feedmill.jobs.policy import METAVAR, on_error_policy
+from feedmill.curation.options import Stat
+from feedmill.jobs.options import Flag, Opt, call
 
 if TYPE_CHECKING:
     from feedmill.curation.series import Series
@@ -23,59 +24,30 @@ _EIGHTHS = " ▏▎▍▌▋▊▉"
 _SOURCES = 10
 
 
-@on_engine
-def stat(
-    inputs: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="INPUT...", help="Files or folders of documents or attributes: 'd/attributes/**/*.gz'; or URLs."
-        ),
-    ],
-    attributes: Annotated[
-        str | None,
-        typer.Option("--attributes", "-a", metavar="REGEX", help="Only attributes whose names match."),
-    ] = None,
-    plot: Annotated[bool, typer.Option("--plot", help="Draw a histogram of each distribution.")] = False,
-    plot_to: Annotated[
-        str | None, typer.Option("--plot-to", metavar="FILE", help="Write the histograms as a picture (.png, .jpg).")
-    ] = None,
-    bins: Annotated[
-        int, typer.Option("--bins", metavar="N", min=1, max=1000, help="Number of bins of a histogram.")
-    ] = 20,
-    workers: Processes = None,
-    on_error: Annotated[
-        str, typer.Option("--on-error", metavar=METAVAR, help="Stop at an invalid file, or skip and report it.")
-    ] = "raise",
-    allow_stale: AllowStale = False,
-    id_: Ids = None,
-    allow_empty: AllowEmpty = False,
-    json: Json = False,
-) -> None:
-    """Count documents and attributes, and show how lengths and scores are distributed.
+@dataclass(frozen=True, kw_only=True)
+class DrawnStat(Stat):
+    __doc__ = Stat.__doc__
 
-    Counts, means, minima and maxima are exact; quantiles are within 0.1 % for any size of the data.
-    """
+    plot: Annotated[bool, Flag("Draw a histogram of each distribution.")] = False
+    plot_to: Annotated[str | None, Opt("FILE", "Write the histograms as a picture (.png, .jpg).")] = None
+    bins: Annotated[int, Opt("N", "Number of bins of a histogram.", min=1, max=1000)] = 20
+
+
+@command(DrawnStat, engines=True)
+def stat(options: DrawnStat, json: bool) -> None:
     from feedmill.curation.stat import stat as run
 
-    if plot_to is not None:
+    if options.plot_to is not None:
         from feedmill.samples.sheet import check_picture
 
-        check_picture(plot_to)
-    report = run(
-        inputs,
-        attributes=attributes,
-        workers=workers,
-        on_error=on_error_policy(on_error),
-        allow_stale=allow_stale,
-        id=id_,
-        allow_empty=allow_empty,
-        progress=not json,
-    )
+        check_picture(options.plot_to)
+    report = call(run, options)
+    bins = options.bins if options.plot else 0
     if json:  # an error of drawing is then the only document
-        _picture(report, bins, plot_to)
-    emit(report.as_dict(bins if plot else 0), json, lambda: _show(report, bins if plot else 0))
+        _picture(report, options.bins, options.plot_to)
+    emit(report.as_dict(bins), json, lambda: _show(report, bins))
     if not json:
-        _picture(report, bins, plot_to)
+        _picture(report, options.bins, options.plot_to)
     if report.failed:
         raise typer.Exit(1)
 

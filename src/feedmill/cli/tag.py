@@ -3,83 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from feedmill.cli.engines import on_engine
-from feedmill.cli.options import AllowEmpty, DryRun, Ids, Json, Processes
+from feedmill.cli.command import command
 from feedmill.cli.output import emit, emit_report, facts, human_size
-from feedmill.jobs.policy import METAVAR, on_error_policy
+from feedmill.curation.options import Tag
+from feedmill.jobs.options import Flag, call
 
 if TYPE_CHECKING:
     from feedmill.curation.tag import TagReport
 
-Modules = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--tagger-modules", "-m", metavar="MODULE", help="Python file or module with your own taggers; its code is run."
-    ),
-]
 
-Taggers = Annotated[
-    list[str] | None,
-    typer.Option("--tagger", "-t", metavar="NAME", help="Tagger of the texts, or NAME=PATH; repeatable."),
-]
+@dataclass(frozen=True, kw_only=True)
+class TagOrList(Tag):
+    __doc__ = Tag.__doc__
+
+    list_: Annotated[bool, Flag("List the taggers and exit.", "--list")] = False
 
 
-@on_engine
-def tag(
-    documents: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="DOCUMENTS...", help="Patterns of files or folders; quote them: 'd/documents/**/*.gz'."),
-    ] = None,
-    taggers: Taggers = None,
-    name: Annotated[
-        str | None,
-        typer.Option("--name", metavar="NAME", help="Name of the attribute set; default: one set per tagger."),
-    ] = None,
-    output: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--output", "-o", metavar="DIR", help="Folder for each pattern; default: attributes/NAME beside documents/."
-        ),
-    ] = None,
-    tagger_modules: Modules = None,
-    workers: Processes = None,
-    dry_run: DryRun = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Process up-to-date files, too.")] = False,
-    on_error: Annotated[
-        str, typer.Option("--on-error", metavar=METAVAR, help="Stop at an invalid file, or finish the others first.")
-    ] = "raise",
-    id_: Ids = None,
-    allow_empty: AllowEmpty = False,
-    list_: Annotated[bool, typer.Option("--list", help="List the taggers and exit.")] = False,
-    json: Json = False,
-) -> None:
-    """Compute attributes of documents: scored spans, in files beside the documents, row by row.
-
-    Run it again after a kill or after adding files: results that are up to date are kept.
-    """
+@command(TagOrList, engines=True, optional=("documents", "taggers"))
+def tag(options: TagOrList, json: bool) -> None:
     from feedmill.curation.tag import tag as run
 
-    if list_:
-        show_taggers(tagger_modules or (), json)
+    if options.list_:
+        show_taggers(options.tagger_modules, json)
         return
-    report = run(
-        documents or (),
-        taggers or (),
-        name=name,
-        output=output,
-        tagger_modules=tagger_modules or (),
-        workers=workers,
-        overwrite=overwrite,
-        on_error=on_error_policy(on_error),
-        id=id_,
-        allow_empty=allow_empty,
-        dry_run=dry_run,
-        progress=not json,
-    )
+    report = call(run, options)
     emit_report(report, json, lambda: show(report))
     if report.failed:
         raise typer.Exit(1)

@@ -2,99 +2,24 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
-from feedmill.cli.options import GlobalBatch, Json, RecipePath, Samples
+from feedmill.cli.command import command
 from feedmill.cli.output import emit, table
 from feedmill.cli.preview import print_shown
-
-Step = Annotated[int | None, typer.Option("--step", metavar="N", min=0, help="Show the samples of this step; from 0.")]
-Rank = Annotated[
-    int | None, typer.Option("--rank", metavar="R", min=0, help="Only the part of this rank; requires --world.")
-]
-World = Annotated[
-    int | None,
-    typer.Option(
-        "--world", metavar="N", min=1, help="Number of ranks; without --rank, show which rank sees each sample."
-    ),
-]
-Key = Annotated[str | None, typer.Option("--key", metavar="K", help="Show when the sample with this key is seen.")]
-Document = Annotated[
-    int | None,
-    typer.Option("--document", "-d", metavar="N", min=0, help="Like --key, by index in its source; requires --source."),
-]
-Source = Annotated[str | None, typer.Option("--source", metavar="NAME", help="Name of the source, as 'plan' shows it.")]
-SourceDocument = Annotated[
-    str | None,
-    typer.Option(
-        "--source-document",
-        metavar="FILE:LINE|ID",
-        help="Show the files that hold a raw document, the rules that dropped it, and when it is seen.",
-    ),
-]
-Steps = Annotated[int | None, typer.Option("--steps", metavar="N", min=1, help="Like --samples, in steps.")]
-FromState = Annotated[
-    Path | None, typer.Option("--from-state", metavar="FILE", help="JSON state from which the run was resumed.")
-]
-FirstStep = Annotated[
-    int, typer.Option("--first-step", metavar="S", min=0, help="Number of the first step after the state.")
-]
-Allow = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--allow", metavar="append|skip|change", help="What may differ from the run of the state; repeatable."
-    ),
-]
-Origins = Annotated[
-    bool, typer.Option("--origins", help="Show the raw file and line of each sample, through filter and tokenize.")
-]
-Show = Annotated[bool, typer.Option("--show", help="Show the content of the samples.")]
+from feedmill.jobs.options import call
+from feedmill.tracing.options import Trace
 
 
-def trace(
-    recipe: RecipePath,
-    step: Step = None,
-    global_batch: GlobalBatch = None,
-    rank: Rank = None,
-    world: World = None,
-    key: Key = None,
-    document: Document = None,
-    source: Source = None,
-    source_document: SourceDocument = None,
-    samples: Samples = None,
-    steps: Steps = None,
-    from_state: FromState = None,
-    first_step: FirstStep = 0,
-    allow: Allow = None,
-    origins: Origins = False,
-    show: Show = False,
-    json: Json = False,
-) -> None:
-    """Show which samples a step sees (--step), or when a sample (--key) or raw document is seen."""
-    from feedmill.tracing.trace import trace as look
+@command(Trace)
+def trace(options: Trace, json: bool) -> None:
+    from feedmill.tracing.trace import trace as run
 
-    report = look(
-        recipe,
-        step=step,
-        global_batch=global_batch,
-        rank=rank,
-        world=world,
-        key=key,
-        document=document,
-        source=source,
-        source_document=source_document,
-        samples=samples,
-        steps=steps,
-        from_state=from_state,
-        first_step=first_step,
-        allow=allow or (),
-        origins=origins,
-        show=show,
-    )
-    printed = _print_documents if source_document is not None else _print_times if step is None else _print_step
+    report = call(run, options)
+    printed = _print_times if options.step is None else _print_step
+    printed = printed if options.source_document is None else _print_documents
     emit(report.as_dict(), json, lambda: printed(report.plan, report.facts, report.shown))
 
 

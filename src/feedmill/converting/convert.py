@@ -8,10 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 from feedmill.converting.engine import Conversion, ConvertReport, begin, finished, perform
-from feedmill.converting.job import ConvertWork, place_of
+from feedmill.converting.job import ConvertWork
 from feedmill.converting.losses import unread
 from feedmill.converting.preview import Options, Preview, check_places
-from feedmill.converting.staging import finish_interrupted, is_staged, refuse_present, stage
 from feedmill.converting.table import ROWS, SAMPLES, check_target, family, is_one_file
 from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.columns import load_pyarrow
@@ -115,10 +114,10 @@ def _convert(
     _check_destination(destination, to)
     is_file, dry = is_one_file(destination, to), active()
     with ConvertWork(destination, is_file=is_file) as work:
-        overwrite = options.overwrite and not finish_interrupted(work)
-        refuse_present(work, destination, overwrite=options.overwrite, is_file=is_file)
-        staged = dry is None and is_staged(work, destination, overwrite=options.overwrite, is_file=is_file)
-        place = stage(work).locate(place_of(destination, is_file=is_file)[1]) if staged else destination
+        overwrite = options.overwrite and not work.finish_interrupted()
+        work.refuse_present(overwrite=options.overwrite)
+        staged = dry is None and work.is_staged(overwrite=options.overwrite)
+        place = work.staging.locate(work.name) if staged else destination
         conversion = _planned(source, place, to, kind, options, work)
         conversion.plan.destination, conversion.staged = destination, staged
         if on_preview is not None:
@@ -214,7 +213,7 @@ def _check_destination(destination: str, to: str) -> None:
         f"the destination ends in {ending!r}, "
         + (f"which is not {to}" if file else f"and {to} is written to a folder"),
         file=destination,
-        kind="bad-destination",
+        kind="bad-option",
         fix=f"Name a folder, or a file that ends in '.{to}'." if file else "Name a folder.",
     )
 

@@ -13,7 +13,7 @@ import os
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -21,11 +21,9 @@ from typing import Any
 import numpy as np
 import orjson
 
-from feedmill.converting import staging
-from feedmill.converting.job import VERB, Bad, ConvertWork, Done, place_of
+from feedmill.converting.job import VERB, Bad, ConvertWork, Done, Proof, read_proof
 from feedmill.converting.preview import Options, Preview
-from feedmill.converting.proof import Proof, read_proof, write_proof
-from feedmill.converting.units import Different, Shared, Target, Unit, Written, check_unit, convert_unit
+from feedmill.converting.units import Different, Shared, Source, Target, Unit, Written, check_unit, convert_unit
 from feedmill.documents.lineage.sidecar import Origins
 from feedmill.errors import DataError, FeedmillError
 from feedmill.formats.base import Dataset
@@ -38,6 +36,7 @@ from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run
 from feedmill.jobs.threads import ordered_map
 from feedmill.storage import Store, open_store, split_url
+from feedmill.writing.work import finish_units
 
 MOST_LISTED = 100
 _AT_ONCE = 8
@@ -113,10 +112,45 @@ class ConvertReport(JobReport):
     seconds: float = 0.0
 
 
+def surveyed(
+    name: str,
+    look: Callable[[Any, Unit], Any],
+    join: Callable[[Iterable[Any]], Any],
+    source: Source,
+    units: Sequence[Unit],
+    options: Options,
+    work: ConvertWork,
+    identity: dict[str, Any],
+    *,
+    stage: str | None = None,
+) -> Any:
+    """Return what a survey of all units finds, and add it to the identity by its name.
+
+    If the conversion is restarted, it comes from the journal, because a survey reads all samples.
+
+    Args:
+        look: function of the source and a unit.
+        join: function of the results of all units.
+        stage: key of the stage, if an engine may run it.
+    """
+    begun = work.identity()
+    found = begun.pop(name, None)
+    if found is None or begun != orjson.loads(orjson.dumps(identity)):
+        noun, steps = ("files", [1] * len(units)) if stage is None else ("samples", [unit.samples for unit in units])
+        where = None if stage is None else Where("looking", stage, work.scratch, lasting=False)
+        settings: dict[str, Any] = {"workers": options.workers, "preload": (look.__module__,), "where": where}
+        with Progress("looking at", sum(steps), noun, enabled=options.progress) as bar:
+            bar.of_sizes(steps)
+            with closing(run(look, units, progress=bar, policy=Policy(shared=source), **settings)) as results:
+                found = join(results)
+    identity[name] = found
+    return found
+
+
 def finished(work: ConvertWork, conversion: Conversion, options: Options) -> ConvertReport | None:
     """Return the report of an earlier, complete run of the same conversion; None if there is none."""
     plan = conversion.plan
-    store, name = place_of(plan.destination, is_file=conversion.is_file)
+    store, name = work.target, work.name
     proof = None if options.overwrite or work.job is not None else read_proof(store, name)
     if proof is None or proof.job != _job(conversion) or (options.verify and not proof.verified):
         return None
@@ -140,10 +174,10 @@ def _job(conversion: Conversion) -> str:
 
 
 def begin(work: ConvertWork, conversion: Conversion, options: Options) -> None:
-    """Prepare the destination; see `feedmill.converting.staging.begin`."""
+    """Prepare the destination; see `ConvertWork.start`."""
     writes = conversion.target.writes(conversion.units)
     job = {"identity": _plain(conversion), "writes": writes, "staged": conversion.staged}
-    staging.begin(work, conversion.plan.destination, job, options.overwrite, is_file=conversion.is_file)
+    work.start(job, overwrite=options.overwrite)
 
 
 def _plain(conversion: Conversion) -> Any:
@@ -167,16 +201,14 @@ def perform(work: ConvertWork, conversion: Conversion, options: Options) -> Conv
     """
     began = time.perf_counter()
     plan = conversion.plan
-    target, name = place_of(plan.destination, is_file=conversion.is_file)
-    store = staging.stage(work) if conversion.staged else target
+    target, name, store = work.target, work.name, work.outputs
     known = work.done(store)
     resumed = len(known)
     done = _work(work, conversion, options, known)
     skipped = sum(len(each.bad) for each in done)
     if not any(each.samples for each in done):
         raise _nothing(plan.source, conversion.noun, [bad for each in done for bad in each.bad])
-    if not conversion.staged:
-        staging.clear_away(work, store)
+    work.clear_away()
     files = conversion.target.finish(store, conversion.units, done)
     lineages = write_lineages(conversion, store, target, name, done)
     digest, digests = _digests(work, done)
@@ -200,10 +232,7 @@ def perform(work: ConvertWork, conversion: Conversion, options: Options) -> Conv
         lineages=lineages,
         job=_job(conversion),
     )
-    if conversion.staged:
-        staging.publish(work, name, proof)
-    else:
-        write_proof(target, name, proof)
+    work.publish_proven(proof)
     work.finish()
     return ConvertReport(
         plan,
@@ -221,23 +250,16 @@ def perform(work: ConvertWork, conversion: Conversion, options: Options) -> Conv
 
 
 def _work(work: ConvertWork, conversion: Conversion, options: Options, known: Mapping[int, Done]) -> list[Done]:
-    todo = [unit for unit in conversion.units if unit.number not in known]
+    units = conversion.units
+    steps = [unit.samples for unit in units]
     out: list[Done] = []
     bad = seen = 0
+    stage = "converting", _job(conversion), work.scratch
+    settings: dict[str, Any] = {"workers": options.workers, "preload": conversion.modules, "stage": stage}
     with Progress("converting", conversion.plan.count, conversion.noun, enabled=options.progress) as bar:
-        policy = Policy(shared=conversion.shared)
-        where = Where(
-            "converting", _job(conversion), work.scratch, numbers=[unit.number for unit in todo], record=work.add
-        )
-        bar.advance(sum(unit.samples for unit in conversion.units) - sum(unit.samples for unit in todo))
-        bar.of_sizes([unit.samples for unit in todo])
-        settings: dict[str, Any] = {"workers": options.workers, "preload": conversion.modules, "policy": policy}
-        with closing(run(convert_unit, todo, progress=bar, where=where, **settings)) as results:
-            for unit in conversion.units:
-                done = known.get(unit.number)
-                if done is None:
-                    done = next(results)
-                    work.add(done)
+        settings |= {"shared": conversion.shared, "record": work.add, "bar": bar, "steps": steps}
+        with closing(finish_units(convert_unit, units, known, **settings)) as made:
+            for done in made:
                 out.append(done)
                 bad += len(done.bad)
                 seen += done.samples + len(done.bad)
@@ -315,7 +337,7 @@ def _different(conversion: Conversion, done: Done, found: Different) -> DataErro
         what,
         file=conversion.plan.destination,
         record=found.key,
-        kind="different",
+        kind="verification-failed",
         fix=f"{fix} Run the command again." if not again else fix,
     )
 

@@ -133,7 +133,7 @@ def encoded(key: str, name: str, text: str) -> bytes:
         raise DataError(
             f"{name!r} is not valid Unicode text: it has a lone surrogate",
             record=key.encode("utf-8", "backslashreplace").decode(),
-            kind="bad-text",
+            kind="bad-encoding",
             fix="Fix the text, or drop the field.",
         ) from None
 
@@ -144,7 +144,7 @@ def refuse_unnamed(taken: Taken) -> None:
         raise DataError(
             "a part has no name: that of its file ends at the first dot",
             record=taken.key,
-            kind="no-part-name",
+            kind="bad-name",
             fix="Rename it, or select the other parts with --fields '?*'.",
         )
 
@@ -187,7 +187,7 @@ def parse_json(key: str, name: str, data: bytes) -> Any:
         raise DataError(
             f"the part {name!r} is not valid JSON ({error})",
             record=key,
-            kind="bad-json",
+            kind="bad-line",
             fix="Fix it, or convert to tars, MDS or Parquet, which store a part as it is.",
         ) from None
 
@@ -199,7 +199,7 @@ def _text(key: str, name: str, data: bytes) -> str:
         raise DataError(
             f"the part {name!r} is not text, and JSON cannot store bytes",
             record=key,
-            kind="binary-part",
+            kind="no-conversion",
             fix="Select only text fields with --fields, or convert to another format.",
         ) from None
 

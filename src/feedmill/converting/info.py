@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from feedmill.converting.proof import find_proof
+from feedmill.converting.job import find_proof
 from feedmill.errors import DataError, TrustError
 from feedmill.formats.sample import Sample
+from feedmill.jobs.options import verb
 from feedmill.notebooks import Showable
+from feedmill.samples.options import Info
 
 _OF_PROOF = ("source", "source_format", "format", "samples", "verified", "digest", "skipped", "losses")
 
@@ -32,30 +34,26 @@ class InfoReport(Showable):
         return dict(self.facts)
 
 
-def info(
-    path: str | os.PathLike[str],
-    *,
-    split: str | None = None,
-    dataset_config: str | None = None,
-    split_config: str | None = None,
-    trust: bool = False,
-) -> InfoReport:
-    """Describe a dataset: format, samples, shards, bytes, splits, sample type and the parts of its first sample.
-
-    Args:
-        path: path or URL of any dataset.
-        split, dataset_config, split_config, trust: as for `feedmill.open`.
+@verb(Info)
+def info(options: Info) -> InfoReport:
+    """Return the facts. A dataset that contains code is described without running it.
 
     Raises:
         FeedmillError: as for `feedmill.open`. A dataset that contains code is described without running it.
     """
-    path = os.fspath(path)
     from feedmill.samples.open import open as open_dataset
 
-    opened = partial(open_dataset, path, split=split, dataset_config=dataset_config, split_config=split_config)
+    path = os.fspath(options.path)
+    opened = partial(
+        open_dataset,
+        path,
+        split=options.split,
+        dataset_config=options.dataset_config,
+        split_config=options.split_config,
+    )
     code = None
     try:
-        dataset: Any = opened(trust=trust)
+        dataset: Any = opened(trust=options.trust)
     except TrustError as error:  # the facts are available without running its code
         dataset, code = opened(raw=True), str(error)
     facts = {**dataset.describe(), "first_sample": _first_sample(dataset), "own_code": code}

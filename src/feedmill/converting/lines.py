@@ -33,7 +33,7 @@ def line_files(url: str) -> tuple[str, list[Entry]]:
             return folder, [store.stat(name)]
     found = [entry for entry in open_store(url).files(suffixes=LINE_SUFFIXES) if not is_hidden(entry.path)]
     if not found:
-        raise NotFound("there are no files of JSON lines", file=url, kind="no-lines", fix="Check the path.")
+        raise NotFound("there are no files of JSON lines", file=url, kind="no-documents", fix="Check the path.")
     return url, found
 
 

@@ -17,13 +17,13 @@ from feedmill.formats.documents import LINE_SUFFIXES
 from feedmill.formats.energon import ENERGON
 from feedmill.formats.energon.prepared import read_info
 from feedmill.formats.format import TargetFormat
-from feedmill.formats.leftovers import data_kind, leftovers, listed
 from feedmill.formats.registry import by_name, targets
 from feedmill.formats.sniff import sniff
 from feedmill.formats.tar.dataset import TarDataset
 from feedmill.formats.tar.opening import CompressedTars
 from feedmill.formats.tar.regrouped import RegroupedTars
 from feedmill.formats.tar.scan import CONCATENATED
+from feedmill.formats.unread_files import data_kind, leftovers, listed
 from feedmill.formats.vla import COMPANIONS
 from feedmill.formats.vla.dataset import ManifestDataset
 from feedmill.jobs.policy import skips

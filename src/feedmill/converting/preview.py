@@ -107,14 +107,14 @@ def check_places(source: str, destination: str) -> None:
     a, b = canonical_location(source), canonical_location(destination)
     if a == b:
         raise ConfigError(
-            "the destination is the source", file=source, kind="same-place", fix="Choose another destination."
+            "the destination is the source", file=source, kind="input-is-output", fix="Choose another destination."
         )
     if b.startswith(a.rstrip("/") + "/") or a.startswith(b.rstrip("/") + "/"):
         how = "is inside the source" if b.startswith(a) else "contains the source"
         raise ConfigError(
             f"the destination {how}: both would be one dataset",
             file=destination,
-            kind="same-place",
+            kind="input-is-output",
             fix="Choose a destination outside the source.",
         )
 

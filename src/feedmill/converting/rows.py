@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import orjson
 
-from feedmill.converting.engine import Conversion
-from feedmill.converting.facts import described, with_classes
+from feedmill.converting.engine import Conversion, surveyed
+from feedmill.converting.facts import with_classes
 from feedmill.converting.fates import Changed
 from feedmill.converting.fields import Taken, row_of, wanted
 from feedmill.converting.job import Bad, ConvertWork, Done, bad_sample
@@ -19,12 +17,11 @@ from feedmill.converting.jsontypes import columns_of, has_json, has_number, merg
 from feedmill.converting.lines import line_files, parse, rows_in, stem
 from feedmill.converting.losses import all_bytes, classes_lost, dropped
 from feedmill.converting.preview import Loss, Options, Preview, named
-from feedmill.converting.reading import read_each
 from feedmill.converting.survey import Columns, Survey, changes_in, known_kinds, merge, names, survey
 from feedmill.converting.table import is_one_file
 from feedmill.converting.targets.lines import LineRows
 from feedmill.converting.targets.parquet import ParquetRows, Rows
-from feedmill.converting.units import Shared, Source, Target, Unit, opened
+from feedmill.converting.units import Shared, Source, Target, Unit, opened, read_each
 from feedmill.documents.lineage.runs import Runs
 from feedmill.documents.lineage.samples import StoredRows, add_samples, size_of
 from feedmill.documents.lineage.sidecar import Origins
@@ -36,9 +33,8 @@ from feedmill.formats.jsonl.splits import LineSplits
 from feedmill.formats.registry import targets
 from feedmill.formats.tables.dataset import TableDataset
 from feedmill.jobs.policy import skips
-from feedmill.jobs.progress import Progress
-from feedmill.jobs.run import Policy, run
 from feedmill.storage import open_store
+from feedmill.writing.copying import mean_size
 
 ROWS_EACH = 100_000
 _BATCH = 1024
@@ -196,7 +192,8 @@ def plan_rows(source: str, destination: str, to: str, kind: str, options: Option
     lines = kind in ("jsonl", "documents")
     target: Target
     if table:
-        types = _surveyed(reads, units, options, work, identity, "columns") if lines else {}
+        settings = reads, units, options, work, identity
+        types = surveyed("columns", survey_types, join_types, *settings) if lines else {}
         plan.losses += _losses_of_types(types) if types else []
         columns = Columns({}, {}, typed=True)
         target = ParquetRows(destination, is_file, _BATCH, columns, types, source, options.split, options.fields, stems)
@@ -208,7 +205,7 @@ def plan_rows(source: str, destination: str, to: str, kind: str, options: Option
         if not lines:
             dataset = opened(source, options.split)
             found = known_kinds(dataset.schema, options.fields) if isinstance(dataset, TableDataset) else None
-            found = found or _surveyed(reads, units, options, work, identity, "survey")
+            found = found or surveyed("survey", survey_kinds, merge, reads, units, options, work, identity)
             changed, losses = changes_in("lines", found)
             texts = [name for name in types_in(getattr(dataset, "schema", None)) if wanted(name, options.fields)]
             losses += [Loss(f"types of {named(texts)}: JSON text becomes values")] if texts else []
@@ -254,8 +251,7 @@ def _ranges(dataset: Dataset, options: Options) -> list[Unit]:
     """Return units of consecutive rows, each within one file of the source."""
     most = options.max_shard_samples or ROWS_EACH
     if options.max_shard_size is not None and len(dataset):
-        mean = int(described(dataset).get("bytes") or 0) // len(dataset)
-        most = max(1, min(most, options.max_shard_size // max(1, mean)))
+        most = max(1, min(most, options.max_shard_size // max(1, mean_size(dataset))))
     counts = getattr(dataset, "counts", None)
     ends = np.cumsum(counts).tolist() if counts is not None and len(counts) else [len(dataset)]
     units: list[Unit] = []
@@ -273,28 +269,6 @@ def _splits_lost(dataset: Dataset, options: Options, *, kept: bool) -> list[Loss
     if options.split is None and not kept and list(dataset.splits.values()) not in ([], [len(dataset)]):
         return [Loss(f"the splits {named(dataset.splits)}: all rows are combined; select one with --split")]
     return []
-
-
-def _surveyed(
-    source: RowSource, units: Sequence[Unit], options: Options, work: ConvertWork, identity: dict[str, Any], what: str
-) -> dict[str, Any]:
-    """Return what a survey of all rows finds and add it to the identity; from the journal if it is restarted.
-
-    Args:
-        what: ``columns`` for the types of JSON rows, ``survey`` for the kinds of values of a table.
-    """
-    begun = work.identity()
-    out: dict[str, Any] | None = begun.pop(what, None)
-    if out is None or begun != orjson.loads(orjson.dumps(identity)):
-        look, joined = (survey_types, join_types) if what == "columns" else (survey_kinds, merge)
-        with Progress("looking at", len(units), "files", enabled=options.progress) as bar:
-            found = run(
-                look, units, workers=options.workers, preload=(__name__,), policy=Policy(shared=source), progress=bar
-            )
-            with closing(found):
-                out = joined(found)
-    identity[what] = out
-    return out
 
 
 def join_types(found: Iterable[dict[str, Any]]) -> dict[str, Any]:

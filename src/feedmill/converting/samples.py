@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Any
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
-import orjson
 
-from feedmill.converting.engine import Conversion
+from feedmill.converting.engine import Conversion, surveyed
 from feedmill.converting.facts import (
     Part,
-    described,
     keeps_companions,
     keeps_description,
     keeps_media,
@@ -24,14 +21,13 @@ from feedmill.converting.fields import Taken, Taker, part_name
 from feedmill.converting.job import Bad, ConvertWork, Done, bad_sample
 from feedmill.converting.losses import dropped, is_keyed, losses_of
 from feedmill.converting.preview import SAMPLES_EACH, Options, Preview
-from feedmill.converting.reading import read_each
 from feedmill.converting.survey import Survey, known_kinds, merge, survey
 from feedmill.converting.table import is_one_file
 from feedmill.converting.targets.lines import Lines
 from feedmill.converting.targets.parquet import Parquet
 from feedmill.converting.targets.shards import Shards
 from feedmill.converting.targets.tars import ListedTars, PreparedTars, Tars
-from feedmill.converting.units import Shared, Source, Target, Unit, opened
+from feedmill.converting.units import Shared, Source, Target, Unit, opened, read_each
 from feedmill.documents.lineage.samples import StoredRows, add_samples
 from feedmill.documents.lineage.sidecar import Origins
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound
@@ -40,11 +36,9 @@ from feedmill.formats.registry import targets
 from feedmill.formats.rows import RowsDataset
 from feedmill.formats.tables.dataset import TableDataset
 from feedmill.formats.tar.dataset import TarDataset
-from feedmill.jobs.engine import Where
 from feedmill.jobs.policy import skips
-from feedmill.jobs.progress import Progress
-from feedmill.jobs.run import Policy, run
-from feedmill.kernels.bounds import bounds_of
+from feedmill.writing.copying import mean_size
+from feedmill.writing.shard import cut
 
 READ_BYTES = 32 << 20
 _TARS = {"prepared": PreparedTars, "tars": Tars, "manifest": ListedTars}
@@ -146,9 +140,9 @@ def plan_samples(source: str, destination: str, to: str, kind: str, options: Opt
         ],
         **options.identity(),
     }
-    units = cut(source, parts, options, wanted.shard_size)
+    units = units_of(source, parts, options, wanted.shard_size)
     plan.outputs = 1 if is_file else len(units)
-    size = _mean_size(whole)
+    size = mean_size(whole)
     batch = int(max(1, min(256, READ_BYTES // max(1, size))))
     reads = SampleSource(source, options.fields, skips(options.on_error), batch, regroup=options.regroup)
     tars = not wanted.surveyed and isinstance(whole, RowsDataset)
@@ -156,7 +150,9 @@ def plan_samples(source: str, destination: str, to: str, kind: str, options: Opt
         known_kinds(whole.schema, options.fields) if tars and isinstance(whole, TableDataset) and facts.typed else None
     )
     if found is None:
-        found = _surveyed(reads, units, options, work, identity) if wanted.surveyed or tars else {}
+        looks = wanted.surveyed or tars
+        settings = reads, units, options, work, identity
+        found = surveyed("survey", survey_unit, merge, *settings, stage=source) if looks else {}
     columns, plan.losses = losses_of(to, facts, found, options)
     plan.names = {} if wanted.form == "lines" else _names(whole, options, columns.forms)
     if kind == "jsonl" and wanted.form == "shards" and list(columns.forms) == ["json"]:
@@ -200,34 +196,7 @@ def _names(dataset: Dataset, options: Options, columns: Mapping[str, str]) -> di
     return {a: f"{b}, or {part_name(a, [])} for lists with nulls" if a in lists else b for a, b in names.items()}
 
 
-def _surveyed(
-    source: SampleSource, units: Sequence[Unit], options: Options, work: ConvertWork, identity: dict[str, Any]
-) -> Survey:
-    """Return the kinds of all values, from the journal if the conversion is restarted: the survey reads all samples."""
-    begun = work.identity()
-    found: Survey | None = begun.pop("survey", None)
-    if found is not None and begun == _plain(identity):
-        return found
-    with Progress("looking at", sum(unit.samples for unit in units), "samples", enabled=options.progress) as bar:
-        out: list[Survey] = []
-        policy, where = Policy(shared=source), Where("looking", source.url, work.scratch, lasting=False)
-        bar.of_sizes([unit.samples for unit in units])
-        settings: dict[str, Any] = {"workers": options.workers, "preload": (__name__,), "policy": policy}
-        with closing(run(survey_unit, units, progress=bar, where=where, **settings)) as surveys:
-            out += surveys
-    return merge(out)
-
-
-def _plain(value: Any) -> Any:
-    return orjson.loads(orjson.dumps(value))
-
-
-def _mean_size(dataset: Dataset) -> int:
-    count = len(dataset)
-    return int(described(dataset).get("bytes") or 0) // count if count else 0
-
-
-def cut(source: str, parts: Sequence[Part], options: Options, usual: int | None) -> list[Unit]:
+def units_of(source: str, parts: Sequence[Part], options: Options, usual: int | None) -> list[Unit]:
     """Return a unit per output: consecutive samples within the limits on samples and bytes of the source.
 
     `usual` is the limit on bytes if the options set none.
@@ -235,31 +204,15 @@ def cut(source: str, parts: Sequence[Part], options: Options, usual: int | None)
     size = options.max_shard_size if options.max_shard_size is not None else usual
     units: list[Unit] = []
     for split, count in parts:
-        ends = (
-            _run_ends(opened(source, split, options.regroup), count, options.max_shard_samples or SAMPLES_EACH, size)
-            if count
-            else []
-        )
-        for start, stop in zip([0, *ends[:-1]], ends, strict=False):
+        most, lengths = options.max_shard_samples or SAMPLES_EACH, None
+        if count and size is not None:
+            dataset = opened(source, split, options.regroup)
+            lengths = stored_lengths(dataset)
+            if lengths is None or len(lengths) != count:
+                most, lengths = max(1, min(most, size // max(1, mean_size(dataset)))), None
+        for start, stop in pairwise(cut(count, lengths, most, size)):
             units.append(Unit(len(units), (split, start, stop), stop - start))
     return units
-
-
-def _run_ends(dataset: Dataset, count: int, most: int, size: int | None) -> list[int]:
-    if size is None:
-        return [*range(most, count, most), count] if count else []
-    lengths = stored_lengths(dataset)
-    if lengths is None or len(lengths) != count:
-        most = max(1, min(most, size // max(1, _mean_size(dataset))))
-        return [*range(most, count, most), count] if count else []
-    before = bounds_of(lengths)
-    ends: list[int] = []
-    at = 0
-    while at < count:
-        stop = int(np.searchsorted(before, before[at] + size, side="right")) - 1
-        at = min(max(stop, at + 1), at + most, count)
-        ends.append(at)
-    return ends
 
 
 def stored_lengths(dataset: Dataset) -> npt.NDArray[np.int64] | None:

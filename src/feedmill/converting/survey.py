@@ -200,7 +200,7 @@ def row_of(known: Forms, columns: Columns, taken: Taken) -> dict[str, Any]:
                 raise DataError(
                     f"the sample has no {name!r}, and the format has no missing values of this kind",
                     record=taken.key,
-                    kind="missing-value",
+                    kind="missing-field",
                     fix="Select other fields with --fields, or choose another format.",
                 )
     return out

@@ -39,8 +39,8 @@ from feedmill.formats.tokens.rows import TokenRows
 from feedmill.formats.tokens.vla_text import SEQUENCES
 from feedmill.samples.open import token_column
 from feedmill.storage import open_store
-from feedmill.tokens.corpus import SUFFIXES, Corpus, open_corpus
-from feedmill.tokens.units import Documents
+from feedmill.tokens.corpus import Corpus, Documents, open_corpus
+from feedmill.tokens.outputs import SUFFIXES
 
 ROWS = "rows"
 _TOGETHER = 1 << 20
@@ -185,7 +185,7 @@ def _refuse_options(source: str, to: str, options: Options) -> None:
     if (targets()[to].form == "sequences") != (options.seq_len is not None):
         raise ConfigError(
             "--seq-len is required for 'vla-text', and unsupported for other formats",
-            kind="no-sequence-length" if options.seq_len is None else "unknown-option",
+            kind="missing-option" if options.seq_len is None else "unknown-option",
             fix="Add --seq-len N, as set in the training program." if options.seq_len is None else "Omit --seq-len.",
         )
     if options.split is not None or options.fields:

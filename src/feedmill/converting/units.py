@@ -20,14 +20,55 @@ from feedmill.converting.job import PIECE, Bad, Done, Hashes, read_hashes, write
 from feedmill.converting.values import read
 from feedmill.documents.lineage.samples import shard_lineage
 from feedmill.documents.lineage.sidecar import Origins
-from feedmill.errors import DataError, FeedmillError, NotFound
+from feedmill.errors import DataError, FeedmillError, NotFound, StorageError
 from feedmill.formats.base import Dataset
 from feedmill.formats.offsets import Int64s
 from feedmill.formats.sample import Sample
 from feedmill.formats.sniff import open_raw
+from feedmill.formats.tables.dataset import TableDataset
 from feedmill.storage import Store, open_store, split_url
 from feedmill.storage.base import changed
 from feedmill.storage.os_errors import is_disk_error, storage_error
+
+
+def read_each(dataset: Dataset, numbers: range) -> Iterator[tuple[int, Sample | FeedmillError]]:
+    """Yield the number of each sample with the sample, or with the error that reading it raised.
+
+    Raises:
+        StorageError: the storage failed, which is not an error of one sample.
+    """
+    try:
+        yield from zip(numbers, dataset.read_raw(numbers), strict=True)
+    except StorageError:
+        raise
+    except FeedmillError:
+        for piece in _pieces(dataset, numbers):
+            yield from _one_by_one(dataset, piece)
+
+
+def _pieces(dataset: Dataset, numbers: range) -> Sequence[range]:
+    """Return the ranges of samples that are stored together, so that damage affects each as a whole."""
+    return dataset.blocks(numbers) if isinstance(dataset, TableDataset) else [numbers]
+
+
+def _one_by_one(dataset: Dataset, numbers: range) -> Iterator[tuple[int, Sample | FeedmillError]]:
+    gone: FeedmillError | None = None
+    if isinstance(dataset, TableDataset):
+        try:
+            dataset.arrow_rows(numbers[:1])  # a damaged block fails for all its rows: read it once
+        except (DataError, NotFound) as error:
+            gone = error
+    for number in numbers:
+        if gone is not None:
+            yield number, gone
+            continue
+        try:
+            (sample,) = dataset.read_raw([number])
+        except (DataError, NotFound) as error:
+            yield number, error
+        else:
+            yield number, sample
+
 
 Hashed = Iterator[tuple[Sequence[bytes], Sequence[str]]]
 """Batches of hashes and keys of samples that are read back. Keys are empty if `Target.record` names the samples."""
@@ -243,7 +284,8 @@ def convert_unit(shared: Shared, unit: Unit) -> Done:
     if hashes or target.keeps_empty:
         entry = store.stat(path)
         place = store.locate(path) if target.piece else path
-        done = Done(unit.number, place, entry.size, entry.version, len(hashes), done.bad, done.extra, rows=done.rows)
+        facts: dict[str, Any] = {"rows": done.rows, "shard": done.extra.pop("tar", None)}
+        done = Done(unit.number, place, entry.size, entry.version, len(hashes), done.bad, done.extra, **facts)
     return msgspec.structs.replace(done, hashes=write_hashes(shared.notes, done.number, b"".join(hashes)))
 
 

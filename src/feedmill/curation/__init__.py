@@ -1,1 +1,18 @@
-"""Curate documents: taggers, deduplication, filters, statistics."""
+"""Curate documents: taggers, deduplication, filters, statistics.
+
+Documents stay as they are: steps write attributes, rows beside them in the same order, until `mix/` writes filtered
+documents. `extract/` -> documents -> `tag.py`, `dedupe/`, `near/` -> attributes -> `mix/` (the verb ``filter``).
+
+- `options.py`: the options of all verbs.
+- `tag.py`: the verb ``tag``. `registry.py` finds taggers by name: those of `taggers/`, and the user's, which
+  `modules.py` loads and `plugins.py` runs on the data of `plugin_types.py`. `fasttexts.py` and `transformers.py` are
+  bases of taggers with a model, `sentences.py` splits texts; `data/` has word lists.
+- `spans.py`: what a tagger finds. `documents.py`: rows as batches of texts; `blocks.py`: large files in pieces.
+- `dedupe/`: exact duplicates; `near/`: near-duplicates; `decontaminate/`: questions of benchmarks; `mix/`: filter;
+  `extract/`: web archives to documents.
+- `stat.py`: the verb ``stat``, on the arrays of `measure.py` and the distributions of `series.py`; `dolma_stat.py`:
+  Dolma's summaries.
+- `attribute_files.py`: which attributes belong to which documents. `attribute_set.py`, `manifest_entries.py` and
+  `records.py`: what a run wrote, so that a second one skips it; `provenance.py`: whether documents have changed since.
+- `dry_run.py`: what a verb would write. `dolma_api.py`: Dolma's import names for modules of users.
+"""

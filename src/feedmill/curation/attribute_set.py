@@ -1,6 +1,6 @@
 """Manifest of an attribute set: its inputs, options and files.
 
-It is in the place of `feedmill.documents.beside`: that of ``x/attributes/<name>`` is
+It is in the place of `feedmill.documents.record_folders`: that of ``x/attributes/<name>`` is
 ``x/.feedmill/mix-attributes/<name>/manifest.json``::
 
     {"version": 1, "feedmill": "0.1.0", "verb": "dedupe", "options": {...},
@@ -22,7 +22,7 @@ import orjson
 import xxhash
 
 from feedmill._version import __version__
-from feedmill.documents.beside import Place, Records
+from feedmill.documents.record_folders import RecordFolder, Records
 from feedmill.errors import DataError
 from feedmill.formats.documents import ATTRIBUTES
 from feedmill.storage import LocalStore, Store, open_store
@@ -58,12 +58,12 @@ def read_manifest(store: Store, name: str) -> dict[str, Any] | None:
     if place is None:
         return None
     try:
-        found = orjson.loads(place.store.read(place.path(MANIFEST)))
+        content = orjson.loads(place.store.read(place.path(MANIFEST)))
     except orjson.JSONDecodeError as error:
         raise _damaged(place, str(error)) from None
-    if not isinstance(found, dict) or not isinstance(found.get("files"), dict):
+    if not isinstance(content, dict) or not isinstance(content.get("files"), dict):
         raise _damaged(place, "it has no 'files'")
-    return found if found.get("version") == VERSION else None
+    return content if content.get("version") == VERSION else None
 
 
 def write_manifest(store: Store, name: str, manifest: dict[str, Any]) -> None:
@@ -85,10 +85,10 @@ def fingerprint(*values: Any) -> str:
     return xxhash.xxh3_128_hexdigest(orjson.dumps(values, option=orjson.OPT_SORT_KEYS))
 
 
-def _damaged(place: Place, why: str) -> DataError:
+def _damaged(place: RecordFolder, why: str) -> DataError:
     return DataError(
         f"the manifest is corrupt: {why}",
         file=place.store.locate(place.path(MANIFEST)),
-        kind="bad-manifest",
+        kind="bad-index",
         fix="Delete the file and run again.",
     )

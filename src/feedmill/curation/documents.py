@@ -98,7 +98,7 @@ class Batch:
 
     @property
     def offsets(self) -> Table:
-        """Where each text begins in `codes`, and the end of the last, int64[n + 1]."""
+        """Begin of each text in `codes`, and the end of the last, int64[n + 1]."""
         return self.encoded[1]
 
     @cached_property
@@ -112,8 +112,8 @@ class Batch:
 
         See `kernels.text.lengths`.
         """
-        found: Table = paragraphs(self.codes, self.offsets, characters.table())
-        return found
+        table: Table = paragraphs(self.codes, self.offsets, characters.table())
+        return table
 
     @cached_property
     def filled(self) -> Table:
@@ -123,8 +123,8 @@ class Batch:
     @cached_property
     def words(self) -> tuple[Table, Table]:
         """Start and end of each word between white space, int64[2, words], and each text's first word, int64[n + 1]."""
-        found: tuple[Table, Table] = words(self.codes, self.offsets, characters.table())
-        return found
+        tables: tuple[Table, Table] = words(self.codes, self.offsets, characters.table())
+        return tables
 
     @cached_property
     def gopher(self) -> npt.NDArray[np.float64]:

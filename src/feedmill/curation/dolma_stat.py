@@ -178,17 +178,17 @@ def bins_of(task: _Task) -> dict[str, Bins]:
     def is_wanted(name: str) -> bool:
         return wanted is None or wanted.search(name) is not None
 
-    found: dict[str, Bins] = {}
+    bins: dict[str, Bins] = {}
     line = 0
     with uncollected():
         for lines in read_rows(task.file.store(), task.file.path):
             rows = _decoded(lines, task.file.name, line)
             try:
-                _count(found, gathered(rows, is_wanted))
+                _count(bins, gathered(rows, is_wanted))
             except OverflowError:
                 raise _bad(task.file.name, line + 1 + too_large(rows, is_wanted), TOO_LARGE) from None
             line += len(rows)
-    return found
+    return bins
 
 
 def _count(found: dict[str, Bins], columns: dict[str, list[Any]]) -> None:
@@ -216,7 +216,9 @@ def _decoded(lines: Sequence[bytes], file: str, before: int) -> list[AttributesR
 
 
 def _bad(file: str, line: int, what: str) -> DataError:
-    return DataError(what, file=file, record=f"line {line}", kind="bad-row", fix="Fix the line, or pass other files.")
+    return DataError(
+        what, file=file, record=f"line {line}", kind="bad-document", fix="Fix the line, or pass other files."
+    )
 
 
 def write_summaries(folder: str, summaries: Iterable[Summary]) -> None:
@@ -231,7 +233,7 @@ def shown(summary: Summary, rows: int = 10) -> list[tuple[str, float, int]]:
     ends = np.cumsum(counts)
     wanted = np.searchsorted(ends, np.linspace(0, ends[-1], min(rows, len(counts)) + 1)[1:], side="left")
     cuts = np.unique(np.concatenate(([0], wanted + 1)))
-    edges = [_number(summary.bins[cut]) for cut in cuts]
+    edges = [_number_text(summary.bins[cut]) for cut in cuts]
     out: list[tuple[str, Any, int]] = []
     for low, high, begin, end in zip(edges, edges[1:], cuts, cuts[1:], strict=False):
         count = int(counts[begin:end].sum())
@@ -239,5 +241,5 @@ def shown(summary: Summary, rows: int = 10) -> list[tuple[str, float, int]]:
     return out
 
 
-def _number(value: float) -> str:
+def _number_text(value: float) -> str:
     return f"{value:,.0f}" if abs(value) < 1e15 and value == round(value) else f"{value:.5g}"

@@ -39,7 +39,7 @@ def load_model(path: str) -> Any:
         raise ConfigError(
             "fastText models must be local files: they are not downloaded",
             file=path,
-            kind="remote-model",
+            kind="bad-model",
             fix="Download the model from a source you trust and pass the path of the file.",
         )
     if not os.path.isfile(path):

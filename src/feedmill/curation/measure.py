@@ -94,7 +94,7 @@ class Measurer:
         self._decode = msgspec.json.Decoder(_Row).decode
 
     def measure(self, lines: Sequence[bytes]) -> Measured:
-        """Decode the next rows. Raises `DataError` of kind ``bad-row`` that names the line."""
+        """Decode the next rows. Raises `DataError` of kind ``bad-document`` that names the line."""
         try:
             rows: list[Any] = [self._decode(line) for line in lines]
         except REFUSED:
@@ -106,15 +106,15 @@ class Measurer:
             columns = {name: _column(spans) for name, spans in gathered(rows, self._wanted).items()}
         except OverflowError:
             raise self._bad(self.line + 1 + too_large(rows, self._wanted), TOO_LARGE) from None
-        found = Measured(
+        measured = Measured(
             len(rows),
             [row.text for row in rows if row.text is not None],
             [row.source or "" for row in rows if row.text is not None],
             columns,
         )
-        self._check(rows, found)
+        self._check(rows, measured)
         self.line += len(rows)
-        return found
+        return measured
 
     def _loosely(self, lines: Sequence[bytes]) -> Iterator[Any]:
         """Yield the rows one by one, allowing attributes that are single numbers. Raise for the first invalid row."""
@@ -157,7 +157,7 @@ class Measurer:
             what,
             file=self.file,
             record=f"line {line}",
-            kind="bad-row",
+            kind="bad-document",
             fix="Fix or remove the line, or pass other files. '--on-error skip' counts the other files.",
         )
 

@@ -63,7 +63,7 @@ def module_hashes(names: Iterable[str]) -> dict[str, str]:
 
     Attributes are computed again if the hash of their tagger's module changes.
     """
-    found = {}
+    hashes = {}
     for name in names:
         path = name if os.path.exists(name) else getattr(sys.modules.get(name), "__file__", None) or ""
         if os.path.basename(path) == "__init__.py":
@@ -74,8 +74,8 @@ def module_hashes(names: Iterable[str]) -> dict[str, str]:
                 state.update(f"{os.path.relpath(source, path)}\0".encode())
             with open(source, "rb") as f:
                 state.update(f.read())
-        found[name] = state.hexdigest()
-    return found
+        hashes[name] = state.hexdigest()
+    return hashes
 
 
 def _sources(folder: str) -> list[str]:

@@ -169,7 +169,7 @@ class PluginTagger:
             raise FeedmillError(
                 f"the tagger {name!r} failed on {what} ({type(error).__name__}: {error})",
                 record=place,
-                kind="tagger-failed",
+                kind="function-failed",
                 fix="Fix the tagger and run again. Finished files are kept.",
             ) from error
 

@@ -36,7 +36,7 @@ class Verdict(Enum):
     UNKNOWN = "unknown"
 
 
-class Made(NamedTuple):
+class AttributeState(NamedTuple):
     """Recorded state of an attribute file: the documents that were read and the attributes that were written."""
 
     documents: FileState
@@ -71,14 +71,14 @@ def _same(store: Store, now: Entry, was: FileState, read: bool) -> bool:
     return read and bool(was.xxh3) and records.digest(store, now.path) == was.xxh3
 
 
-def _made(store: Store, name: str, path: str) -> Iterator[Made]:
+def _made(store: Store, name: str, path: str) -> Iterator[AttributeState]:
     below = path.removeprefix(f"{ATTRIBUTES}/{name}/")
     record = records.read_record(store.locate(f"{ATTRIBUTES}/{name}"), below)
     if record is not None:
-        yield Made(record.input, record.output)
+        yield AttributeState(record.input, record.output)
     entry = _entries(store, name).get(below)
     if isinstance(entry, dict) and isinstance(entry.get("documents"), dict):
-        yield Made(_state(entry["documents"]), _state(entry))
+        yield AttributeState(_state(entry["documents"]), _state(entry))
 
 
 def _state(entry: dict[str, Any]) -> FileState:

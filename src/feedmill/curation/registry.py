@@ -102,7 +102,7 @@ class Choice(NamedTuple):
             known_as = f", or set {FOLDER_VARIABLE} to a folder with {published!r}" if published else ""
             raise ConfigError(
                 f"the tagger {name!r} requires a file; models are not downloaded",
-                kind="model-missing",
+                kind="bad-model",
                 fix=f"Pass it as {name}=PATH{known_as}.",
             )
         if not os.path.isfile(path):
@@ -126,7 +126,7 @@ def add(name: str, factory: Callable[[], Any], where: str) -> None:
     if _WHERE.get(name, where) != where:
         raise ConfigError(
             f"the tagger name {name!r} of {where} is already used by {_WHERE[name]}",
-            kind="tagger-exists",
+            kind="name-clash",
             fix="Rename the new tagger.",
         )
     _FACTORIES[name] = factory

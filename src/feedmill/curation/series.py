@@ -96,8 +96,8 @@ class Series:
             return [0.0 for _ in shares]
         ends = np.cumsum(self._counts)
         places = np.searchsorted(ends, np.ceil(np.asarray(shares) * self.count), side="left")
-        found: list[float] = self._values[np.minimum(places, len(ends) - 1)].tolist()
-        return found
+        values: list[float] = self._values[np.minimum(places, len(ends) - 1)].tolist()
+        return values
 
     def histogram(self, bins: int) -> tuple[Floats, Ints]:
         """Counts in `bins` (at most) classes of equal width, or of equal ratio where the numbers span more than a

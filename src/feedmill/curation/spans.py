@@ -132,7 +132,7 @@ def attribute_name(experiment: str, tagger: str, kind: str) -> str:
         if part[0].isdigit():
             raise ConfigError(
                 f"the name {part!r} begins with a digit: a part of an attribute's name must not",
-                kind="bad-attribute-name",
+                kind="bad-option",
                 fix="Choose a name that begins with a letter.",
             )
     return "__".join(parts)

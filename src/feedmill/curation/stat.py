@@ -7,7 +7,6 @@ kind of number.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -20,6 +19,7 @@ import numpy as np
 from feedmill.curation.blocks import Block, blocks, first_to_cut
 from feedmill.curation.documents import Batch, Row
 from feedmill.curation.measure import Column, Measured, Measurer, compiled, workers_for
+from feedmill.curation.options import Stat
 from feedmill.curation.provenance import STALE, check_attributes
 from feedmill.curation.series import Series
 from feedmill.documents.file import DocumentFile, once
@@ -30,7 +30,8 @@ from feedmill.formats.documents import rows_of
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.engine import Where, current, key_of
 from feedmill.jobs.garbage import uncollected
-from feedmill.jobs.policy import RAISE, OnError, on_error_policy, skips
+from feedmill.jobs.options import verb
+from feedmill.jobs.policy import OnError, on_error_policy, skips
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.results import kept_results
 from feedmill.jobs.run import Policy, run
@@ -198,7 +199,7 @@ class StatReport(Showable):
         """Return plain data, for ``--json``; with histograms of `bins` bins unless it is 0."""
         stats = self.stats
         documents = {name: getattr(stats, name).as_dict() for name in ("characters", "bytes", "words")}
-        found = {
+        facts = {
             "files": self.files,
             "bytes": self.bytes,
             "rows": stats.rows,
@@ -211,8 +212,8 @@ class StatReport(Showable):
         }
         if bins:
             drawn = {name: series.histogram(bins) for name, series in stats.series.items()}
-            found["histograms"] = {name: {"edges": e.tolist(), "counts": c.tolist()} for name, (e, c) in drawn.items()}
-        return found
+            facts["histograms"] = {name: {"edges": e.tolist(), "counts": c.tolist()} for name, (e, c) in drawn.items()}
+        return facts
 
 
 class StatTask(NamedTuple):
@@ -223,48 +224,30 @@ class StatTask(NamedTuple):
     on_error: OnError
 
 
-def stat(
-    patterns: Sequence[str | os.PathLike[str]],
-    *,
-    attributes: str | None = None,
-    workers: int | None = None,
-    on_error: OnError = RAISE,
-    allow_stale: bool = False,
-    id: str | None = None,
-    allow_empty: bool = False,
-    progress: bool | None = None,
-) -> StatReport:
-    """Compute statistics of files of documents or attributes.
-
-    Args:
-        patterns: see `feedmill.documents.find`.
-        attributes: regular expression; only attributes whose names contain a match are counted.
-        workers: number of processes; by default one per core.
-        on_error: ``"raise"`` to stop at the first invalid file, ``"skip"`` to skip and report it.
-        id: see `feedmill.curation.tag.tag`.
-        allow_empty: accept files without a row.
-        allow_stale: also count attributes that were computed from other documents.
+@verb(Stat)
+def stat(options: Stat) -> StatReport:
+    """Return the statistics of files, whose report can be drawn.
 
     Raises:
         ConfigError: an option is invalid.
         NotFound: a pattern has no files.
         EmptyResult: there are no rows.
-        DataError: a row is neither a document nor attributes (kind ``bad-row``), a file is corrupt, or attributes were
-            computed from other documents (``stale-attributes``).
+        DataError: a row is neither a document nor attributes (kind ``bad-document``), a file is corrupt, or attributes
+            were computed from other documents (``stale-attributes``).
     """
-    patterns = paths_of(patterns)
+    patterns = paths_of(options.patterns)
     begin = time.perf_counter()
-    policy = on_error_policy(on_error)
-    compiled(attributes)
+    policy = on_error_policy(options.on_error)
+    compiled(options.attributes)
     # The largest first, so that no process is left alone with a large file at the end.
-    given = find_documents(patterns, id=id)
+    given = find_documents(patterns, id=options.id)
     files = sorted(once(given.files), key=lambda file: (-file.size, file.name))
     report = StatReport(warnings=skipped_warnings(given))
-    files = _current(files, report, policy, allow_stale)
+    files = _current(files, report, policy, options.allow_stale)
     size = sum(file.size for file in files)
-    workers = workers_for(size, workers)
-    with Progress("reading", size, "B", progress) as bar:
-        tasks = [StatTask(file, attributes, policy) for file in files]
+    workers = workers_for(size, options.workers)
+    with Progress("reading", size, "B", options.progress) as bar:
+        tasks = [StatTask(file, options.attributes, policy) for file in files]
         for task, found in zip(tasks, _results(tasks, workers), strict=True):
             bar.advance(task.file.size)
             if isinstance(found, FeedmillError):
@@ -275,7 +258,7 @@ def stat(
             report.stats.merge(found)
     report.seconds = time.perf_counter() - begin
     if not report.failed:
-        refuse_empty(report.stats.rows, report.stats.rows, "row", file=", ".join(patterns), allow=allow_empty)
+        refuse_empty(report.stats.rows, report.stats.rows, "row", file=", ".join(patterns), allow=options.allow_empty)
     return report
 
 

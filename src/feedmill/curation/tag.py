@@ -8,7 +8,6 @@ finishes the run; results that are up to date are kept. The output does not depe
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -20,21 +19,23 @@ import msgspec
 
 from feedmill._version import __version__
 from feedmill.curation import records, registry
+from feedmill.curation.attribute_files import Output, find_places, refuse_inputs
 from feedmill.curation.blocks import Block, blocks, first_to_cut
 from feedmill.curation.documents import Batch, Decoder, Row
 from feedmill.curation.dry_run import read_first
 from feedmill.curation.modules import load_modules, module_hashes
-from feedmill.curation.places import Output, find_places, refuse_inputs
-from feedmill.documents.beside import Records
+from feedmill.curation.options import Tag
 from feedmill.documents.file import DocumentFile
-from feedmill.documents.find import Found, skipped_warnings
+from feedmill.documents.find import DocumentFiles, skipped_warnings
 from feedmill.documents.lines import read_blocks
+from feedmill.documents.record_folders import Records
 from feedmill.errors import ConfigError, FeedmillError, NotFound, refuse_empty
 from feedmill.formats.documents import rows_of
 from feedmill.jobs.cores import available_cores
-from feedmill.jobs.dry_run import DryRun, JobReport, active, can_run_dry
+from feedmill.jobs.dry_run import DryRun, JobReport, active
 from feedmill.jobs.engine import Where, current, key_of
-from feedmill.jobs.policy import RAISE, OnError, on_error_policy, skips
+from feedmill.jobs.options import verb
+from feedmill.jobs.policy import OnError, on_error_policy, skips
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run
 from feedmill.storage import LocalStore, open_store, paths_of
@@ -95,68 +96,47 @@ class TagReport(JobReport):
     warnings: list[str] = field(default_factory=list)
 
 
-@can_run_dry
-def tag(
-    documents: Sequence[str | os.PathLike[str]],
-    taggers: Sequence[str],
-    *,
-    name: str | None = None,
-    output: Sequence[str] | None = None,
-    tagger_modules: Sequence[str] = (),
-    workers: int | None = None,
-    overwrite: bool = False,
-    on_error: OnError = RAISE,
-    exact: bool = False,
-    id: str | None = None,
-    allow_empty: bool = False,
-    dry_run: bool = False,  # noqa: ARG001 - see `can_run_dry`
-    progress: bool = True,
-) -> TagReport:
-    """Compute the attributes of documents.
-
-    Args:
-        documents: patterns of files, see `feedmill.documents.find`.
-        taggers: names, see `feedmill.curation.registry`; ``name=path`` for those that require a model or list.
-        name: the name of the attribute set; None for one set per tagger, with the name of the tagger.
-        output: a folder for each pattern; None for ``attributes/<name>`` in place of ``documents``.
-        tagger_modules: files or modules with user-defined taggers; their code is run.
-        workers: number of processes; default: one per core.
-        overwrite: also process files whose results are up to date.
-        on_error: ``"raise"`` to stop at the first invalid file, ``"skip"`` to finish the others first.
-        exact: reproduce Dolma's known defects, see docs/migration/dolma.md.
-        id: the field that ids are read from (``id`` by default), or ``auto``, which generates ids from file and row for
-            documents without an ``id``.
-        allow_empty: accept files without documents, and a pattern without files if another one has files.
-        dry_run: write nothing; the report has what would be written. The first documents of each file are read.
+@verb(Tag)
+def tag(options: Tag) -> TagReport:
+    """Return the numbers of files and documents, and the folders of the attributes.
 
     Raises:
         ConfigError: an option is invalid; nothing has been written.
         EmptyResult: there are no documents.
         DataError: of kind ``bad-document``, with file and line; the attributes of that file are not written.
     """
-    documents = paths_of(documents)
     begin = time.perf_counter()
-    policy = on_error_policy(on_error)
-    load_modules(tagger_modules)
-    choices = [registry.Choice.parse(text) for text in taggers]
-    options = _options(choices, tagger_modules, exact) | ({} if id is None else {"id": id})
-    found = Found()
-    places = find_places(documents, choices, name, output, exact, allow_empty, id, found)
-    tasks = [TagTask(input_, outputs, options, overwrite, policy) for input_, outputs in places]
+    policy = on_error_policy(options.on_error)
+    load_modules(options.tagger_modules)
+    choices = [registry.Choice.parse(text) for text in options.taggers]
+    facts = _options(choices, options.tagger_modules, options.exact)
+    facts |= {} if options.id is None else {"id": options.id}
+    sources = DocumentFiles()
+    places = find_places(
+        paths_of(options.documents),
+        choices,
+        options.name,
+        options.output,
+        options.exact,
+        options.allow_empty,
+        options.id,
+        sources,
+    )
+    tasks = [TagTask(input_, outputs, facts, options.overwrite, policy) for input_, outputs in places]
     if not tasks:
-        raise NotFound("no files match any pattern", file=", ".join(found.missing), fix="Check the paths.")
+        raise NotFound("no files match any pattern", file=", ".join(sources.missing), fix="Check the paths.")
     refuse_inputs([(task.input, task.outputs) for task in tasks])
     outputs = sorted({output.root for task in tasks for output in task.outputs})
-    report = TagReport(files=len(tasks), outputs=outputs, missing=found.missing, warnings=skipped_warnings(found))
+    report = TagReport(files=len(tasks), outputs=outputs, missing=sources.missing, warnings=skipped_warnings(sources))
     if (dry := active()) is not None:
         rows = _plan(dry, tasks, report)
         if rows is not None and not report.failed:
-            refuse_empty(rows, rows, file=", ".join(outputs), allow=allow_empty)
+            refuse_empty(rows, rows, file=", ".join(outputs), allow=options.allow_empty)
         return report
     # The largest first, so that no process is left alone with a large file at the end.
     tasks.sort(key=lambda task: (-task.input.size, task.input.name))
-    with Progress.of_files("tagging", [task.input.size for task in tasks], progress) as bar:
-        for done in _results(tasks, available_cores() if workers is None else workers, bar):
+    with Progress.of_files("tagging", [task.input.size for task in tasks], options.progress) as bar:
+        for done in _results(tasks, available_cores() if options.workers is None else options.workers, bar):
             report.reused += done.error is None and not done.made
             report.rows += done.rows
             report.bytes += done.bytes
@@ -164,7 +144,7 @@ def tag(
                 report.failed.append(done.error)
     report.seconds = time.perf_counter() - begin
     if not report.failed:
-        refuse_empty(report.rows, report.rows, file=", ".join(outputs), allow=allow_empty)
+        refuse_empty(report.rows, report.rows, file=", ".join(outputs), allow=options.allow_empty)
     return report
 
 
@@ -357,6 +337,6 @@ def fragments_of(tagger: registry.Tagger, batch: Batch, experiment: str, name: s
     """Return the JSON of the attributes of each document by one tagger, without the braces."""
     own = getattr(tagger, "fragments", None)  # a user's tagger may override how its attributes are written
     if own is not None:
-        found: list[bytes] = own(batch, experiment, name)
-        return found
+        fragments: list[bytes] = own(batch, experiment, name)
+        return fragments
     return tagger.tag(batch).fragments(len(batch), experiment, name)

@@ -82,5 +82,5 @@ class BaseTransformerTagger(BaseTagger):
         options = {"padding": True, "truncation": True, "max_length": self.max_tokens, "return_tensors": "pt"}
         with self.torch.inference_mode():
             logits = self.model(**self.tokenizer(texts, **options).to(self.device)).logits.float()
-            found: list[list[float]] = (logits if len(self.labels) == 1 else logits.softmax(-1)).tolist()
-        return found
+            scores: list[list[float]] = (logits if len(self.labels) == 1 else logits.softmax(-1)).tolist()
+        return scores

@@ -46,7 +46,7 @@ def standard_library(count: int) -> list[Document]:
         raise DataError(
             "this Python has no sources of its standard library",
             file=str(root),
-            kind="no-sources",
+            kind="demo",
             fix="Run the demo with a Python whose library is not stripped or zipped.",
         )
     return documents

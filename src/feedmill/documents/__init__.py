@@ -1,12 +1,14 @@
 """Documents: find their files, read them, and select their fields.
 
-find, wildcards, selection   find the files of documents for inputs and patterns
-kinds, file                  kinds of files by name; one file of documents, its dataset and its attributes
-units                        divide files into units of work
-lines                        read documents of any kind as JSON lines with ids, for the verbs of curation
-read, columns, batch         read the texts of a unit in batches, for tokenizing
-textpath, typed              select a document's text (and id): a field, a path, a jq expression
-rows                         parse rows of JSON lines: ids, texts, and errors of a row
-expressions                  jq and JSONPath, for filters and for the text of a document
-hub_splits                   assign the files of a folder to splits
+A path or pattern becomes files, a file units, a unit batches of texts with their rows: `find.py` -> `units.py` ->
+`read.py`, or `lines.py` where a verb of curation needs whole rows.
+
+- `find.py`: files for the inputs of a verb, by `wildcards.py` and `selection.py`; `kinds.py`: kinds by names;
+  `hub_splits.py`: splits by names, as Hugging Face assigns them.
+- `file.py`: one file, its dataset, and where its attributes lie; `record_folders.py`: files of Feedmill beside it.
+- `units.py`: files in pieces for processes. `read.py` reads one in batches (`batch.py`); `columns.py` does so for
+  Parquet and Arrow, `lines.py` as JSON lines with ids.
+- `rows.py`: parse rows of JSON; `textpath.py`: a text by a field, a path or an expression; `typed.py`: text and id of
+  declared types.
+- `expressions/`: jq and JSONPath. `warc/`: web archives. `lineage/`: which row of which file a row was made from.
 """

@@ -16,7 +16,7 @@ from feedmill.formats.arrowtypes.arrays import validate
 from feedmill.formats.arrowtypes.place import Unreadable
 from feedmill.formats.arrowtypes.reading import Columns
 from feedmill.formats.columns import load_pyarrow, opened
-from feedmill.formats.tables.reasons import Kind, unreadable
+from feedmill.formats.tables.unreadable import Kind, unreadable
 
 ROWS = 512
 
@@ -52,7 +52,7 @@ def read_columns(unit: Unit, reader: TextReader | RowReader) -> Iterator[Batch]:
         raise ConfigError(
             f"{reader.expression!r} is not the name of a column",
             file=unit.file.url,
-            kind="bad-text-path",
+            kind="bad-option",
             fix="For Parquet and Arrow files, use a column or a path in it, e.g. text or .message.content.",
         )
     row = 0
@@ -178,7 +178,7 @@ def _holds_bytes(file: DocumentFile, column: str) -> ConfigError:
     return ConfigError(
         f"the column {column!r} holds bytes, which documents cannot contain",
         file=file.url,
-        kind="bad-column",
+        kind="no-column",
         fix="Drop the column with 'feedmill convert', or convert it to text.",
     )
 
@@ -192,7 +192,7 @@ def _refuse_duplicates(file: DocumentFile, names: Sequence[str], wanted: Sequenc
 def two_columns(file: str, count: int, name: str) -> ConfigError:
     """Return the error for a file that has several columns of one name."""
     return ConfigError(
-        f"the file has {count} columns named {name!r}", file=file, kind="two-columns", fix="Rename or drop all but one."
+        f"the file has {count} columns named {name!r}", file=file, kind="ambiguous", fix="Rename or drop all but one."
     )
 
 

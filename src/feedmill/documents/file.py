@@ -111,10 +111,10 @@ class Unit:
 def once(files: Iterable[DocumentFile]) -> list[DocumentFile]:
     """Return the files without duplicates, however their folders are spelled or linked."""
     place = places()
-    found: dict[str, DocumentFile] = {}
+    files_by_url: dict[str, DocumentFile] = {}
     for file in files:
-        found.setdefault(place(file.name), file)
-    return list(found.values())
+        files_by_url.setdefault(place(file.name), file)
+    return list(files_by_url.values())
 
 
 def in_datasets(files: Iterable[DocumentFile], documents: str = DOCUMENTS) -> list[DocumentFile]:
@@ -128,10 +128,10 @@ def in_datasets(files: Iterable[DocumentFile], documents: str = DOCUMENTS) -> li
 
 def by_folder(files: Iterable[DocumentFile]) -> dict[str, list[DocumentFile]]:
     """Group files by folder; after `in_datasets`, by dataset."""
-    found: dict[str, list[DocumentFile]] = {}
+    files_by_folder: dict[str, list[DocumentFile]] = {}
     for file in files:
-        found.setdefault(file.folder, []).append(file)
-    return found
+        files_by_folder.setdefault(file.folder, []).append(file)
+    return files_by_folder
 
 
 def places() -> Callable[[str], str]:
@@ -171,7 +171,7 @@ def _in_dataset(file: DocumentFile, documents: str) -> DocumentFile:
     if documents not in parts[:-1]:
         raise ConfigError(
             f"the path {file.name!r} has no folder {documents!r}, so the location of attributes is undefined",
-            kind="no-documents-folder",
+            kind="bad-option",
             fix=f"Keep documents in a folder {documents!r}.",
         )
     at = parts.index(documents)

@@ -27,10 +27,10 @@ from feedmill.documents.selection import Selection
 from feedmill.documents.wildcards import is_pattern, matches, stated
 from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats.documents import ATTRIBUTES, DOCUMENTS
-from feedmill.formats.leftovers import listed
 from feedmill.formats.registry import targets
 from feedmill.formats.tokens.manifest import LINEAGE
 from feedmill.formats.tokens.manifest import SUFFIX as MANIFEST
+from feedmill.formats.unread_files import listed
 from feedmill.storage import Entry, Store, join_url, open_store, split_url
 from feedmill.storage.base import refuse_non_utf8
 
@@ -39,7 +39,7 @@ _BESIDE = ((".idx", ""), (".split.yaml", ""), (".idx", ".jsonl"))
 
 
 @dataclass
-class Found:
+class DocumentFiles:
     """Files of documents found for some inputs.
 
     Attributes:
@@ -62,7 +62,7 @@ def find_documents(
     folders: bool = True,
     allow_missing: bool = False,
     id: str | None = None,
-) -> Found:
+) -> DocumentFiles:
     """Return the files of documents of all inputs, in the order of the inputs and sorted by path within each.
 
     Args:
@@ -73,7 +73,7 @@ def find_documents(
         exact: Read all files as lines regardless of their names, as Dolma does.
         folders: Whether a folder that a wildcard matches stands for its files. If False, files are in the order of
             Dolma's deduplication and mixing, folder by folder.
-        allow_missing: Report inputs without files in `Found.missing` instead of raising.
+        allow_missing: Report inputs without files in `DocumentFiles.missing` instead of raising.
         id: The field to read ids from, or ``auto``; see `DocumentFile`.
 
     Raises:
@@ -83,26 +83,26 @@ def find_documents(
     """
     if kind is not None and kind not in KINDS:
         raise ConfigError(f"unknown kind of documents {kind!r}", fix=f"Use one of {', '.join(KINDS)}.")
-    found = Found()
-    selection = Selection(kind, unnamed, exact, found.skipped)
+    documents = DocumentFiles()
+    selection = Selection(kind, unnamed, exact, documents.skipped)
     for item in inputs:
         given = os.fspath(item)
         pattern = join_url(*split_url(given)) if given.startswith("file:") else given
         files: list[DocumentFile] = []
-        before = len(found.skipped)
+        before = len(documents.skipped)
         with _without_any(allow_missing):
             files = list(_files(pattern, selection, folders))
         if not files and not allow_missing:
-            raise _none(given, is_pattern(pattern), found.skipped[before:])
+            raise _none(given, is_pattern(pattern), documents.skipped[before:])
         if not files:
-            found.missing.append(given)
-        found.files += files
-    refuse_non_utf8(*(file.name for file in found.files))
+            documents.missing.append(given)
+        documents.files += files
+    refuse_non_utf8(*(file.name for file in documents.files))
     if id == "":
         raise ConfigError("--id is empty", kind="bad-option", fix="Pass a field, or generate ids with --id auto.")
     if id is not None and id != "id":
-        found.files = [file if file.kind == TEXT else replace(file, id=id) for file in found.files]
-    return found
+        documents.files = [file if file.kind == TEXT else replace(file, id=id) for file in documents.files]
+    return documents
 
 
 def _none(given: str, wild: bool, skipped: list[str]) -> NotFound:
@@ -154,7 +154,7 @@ def find_in_datasets(
     return in_datasets(once(found.files), documents)
 
 
-def skipped_warnings(found: Found) -> list[str]:
+def skipped_warnings(found: DocumentFiles) -> list[str]:
     """Return warnings about skipped files, except hidden ones and attributes beside documents."""
     paths = [path for path in found.skipped if "/." not in path and f"/{ATTRIBUTES}/" not in path]
     return [f"{listed(paths)} skipped: no documents"] if paths else []
@@ -251,7 +251,7 @@ def _saved(store: Store, url: str) -> list[Entry] | None:
     """Return the files of a dataset that Hugging Face `datasets` saved, in its order; None for any other folder."""
     if store.exists("dataset_dict.json"):
         raise ConfigError(
-            "the folder contains several splits", file=url, kind="several-splits", fix="Use the folder of one split."
+            "the folder contains several splits", file=url, kind="ambiguous", fix="Use the folder of one split."
         )
     if not (store.exists("state.json") and store.exists("dataset_info.json")):
         return None
@@ -264,7 +264,7 @@ def _saved(store: Store, url: str) -> list[Entry] | None:
         raise ConfigError(
             "the dataset is a selection of the rows of its files, which is not supported",
             file=url,
-            kind="selected-rows",
+            kind="unsupported",
             fix="Apply the selection and save the dataset again: ds.flatten_indices().save_to_disk(...)",
         )
     return [store.stat(name) for name in names]

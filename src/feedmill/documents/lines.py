@@ -89,7 +89,7 @@ def _text(file: DocumentFile) -> list[dict[str, str]]:
         raise DataError(
             "the file has the suffix of plain text, but contains JSON lines",
             file=file.name,
-            kind="lines-in-text",
+            kind="other-format",
             fix="Rename the file to .jsonl.",
         )
     try:

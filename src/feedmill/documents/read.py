@@ -46,7 +46,7 @@ def _read(unit: Unit, reader: Reader) -> Iterator[Batch]:
     elif unit.file.kind == "text":
         if isinstance(reader, RowReader):
             fix = "Use JSON Lines, Parquet or Arrow files."
-            raise ConfigError("a text file has no rows", file=unit.file.url, kind="no-rows", fix=fix)
+            raise ConfigError("a text file has no rows", file=unit.file.url, kind="unsupported", fix=fix)
         yield _whole(unit.file, reader)
     else:
         from feedmill.documents.columns import read_columns  # imports much that lines do not need

@@ -52,12 +52,12 @@ def parse_texts(lines: bytes, file: str, first: int) -> list[TextRow]:
         first: Line of the first row, counted from 1.
 
     Raises:
-        DataError: Of kind ``bad-row``, for the first row that is not a JSON object with a string ``text``.
+        DataError: Of kind ``bad-document``, for the first row that is not a JSON object with a string ``text``.
     """
     try:
-        found: list[TextRow] = _texts(lines)
-        if one_a_line(lines, len(found)):
-            return found
+        parsed: list[TextRow] = _texts(lines)
+        if one_a_line(lines, len(parsed)):
+            return parsed
     except REFUSED:
         pass  # parsing rows one by one finds the invalid one
     return _parse(rows_of(lines), _text, file, first)
@@ -72,12 +72,12 @@ def ids_of(rows: Sequence[TextRow | IdRow], file: str, first: int) -> list[bytes
     """Return the ids of parsed rows like `parse_ids`; parsing rows does not validate ids.
 
     Raises:
-        DataError: Of kind ``bad-row``, for the first id that is not valid JSON.
+        DataError: Of kind ``bad-document``, for the first id that is not valid JSON.
     """
     try:
-        found = [id_bytes(row.id) for row in rows]
-        b"".join(found).decode()
-        return found
+        ids = [id_bytes(row.id) for row in rows]
+        b"".join(ids).decode()
+        return ids
     except (UnicodeError, orjson.JSONDecodeError):
         for line, row in enumerate(rows, first):
             try:
@@ -127,7 +127,7 @@ def bad_row(row: bytes, why: str, file: str, line: int) -> DataError:
         why if why[:2].isupper() else why[:1].lower() + why[1:],  # keep the capitals of "JSON is malformed"
         file=file,
         record=f"line {line}",
-        kind="bad-row",
+        kind="bad-document",
         fix=FIXES.get(missing, "Fix or remove the line; each line is one JSON object with at least 'id' and 'text'."),
     )
 
@@ -203,7 +203,7 @@ def large_integers(lines: bytes) -> dict[int, str]:
     places = np.flatnonzero(sampled[:-1] & sampled[1:]) * 9
     for between in (4, 2, 6, 1, 3, 5, 7, 8):
         places = places[(data[places + between] - np.uint8(48)) < 10]
-    found: dict[int, str] = {}
+    by_place: dict[int, str] = {}
     row, before, end = 0, 0, 0
     for at in places.tolist():
         if at < end:  # in a row that was already searched
@@ -215,8 +215,8 @@ def large_integers(lines: bytes) -> dict[int, str]:
         if not _DIGITS.search(lines, begin, end):
             continue
         if large := _large_integer(lines[begin:end]):
-            found[row] = large
-    return found
+            by_place[row] = large
+    return by_place
 
 
 def _large_integer(row: bytes) -> str:

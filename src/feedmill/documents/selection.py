@@ -12,9 +12,9 @@ from dataclasses import replace
 from feedmill.documents.file import DocumentFile
 from feedmill.documents.kinds import ARCHIVES, KINDS, LINES, NO_DOCUMENTS, is_hidden, kind_of
 from feedmill.errors import ConfigError, NotFound
-from feedmill.formats.leftovers import DOCUMENTS as HELD
-from feedmill.formats.leftovers import data_kind, is_about
 from feedmill.formats.tables import ARROW_SUFFIXES
+from feedmill.formats.unread_files import DOCUMENTS as HELD
+from feedmill.formats.unread_files import data_kind, is_about
 
 _SHOWN = 3
 """Number of files that an error names."""
@@ -56,7 +56,7 @@ class Selection:
         raise ConfigError(
             "unsupported file type for documents",
             file=file.name,
-            kind="unknown-input",
+            kind="no-documents",
             fix="Make documents of its pages: 'feedmill extract'." if file.path.endswith(ARCHIVES) else f"{_KNOWN}.",
         )
 
@@ -116,7 +116,7 @@ def _of_one_kind(url: str, files: list[DocumentFile], wanted: str | None) -> str
         raise ConfigError(
             f"the folder has documents of several kinds: {_counted(by_kind)}",
             file=url,
-            kind="several-kinds",
+            kind="mixed-formats",
             fix="Select the files of one kind with a pattern such as '*.jsonl'. In tokenize, choose one kind with"
             f" --kind {' or --kind '.join(readable)}.",
         )
@@ -138,6 +138,6 @@ def _not_documents(names: Sequence[str]) -> ConfigError:
     out = "the file, or exclude it" if one else "the files, or exclude them"
     return ConfigError(
         f"{'this file is' if one else f'these {len(names):,} files are'} not documents: {listed}",
-        kind="not-documents",
+        kind="no-documents",
         fix=f"{_KNOWN}. Convert {out} with a pattern such as '*.jsonl*'.",
     )

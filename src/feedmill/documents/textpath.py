@@ -41,11 +41,11 @@ def parse_path(expression: str) -> list[Step] | None:
     steps: list[Step] = []
     at = 0
     while at < len(text):
-        found = _STEP.match(text, at)
-        if found is None or (found["name"] and text[at] != ".") or (at == 0 and text[0] != "."):
+        match = _STEP.match(text, at)
+        if match is None or (match["name"] and text[at] != ".") or (at == 0 and text[0] != "."):
             return None
-        steps.append(found["name"] or (json.loads(found["key"]) if found["key"] else int(found["index"])))
-        at = found.end()
+        steps.append(match["name"] or (json.loads(match["key"]) if match["key"] else int(match["index"])))
+        at = match.end()
     return steps or None
 
 

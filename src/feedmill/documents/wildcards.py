@@ -101,7 +101,7 @@ def _base(pattern: str) -> str:
 def _local(pattern: str) -> list[Match]:
     base = _base(pattern)
     cut = len(base.rstrip("/")) + 1 if base else 0
-    found: list[Match] = []
+    matched: list[Match] = []
     above = _folders_from(base)
     for path in sorted(glob.glob(glob.escape(pattern[:cut]) + pattern[cut:], recursive=True)):
         below = path[cut:]
@@ -110,10 +110,10 @@ def _local(pattern: str) -> list[Match]:
             continue  # the same files match without the link
         if is_folder:
             if not pattern.endswith("**"):
-                found.append((DocumentFile(base, below.rstrip("/"), "", 0, ""), True))
+                matched.append((DocumentFile(base, below.rstrip("/"), "", 0, ""), True))
         elif (file := stated(base, below)) is not None:
-            found.append((file, False))
-    return found
+            matched.append((file, False))
+    return matched
 
 
 def _folders_from(base: str) -> Callable[[str], frozenset[tuple[int, int]] | None]:
@@ -142,15 +142,15 @@ def _remote(pattern: str) -> list[Match]:
         entries = [entry for entry in open_store(base).files() if dots or not is_hidden(entry.path)]
     except NotFound:
         return []
-    found: dict[str, Match] = {}
+    matched: dict[str, Match] = {}
     for entry in entries:
         if wanted.fullmatch(entry.path):
-            found[entry.path] = DocumentFile(base, entry.path, "", entry.size, entry.version), False
+            matched[entry.path] = DocumentFile(base, entry.path, "", entry.size, entry.version), False
             continue
         folder = next((folder for folder in _above(entry.path) if wanted.fullmatch(folder)), None)
         if folder is not None:
-            found[folder] = DocumentFile(base, folder, "", 0, ""), True
-    return [found[path] for path in sorted(found)]
+            matched[folder] = DocumentFile(base, folder, "", 0, ""), True
+    return [matched[path] for path in sorted(matched)]
 
 
 def _above(path: str) -> Iterator[str]:

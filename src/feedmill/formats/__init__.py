@@ -1,10 +1,18 @@
-"""On-disk formats, one package each.
+"""On-disk formats, one package each, and what several of them share.
 
-- `registry.py`: all formats; `format.py`: the facts that each package declares; `sniff.py`: detection by path.
-- `base.py`: the `Dataset` contract; `tokens/base.py`: that of token files; `rows.py`, `columns.py`: of tables.
-- `energon/`, `tar/`, `vla/`, `lerobot/`, `mds/`, `jsonl/`, `tokens/`, `tables/`, `img2dataset/`: the formats.
-- `arrowtypes/`: the values of columns of Arrow, by one closed table of all types.
-- `pth/`: values that `torch.save` wrote; `yamls.py`, `objects.py`, `bloom.py`, `documents.py`: files beside datasets;
-  `arrays.py`: named arrays in a file of ours.
-- `line_ranges.py`: the lines of a large file, found by ranges of bytes on an engine.
+A path becomes a dataset: `sniff.py` asks the formats of `registry.py` which of them it is, the format's package opens
+it, and `read` returns samples whose parts are bytes until someone asks for their values.
+
+- `registry.py`: all formats; `format.py`: the facts that each package declares; `base.py`: the `Dataset` contract;
+  `sample.py`: the `Sample`; `batches.py`: many samples without an object each; `habits.py`: names of other libraries.
+- Formats: `energon/`, `tar/`, `vla/`, `img2dataset/`, `mds/`, `npz/`, `jsonl/`, `tables/`, `lerobot/`, and `tokens/`
+  with one module for each of its own.
+- Rows and columns: `rows.py`, `columns.py`, `arrowtypes/` (every type of Arrow), `columnar.py` (writing),
+  `csv_rows.py`.
+- Where samples lie: `offsets.py`, `extents.py`, `ranges.py`, `line_ranges.py`; what they cost: `costs.py`,
+  `cost_cache.py`; what they contain: `content.py`.
+- Values: `pth/` (``torch.save``), `avfile.py`, `avvideo.py`, `videocut.py`, `orientation.py`.
+- Names and settings: `braces.py`, `yamls.py`, `objects.py`, `settings.py` (closed tables of other tools).
+- Files beside datasets: `documents.py`, `bloom.py`, `signatures.py`, `arrays.py`, `converted.py`.
+- Not what was expected: `foreign.py` names it, `unread_files.py` counts what no reader reads.
 """

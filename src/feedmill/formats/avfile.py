@@ -131,18 +131,18 @@ def announced_size(head: bytes) -> int | None:
     if head[:4] == b"\x1a\x45\xdf\xa3":
         at = _skip(head, 4)
         if at is not None and head[at : at + 4] == b"\x18\x53\x80\x67":
-            number = _number(head, at + 4)
+            number = _matroska_size(head, at + 4)
             return None if number is None or number[0] is None else number[1] + number[0]
     return None
 
 
 def _skip(head: bytes, at: int) -> int | None:
     """Return the end of the Matroska element whose size field is at `at`."""
-    number = _number(head, at)
+    number = _matroska_size(head, at)
     return None if number is None or number[0] is None else number[1] + number[0]
 
 
-def _number(head: bytes, at: int) -> tuple[int | None, int] | None:
+def _matroska_size(head: bytes, at: int) -> tuple[int | None, int] | None:
     """Return a Matroska size and where its field ends. The size is None if unknown (all ones, as in live streams)."""
     if at >= len(head) or not head[at]:
         return None

@@ -337,7 +337,7 @@ def pixel_format(frame: Any) -> str:
     if parts[0].bits > 16 or "f" in frame.format.name:
         raise DataError(
             f"the video's frames are {frame.format.name}: expected gray of at most 16 bits",
-            kind="unsupported-pixels",
+            kind="unsupported",
             fix="Encode it again, for example as gray12le or gray16le, or skip the sample.",
         )
     return str(frame.format.name.removesuffix("be").removesuffix("le")) + "le"
@@ -354,7 +354,7 @@ def times_of_frames(container: Any) -> npt.NDArray[np.int64]:
 
 
 class Span(NamedTuple):
-    """When the frames of a video are shown.
+    """Times of the frames of a video.
 
     Attributes:
         first, last: Ticks at which the first and the last frame appear.
@@ -498,7 +498,7 @@ class _Video:
             raise DataError(
                 f"the video has no frame within {tolerance:g} s of {time:.4f} s",
                 file=self._where,
-                kind="missing-frame",
+                kind="bad-media",
                 fix="It is shorter than its episode, or was truncated. " + copy_again("the video"),
             )
         return self._converter.one(frame if form is None else frame.reformat(format=form))
@@ -517,7 +517,7 @@ def unplayable(error: Exception, where: str, at: str) -> FeedmillError:
     if isinstance(error, OSError) and error.errno in _OF_THE_SYSTEM:
         return storage_error(error, where)
     what = f"the video cannot be decoded {at} ({str(error)[:120]})"
-    return damaged(what, file=where, kind="bad-video")
+    return damaged(what, file=where, kind="bad-media")
 
 
 def as_png(pixels: Pixels) -> bytes:

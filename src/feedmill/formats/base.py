@@ -37,7 +37,7 @@ View = Callable[[list[Sample]], list[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What a dataset's description says of the order in which it is read for training.
+    """Order for training that a dataset's description asks for.
 
     Attributes:
         shuffles: False for the stored order.
@@ -124,12 +124,12 @@ class Dataset(Hinted, Showable, ABC):
 
     @property
     def view(self) -> View | None:
-        """What converts raw samples; None returns them unchanged."""
+        """Converter of raw samples; None returns them unchanged."""
         return self._opened.view
 
     @property
     def decode(self) -> Decode | None:
-        """What decodes parts; None leaves them as bytes."""
+        """Decoder of parts; None leaves them as bytes."""
         return self._opened.decode
 
     @property

@@ -77,7 +77,7 @@ def _read_head(raw: BinaryIO, size: int, where: str) -> tuple[npt.NDArray[np.uin
         raise DataError(
             f"not a Bloom filter of version 1: the header is {magic:#x}, {version}, {k}",
             file=where,
-            kind="bad-bloom-filter",
+            kind="bad-data",
             fix="Give a file that an earlier run wrote, or the name of a new file.",
         )
     head = _HEAD.size + 32 * k + 8
@@ -121,14 +121,14 @@ def new_bloom(
     if items <= 0:
         raise ConfigError(
             "a new Bloom filter needs the expected number of items",
-            kind="bad-bloom-size",
+            kind="bad-option",
             fix="Set --items, or bloom_filter.estimated_doc_count in a configuration.",
         )
     if size <= 0:
         if not 0 < false_positives < 1:
             raise ConfigError(
                 f"invalid false positive rate of a Bloom filter: {false_positives}",
-                kind="bad-bloom-size",
+                kind="bad-option",
                 fix="Set --false-positives between 0 and 1, or bloom_filter.size_in_bytes or"
                 " .desired_false_positive_rate in a configuration.",
             )
@@ -140,7 +140,7 @@ def new_bloom(
     except (MemoryError, ValueError, OverflowError):  # the last two are raised for sizes beyond the address space
         raise ConfigError(
             f"a Bloom filter of {size:,} bytes does not fit into memory",
-            kind="bad-bloom-size",
+            kind="bad-option",
             fix="Use fewer items or a higher false positive rate, or deduplicate without a filter.",
         ) from None
     k = hashes(size, items, most)
@@ -166,6 +166,6 @@ def _wrong_size(file: str, expected: int, found: int) -> DataError:
     return DataError(
         f"the Bloom filter is corrupt: expected {expected} bytes, found {found}",
         file=file,
-        kind="bad-bloom-filter",
+        kind="bad-data",
         fix=copy_again(instead="delete it and run the command again"),
     )

@@ -61,10 +61,10 @@ class Forms:
 
 def encode_json(value: Any) -> bytes:
     """Return the bytes of a value of the form `JSON`: arrays as lists, dates in ISO form, the rest as text."""
-    return json.dumps(value, default=_plain, ensure_ascii=False).encode("utf-8", "surrogateescape")
+    return json.dumps(value, default=_as_json, ensure_ascii=False).encode("utf-8", "surrogateescape")
 
 
-def _plain(value: Any) -> Any:
+def _as_json(value: Any) -> Any:
     if hasattr(value, "tolist"):
         return value.tolist()
     return value.isoformat() if hasattr(value, "isoformat") else str(value)

@@ -21,7 +21,7 @@ from feedmill.formats.arrowtypes.arrays import validate
 from feedmill.formats.offsets import Int64s
 from feedmill.formats.tables import footer as parquet_footer
 from feedmill.formats.tables.arrow_metadata import batches, is_big_endian, is_compressed
-from feedmill.formats.tables.reasons import MAGIC, Kind, read_footer, unreadable
+from feedmill.formats.tables.unreadable import MAGIC, Kind, read_footer, unreadable
 from feedmill.storage import Store
 from feedmill.storage.cache.copies import held_copy
 from feedmill.storage.reasons import copy_again

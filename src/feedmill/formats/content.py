@@ -35,10 +35,10 @@ def content_hash(store: Store, path: str, size: int, start: int = 0) -> str:
 
 
 def _hash_of(size: int, blocks: Sequence[bytes]) -> str:
-    found = xxhash.xxh3_128(size.to_bytes(8, "little"))
+    hasher = xxhash.xxh3_128(size.to_bytes(8, "little"))
     for block in blocks:
-        found.update(block)
-    return str(found.hexdigest())
+        hasher.update(block)
+    return str(hasher.hexdigest())
 
 
 def content_hashes(store: Store, path: str, size: int) -> tuple[str, str]:
@@ -74,9 +74,9 @@ def middle_hash(store: Store, path: str, size: int) -> str:
     """Return the hash of the size of a file and of a block from its middle, which takes one request. Raises as
     `Store.read`."""
     begin, length = middle_place(size)
-    found = xxhash.xxh3_128(size.to_bytes(8, "little"))
-    found.update(store.read_ranges(path, [begin], [length])[0])
-    return str(found.hexdigest())
+    hasher = xxhash.xxh3_128(size.to_bytes(8, "little"))
+    hasher.update(store.read_ranges(path, [begin], [length])[0])
+    return str(hasher.hexdigest())
 
 
 def middle_place(size: int) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Read what a conversion has written into a folder, from its proof (see `feedmill.converting.proof`)."""
+"""Read what a conversion has written into a folder, from its proof (see `feedmill.converting.job`)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ VERSION = 1
 
 
 class Versioned(Protocol):
-    """What has the version of its layout."""
+    """Data with the version of its layout."""
 
     @property
     def version(self) -> int:
@@ -48,7 +48,7 @@ def read_converted(store: Store, name: str, type: type[T]) -> T | None:
     if not store.exists(proof_place(name)):
         return None
     try:
-        found = msgspec.json.decode(store.read(proof_place(name)), type=type)
+        content = msgspec.json.decode(store.read(proof_place(name)), type=type)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
-    return found if found.version == VERSION else None
+    return content if content.version == VERSION else None

@@ -79,7 +79,7 @@ def field_costs(values: npt.NDArray[Any], present: npt.NDArray[np.bool_] | None,
         raise ConfigError(
             f"the values of {by!r} are too small for costs: rounding them up changes their sum by {change / total:.0%}",
             file=file,
-            kind="coarse-costs",
+            kind="bad-costs",
             fix="Store them in a smaller unit, such as milliseconds instead of seconds.",
         )
     return np.asarray(whole, np.int64)
@@ -91,6 +91,6 @@ def bad_cost(by: str, number: int, value: object, *, file: str, fix: str | None 
         f"{by!r} of this sample is {value}, expected a number from 0 to 2^62 - 1",
         file=file,
         record=f"sample {number}",
-        kind="bad-cost",
+        kind="bad-costs",
         fix=fix or "Correct the value, exclude the sample, or choose another cost.",
     )

@@ -211,7 +211,7 @@ def attribute_path(path: str, name: str, documents: str = DOCUMENTS) -> str:
         raise ConfigError(
             f"no folder of the path is named {documents!r}, so the path of its attributes is unknown",
             file=path,
-            kind="no-documents-folder",
+            kind="bad-option",
             fix=f"Keep documents in a folder {documents!r}, or set the destination of the attributes (--output, or"
             " 'destination' in a configuration).",
         )

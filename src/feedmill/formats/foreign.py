@@ -76,11 +76,11 @@ def json_lines(chunks: Iterable[bytes], file: str) -> Generator[bytes, None, Non
         file: path or URL for errors.
 
     Raises:
-        DataError: the file is not JSON lines (kind ``not-json-lines``).
+        DataError: the file is not JSON lines (kind ``other-format``).
     """
     first = True
     for chunk in chunks:
         if first and (found := foreign(chunk, file)) is not None:
-            raise DataError(f"expected JSON lines, found {found[0]}", file=file, kind="not-json-lines", fix=found[1])
+            raise DataError(f"expected JSON lines, found {found[0]}", file=file, kind="other-format", fix=found[1])
         first = False
         yield chunk

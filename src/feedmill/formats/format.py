@@ -21,7 +21,7 @@ ROWS: tuple[Family, ...] = ("samples", "rows", "lines")
 TOKENS: tuple[Family, ...] = ("tokens", "windows")
 
 
-class Wanted(NamedTuple):
+class OpenRequest(NamedTuple):
     """A request to open a dataset.
 
     Attributes:
@@ -116,7 +116,7 @@ class Format:
             ``manifest`` is followed; others are opened and verified (``open``).
         repair: what can be repaired: ``tars`` of a folder, one ``tar``, ``lines``; otherwise the reason and a fix.
         data, beside: its kinds of data in a folder, and suffixes of other files in it, see
-            `feedmill.formats.leftovers`.
+            `feedmill.formats.unread_files`.
         scanned: whether a folder is identified only by its data files, which must then be of one kind.
         reuses_target: whether its own reader begins a window of tokens with the last token of the previous one.
         flat: for tokens: whether they are in its files as they are, so that other code may map these.
@@ -151,7 +151,7 @@ class Format:
     targets: tuple[TargetFormat, ...] = ()
 
 
-class Found(NamedTuple):
+class Detected(NamedTuple):
     """A detected dataset: its format and store, the name of a single file or of several files, and remarks."""
 
     format: Format

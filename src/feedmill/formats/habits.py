@@ -1,4 +1,4 @@
-"""What to use here in place of the names of torch and Hugging Face datasets that people try on a dataset."""
+"""Hints for names of torch and of Hugging Face datasets that people try on a dataset out of habit."""
 
 from __future__ import annotations
 

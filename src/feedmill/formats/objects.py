@@ -32,12 +32,12 @@ def read_object(store: Store, path: str, *, kind: str, fix: str) -> dict[str, An
         DataError: it is not JSON, or no object; with this `kind` and `fix`.
     """
     try:
-        found = orjson.loads(store.read(path))
+        content = orjson.loads(store.read(path))
     except orjson.JSONDecodeError as error:
         raise invalid_file(store, path, str(error), kind=kind, fix=fix) from None
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise invalid_file(store, path, "it is not a JSON object", kind=kind, fix=fix)
-    return found
+    return content
 
 
 def invalid_file(store: Store, path: str, why: str, *, kind: str, fix: str) -> DataError:

@@ -122,8 +122,8 @@ def fingerprint_of_starts(shards: Iterable[tuple[str, Int64s]]) -> str:
     """Return a short hash of shard paths and the offsets of their samples."""
     import xxhash
 
-    found = xxhash.xxh3_128()
+    hasher = xxhash.xxh3_128()
     for number, (shard, starts) in enumerate(shards):
-        found.update(("\0" * bool(number) + f"{shard} ").encode("utf-8", "surrogateescape"))
-        found.update(starts.tobytes().hex().encode())
-    return str(found.hexdigest())
+        hasher.update(("\0" * bool(number) + f"{shard} ").encode("utf-8", "surrogateescape"))
+        hasher.update(starts.tobytes().hex().encode())
+    return str(hasher.hexdigest())

@@ -18,13 +18,13 @@ import json
 import threading
 from abc import abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from feedmill.errors import FeedmillError, TrustError
+from feedmill.errors import DataError, FeedmillError, TrustError
 from feedmill.formats.base import Dataset, Indices
 from feedmill.formats.content import content_of_files
 from feedmill.formats.extents import Extents
@@ -34,6 +34,8 @@ from feedmill.storage import Store
 
 ANY = "*"
 """Suffix of bytes whose type is detected from their first bytes."""
+
+_NO_KEYS = "rename the column: then keys are row numbers."
 
 INSIDE = "**"
 """Suffix of values that hold bytes to decode anywhere inside, each as a `File`."""
@@ -180,14 +182,14 @@ def to_bytes(value: Any) -> bytes:
         out = io.BytesIO()
         np.lib.format.write_array(out, value, allow_pickle=False)
         return out.getvalue()
-    return json.dumps(value, default=_plain, ensure_ascii=False).encode("utf-8", "surrogateescape")
+    return json.dumps(value, default=_as_json, ensure_ascii=False).encode("utf-8", "surrogateescape")
 
 
-def _plain(value: Any) -> Any:
+def _as_json(value: Any) -> Any:
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, Lazy):
-        return _plain(value.packed())
+        return _as_json(value.packed())
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
@@ -284,6 +286,31 @@ class RowsDataset(Dataset):
         groups = np.split(order, np.flatnonzero(np.diff(file[order])) + 1) if len(order) else []
         numbers = [int(file[places[0]]) for places in groups]
         return [(n, places, wanted[places] - self._starts[n]) for n, places in zip(numbers, groups, strict=True)]
+
+    def _wrong_keys(self, keys_of: Callable[[int], Sequence[str]], column: str) -> Iterator[FeedmillError]:
+        """Yield an error for a file whose keys cannot be read, and for keys that are empty or occurred before.
+
+        Args:
+            keys_of: function that reads the keys of a file, given by its number, from their column.
+        """
+        seen: dict[str, int] = {}
+        for file in range(len(self.files)):
+            try:
+                keys = keys_of(file)
+            except FeedmillError as error:
+                yield error
+                continue
+            where = self.store.locate(self.files[file])
+            if empty := sum(not key for key in keys):
+                what = f"{empty:,} rows have an empty key in the column {column!r}"
+                yield DataError(what, file=where, kind="missing-field", fix=f"Give each row a key, or {_NO_KEYS}")
+            for key in keys:
+                before = len(seen)
+                other = seen.setdefault(key, file)
+                if key and len(seen) == before:
+                    what = "the key occurs twice" if other == file else f"the key also occurs in {self.files[other]!r}"
+                    fix = f"Keys must be unique in a dataset. Rename one of the two, or {_NO_KEYS}"
+                    yield DataError(what, file=where, record=key, kind="duplicate-key", fix=fix)
 
     def read_raw(self, indices: Indices) -> list[Sample]:
         groups = self._by_file(indices)

@@ -182,7 +182,7 @@ class Sample(Displayed, Mapping[str, Any]):
 
     def _missing(self, name: str) -> NotFound:
         have = ", ".join(sorted(self._spans)) or "none"
-        error = NotFound(f"the sample has no part {name!r} (it has: {have})", kind="missing-part")
+        error = NotFound(f"the sample has no part {name!r} (it has: {have})", kind="missing-field")
         return locate(error, self.source, self.key)
 
 
@@ -228,4 +228,4 @@ def with_names(source: Source, names: Sequence[str]) -> Source:
 
 def no_such_key(where: str, key: str) -> NotFound:
     """Return the error for an unknown key."""
-    return NotFound("there is no sample with this key", file=where, record=key, kind="no-such-key")
+    return NotFound("there is no sample with this key", file=where, record=key, kind="no-such-sample")

@@ -17,7 +17,7 @@ from feedmill.errors import ConfigError, did_you_mean, misspelled
 
 
 class Fate(StrEnum):
-    """What happens to a setting."""
+    """Treatment of a setting: used, refused, or without effect."""
 
     MAPPED = "mapped"
     REFUSED = "refused"
@@ -61,7 +61,7 @@ def no_effect(why: str, *, warns: bool = False) -> Setting:
 
 
 class Origin(NamedTuple):
-    """Where a release defines settings, for ``tests/interop/settings.py``, which reads the names from the source.
+    """Source of the settings of a release, for ``tests/interop/settings.py``, which reads the names from the source.
 
     Attributes:
         kind: ``fields`` or ``methods`` of a class; ``arguments`` that Megatron-LM makes of fields; ``parameters`` of a
@@ -82,7 +82,7 @@ class Origin(NamedTuple):
     skip: tuple[str, ...] = ()
 
 
-class Taken(NamedTuple):
+class UsedSettings(NamedTuple):
     """The settings that are used, by name, and notes on all others that were given."""
 
     used: dict[str, Any]
@@ -112,7 +112,7 @@ class Table:
         """Return the names of the settings with one of the fates; without fates, all."""
         return [name for name, setting in self.settings.items() if not fates or setting.fate in fates]
 
-    def take(self, given: Mapping[str, Any], at: Callable[[str], str | None] | str | None = None) -> Taken:
+    def take(self, given: Mapping[str, Any], at: Callable[[str], str | None] | str | None = None) -> UsedSettings:
         """Return what is used of the settings that were given, and notes on the others.
 
         Args:
@@ -135,7 +135,7 @@ class Table:
                 other.append(name)
             elif not setting.accepts(value):
                 raise ConfigError(
-                    f"{name!r} is unsupported: {setting.words}", file=where(name), kind="not-done", fix="Remove it."
+                    f"{name!r} is unsupported: {setting.words}", file=where(name), kind="unsupported", fix="Remove it."
                 )
             elif setting.fate is Fate.MAPPED:
                 used[name] = value
@@ -145,16 +145,16 @@ class Table:
             raise ConfigError(
                 f"unknown setting {other[0]!r}{did_you_mean(other[0], self.settings)}",
                 file=where(other[0]),
-                kind="unknown-setting",
+                kind="unknown-option",
                 fix=f"Remove it: it is no setting of {self.face}.",
             )
         wrong = misspelled(given, self.names(Fate.MAPPED, Fate.REFUSED), self.likeness)
         if wrong is not None and wrong[0] in other:
             raise ConfigError(
-                f"unknown setting {wrong[0]!r}", file=where(wrong[0]), kind="unknown-setting", fix=wrong[1]
+                f"unknown setting {wrong[0]!r}", file=where(wrong[0]), kind="unknown-option", fix=wrong[1]
             )
         notes = [f"{', '.join(names)} {'have' if names[1:] else 'has'} no effect: {why}" for why, names in idle.items()]
-        return Taken(used, [*notes, *not_used(other)])
+        return UsedSettings(used, [*notes, *not_used(other)])
 
 
 def not_used(names: Iterable[str]) -> list[str]:

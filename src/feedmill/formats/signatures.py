@@ -23,11 +23,12 @@ a store are numbered from 0 in the order in which they were added. A segment has
     id_ends  int64[n]            end of each id
 
 `index-BB-RRRR`: the documents of a dump by their keys of band BB in range RRRR: ``keys`` uint64[m], sorted, and
-``documents`` uint32[m], relative to the dump's first. Also ``edges`` int64[k, 2], the similar pairs found, and
-``counts`` int64[2], the numbers of pairs compared and skipped. `clusters`: the ``members`` int64[m] of clusters among
-the dump's documents, ascending; for each, ``roots`` int64[m], the first document of its cluster, and ``kept``
-int64[m], the document that is kept. The record of a dump with more pairs than a task holds has ``clusters``, a number
-of documents. The clusters of each range of that many documents, from the dump's first on, are in a file
+``documents`` uint32[m], relative to the dump's first. Also ``edges`` int64[k, 2], the similar pairs found; ``copies``
+int64[k, 2], pairs of documents with equal sets, where `removal` is ``covered``; and ``counts`` int64[2], the numbers of
+pairs compared and skipped. `clusters`: the ``members`` int64[m] of clusters among the dump's documents, ascending; for
+each, ``kept`` int64[m], the document that is kept, and ``roots`` int64[m], the first document of its cluster or, if
+`removal` is ``covered``, the one that is kept. The record of a dump with several files of clusters has ``clusters``, a
+number of documents. The clusters of each range of that many documents, from the dump's first on, are in a file
 `clusters-NNNNN`.
 
 Array files are those of `feedmill.formats.arrays`.
@@ -65,7 +66,7 @@ def read_arrays(store: Store, path: str) -> Arrays:
     """Return the arrays of a file as read-only memory maps.
 
     Raises:
-        DataError: the file is corrupt or missing (kind ``bad-signatures``).
+        DataError: the file is corrupt or missing (kind ``bad-data``).
     """
     if not store.exists(path):
         raise damaged(store, path, "the file is missing")
@@ -79,17 +80,17 @@ def read_record(store: Store, path: str) -> dict[str, Any] | None:
     """Return a JSON object of the folder; None if it does not exist.
 
     Raises:
-        DataError: the file is corrupt (kind ``bad-signatures``).
+        DataError: the file is corrupt (kind ``bad-data``).
     """
     if not store.exists(path):
         return None
     try:
-        found = orjson.loads(store.read(path))
+        content = orjson.loads(store.read(path))
     except orjson.JSONDecodeError as error:
         raise damaged(store, path, str(error)) from None
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise damaged(store, path, "it is not a JSON object")
-    return found
+    return content
 
 
 def write_record(store: Store, path: str, record: Mapping[str, Any]) -> None:
@@ -120,6 +121,6 @@ def damaged(store: Store, path: str, why: str) -> DataError:
     return DataError(
         f"the signatures are corrupt ({why})",
         file=store.locate(path),
-        kind="bad-signatures",
+        kind="bad-data",
         fix="Restore the file, or delete the folder and run again with all documents.",
     )

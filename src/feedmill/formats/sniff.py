@@ -9,17 +9,17 @@ from typing import Literal
 from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.base import Dataset
 from feedmill.formats.documents import LINE_SUFFIXES
-from feedmill.formats.format import TOKENS, Format, Found, Wanted, named
-from feedmill.formats.leftovers import listed
+from feedmill.formats.format import TOKENS, Detected, Format, OpenRequest, named
 from feedmill.formats.registry import ends, formats
 from feedmill.formats.tar import COMPRESSED, TAR
 from feedmill.formats.tar.names import common_top, expand_patterns, is_pattern, refuse_commands, refuse_twice
+from feedmill.formats.unread_files import listed
 from feedmill.formats.vla.manifest import MANIFEST
 from feedmill.jobs.work import settle
 from feedmill.storage import Store, is_local_file, is_local_folder, open_store, split_url
 
 _PACKED_LINES = tuple(end for end in LINE_SUFFIXES if end.count(".") == 2)
-_VERBS_OF_LINES = "convert, tokenize, tag, dedupe, neardedupe, filter, stat"
+_VERBS_OF_LINES = "convert, tokenize, tag, dedupe, neardedupe, decontaminate, filter, stat"
 _ROBOTS = {
     "meta_data/info.json": "version 1 of LeRobot",
     ".hdf5": "HDF5",
@@ -40,7 +40,7 @@ _WITH = {"files": "folders of .ds files", "token_size": ".ds files and flat toke
 _KNOWN = f"Supported are: {', '.join(dict.fromkeys(format.title for format in formats() if format.open))}."
 
 
-def sniff(url: str) -> Found:
+def sniff(url: str) -> Detected:
     """Detect the format of the dataset at a path or URL.
 
     Raises:
@@ -55,7 +55,7 @@ def sniff(url: str) -> Found:
         raise ConfigError(
             "this is a recipe or metadataset, not a dataset",
             file=url,
-            kind="is-recipe",
+            kind="other-format",
             fix="Inspect it with 'feedmill plan', or load it with feedmill.Recipe.load(path).",
         )
     refuse_commands(url)
@@ -86,7 +86,7 @@ def sniff(url: str) -> Found:
     raise _nothing(store, url)
 
 
-def _by_marks(store: Store) -> Found | None:
+def _by_marks(store: Store) -> Detected | None:
     """Return the format of a folder that has its marks, or else its later ones."""
     store.preload([path for format in formats() for path in (*format.marks, *format.small)], _shared(store))
     found = next(_marked(store, [(format, format.marks) for format in formats() if format.marks]), None)
@@ -106,17 +106,17 @@ def _shared(store: Store) -> list[str]:
     return [path for format in formats() for path in format.shared] if data_cache().size else []
 
 
-def _marked(store: Store, candidates: Iterable[tuple[Format, tuple[str, ...]]]) -> Iterator[Found]:
+def _marked(store: Store, candidates: Iterable[tuple[Format, tuple[str, ...]]]) -> Iterator[Detected]:
     """Yield the formats whose `is_folder` agrees and that have one of their marks, or need none."""
     for format, marks in candidates:
         if marks and not any(map(store.exists, marks)):
             continue
         inside = named(format.is_folder)(store) if format.is_folder else ""
         if inside is not None:
-            yield Found(format, store, inside)
+            yield Detected(format, store, inside)
 
 
-def _by_files(store: Store) -> Found | None:
+def _by_files(store: Store) -> Detected | None:
     """Return the format of a folder by the suffixes of its files."""
     for format in formats():
         if (
@@ -124,9 +124,9 @@ def _by_files(store: Store) -> Found | None:
             and next(iter(store.files(suffixes=format.folders)), None) is not None
             and (not format.is_folder or named(format.is_folder)(store) is not None)
         ):
-            return Found(format, store, remarks=_copies(store) if ".tar" in format.folders else ())
+            return Detected(format, store, remarks=_copies(store) if ".tar" in format.folders else ())
     packed_tars = tuple(entry.path for entry in store.files(suffixes=COMPRESSED))
-    return Found(TAR, store, names=packed_tars) if packed_tars else None
+    return Detected(TAR, store, names=packed_tars) if packed_tars else None
 
 
 def _nothing(store: Store, url: str) -> NotFound:
@@ -135,7 +135,7 @@ def _nothing(store: Store, url: str) -> NotFound:
         return NotFound(
             "the manifest is empty: it lists no shards",
             file=store.locate(MANIFEST),
-            kind="empty-manifest",
+            kind="empty-file",
             fix="Add shards to the folder, and write the manifest with 'feedmill vla manifest'.",
         )
     from feedmill.formats.tokens.levanter_ledger import LEDGER  # for this error only
@@ -191,13 +191,13 @@ def _copies(store: Store) -> tuple[str, ...]:
             f"the folder has {len(plain):,} plain tars, and compressed ones without a plain tar of the same name:"
             f" {listed(alone)}",
             file=store.url,
-            kind="mixed-tars",
+            kind="mixed-formats",
             fix="Open tars of one kind by a pattern, such as 'FOLDER/*.tar', or decompress the others.",
         )
     return tuple(f"{path}: skipped, the tar of the same name is read" for path in packed)
 
 
-def _listed(urls: Sequence[str]) -> Found:
+def _listed(urls: Sequence[str]) -> Detected:
     """Return the dataset of shards given one by one or by patterns. Raises `ConfigError`, `NotFound`."""
     files = expand_patterns(urls)
     known = ends("listed")
@@ -207,7 +207,7 @@ def _listed(urls: Sequence[str]) -> Found:
         raise ConfigError(
             f"files cannot be opened together: expected one of {', '.join(known)}, found {', '.join(kinds) or 'none'}",
             file=urls[0] if len(urls) == 1 else None,
-            kind="mixed-list",
+            kind="mixed-formats",
             fix="Give files of one format, or blend datasets with a recipe.",
         )
     top, names = common_top(files)
@@ -215,10 +215,10 @@ def _listed(urls: Sequence[str]) -> Found:
     format = _detected(store, names[0], "listed") or known[kinds[0]]
     if format.family not in TOKENS:  # token files may be repeated: their keys are numbers
         refuse_twice(files)
-    return Found(format, store, names=tuple(names))
+    return Detected(format, store, names=tuple(names))
 
 
-def _file(store: Store, name: str) -> Found:
+def _file(store: Store, name: str) -> Detected:
     """Detect the format of a file by its suffix, and by its content if several formats share the suffix.
 
     Raises:
@@ -226,7 +226,7 @@ def _file(store: Store, name: str) -> Found:
     """
     format = _detected(store, name, "files")
     if format is not None:
-        return Found(format, store, name)
+        return Detected(format, store, name)
     raise NotFound(
         "there is no such file" if not store.exists(name) else "this JSON file is not an index of shards",
         file=store.locate(name),
@@ -239,7 +239,9 @@ def _detected(store: Store, name: str, attribute: Literal["files", "listed"]) ->
     """Return the format of a file by its suffix in this attribute, and by its content if several formats share it."""
     candidates = [format for format in formats() if name.endswith(getattr(format, attribute))]
     candidates.sort(key=lambda format: not format.is_file)
-    return next((each for each in candidates if not each.is_file or named(each.is_file)(store, name)), None)
+    return next(
+        (candidate for candidate in candidates if not candidate.is_file or named(candidate.is_file)(store, name)), None
+    )
 
 
 def format_of_file(store: Store, name: str) -> Format | None:
@@ -254,19 +256,21 @@ def open_raw(
     split_config: str | None = None,
     files: str | None = None,
     token_size: int | None = None,
-) -> tuple[Dataset, Found]:
+) -> tuple[Dataset, Detected]:
     """Open a dataset without decoding: parts are bytes. Raises as `sniff` and the format's own `open`.
 
     Args:
         split, split_config: for prepared folders.
         files, token_size: for ``.ds``, see `feedmill.open`.
     """
-    found = sniff(url)
-    return open_found(found, url, split=split, split_config=split_config, files=files, token_size=token_size), found
+    detected = sniff(url)
+    return open_found(
+        detected, url, split=split, split_config=split_config, files=files, token_size=token_size
+    ), detected
 
 
 def open_found(
-    found: Found,
+    found: Detected,
     url: str,
     *,
     split: str | None = None,
@@ -283,7 +287,9 @@ def open_found(
             )
     if split is not None and not found.format.splits:
         raise _no_split(found, url, split)
-    wanted = Wanted(found.store, found.name, url, found.names, split, split_config, files, token_size, found.remarks)
+    wanted = OpenRequest(
+        found.store, found.name, url, found.names, split, split_config, files, token_size, found.remarks
+    )
     try:
         dataset: Dataset = named(found.format.open)(wanted)
     finally:
@@ -291,7 +297,7 @@ def open_found(
     return dataset
 
 
-def _no_split(found: Found, url: str, split: str) -> NotFound:
+def _no_split(found: Detected, url: str, split: str) -> NotFound:
     """Return the error for a split of data without splits. 'prepare' only divides the tars of a folder."""
     what, fix = "only folders of tars and .jsonl files can have splits", "Open it without a split."
     if found.format.family in TOKENS:

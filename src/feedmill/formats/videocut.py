@@ -50,7 +50,7 @@ def cut_video(store: Store, path: str, begin: float, frames: int, fps: float, *,
         error.file = error.file or where
         raise
     except (av.FFmpegError, OSError, ValueError) as error:
-        raise DataError(f"it cannot be read ({str(error)[:120]})", file=where, kind="bad-video", fix=_COPY) from None
+        raise DataError(f"it cannot be read ({str(error)[:120]})", file=where, kind="bad-media", fix=_COPY) from None
     return store.read(path) if found is None else found
 
 
@@ -61,13 +61,13 @@ def count_frames(data: bytes) -> int:
         with av.open(io.BytesIO(data), options={"format_whitelist": CONTAINERS}) as source:
             return sum(1 for _ in source.decode(video=0))
     except (av.FFmpegError, OSError, ValueError, IndexError) as error:
-        raise DataError(f"it does not decode ({str(error)[:120]})", kind="bad-video", fix=_COPY) from None
+        raise DataError(f"it does not decode ({str(error)[:120]})", kind="bad-media", fix=_COPY) from None
 
 
 def _cut(av: Any, source: Any, path: str, begin: float, frames: int, fps: float, last: bool) -> bytes | None:
     """Return the cut file; None if the file has only the frames of the episode."""
     if not source.streams.video:
-        raise DataError("it contains no video", kind="bad-video", fix=_COPY)
+        raise DataError("it contains no video", kind="bad-media", fix=_COPY)
     stream = source.streams.video[0]
     tolerance = 0.5 / fps
     end = begin + frames / fps - tolerance
@@ -95,7 +95,7 @@ def _cut(av: Any, source: Any, path: str, begin: float, frames: int, fps: float,
         elif after:
             raise _not_alone("its last frames depend on the next episode")
         elif packet.is_corrupt:
-            raise DataError("a frame of it is damaged", kind="bad-video", fix=_COPY)
+            raise DataError("a frame of it is damaged", kind="bad-media", fix=_COPY)
         else:
             wanted.append(packet)
     if len(wanted) != frames or (last and after):
@@ -114,7 +114,7 @@ def _cut(av: Any, source: Any, path: str, begin: float, frames: int, fps: float,
 def _not_alone(why: str) -> DataError:
     return DataError(
         f"it cannot be cut without encoding it again ({why})",
-        kind="not-separable",
+        kind="bad-media",
         fix="Use 'feedmill vla windows' or 'feedmill convert', which decode its frames.",
     )
 

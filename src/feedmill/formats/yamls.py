@@ -116,7 +116,7 @@ def read_settings(text: str | bytes, where: str) -> Any:
         refuse_twice(compose(text, where), where)
         return yaml.load(text, Loader=_SAFE)  # noqa: S506 - a safe loader  # nosec B506
     except UNREADABLE as error:
-        raise ConfigError(f"not YAML: {error}", file=where, kind="bad-yaml") from None
+        raise ConfigError(f"not YAML: {error}", file=where, kind="bad-config") from None
 
 
 def compose(text: str | bytes, where: str) -> yaml.Node | None:
@@ -159,7 +159,7 @@ def _expanded(node: yaml.Node, where: str, written: dict[int, tuple[int, int]]) 
 
 def _refused(what: str, at: Any, where: str, fix: str = "Remove it.") -> ConfigError:
     line = at.start_mark.line + 1 if at.start_mark else 1
-    return ConfigError(what, file=f"{where}:{line}", kind="bad-yaml", fix=fix)
+    return ConfigError(what, file=f"{where}:{line}", kind="bad-config", fix=fix)
 
 
 def refuse_twice(node: yaml.Node | None, where: str) -> None:
@@ -180,7 +180,7 @@ def refuse_twice(node: yaml.Node | None, where: str) -> None:
                 raise ConfigError(
                     f"the key {key.value!r} occurs twice",
                     file=f"{where}:{key.start_mark.line + 1}",
-                    kind="given-twice",
+                    kind="bad-config",
                     fix="Keep one of the two.",
                 )
             names.add(key.value if isinstance(key, yaml.ScalarNode) else None)

@@ -9,30 +9,32 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import msgspec
+import numpy as np
 import orjson
 
 from feedmill.errors import ConfigError, DataError, FeedmillError, MissingExtra
 from feedmill.formats.documents import DOCUMENTS, write_lines
-from feedmill.importing.groups import from_columns, to_columns
+from feedmill.importing.layouts import from_columns, to_columns
 from feedmill.importing.report import ImportReport
 from feedmill.importing.rows import Reading, Row, read_documents, reason_of
 from feedmill.importing.scanning import File, Files
 from feedmill.jobs.dry_run import active
 from feedmill.jobs.left_out import LeftOut
 from feedmill.jobs.progress import Progress
-from feedmill.jobs.run import Policy, run
-from feedmill.jobs.work import Work, tidy
-from feedmill.storage import LocalStore, Store, open_store
+from feedmill.jobs.work import tidy
+from feedmill.storage import Store, open_store
 from feedmill.storage.base import refuse_non_utf8
+from feedmill.writing.shard import cut
+from feedmill.writing.work import OutputWork, finish_units
 
 LEFT_OUT = ".feedmill/left_out.jsonl"
 """File in the output that names everything that was left out."""
 MODULES = (__name__,)
 """What workers import."""
-_NEW = "new"
 _BUFFER = 4 << 20
 _UNIT_BYTES = 64 << 20
 """Bytes of files in a unit: it writes one shard of about this size, or several if a file is larger."""
@@ -69,8 +71,9 @@ def _unit(number: int, count: int, columns: list[Any]) -> Unit:
 
 
 class Written(msgspec.Struct):
-    """The facts of a unit: shards and their sizes, documents, and what was left out."""
+    """The facts of a unit: its number, shards and their sizes, documents, and what was left out."""
 
+    number: int
     shards: list[tuple[str, int]]
     documents: int
     files: int
@@ -105,9 +108,8 @@ def write_documents(
     """
     refuse_non_utf8(*(root.rpartition("/")[2] for root in files.roots))  # the documents' `source`
     target = open_store(out)
-    with Work(target) as work:
-        old = _present(target, work, identity, overwrite=overwrite)
-        work.begin(identity)
+    with OutputWork(target) as work:
+        work.begin(identity, replaced=_replaceable(target, work, identity, overwrite=overwrite))
         if (dry := active()) is not None:
             dry.writes(target, f"{DOCUMENTS}/")
             return
@@ -115,7 +117,9 @@ def write_documents(
             _complete(report, map(_decode, work.units.read().values()))
             work.finish()
             return
-        place = work.place.below(_NEW) if isinstance(target, LocalStore) else target
+        place = work.staging if target.is_local else target
+        if not target.is_local:
+            work.clear_away()
         shared = Shared(files.roots, files.prefixes, place, suffix, most, reading)
         try:
             found = _run(work, shared, files.files, report, workers=workers, progress=progress)
@@ -127,44 +131,48 @@ def write_documents(
             work.finish()
             raise empty(report)
         write_left_out(place, report.left_out)
-        if isinstance(target, LocalStore):
+        if target.is_local:
             paths = [path for written in found for path, _ in written.shards]
-            paths += [LEFT_OUT] if report.left_out else []
-            work.publish([(f"{_NEW}/{path}", path) for path in paths], sorted(set(old) - set(paths)))
+            work.publish_staged([*paths, LEFT_OUT] if report.left_out else paths)
         work.finish()
 
 
 def _run(
-    work: Work, shared: Shared, files: Sequence[File], report: ImportReport, *, workers: int | None, progress: bool
+    work: OutputWork,
+    shared: Shared,
+    files: Sequence[File],
+    report: ImportReport,
+    *,
+    workers: int | None,
+    progress: bool,
 ) -> list[Written]:
     """Run the units that are not finished, and return the facts of all."""
     units = list(_units(files, shared.most))
-    known = {name: _decode(facts) for name, facts in work.units.read().items()}
-    done = {name: written for name, written in known.items() if _intact(shared.place, written)}
+    known = map(_decode, work.units.read().values())
+    done = {written.number: written for written in known if _intact(shared.place, written)}
     report.reused = sum(len(written.shards) for written in done.values())
-    todo = [unit for unit in units if str(unit.number) not in done]
-    total = sum(file.size for file in files)
-    with Progress("importing", total, "B", enabled=progress) as bar:
-        bar.advance(total - sum(file.size for unit in todo for file in unit.files))
-        bar.of_sizes([sum(file.size for file in unit.files) for unit in todo])
-        results = run(_write, todo, workers=workers, progress=bar, preload=MODULES, policy=Policy(shared=shared))
-        with closing(results):
-            for unit, written in zip(todo, results, strict=True):
-                work.units.add(str(unit.number), msgspec.json.encode(written))
-                done[str(unit.number)] = written
-    return [done[str(unit.number)] for unit in units]
+    steps = [sum(file.size for file in unit.files) for unit in units]
+
+    def record(written: Written) -> None:
+        work.units.add(str(written.number), msgspec.json.encode(written))
+
+    options: dict[str, Any] = {"shared": shared, "workers": workers, "preload": MODULES}
+    with Progress("importing", sum(steps), "B", enabled=progress) as bar:
+        made = finish_units(_write, units, done, record=record, bar=bar, steps=steps, **options)
+        with closing(made):
+            return list(made)
 
 
-def _present(target: Store, work: Work, identity: dict[str, Any], *, overwrite: bool) -> list[str]:
+def _replaceable(target: Store, work: OutputWork, identity: dict[str, Any], *, overwrite: bool) -> list[str]:
     """Return the files of an earlier import that the new one replaces. Raises `ConfigError` if the output exists."""
+    if work.is_of(identity):
+        return []  # they are recorded
     try:
         paths = [entry.path for entry in target.files()]
     except LookupError:
         paths = []
-    if work.is_of(identity) or not paths:
-        return [path for path in paths if path.startswith(f"{DOCUMENTS}/")] if overwrite else []
     others = [path for path in paths if not path.startswith(f"{DOCUMENTS}/")]
-    if others or not overwrite:
+    if paths and (others or not overwrite):
         work.close()
         tidy(target)
         raise ConfigError(
@@ -178,17 +186,10 @@ def _present(target: Store, work: Work, identity: dict[str, Any], *, overwrite: 
 
 def _units(files: Sequence[File], most: int) -> Iterator[Unit]:
     """Yield units of whole files."""
-    most = min(most, _UNIT_BYTES)
-    group: list[File] = []
-    size = number = 0
-    for file in files:
-        if group and (size + file.size > most or len(group) == _MOST_FILES):
-            yield Unit(number, group)
-            group, size, number = [], 0, number + 1
-        group.append(file)
-        size += file.size
-    if group:
-        yield Unit(number, group)
+    sizes = np.fromiter((file.size for file in files), np.int64, len(files))
+    ends = cut(len(files), sizes, _MOST_FILES, min(most, _UNIT_BYTES))
+    for number, (begin, end) in enumerate(pairwise(ends)):
+        yield Unit(number, [*files[begin:end]])
 
 
 def _encode_texts(document: dict[str, Any]) -> bytes:
@@ -266,7 +267,14 @@ def _write(shared: Shared, unit: Unit) -> Written:
             read += shards.documents > before
     sizes = [(path, shared.place.stat(path).size) for path in shards.paths]
     return Written(
-        sizes, shards.documents, read, sum(f.size for f in unit.files), left.counts, left.names, reading.used
+        unit.number,
+        sizes,
+        shards.documents,
+        read,
+        sum(f.size for f in unit.files),
+        left.counts,
+        left.names,
+        reading.used,
     )
 
 

@@ -21,8 +21,7 @@ from feedmill.formats.lerobot.dataset import LeRobotDataset, open_lerobot
 from feedmill.formats.lerobot.episode import Episode, read_episode, read_video
 from feedmill.formats.videocut import count_frames
 from feedmill.importing.layouts import TRAIN, Part, Planned, Samples
-from feedmill.importing.recognition import SPLITS, Recognized
-from feedmill.importing.robots import BESIDE
+from feedmill.importing.recognition import BESIDE, SPLITS, Recognized
 from feedmill.importing.samples import Unusable
 from feedmill.importing.scanning import Files
 from feedmill.jobs.left_out import LeftOut
@@ -199,25 +198,18 @@ class EpisodeReader:
         """Return the name of a sample for reports: its key, because files may have several episodes."""
         return planned.key
 
-    def sample(self, stores: Sequence[Store], planned: Planned) -> list[tuple[str, Any]] | str:  # noqa: ARG002
-        """Return the names and contents of an episode's parts, or the reason why it cannot be used."""
+    def sample(self, stores: Sequence[Store], planned: Planned) -> list[tuple[str, Any]]:  # noqa: ARG002
+        """Return the names and contents of an episode's parts. Raises as `Reader.sample`."""
         first = planned.parts[0]
         folder, _, number = planned.key.removeprefix(self.prefixes[first.root]).rpartition("/")
         root = self.roots[first.root]
-        try:
-            dataset = _opened(join_url(root, folder) if folder else root)
-            place = int(np.flatnonzero(dataset.episodes.number == int(number))[0])
-            episode = read_episode(dataset, place)
-            parts = [*_parts(episode, self.decode)]
-            for part in planned.parts[1:]:
-                parts.append((_plain(f"{part.name}.{_suffix(part.path)}"), self._video(dataset, place, part.name)))
-            return [("json", _about(dataset, place, episode, [name for name, _ in parts])), *parts]
-        except Unusable as error:
-            return str(error)
-        except MissingExtra:
-            raise
-        except FeedmillError as error:
-            return f"cannot be read: {error.what}"
+        dataset = _opened(join_url(root, folder) if folder else root)
+        place = int(np.flatnonzero(dataset.episodes.number == int(number))[0])
+        episode = read_episode(dataset, place)
+        parts = [*_parts(episode, self.decode)]
+        for part in planned.parts[1:]:
+            parts.append((_plain(f"{part.name}.{_suffix(part.path)}"), self._video(dataset, place, part.name)))
+        return [("json", _about(dataset, place, episode, [name for name, _ in parts])), *parts]
 
     def _video(self, dataset: LeRobotDataset, place: int, camera: str) -> bytes:
         try:

@@ -200,7 +200,7 @@ def _options(
 ) -> int:
     """Check options, and return the maximum size of a shard."""
     if not sources:
-        raise ConfigError("no source was given", kind="no-source", fix="Name folders or files.")
+        raise ConfigError("no source was given", kind="missing-option", fix="Name folders or files.")
     if any(canonical_location(source) == canonical_location(out) for source in sources):
         raise ConfigError("a source is also the output", file=out, kind="input-is-output", fix="Use another folder.")
     if compression not in COMPRESSIONS:
@@ -215,7 +215,9 @@ def _options(
         ) from None
     most = parse_size(size) or 0
     if most < 1 or count < 1:
-        raise ConfigError(f"invalid shard limit: {most} bytes, {count} samples", kind="bad-limit", fix="Use 1 or more.")
+        raise ConfigError(
+            f"invalid shard limit: {most} bytes, {count} samples", kind="bad-option", fix="Use 1 or more."
+        )
     if type not in TYPES:
         recognize(Files([], [], []), type, ImportReport(out, type).left_out)  # raises
     return most
@@ -302,7 +304,7 @@ def refuse_datasets(sources: Sequence[str]) -> None:
             raise ConfigError(
                 f"this is a dataset already ({format.title})",
                 file=source,
-                kind="is-dataset",
+                kind="other-format",
                 fix=f"Use it as it is: feedmill.open, recipes and the verbs {verbs} read it. To import its files one by"
                 " one, choose with --type.",
             )
@@ -319,7 +321,7 @@ def _refuse_chunks(source: str) -> None:
         raise ConfigError(
             "this is a dataset already (LitData's chunks), of which only tokens are read",
             file=source,
-            kind="is-dataset",
+            kind="other-format",
             fix="Read its samples with LitData, and write them with feedmill.write.",
         )
 
@@ -339,7 +341,7 @@ def refuse_unused(sources: Sequence[str], files: Files, left: LeftOut) -> None:
             raise ConfigError(
                 f"this source is not used: {why[name]}",
                 file=f"{top}/{typed[0].path}" if typed else top,
-                kind="unused-source",
+                kind="loses-content",
                 fix="Leave it out, choose with --type, or import it to a folder of its own.",
             )
 

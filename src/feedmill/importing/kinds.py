@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from feedmill.formats.documents import PACKED_ENDS
 from feedmill.formats.energon.media import AMBIGUOUS_EXTENSIONS, AUDIO_EXTENSIONS, IMAGE_EXTENSIONS, VIDEO_EXTENSIONS
-from feedmill.formats.leftovers import data_kind
 from feedmill.formats.tables import ARROW_SUFFIXES
+from feedmill.formats.unread_files import data_kind
 
 IMAGE, AUDIO, VIDEO = "image", "audio", "video"
 MODALITIES = (IMAGE, AUDIO, VIDEO)

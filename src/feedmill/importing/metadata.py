@@ -101,7 +101,7 @@ def read_metadata(files: Files, found: Recognized, encoding: str, left: LeftOut)
                 f"no row names {'an' if found.modality[0] in 'aeiou' else 'a'} {found.modality} file: the column"
                 f" {column!r} has for example {wrong!r}, and a file is {names[0]!r}",
                 file=name,
-                kind="unused-source",
+                kind="loses-content",
                 fix="Correct the column, or the folder of the files.",
             )
     metadata = Metadata(rows, list(columns))
@@ -139,7 +139,7 @@ def _file_column(row: Row, name: str) -> str:
         raise ConfigError(
             "these are annotations of COCO, which cannot be imported yet",
             file=name,
-            kind="unsupported-annotations",
+            kind="unsupported",
             fix="Import the images without them, or write a table with the columns image and caption (or label).",
         )
     raise DataError(
@@ -147,7 +147,7 @@ def _file_column(row: Row, name: str) -> str:
         f" {', '.join(columns) or 'none'}",
         file=name,
         record=f"row {row.number}",
-        kind="no-file-name",
+        kind="no-column",
         fix="Rename the column of the files' paths, or leave the file out with --exclude.",
     )
 

@@ -19,12 +19,71 @@ from typing import Literal, get_args
 
 from feedmill.documents.hub_splits import WORDS
 from feedmill.errors import ConfigError, did_you_mean
-from feedmill.formats.leftovers import is_about
+from feedmill.formats.lerobot.meta import INFO
+from feedmill.formats.unread_files import is_about
 from feedmill.importing import kinds
 from feedmill.importing.kinds import Name, divide, unsupported
-from feedmill.importing.robots import leave_out_others, lerobot_folders
 from feedmill.importing.scanning import File, Files
 from feedmill.jobs.left_out import LeftOut
+from feedmill.storage import open_store
+
+_OLD = "meta_data/info.json"
+"""The description of version 1."""
+BESIDE = "beside a LeRobot dataset"
+
+
+def lerobot_folders(files: Files) -> list[tuple[int, str]]:
+    """Return root and folder of each LeRobot dataset among the files.
+
+    Raises:
+        ConfigError: there is a dataset of version 1, whose layout is another one.
+    """
+    found = []
+    for file in files.files:
+        if not file.path.endswith("info.json"):
+            continue
+        for place in (INFO, _OLD):
+            if (file.path == place or file.path.endswith(f"/{place}")) and _is_description(files, file):
+                if place == _OLD:
+                    raise ConfigError(
+                        "this is a LeRobot dataset of version 1, which is not read",
+                        file=files.name(file),
+                        kind="unsupported",
+                        fix="Convert it to version 2 or 3 with LeRobot's own scripts, or leave it out with --exclude.",
+                    )
+                found.append((file.root, file.path[: -len(place)].rstrip("/")))
+    return found
+
+
+def _is_description(files: Files, file: File) -> bool:
+    return b'"codebase_version"' in open_store(files.roots[file.root]).read(file.path)
+
+
+def leave_out_others(files: Files, folders: list[tuple[int, str]], left: LeftOut, *, refuse: bool) -> None:
+    """Add the files outside of LeRobot datasets to `left`.
+
+    Args:
+        refuse: raise `ConfigError` if one of them could be imported.
+    """
+    known = set(folders)
+    for file in files.files:
+        folder = file.path
+        inside = (file.root, "") in known
+        while not inside and "/" in folder:
+            folder = folder.rpartition("/")[0]
+            inside = (file.root, folder) in known
+        if inside:
+            continue
+        if refuse and kinds.divide(file.path).kind and not is_about(file.path):
+            raise ConfigError(
+                f"the files are of several kinds: {len(folders):,} LeRobot dataset{'s' * (len(folders) > 1)}, and"
+                f" {files.name(file)!r} outside of them",
+                file=files.roots[file.root],
+                kind="mixed-formats",
+                fix="Choose with --type episodes or --type media, or with --include or --exclude PATTERN.",
+            )
+        left.add(BESIDE, files.name(file))
+
 
 Type = Literal["auto", "documents", "captioning", "classification", "media", "episodes", "parts"]
 TYPES: tuple[Type, ...] = get_args(Type)
@@ -96,7 +155,7 @@ def recognize(files: Files, wanted: str, left: LeftOut, *, named: bool = False) 
         raise ConfigError(
             "there is no LeRobot dataset for the type 'episodes'",
             file=files.roots[0] if files.roots else None,
-            kind="no-media",
+            kind="bad-media",
             fix="Give the folder that has meta/info.json, or a folder above it.",
         )
     divided = [(file, divide(files.prefixes[file.root] + file.path)) for file in files.files]
@@ -108,7 +167,7 @@ def recognize(files: Files, wanted: str, left: LeftOut, *, named: bool = False) 
         raise ConfigError(
             f"there are no images, audio or video files for the type {wanted!r}",
             file=files.roots[0] if files.roots else None,
-            kind="no-media",
+            kind="bad-media",
             fix="Remove --type, or use --type documents.",
         )
     return _media(files, divided, media, wanted, left)
@@ -236,7 +295,7 @@ def _rest(
             f"the files are of several kinds: {len(found.media):,} {found.modality} files"
             f" ({files.name(found.media[0][0])!r}), {shown}",
             file=files.roots[0],
-            kind="several-kinds",
+            kind="mixed-formats",
             fix=f"{about}Choose with --type documents or --type media, or with --include or --exclude PATTERN.",
         )
     for file in orphans:
@@ -268,7 +327,7 @@ def _layout(files: Files, found: Recognized) -> str:
             raise ConfigError(
                 f"only {captioned:,} of {len(found.media):,} {found.modality} files have a caption beside them",
                 file=files.roots[0],
-                kind="few-captions",
+                kind="loses-content",
                 fix="Import these with --type captioning, or all files without captions with --type media.",
             )
         return CAPTIONING
@@ -346,7 +405,7 @@ def _find_splits(files: Files, found: Recognized, of: Sequence[File], wanted: st
         raise ConfigError(
             why,
             file=files.roots[0],
-            kind="several-kinds",
+            kind="mixed-formats",
             fix="Leave the others out with --exclude PATTERN, or import all without splits with --type media.",
         )
     found.notes.append(f"warning: no splits: {why}")

@@ -1,6 +1,6 @@
 """Read and check media, and write them as the shards of a prepared dataset.
 
-Each shard is a unit of work of `feedmill.writing.write.write_shards`. A sample whose media do not decode is left out by
+Each shard is a unit of work of `feedmill.writing.write.make_shards`. A sample whose media do not decode is left out by
 the process that reads it; the reasons are found again from the keys that are missing in the finished shards, so that an
 interrupted import reports them, too.
 """
@@ -8,7 +8,7 @@ interrupted import reports them, too.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cache, partial
@@ -21,14 +21,13 @@ from feedmill.formats.documents import DOCUMENTS
 from feedmill.formats.orientation import orientation_of_mp4
 from feedmill.importing.documents import LEFT_OUT, empty, write_left_out
 from feedmill.importing.encodings import decode, encoding_of
-from feedmill.importing.groups import cut
 from feedmill.importing.kinds import DOCUMENTS as TEXTS
 from feedmill.importing.kinds import IMAGE, MODALITIES, VIDEO, divide
-from feedmill.importing.layouts import Part, Planned, Samples, name_others
-from feedmill.importing.reading import read_file
+from feedmill.importing.layouts import Group, Part, Planned, Samples, groups_of, name_others
 from feedmill.importing.recognition import CAPTION_SUFFIXES, PARTS
 from feedmill.importing.report import ImportReport
-from feedmill.importing.scanning import Files
+from feedmill.importing.rows import reason_of
+from feedmill.importing.scanning import Files, read_file
 from feedmill.jobs.dry_run import active
 from feedmill.jobs.garbage import uncollected
 from feedmill.jobs.threads import ordered_map
@@ -39,9 +38,8 @@ from feedmill.samples.media import kind_of_header, probe
 from feedmill.storage import LocalStore, Store, open_store
 from feedmill.writing.destination import Destination
 from feedmill.writing.encoding import Encoded, Encoding, Taker
-from feedmill.writing.layout import PATTERN, Layout
-from feedmill.writing.shard import Shard
-from feedmill.writing.write import write_shards
+from feedmill.writing.shard import PATTERN, Layout, Shard
+from feedmill.writing.write import finish_shards, make_shards
 
 MODULES = ("feedmill.writing.write", __name__)
 """What workers import."""
@@ -57,7 +55,7 @@ class Reads(Protocol):
 
     def name(self, files: Files, planned: Planned) -> str: ...
 
-    def sample(self, stores: Sequence[Store], planned: Planned) -> list[tuple[str, Any]] | str: ...
+    def sample(self, stores: Sequence[Store], planned: Planned) -> list[tuple[str, Any]]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,26 +82,31 @@ class Reader:
         first = planned.parts[0]
         return files.prefixes[first.root] + first.path
 
-    def sample(self, stores: Sequence[Store], planned: Planned) -> list[tuple[str, Any]] | str:
-        """Return the names and contents of a sample's parts, or the reason why it cannot be used."""
+    def sample(self, stores: Sequence[Store], planned: Planned) -> list[tuple[str, Any]]:
+        """Return the names and contents of a sample's parts. Raises `Unusable`, `FeedmillError`."""
         parts: list[tuple[str, bytes]] = []
         check = self.check
-        try:
-            for part in planned.parts:
-                name, size, root, path, content = part
-                data = read_file(stores[root], path, size) if content is None else content
-                parts.append((name, _checked(self, part, data) if check else data))
-        except Unusable as error:
-            return str(error)
-        except MissingExtra:
-            raise
-        except FeedmillError as error:
-            return f"cannot be read: {error.what}"
+        for part in planned.parts:
+            name, size, root, path, content = part
+            data = read_file(stores[root], path, size) if content is None else content
+            parts.append((name, _checked(self, part, data) if check else data))
         return parts
 
 
 class Unusable(Exception):
     """Raised for a sample that is left out; the message is the reason."""
+
+
+def read_sample(reader: Reads, stores: Sequence[Store], planned: Planned) -> list[tuple[str, Any]] | str:
+    """Return the names and contents of a sample's parts, or the reason why it cannot be used."""
+    try:
+        return reader.sample(stores, planned)
+    except Unusable as error:
+        return str(error)
+    except MissingExtra:
+        raise
+    except FeedmillError as error:
+        return reason_of(error)
 
 
 def write_samples(
@@ -137,50 +140,55 @@ def write_samples(
         description=describe_type(samples.sample_type, samples.field_map),
         overwrite=overwrite,
     )
-    items = [(split, group) for split, whole in samples.splits.items() for group in cut(whole, max_shard_samples, most)]
-
-    def divide(shards: Sequence[Shard]) -> dict[str, list[str]]:
-        written = {shard.path: shard for shard in shards}
-        names: dict[str, list[str]] = {split: [] for split in samples.splits}
-        stores = [open_store(root) for root in reader.roots]
-        dropped: list[Planned] = []
-        for number, (split, group) in enumerate(items):
-            shard = written.get(layout.shard(number))
-            keys = set() if shard is None else set(shard.scan.keys)
-            report.splits[split] = report.splits.get(split, 0) + len(keys)
-            if shard is not None:
-                names[split].append(shard.path)
-            for planned in group if len(keys) < len(group) else ():
-                if planned.key not in keys:
-                    report.left_out.add(_reason(reader, stores, planned), reader.name(files, planned))
-                    dropped.append(planned)
-        name_others(report.left_out, files, samples, {planned.key for planned in dropped})
-        if not shards:
+    groups: list[Group] = []
+    splits: dict[str, Sequence[int]] = {}
+    for split, whole in samples.splits.items():
+        first = len(groups)
+        groups += groups_of(whole, max_shard_samples, most)
+        splits[split] = range(first, len(groups))
+    with closing(target):
+        if active() is not None:
+            target.plan({layout.shard(number): None for number in range(len(groups))})
+            return
+        report.reused = len(target.done)
+        sizes = [group.size for group in groups]
+        options: dict[str, Any] = {"preload": MODULES, "workers": workers, "progress": progress}
+        made = make_shards(target, groups, partial(read_shard, reader), sizes=sizes, **options)
+        _name_dropped(report, files, samples, reader, zip(groups, made, strict=True))
+        for split, numbers in splits.items():
+            count = sum(len(shard.scan.keys) for n in numbers if (shard := made[n]))
+            report.splits |= {split: count} if numbers else {}
+        if not any(made):
             target.drop()
             raise empty(report)
-        _say_turned(report, shards)
+        _say_turned(report, [shard for shard in made if shard is not None])
         write_left_out(target.store, report.left_out)
         if not report.left_out:
             target.home.delete(LEFT_OUT)
-        return {split: paths for split, paths in names.items() if paths}
-
-    with closing(target):
-        if active() is not None:
-            target.plan({layout.shard(number): None for number in range(len(items))})
-            return
-        report.reused = len(target.done)
-        groups = [group for _, group in items]
-        sizes = [group.size for group in groups]
-        produce = partial(read_shard, reader)
-        options: dict[str, Any] = {"preload": MODULES, "workers": workers, "progress": progress}
-        done = write_shards(target, groups, produce, splits=divide, sizes=sizes, **options)
+        kept = {split: numbers for split, numbers in splits.items() if any(made[n] for n in numbers)}
+        done = finish_shards(target, made, kept)
     report.samples, report.outputs, report.bytes = done.samples, done.shards, done.bytes
+
+
+def _name_dropped(
+    report: ImportReport, files: Files, samples: Samples, reader: Reads, made: Iterable[tuple[Group, Shard | None]]
+) -> None:
+    """Add to the report why samples were left out: those whose keys are missing in the shard of their group."""
+    stores = [open_store(root) for root in reader.roots]
+    dropped: set[str] = set()
+    for group, shard in made:
+        keys = set() if shard is None else set(shard.scan.keys)
+        for planned in group if len(keys) < len(group) else ():
+            if planned.key not in keys:
+                report.left_out.add(_reason(reader, stores, planned), reader.name(files, planned))
+                dropped.add(planned.key)
+    name_others(report.left_out, files, samples, dropped)
 
 
 def read_shard(reader: Reads, samples: Sequence[Planned]) -> Iterator[Encoded]:
     """Yield the samples of a shard, ready to be written, without those that cannot be used."""
     stores = [open_store(root) for root in reader.roots]
-    read = partial(reader.sample, stores)
+    read = partial(read_sample, reader, stores)
     encoding = Encoding(Encoder(), Taker())
     remote = not all(isinstance(store, LocalStore) for store in stores)
     workers = reader.requests if remote else 0
@@ -214,7 +222,7 @@ def _say_turned(report: ImportReport, shards: Sequence[Shard]) -> None:
 
 def _reason(reader: Reads, stores: Sequence[Store], planned: Planned) -> str:
     """Return why a sample was left out."""
-    found = reader.sample(stores, planned)
+    found = read_sample(reader, stores, planned)
     return found if isinstance(found, str) else "it could not be read, but can be now (import again)"
 
 

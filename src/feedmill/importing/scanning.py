@@ -17,7 +17,7 @@ from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.tar.strays import is_stray
 from feedmill.importing.kinds import JSON, TABLES, divide
 from feedmill.jobs.left_out import LeftOut
-from feedmill.storage import LocalStore, canonical_location, open_store, split_url
+from feedmill.storage import LocalStore, Store, canonical_location, open_store, split_url
 from feedmill.storage.base import refuse_non_utf8
 from feedmill.storage.staging import TEMPORARY_SUFFIX
 
@@ -130,7 +130,7 @@ def _refuse_nested(files: Files) -> None:
                 f"this source lies in another, {files.roots[outer]}:"
                 f" {count:,} file{'s' * (count > 1)} would be imported twice",
                 file=files.roots[inner],
-                kind="nested-sources",
+                kind="listed-twice",
                 fix=f"Leave it out, or exclude its files from the other with --exclude '{below}/*'.",
             )
 
@@ -318,4 +318,29 @@ def _version(status: os.stat_result) -> str:
 
 
 def _missing(source: str) -> NotFound:
-    return NotFound("there is no such file or folder", file=source, kind="no-source", fix="Check the path.")
+    return NotFound("there is no such file or folder", file=source, kind="not-found", fix="Check the path.")
+
+
+_SMALL = 1 << 17
+"""Local files of fewer bytes are read by one call."""
+
+
+def read_file(store: Store, path: str, size: int) -> bytes:
+    """Return the bytes of a file that a scan found. Raises as `Store.read`.
+
+    Args:
+        size: of the file in bytes, as scanned. If it has changed, the file is read to its end all the same.
+    """
+    if size >= _SMALL or not isinstance(store, LocalStore):
+        return store.read(path)
+    try:
+        descriptor = os.open(f"{store.root}/{path}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:
+        return store.read(path)  # raises the right error
+    try:
+        data = os.read(descriptor, size + 1)
+        return data if len(data) == size else store.read(path)
+    except OSError:
+        return store.read(path)
+    finally:
+        os.close(descriptor)

@@ -19,7 +19,7 @@ from feedmill.formats.converted import Converted, proof_place, read_converted
 from feedmill.formats.energon import ENERGON, all_offsets, database, sidecar
 from feedmill.formats.energon import prepared as energon
 from feedmill.formats.energon.splits import read_splits
-from feedmill.formats.format import TOKENS, Found
+from feedmill.formats.format import TOKENS, Detected
 from feedmill.formats.jsonl import dataset as jsonl
 from feedmill.formats.offsets import Int64s, load_offsets
 from feedmill.formats.sniff import sniff
@@ -30,9 +30,11 @@ from feedmill.formats.tokens import MEGATRON, megatron
 from feedmill.formats.tokens.bounds import SUFFIX as BOUNDS
 from feedmill.formats.tokens.manifest import SUFFIX as MANIFEST
 from feedmill.formats.tokens.manifest import manifest_path, read_manifest, wrong_files
+from feedmill.indexing.options import Check
 from feedmill.indexing.prepare_tars import FINISH, find_shards, unfinished_shards
 from feedmill.indexing.report import CheckReport
 from feedmill.indexing.scanning import FOUND, Scanned, checked, remarks_of, repeated_parts, spoiled, trailing_data
+from feedmill.jobs.options import verb
 from feedmill.jobs.progress import Progress
 from feedmill.samples.avdecoder import AVDecoder
 from feedmill.samples.description import declared_map, unreadable
@@ -45,26 +47,14 @@ MAX_FINDINGS = 1000
 AGAIN = "Run 'feedmill prepare' again to index the data as it is now."
 
 
-def check(
-    url: str | os.PathLike[str],
-    *,
-    read_samples: bool = False,
-    dataset_config: str | None = None,
-    split_config: str | None = None,
-    trust: bool = False,
-    workers: int | None = None,
-    progress: bool = True,
-) -> CheckReport:
-    """Check a dataset for every problem that could affect a run on it.
-
-    Args:
-        read_samples: also read and decode every sample, as training would.
-        dataset_config, split_config, trust: as in `feedmill.open`; used with `read_samples`.
+@verb(Check)
+def check(options: Check) -> CheckReport:
+    """Return the findings and notes.
 
     Raises:
         NotFound: there is no dataset at `url`.
     """
-    url = os.fspath(url)
+    url, workers, progress = os.fspath(options.url), options.workers, options.progress
     found = sniff(url)
     report = CheckReport(url)
     how = found.format.check
@@ -83,28 +73,28 @@ def check(
         if (how == "open" or found.format is WIDS) and not report.findings:
             _check_source(url, report)
         if index is not None:
-            _check_description(url, index, report, dataset_config, split_config, trust)
+            _check_description(url, index, report, options)
     if found.format.family in TOKENS or how == "manifest" or found.format is WEBDATASET:  # a damaged manifest
         _check_token_files(found, report, progress)
     if found.format.family not in TOKENS and (how == "open" or found.format in (WEBDATASET, TAR)):
         _check_converted(found, report)  # others have an index or a manifest
-    if read_samples and not report.findings:
-        _check_samples(url, report, dataset_config, split_config, trust, progress)
+    if options.read_samples and not report.findings:
+        _check_samples(url, report, options)
     del report.findings[MAX_FINDINGS:]
     return report
 
 
-def _has_tars(found: Found) -> bool:
+def _has_tars(found: Detected) -> bool:
     return found.format.repair == "tars" and next(iter(found.store.files(suffixes=(".tar",))), None) is not None
 
 
-def _entries(found: Found, url: str, report: CheckReport) -> tuple[Store, list[Entry]]:
+def _entries(found: Detected, url: str, report: CheckReport) -> tuple[Store, list[Entry]]:
     """Return the folder's store and the shards to scan."""
     try:
         if found.format is WIDS:
             dataset = open_dataset(url, raw=True)
             assert isinstance(dataset, TarDataset)
-            found = Found(TAR, dataset.store, names=tuple(dataset.table.shards))
+            found = Detected(TAR, dataset.store, names=tuple(dataset.table.shards))
         if found.format is TAR or found.names:
             return found.store, [found.store.stat(name) for name in found.names or (found.name,)]
     except FeedmillError as error:
@@ -135,7 +125,7 @@ def _check_source(url: str, report: CheckReport) -> None:
     report.findings += dataset.verify()
 
 
-def _check_converted(found: Found, report: CheckReport) -> None:
+def _check_converted(found: Detected, report: CheckReport) -> None:
     """Compare the output of a conversion with its proof: a missing shard leaves no gap in most formats."""
     converted = None if found.names else read_converted(found.store, found.name, Converted)
     if converted is None:
@@ -146,12 +136,13 @@ def _check_converted(found: Found, report: CheckReport) -> None:
         DataError(
             "the conversion has written this file, but it is missing",
             file=found.store.locate(path),
-            kind="missing-file",
+            kind="missing-shard",
             fix="Restore it, or run the conversion again with --overwrite.",
         )
         for path in missing
     ]
-    if not report.findings and report.samples != converted.samples:
+    counted = {error.kind for error in report.findings} <= {"duplicate-key"}  # as of a shard that is there twice
+    if counted and report.samples != converted.samples:
         report.findings.append(
             DataError(
                 f"expected {converted.samples:,} samples, as the conversion has written, found {report.samples:,}",
@@ -163,7 +154,7 @@ def _check_converted(found: Found, report: CheckReport) -> None:
         )
 
 
-def _check_token_files(found: Found, report: CheckReport, progress: bool) -> None:
+def _check_token_files(found: Detected, report: CheckReport, progress: bool | None) -> None:
     """Compare token files with the sizes and hashes in their manifests; that of a folder also lists missing files."""
     store = found.store
     if found.name:
@@ -206,7 +197,7 @@ def _check_shards(
     index: PreparedIndex | None,
     report: CheckReport,
     workers: int | None,
-    progress: bool,
+    progress: bool | None,
 ) -> None:
     seen: dict[str, str] = {}
     parts: dict[str, set[str]] = {}
@@ -291,14 +282,8 @@ def _duplicates(store: Store, found: Scanned, seen: dict[str, str], parts: dict[
             )
 
 
-def _check_description(
-    url: str,
-    index: PreparedIndex,
-    report: CheckReport,
-    dataset_config: str | None,
-    split_config: str | None,
-    trust: bool,
-) -> None:
+def _check_description(url: str, index: PreparedIndex, report: CheckReport, options: Check) -> None:
+    split_config = options.split_config
     try:
         splits = read_splits(index.store, split_config)
         if splits:
@@ -308,22 +293,20 @@ def _check_description(
             report.notes += [f"{where}: 'exclude' names {entry!r}, which is not in the index" for entry in named]
         for split in splits.parts if splits else {}:
             open_dataset(url, split=split, split_config=split_config, raw=True)
-        open_dataset(url, dataset_config=dataset_config, split_config=split_config, trust=trust)
+        open_dataset(url, **options.description())
     except TrustError as error:
         report.notes.append(str(error))
     except FeedmillError as error:
         report.findings.append(error)
 
 
-def _check_samples(
-    url: str, report: CheckReport, dataset_config: str | None, split_config: str | None, trust: bool, progress: bool
-) -> None:
+def _check_samples(url: str, report: CheckReport, options: Check) -> None:
     try:
-        dataset = open_dataset(url, dataset_config=dataset_config, split_config=split_config, trust=trust)
+        dataset = open_dataset(url, **options.description())
     except FeedmillError as error:
         report.findings.append(error)
         return
-    with Progress("reading samples", len(dataset), enabled=progress) as bar:
+    with Progress("reading samples", len(dataset), enabled=options.progress) as bar:
         for index in range(len(dataset)):
             try:
                 sample = dataset.read([index])[0]

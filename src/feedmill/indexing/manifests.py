@@ -66,7 +66,7 @@ def write_manifest(
     form: str = DOCUMENTED,
     overwrite: bool = False,
     workers: int | None = None,
-    progress: bool = True,
+    progress: bool | None = None,
 ) -> ManifestReport:
     """Write the manifest of all tars in a folder and its subfolders, sorted by path.
 
@@ -82,7 +82,9 @@ def write_manifest(
     store = open_store(folder)
     entries = list(store.files(suffixes=(".tar",)))
     if not entries:
-        raise NotFound("there are no .tar files", file=folder, kind="no-shards", fix="Give the folder of the shards.")
+        raise NotFound(
+            "there are no .tar files", file=folder, kind="missing-shard", fix="Give the folder of the shards."
+        )
     report = ManifestReport(store.locate(name))
     with Progress("counting", sum(entry.size for entry in entries), "B", enabled=progress) as bar:
         for found in scan_all(store, entries, workers=workers, digest=False, rescan=True, advance=bar.advance):
@@ -105,7 +107,7 @@ def write_manifest(
 
 
 def check_manifest(
-    store: Store, manifest: str, report: CheckReport, *, workers: int | None = None, progress: bool = True
+    store: Store, manifest: str, report: CheckReport, *, workers: int | None = None, progress: bool | None = None
 ) -> None:
     """Compare a manifest with its shards; add problems to the report."""
     rows: list[tuple[int, Row, Entry]] = []
@@ -218,7 +220,7 @@ class _Parts:
                     file=file,
                     offset=offset,
                     record=key,
-                    kind="missing-part",
+                    kind="missing-field",
                     fix="Fix or remove the sample. A run that needs the part skips the sample and counts it.",
                 )
 

@@ -1,88 +1,49 @@
-"""Create the index of a dataset: the verb `prepare`, which dispatches by the kind of data."""
+"""Create the index of a dataset: the verb `prepare`, by the kind of data.
+
+For a JSONL file, it indexes the lines, and divides them into splits if requested.
+"""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
+from itertools import pairwise
+from random import Random
+from typing import Any
 
 from feedmill.errors import ConfigError
-from feedmill.indexing.prepare_jsonl import prepare_jsonl
+from feedmill.formats.jsonl import dataset as jsonl
+from feedmill.formats.jsonl import splits as jsonl_splits
+from feedmill.formats.jsonl.splits import LineSplits, Pieces
+from feedmill.formats.offsets import Int64s
+from feedmill.indexing import splitting
+from feedmill.indexing.options import Prepare
 from feedmill.indexing.prepare_tars import prepare_tars
 from feedmill.indexing.report import PrepareReport
-from feedmill.jobs.dry_run import can_run_dry
-from feedmill.jobs.policy import RAISE, OnError, on_error_policy, skips
-from feedmill.samples.media import MediaFilter
-from feedmill.storage import is_local_file, is_local_folder
+from feedmill.jobs.dry_run import active
+from feedmill.jobs.engine import current
+from feedmill.jobs.options import verb
+from feedmill.jobs.work import alone
+from feedmill.storage import Store, is_local_file, is_local_folder, open_store, split_url
 
 
-@can_run_dry
-def prepare(
-    url: str | os.PathLike[str],
-    *,
-    split_ratio: Sequence[float | Fraction] | str | None = None,
-    split_parts: Sequence[str] = (),
-    exclude: str | None = None,
-    shuffle_tars: bool = False,
-    tar_index_only: bool = False,
-    sample_type: str | None = None,
-    field_map: Mapping[str, str] | None = None,
-    dataset_yaml_name: str = "dataset.yaml",
-    media: MediaFilter | None = None,
-    shards: Sequence[str] | None = None,
-    on_error: OnError = RAISE,
-    rescan: bool = False,
-    digest: bool = True,
-    energon_exact: bool = False,
-    dry_run: bool = False,  # noqa: ARG001 - see `can_run_dry`
-    workers: int | None = None,
-    progress: bool = True,
-) -> PrepareReport:
-    """Index a folder of tar shards (or one JSONL file) so that it opens fast and supports random access.
-
-    For a metadataset or recipe (``.yaml``), prepare its joins. Its datasets must be prepared first.
-
-    Args:
-        url: folder, ``.jsonl`` file, or metadataset, local or remote.
-        split_ratio: numbers for train, val, test. Without it and `split_parts`, the present splits are kept and new
-            shards go to the first of them; a new dataset becomes one split, train.
-        split_parts: ``NAME:REGEX`` on shard paths, instead of a ratio.
-        exclude: regular expression; shards whose path contains a match are not indexed.
-        shuffle_tars: shuffle the shard list (``random.Random(42)``) before dividing it by a ratio; for a JSONL file,
-            shuffle blocks of lines.
-        tar_index_only: rebuild the index of the shards that it lists; keep splits and description.
-        sample_type, field_map: content of ``dataset.yaml``; nothing is written without a sample type.
-        media: parts whose media metadata is added to the index.
-        shards: index only these (paths in the folder), instead of all.
-        on_error: ``"raise"`` for a shard that cannot be read, or ``"skip"``: report it and index the others.
-        rescan: read all shards again, including unchanged ones.
-        digest: hash each shard, so that `check` can tell whether it changed.
-        energon_exact: order and cut shards as Energon does, instead of keeping the numbers of known shards.
-        dry_run: write nothing; the report has what would be written. Archives are read, but not hashed.
-        workers: threads for scanning.
+@verb(Prepare)
+def prepare(options: Prepare) -> PrepareReport:
+    """An indexed dataset opens fast and supports random access. For a metadataset or recipe (``.yaml``), prepare its
+    joins; its datasets must be prepared first. A dry run reads the archives, but does not hash them.
 
     Raises:
         DataError: a shard cannot be indexed, a key occurs twice, or the job that wrote the dataset was interrupted.
         ConfigError: splits or description are invalid for this data.
         NotFound, StorageError: the folder is missing, empty, or cannot be written.
     """
-    url = os.fspath(url)
+    url = os.fspath(options.url)
     began = time.perf_counter()
     folder = is_local_folder(url)
     if url.endswith(".jsonl") and not folder:
-        report = prepare_jsonl(
-            url,
-            split_ratio=split_ratio,
-            shuffle=shuffle_tars,
-            energon_exact=energon_exact,
-            split_parts=split_parts,
-            exclude=exclude,
-            tar_index_only=tar_index_only,
-            sample_type=sample_type,
-            field_map=field_map,
-            media=media,
-        )
+        report = prepare_jsonl(url, options)
     elif url.endswith((".yaml", ".yml")) and not folder:
         from feedmill.indexing.prepare_joins import prepare_joins  # imported here because it loads the planning room
 
@@ -96,24 +57,107 @@ def prepare(
             fix="For a tar, give its folder. Token files and datasets of other tools need no preparation.",
         )
     else:
-        report = prepare_tars(
-            url,
-            split_ratio=split_ratio,
-            split_parts=split_parts,
-            exclude=exclude,
-            shuffle_tars=shuffle_tars,
-            tar_index_only=tar_index_only,
-            sample_type=sample_type,
-            field_map=field_map,
-            dataset_yaml_name=dataset_yaml_name,
-            media=media,
-            shards=shards,
-            skip_bad_shards=skips(on_error_policy(on_error)),
-            rescan=rescan,
-            digest=digest,
-            energon_exact=energon_exact,
-            workers=workers,
-            progress=progress,
-        )
+        report = prepare_tars(url, options)
     report.seconds = time.perf_counter() - began
     return report
+
+
+BLOCKS = 1000
+"""Number of blocks of consecutive lines that are shuffled before the file is divided."""
+_OF_TARS = ("split_parts", "exclude", "tar_index_only", "sample_type", "field_map", "media")
+CRUDE = "CrudeWebdataset"
+
+
+def prepare_jsonl(url: str, options: Prepare) -> PrepareReport:
+    """Write ``<file>.jsonl.idx``, and ``<file>.jsonl.split.yaml`` if a ratio is given or the file exists already.
+
+    Options for tar shards are rejected, unless `energon_exact` is set, which also ignores the ratio with a warning.
+
+    Raises:
+        DataError: a line is not an object, or lines that belong to splits changed and no ratio is given.
+        ConfigError: an option is not for JSONL, or the ratio is invalid.
+    """
+    split_ratio = options.split_ratio
+    if not options.energon_exact:
+        _refuse(url, {name: getattr(options, name) for name in _OF_TARS})
+    folder, name = split_url(url)
+    store = open_store(folder)
+    report = PrepareReport(url, shards=1, scanned=1, parts=["json"])
+    if options.energon_exact and split_ratio is not None:
+        split_ratio = None
+        report.warnings.append(
+            f"{url}: the split ratio was ignored, because Energon does not support splits of JSONL files."
+            " Use 'feedmill prepare' to write splits."
+        )
+    numbers = None if split_ratio is None else splitting.ratio_of(split_ratio)  # fails before the file is read
+    with alone(store, name) as work:
+        offsets = jsonl.index_file(store, name, None if current() is None else work)
+        splits = _splits(store, name, offsets, numbers, options.shuffle_tars)
+        dry = active()
+        if splits is not None:  # before the index, which marks the file as prepared
+            if dry is None:
+                jsonl_splits.write_splits(store, name, splits)
+            else:
+                dry.writes(store, jsonl_splits.splits_name(name))
+            report.splits = {split: len(pieces) for split, pieces in splits.parts.items()}
+            if numbers is not None:
+                report.warnings += splitting.empty_splits(report.splits, numbers, "lines")
+        if dry is None:
+            jsonl.write_index(store, name, offsets)
+        else:
+            dry.reads([store.stat(name).size])
+            dry.writes(store, jsonl.idx_name(name), offsets.nbytes)
+            dry.counts["samples"] = len(offsets) - 1
+    report.samples, report.bytes = len(offsets) - 1, int(offsets[-1])
+    return report
+
+
+def _splits(
+    store: Store, name: str, offsets: Int64s, ratio: Sequence[Fraction] | None, shuffle: bool
+) -> LineSplits | None:
+    if ratio is not None:
+        return divide(offsets, ratio, shuffle=shuffle)
+    splits = jsonl_splits.read_splits(store, name)
+    if splits is None:
+        return None
+    if not splits.fits(offsets):
+        raise jsonl_splits.unfitting(store, name, splits, offsets)
+    return splits.extended(offsets)
+
+
+def divide(offsets: Int64s, ratio: Sequence[Fraction], *, shuffle: bool) -> LineSplits:
+    """Return splits of the lines at `offsets`, int64[n + 1], with sizes nearest to the ratio.
+
+    With `shuffle`, consecutive lines stay together in at most 1,000 blocks (single lines in a file of up to 1,000), so
+    that the number of ranges does not grow with the file.
+    """
+    count = len(offsets) - 1
+    edges = [count * i // BLOCKS for i in range(BLOCKS + 1)] if count > BLOCKS else list(range(count + 1))
+    blocks = list(pairwise(edges))
+    if shuffle:
+        Random(42).shuffle(blocks)
+    parts, at, taken = {}, 0, 0  # current block, and number of lines of it already assigned
+    for name, wanted in splitting.sizes_by_ratio(count, ratio).items():
+        ranges = []
+        while wanted:
+            begin, end = blocks[at]
+            size = min(wanted, end - begin - taken)
+            ranges.append((begin + taken, begin + taken + size))
+            wanted, taken = wanted - size, taken + size
+            if begin + taken == end:
+                at, taken = at + 1, 0
+        parts[name] = Pieces(sorted(ranges))
+    return LineSplits(count, int(offsets[-2]), parts)
+
+
+def _refuse(url: str, options: dict[str, Any]) -> None:
+    if options.get("sample_type") == CRUDE:
+        options = {name: value for name, value in options.items() if name != "sample_type"}
+    given = [name for name, value in options.items() if value]
+    if given:
+        raise ConfigError(
+            f"{', '.join(given)} cannot be used with a JSONL file: each of its samples has one part, json",
+            file=url,
+            kind="bad-option",
+            fix="Remove the option. To divide the lines into splits, use --split-ratio.",
+        )

@@ -12,7 +12,7 @@ import os
 import shutil
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,22 +20,24 @@ from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats.energon import write as energon_write
 from feedmill.formats.energon.database import INDEX, open_index
 from feedmill.formats.energon.index import read_scan
-from feedmill.formats.energon.media import read_tables, write_tables
+from feedmill.formats.energon.media import MediaTables, Row, read_tables, write_tables
 from feedmill.formats.energon.prepared import INFO, INFO_YAML, read_info
 from feedmill.formats.energon.sidecar import ShardRecord
+from feedmill.formats.sample import split_name
 from feedmill.formats.tar.scan import scan_shard
-from feedmill.indexing.media import Gathered
+from feedmill.indexing.options import PrepareMedia
 from feedmill.indexing.scanning import Scanned
-from feedmill.jobs.dry_run import JobReport, active, can_run_dry
+from feedmill.jobs.dry_run import JobReport, active
 from feedmill.jobs.engine import part_name
+from feedmill.jobs.options import verb
 from feedmill.jobs.units import Units
 from feedmill.jobs.work import alone
-from feedmill.samples.media import MediaFilter
+from feedmill.samples.media import MediaFilter, kind_of_name
 from feedmill.samples.mediacollection import (
     MEDIA,
     Filters,
     MediaNotes,
-    Piece,
+    ProbeUnit,
     collect,
     pieces_of_folder,
     pieces_of_shard,
@@ -44,6 +46,61 @@ from feedmill.samples.mediacollection import (
 from feedmill.storage import Store, is_local_folder, open_store
 from feedmill.storage.cache.copies import cached_copy
 from feedmill.storage.os_errors import storage_error
+
+
+@dataclass(slots=True)
+class Gathered:
+    """Collected media metadata: filters, rows, unreadable media files, and the tables of the present index."""
+
+    filters: list[MediaFilter] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
+    broken: list[DataError] = field(default_factory=list)
+    present: MediaTables = field(default_factory=MediaTables)
+
+    @property
+    def created(self) -> dict[tuple[str, str], str | None]:
+        """Return the filters for `write_tables`: filter -> time of its creation, None for new ones."""
+        return {one.row: self.present.filters.get(one.row) for one in self.filters}
+
+
+def gather(
+    store: Store,
+    scanned: Sequence[Scanned],
+    wanted: MediaFilter | None,
+    *,
+    notes: MediaNotes | None = None,
+    workers: int | None = None,
+    progress: bool | None = False,
+) -> Gathered:
+    """Return the media metadata of a new index: for the present index's filters and `wanted`, as Energon defines it.
+
+    Shards that were reused from the present index without reading keep their rows. One with media but without any row
+    is read: another program may have added it to the index.
+    """
+    try:
+        out = Gathered(present=read_tables(store))
+    except DataError:
+        out = Gathered()  # a new index is about to replace the damaged one
+    old = [MediaFilter.of_row(*row) for row in out.present.filters]
+    out.filters = list(dict.fromkeys([*old, *([wanted] if wanted else [])]))
+    known = {split_name(row[0])[0] for row in out.present.rows}
+    unread = {
+        found.shard
+        for found in scanned
+        if found.origin == "index"
+        and not (known.isdisjoint(found.scan.keys) and any(kind_of_name(f"x.{part}") for part in set(found.scan.parts)))
+    }
+    keys = {key for found in scanned if found.shard in unread for key in found.scan.keys} if out.present.rows else set()
+    kept = [row for row in out.present.rows if split_name(row[0])[0] in keys]
+    pieces: list[ProbeUnit] = []
+    for found in scanned:
+        filters = tuple(one for one in out.filters if one not in old or found.shard not in unread)
+        if filters:
+            pieces += pieces_of_shard(found.shard, found.record, found.scan, filters)
+    rows, out.broken = collect(store, pieces, notes=notes, workers=workers, progress=progress)
+    out.rows = list({row[0]: row for row in (*kept, *rows)}.values())  # the last of two parts with one name wins
+    return out
+
 
 WEBDATASET, FOLDER = "webdataset", "folder"
 
@@ -76,25 +133,10 @@ class MediaReport(JobReport):
     seconds: float = 0.0
 
 
-@can_run_dry
-def prepare_media(
-    url: str | os.PathLike[str],
-    media: MediaFilter,
-    *,
-    dry_run: bool = False,  # noqa: ARG001 - see `can_run_dry`
-    workers: int | None = None,
-    progress: bool = True,
-) -> MediaReport:
-    """Collect media metadata of a prepared dataset or a plain folder into its index.
-
-    Each run examines all files again. Metadata collected with other filters is kept; in a plain folder, it is updated
-    too.
-
-    Args:
-        url: a folder, local or remote.
-        media: filter that selects the media files.
-        dry_run: write nothing; the report has what would be written. The media are read.
-        workers: number of threads.
+@verb(PrepareMedia)
+def prepare_media(options: PrepareMedia) -> MediaReport:
+    """Each run examines all files again. Metadata collected with other filters is kept; in a plain folder, it is
+    updated too. A dry run reads the media.
 
     Raises:
         ConfigError: `url` is a file, or the index has no database.
@@ -103,7 +145,7 @@ def prepare_media(
         MissingExtra: a library for a kind of media is not installed.
         StorageError: reading or writing failed.
     """
-    url = os.fspath(url)
+    url = os.fspath(options.url)
     began = time.perf_counter()
     if url.endswith((".jsonl", ".yaml", ".yml", ".tar")) and not is_local_folder(url):
         raise ConfigError("expected a folder for media metadata, found a file", file=url, fix="Give its folder.")
@@ -114,7 +156,7 @@ def prepare_media(
         notes = MediaNotes(Units(place, MEDIA, part_name()))
         try:
             work = _add_to_index if prepared else _index_folder
-            work(store, media, notes, report, workers, progress)
+            work(store, options.media, notes, report, options.workers, options.progress)
         finally:
             notes.units.close()
         notes.units.clear()
@@ -125,13 +167,13 @@ def prepare_media(
 
 
 def _add_to_index(
-    store: Store, media: MediaFilter, notes: MediaNotes, report: MediaReport, workers: int | None, progress: bool
+    store: Store, media: MediaFilter, notes: MediaNotes, report: MediaReport, workers: int | None, progress: bool | None
 ) -> None:
     if not store.exists(INDEX):
         raise ConfigError(
             "the index has no database: it was written by an old release",
             file=store.url,
-            kind="old-index",
+            kind="stale-index",
             fix=f"Run 'feedmill prepare --tar-index-only {store.url}' first.",
         )
     present = read_tables(store)
@@ -159,7 +201,7 @@ def _add_to_index(
 
 
 def _index_folder(
-    store: Store, media: MediaFilter, notes: MediaNotes, report: MediaReport, workers: int | None, progress: bool
+    store: Store, media: MediaFilter, notes: MediaNotes, report: MediaReport, workers: int | None, progress: bool | None
 ) -> None:
     present = read_tables(store)
     filters: Filters = tuple(dict.fromkeys([*(MediaFilter.of_row(*row) for row in present.filters), media]))
@@ -170,7 +212,7 @@ def _index_folder(
         raise NotFound(
             f"no media files: none of {len(entries)} files matches the filter" if entries else "the folder is empty",
             file=store.url,
-            kind="no-media",
+            kind="bad-media",
             fix=f"To index the media in its {tars} tar files, run 'feedmill prepare --media-metadata {store.url}'."
             if tars
             else "Select files with --media-by-glob or --media-by-header."
@@ -193,11 +235,11 @@ def _index_folder(
 
 def _collected(
     store: Store,
-    pieces: list[Piece],
+    pieces: list[ProbeUnit],
     notes: MediaNotes,
     report: MediaReport,
     workers: int | None,
-    progress: bool,
+    progress: bool | None,
 ) -> Gathered:
     out = Gathered()
     out.rows, out.broken = collect(store, pieces, notes=notes, workers=workers, progress=progress)

@@ -12,27 +12,34 @@ from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from functools import partial
 from random import Random
+from typing import Any
 
 from feedmill.errors import PATTERN_ERRORS, ConfigError, DataError, NotFound
 from feedmill.formats.braces import expand
-from feedmill.formats.energon import database
+from feedmill.formats.energon import all_offsets, database, sidecar
+from feedmill.formats.energon import index as energon_index
+from feedmill.formats.energon import members as energon_members
 from feedmill.formats.energon import prepared as energon
 from feedmill.formats.energon import write as energon_write
+from feedmill.formats.energon.media import write_tables
 from feedmill.formats.energon.splits import Splits, read_splits
 from feedmill.formats.sniff import import_way
 from feedmill.formats.tar.finished import SHARDS, left_shards
+from feedmill.formats.tar.strays import regroup
 from feedmill.indexing import splitting
-from feedmill.indexing.index_files import plan_all, write_all, write_description
-from feedmill.indexing.media import Gathered, gather
+from feedmill.indexing.options import Prepare
+from feedmill.indexing.prepare_media import Gathered, gather
 from feedmill.indexing.report import PrepareReport
-from feedmill.indexing.scanning import Scanned, remarks_of, scan_all, spoiled
-from feedmill.jobs.dry_run import active
+from feedmill.indexing.scanning import Scanned, check_names, remarks_of, scan_all, spoiled
+from feedmill.jobs.dry_run import DryRun, active
 from feedmill.jobs.engine import part_name
+from feedmill.jobs.policy import on_error_policy, skips
 from feedmill.jobs.progress import Progress
+from feedmill.jobs.threads import ordered_map
 from feedmill.jobs.unfinished import unfinished
 from feedmill.jobs.units import Units
 from feedmill.jobs.work import alone, settle
-from feedmill.samples.description import check_parts, describe_type
+from feedmill.samples.description import check_parts, describe_type, loader_template
 from feedmill.samples.media import MediaFilter
 from feedmill.samples.mediacollection import MEDIA, MediaNotes, remarks
 from feedmill.storage import Entry, Store, open_store
@@ -43,76 +50,60 @@ MAX_PARTS = 50
 """Maximum number of distinct part names in the report."""
 
 
-def prepare_tars(
-    url: str,
-    *,
-    split_ratio: Sequence[float | Fraction] | str | None,
-    split_parts: Sequence[str],
-    exclude: str | None,
-    shuffle_tars: bool,
-    tar_index_only: bool,
-    sample_type: str | None,
-    field_map: Mapping[str, str] | None,
-    dataset_yaml_name: str,
-    media: MediaFilter | None,
-    shards: Sequence[str] | None,
-    skip_bad_shards: bool,
-    rescan: bool,
-    digest: bool,
-    energon_exact: bool,
-    workers: int | None,
-    progress: bool,
-) -> PrepareReport:
+def prepare_tars(url: str, options: Prepare) -> PrepareReport:
     """Index a folder of tar shards; see `feedmill.prepare`."""
+    ratio, patterns, exact = options.split_ratio, options.split_parts, options.energon_exact
+    listed, name = options.tar_index_only, options.dataset_yaml_name
     store = open_store(url)
     settle(store, indexed=store.exists(energon.INFO) or store.exists(energon.INFO_YAML))
     report = PrepareReport(url)
     with alone(store) as place:
-        entries = _chosen(store, exclude, shards, report, listed=tar_index_only, exact=energon_exact)
-        _check_names(store, entries, divided=split_ratio is not None or bool(split_parts))
+        entries = _chosen(store, options.exclude, options.shards, report, listed=listed, exact=exact)
+        _check_names(store, entries, divided=ratio is not None or bool(patterns))
         if active() is None:
             _check_writable(store)
-        energon_write.check_description_name(store, dataset_yaml_name)
-        dividing = partial(
-            _splits, store, ratio=split_ratio, patterns=split_parts, shuffle=shuffle_tars, exact=energon_exact
-        )
-        if not tar_index_only:
+        energon_write.check_description_name(store, name)
+        shuffle = options.shuffle_tars
+        dividing = partial(_splits, store, ratio=ratio, patterns=patterns, shuffle=shuffle, exact=exact)
+        if not listed:
             dividing([entry.path for entry in entries])  # reject invalid options before the scan
-        description = describe_type(sample_type, field_map) if sample_type is not None else None
+        description = None
+        if options.sample_type is not None:
+            description = describe_type(options.sample_type, options.field_map)
         shard_units, notes = Units(place, SHARDS, part_name()), MediaNotes(Units(place, MEDIA))
         try:
-            hashing = digest and active() is None
+            hashing = options.digest and active() is None
             scanned = _scan(
                 store,
                 entries,
                 shard_units,
                 place,
                 report,
-                skip_bad=skip_bad_shards,
-                strays=not energon_exact,
-                workers=workers,
+                skip_bad=skips(on_error_policy(options.on_error)),
+                strays=not exact,
+                workers=options.workers,
                 digest=hashing,
-                rescan=rescan,
-                progress=progress,
+                rescan=options.rescan,
+                progress=options.progress,
             )
             kept = [found.shard for found in scanned]
-            splits = None if tar_index_only else dividing(kept)
-            if splits is not None and split_ratio is None and not split_parts:
+            splits = None if listed else dividing(kept)
+            if splits is not None and ratio is None and not patterns:
                 report.warnings += splitting.leaving((read_splits(store) or Splits()).parts, kept)
-            if splits is not None and split_ratio is not None and not split_parts:
+            if splits is not None and ratio is not None and not patterns:
                 sizes = {name: len(names) for name, names in splits.items()}
-                numbers = splitting.ratio_of(split_ratio)
-                report.warnings += splitting.empty_splits(sizes, numbers, "shards", cumulative=energon_exact)
-            if field_map and len(report.parts) < MAX_PARTS:
-                check_parts(field_map, report.parts)
+                numbers = splitting.ratio_of(ratio)
+                report.warnings += splitting.empty_splits(sizes, numbers, "shards", cumulative=exact)
+            if options.field_map and len(report.parts) < MAX_PARTS:
+                check_parts(options.field_map, report.parts)
             shard_units.sync()  # marks the index as incomplete, so it must be durable before the index is written
-            gathered = _media(store, scanned, media, notes, workers, report, progress)
+            gathered = _media(store, scanned, options.media, notes, options.workers, report, options.progress)
             if (dry := active()) is not None:
-                plan_all(dry, store, scanned, report, splits, None if description is None else dataset_yaml_name)
+                plan_all(dry, store, scanned, report, splits, None if description is None else name)
             else:
                 write_all(store, scanned, splits, gathered)
                 if description is not None:
-                    write_description(store, description, dataset_yaml_name, report.parts)
+                    write_description(store, description, name, report.parts)
                 energon_write.match_modes(store, kept)
         finally:
             shard_units.close()
@@ -165,7 +156,7 @@ def _chosen(
         raise NotFound(
             "all shards that the index lists are missing",
             file=store.url,
-            kind="no-shards",
+            kind="missing-shard",
             fix="Restore them, or run 'feedmill prepare' to index the shards that exist.",
         )
     return entries
@@ -220,7 +211,7 @@ def find_shards(store: Store, exclude: str | None = None, order: Sequence[str] =
         raise NotFound(
             "no tar files in this folder" + (f" except those excluded by {exclude!r}" if unwanted else ""),
             file=store.url,
-            kind="no-shards",
+            kind="missing-shard",
             fix=import_way(entry.path for entry in store.files()) or "Check the path; shards must end in .tar.",
         )
     known = [found.pop(path) for path in order if path in found]
@@ -263,7 +254,7 @@ def _scan(
     workers: int | None,
     digest: bool,
     rescan: bool,
-    progress: bool,
+    progress: bool | None,
 ) -> list[Scanned]:
     good: list[Scanned] = []
     bad: list[DataError] = []
@@ -342,7 +333,7 @@ def _media(
     notes: MediaNotes,
     workers: int | None,
     report: PrepareReport,
-    progress: bool,
+    progress: bool | None,
 ) -> Gathered:
     gathered = gather(store, scanned, wanted, notes=notes, workers=workers, progress=progress)
     report.media = len(gathered.rows)
@@ -351,3 +342,108 @@ def _media(
     report.warnings += [f"no media metadata: {error}" for error in gathered.broken]
     report.warnings += remarks(gathered.rows)
     return gathered
+
+
+def write_description(store: Store, description: Mapping[str, Any], name: str, parts: Sequence[str]) -> None:
+    """Write the description file, and the ``sample_loader.py`` that it names unless that exists."""
+    loader = f"{database.META}/sample_loader.py"
+    if "sample_loader" in description and not store.exists(loader):
+        template = loader_template(description["sample_type"]["__class__"], parts)
+        store.write_bytes(loader, template.encode())
+    energon_write.write_yaml(store, name, description)
+
+
+def plan_all(
+    dry: DryRun,
+    store: Store,
+    scanned: Sequence[Scanned],
+    report: PrepareReport,
+    splits: Mapping[str, Sequence[str]] | None,
+    description: str | None,
+) -> None:
+    """Add the files of `write_all` to a dry run.
+
+    Args:
+        report: of the scan.
+        description: name of the description to write; None for none.
+    """
+    _rows(store, scanned)
+    dry.reads(found.record.size for found in scanned)
+    for found in scanned:
+        if found.origin != "index":
+            dry.writes(store, energon.idx_name(found.shard))
+    written = [database.INDEX, energon.UUID, energon_members.PATH, energon.INFO, all_offsets.PATH, sidecar.PATH]
+    written += [f"{database.META}/split.yaml"] if splits is not None else []
+    written += [f"{database.META}/{description}"] if description is not None else []
+    for path in written:
+        dry.writes(store, path)
+    dry.counts |= {"samples": report.samples, "shards": report.shards}
+    if report.left_out:
+        dry.skipped["shards that cannot be read"] = len(report.left_out)
+    dry.warnings += [f"skipped: {error}" for error in report.left_out]
+
+
+def _rows(store: Store, scanned: Sequence[Scanned]) -> energon_index.IndexRows:
+    """Return the rows of the index. Raises DataError for a name that it cannot store, and a key that occurs twice."""
+    for found in scanned:
+        check_names(store, found)
+    rows = energon_index.IndexRows.of((number, found.scan) for number, found in enumerate(scanned))
+    _name_duplicates(store, scanned, energon_index.duplicate_keys(rows), rows)
+    return rows
+
+
+def write_all(
+    store: Store,
+    scanned: Sequence[Scanned],
+    splits: Mapping[str, Sequence[str]] | None,
+    media: Gathered | None = None,
+) -> None:
+    """Write the whole index, in an order that keeps every intermediate state readable (see `energon_write`)."""
+    rows = _rows(store, scanned)
+    new = [found for found in scanned if found.origin != "index"]
+    for _ in ordered_map(  # each file is synced separately; threads overlap the waits
+        lambda found: energon_write.write_idx(store, found.shard, found.scan.starts), new, workers=16, in_flight=32
+    ):
+        pass
+    with store.build(database.INDEX) as path:
+        energon_index.write_index(path, rows)
+        if media is not None and media.filters:
+            write_tables(path, media.rows, media.created)
+    uuid = energon_write.write_uuid(store, {found.shard: found.record for found in scanned})
+    with store.build(energon_members.PATH) as path:
+        energon_members.write_members(path, rows, uuid)
+    energon_write.write_info(store, {found.shard: len(found.scan.keys) for found in scanned})
+    all_offsets.write_all(store, [found.scan.starts for found in scanned], uuid)
+    sidecar.write(store, {found.shard: found.record for found in scanned})
+    if splits is not None:
+        present = read_splits(store)
+        exclude = [*sorted(present.shards_out), *(f"{s}/{k}" for s, k in present.samples_out)] if present else []
+        energon_write.write_splits(store, splits, exclude)
+
+
+def _name_duplicates(
+    store: Store,
+    scanned: Sequence[Scanned],
+    duplicates: Iterable[tuple[str, Sequence[int]]],
+    rows: energon_index.IndexRows,
+) -> None:
+    for key, places in duplicates:
+        first, second = (scanned[int(rows.tar_file_id[place])].shard for place in list(places)[:2])
+        where = "twice in this shard, with other samples between" if first == second else f"also in {first!r}"
+        one, other = (set(scanned[int(rows.tar_file_id[place])].scan.parts) for place in list(places)[:2])
+        apart = first != second and not one & other
+        raise DataError(
+            f"the key occurs {where}: keys must be unique in a dataset",
+            file=store.locate(second),
+            offset=int(rows.byte_offset[list(places)[1]]),
+            record=key,
+            kind="duplicate-key",
+            fix=(
+                f"The shards have different parts ({', '.join(sorted(one)[:3])}; {', '.join(sorted(other)[:3])})."
+                f" {regroup(store.url)}"
+                if apart
+                else "Rename the members in one of the shards (members of one sample must be consecutive), or skip a"
+                " shard with --exclude."
+            )
+            + " No index was written.",
+        )

@@ -24,17 +24,19 @@ from feedmill.formats.energon import ENERGON, database
 from feedmill.formats.energon.prepared import PreparedShards, idx_name, read_info
 from feedmill.formats.energon.splits import read_splits
 from feedmill.formats.energon.write import write_splits
-from feedmill.formats.format import Found
+from feedmill.formats.format import Detected
 from feedmill.formats.jsonl import dataset as jsonl
 from feedmill.formats.jsonl import splits as jsonl_splits
 from feedmill.formats.offsets import load_offsets, read_records
 from feedmill.formats.registry import by_name
 from feedmill.formats.sniff import sniff
+from feedmill.indexing.options import Repair
 from feedmill.indexing.prepare import prepare
 from feedmill.indexing.prepare_tars import find_shards
 from feedmill.indexing.report import PrepareReport
 from feedmill.indexing.scanning import Scanned, scan_all
-from feedmill.jobs.dry_run import DryRun, JobReport, active, can_run_dry
+from feedmill.jobs.dry_run import DryRun, JobReport, active
+from feedmill.jobs.options import verb
 from feedmill.jobs.policy import SKIP
 from feedmill.jobs.work import alone
 from feedmill.kernels.files import tar
@@ -43,7 +45,7 @@ from feedmill.storage import Store
 from feedmill.storage.cache.copies import cached_copy
 from feedmill.storage.cache.mapped import mapped
 
-CUT = ("truncated-member", "truncated-header", "bad-header")
+CUT = ("truncated", "bad-header")
 """Kinds of damage that allow to keep the samples before the damage."""
 _STEP = 16 << 20
 
@@ -65,19 +67,9 @@ class RepairReport(JobReport):
     prepared: PrepareReport | None = None
 
 
-@can_run_dry
-def repair(
-    url: str | os.PathLike[str],
-    *,
-    dry_run: bool = False,  # noqa: ARG001 - see `can_run_dry`
-    workers: int | None = None,
-    progress: bool = True,
-) -> RepairReport:
-    """Truncate incomplete tails of tar shards (or remove invalid lines of a JSONL file) and index the rest.
-
-    Args:
-        dry_run: change nothing; the report has what would be removed and written. The data is read.
-        workers: threads for scanning.
+@verb(Repair)
+def repair(options: Repair) -> RepairReport:
+    """Return what was removed, and what remains. A dry run reads the data.
 
     Raises:
         NotFound: there is no dataset at `url`.
@@ -85,7 +77,7 @@ def repair(
         DataError: no complete sample is left.
         StorageError: the files cannot be written.
     """
-    url = os.fspath(url)
+    url = os.fspath(options.url)
     found = sniff(url)
     how = found.format.repair
     if found.names and isinstance(how, str):
@@ -93,12 +85,12 @@ def repair(
     if not isinstance(how, str):
         what, fix = how
         folder = found.store.locate(found.name).rpartition("/")[0]
-        raise ConfigError(what.format(name=found.kind), file=url, kind="not-repairable", fix=fix.format(folder=folder))
+        raise ConfigError(what.format(name=found.kind), file=url, kind="unsupported", fix=fix.format(folder=folder))
     with alone(found.store, found.path):
-        return _repair(found, url, workers, progress)
+        return _repair(found, url, options.workers, options.progress)
 
 
-def _repair(found: Found, url: str, workers: int | None, progress: bool) -> RepairReport:
+def _repair(found: Detected, url: str, workers: int | None, progress: bool | None) -> RepairReport:
     report = RepairReport(url)
     listed: list[str] | None = None
     excluded: set[tuple[str, str]] = set()
@@ -138,13 +130,13 @@ def _repair(found: Found, url: str, workers: int | None, progress: bool) -> Repa
 
 def _plan(
     dry: DryRun,
-    found: Found,
+    found: Detected,
     url: str,
     report: RepairReport,
     journal: RepairJournal,
     listed: list[str] | None,
     workers: int | None,
-    progress: bool,
+    progress: bool | None,
 ) -> None:
     """Complete the report of a dry run. The new index is described unless it depends on what would be removed."""
     report.dropped = journal.dropped()
@@ -390,7 +382,7 @@ class RepairJournal:
             raise DataError(
                 "invalid repair journal: expected the record of an interrupted repair",
                 file=self._store.locate(self._path),
-                kind="bad-journal",
+                kind="bad-job",
                 fix="Inspect the removed bytes saved in the same folder, then delete this file.",
             ) from None
 

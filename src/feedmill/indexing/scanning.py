@@ -115,7 +115,7 @@ def check_names(store: Store, found: Scanned) -> None:
             file=store.locate(found.shard),
             offset=int(scan.starts[scan.sample[place]]),
             record=shown[place],
-            kind="name-not-utf8",
+            kind="bad-name",
             fix="The tar was probably written with another encoding: rename the member and rewrite the tar, for example"
             " with 'tar --format=pax' in a UTF-8 locale.",
         ) from None

@@ -29,7 +29,7 @@ def parse_ratio(text: str) -> list[Fraction]:
     if not 1 <= len(ratio) <= 3 or min(ratio) < 0 or not sum(ratio):
         raise ConfigError(
             f"invalid split ratio {text!r}",
-            kind="bad-ratio",
+            kind="bad-option",
             fix="Give one to three finite numbers for train, val and test, none negative and not all 0, e.g. 8,1,1.",
         )
     return ratio
@@ -120,14 +120,14 @@ def by_pattern(shards: Sequence[str], patterns: Sequence[str], *, strict: bool =
             raise ConfigError(
                 f"the regular expression {pattern!r} looks like a glob pattern: it matches {len(found)} shards, as a"
                 f" glob pattern it would match {len(as_glob)}",
-                kind="glob-like-pattern",
+                kind="bad-pattern",
                 fix=f"Write a regular expression: '{pattern.replace('.', chr(92) + '.').replace('*', '.*')}'.",
             )
         if strict and not found:
             raise ConfigError(
                 f"the pattern {pattern!r} of the split {name!r} matches none of {len(shards)} shards"
                 f" (the first is {shards[0]!r})",
-                kind="empty-split",
+                kind="bad-pattern",
                 fix="The pattern is a regular expression on the path relative to the dataset. Write '.*' to match any"
                 " text; a single '*' repeats the preceding character.",
             )

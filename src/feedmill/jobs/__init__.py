@@ -1,15 +1,17 @@
 """Units of work on all cores, with the same output for any number of processes, and the state that survives a kill.
 
-- `run.py`: a function over many items on processes, results in order, by `processes.py`, `pickling.py` and
-  `shared_memory.py`.
-- `engine.py`: what a verb says of a stage (`Where`), and the engine in use; `parts.py` runs stages as parts of a job
-  array, `ray_engine.py` on a Ray cluster: `ray_nodes.py` checks its nodes, `ray_tasks.py` has the units.
-- `threads.py`: the same on threads; `buffers.py`, `cores.py`, `garbage.py`: memory, cores and collections for both.
-- `work.py`: `Work`, the lock, identity, finished units (`units.py`) and staged outputs of one job, in the store of its
-  output, and their publication; `alone` takes only the lock; `settle` is for readers. `unfinished.py`: the state that
-  a killed job left; `unit_files.py`: the files of its units, on a disk or in an object store.
-- `dry_run.py`: what a verb would do, without doing it: `DryRun`, and the parameter ``dry_run`` of verbs.
-- `policy.py`: the `on_error` policies and error budgets.
-- `reports.py`: the base class of reports, and what ``--json`` prints of them.
-- `progress.py`: signs of life: a bar, or lines; `amounts.py`: sizes and durations as text.
+A verb is stages of units. `engine.py` runs the units of a stage somewhere, `work.py` keeps what is finished and stages
+the outputs, and publishes them when all are there.
+
+- `options.py`: the options of a verb, from which its function, its command and the checks of a pipeline are made.
+- `engine.py`: what a verb says of a stage (`Where`), and the engine in use. Here: `run.py`, on `processes.py`,
+  `pickling.py`, `shared_memory.py` and `main_program.py`. Elsewhere: `parts.py` for job arrays, with `results.py`, and
+  `ray_engine.py` for Ray, with `ray_nodes.py`, `ray_tasks.py` and `stragglers.py`.
+- `threads.py`: the same on threads; `sandbox.py`: one call in a process with limits.
+- `work.py`: the lock, identity, finished units (`units.py`) and staged outputs of one job; `unit_files.py`: files of
+  its units; `unfinished.py`: what a killed job left.
+- `policy.py`: the `on_error` policies and error budgets; `left_out.py`: what a verb leaves out, by reason;
+  `reports.py`: the base class of reports; `dry_run.py`: what a verb would do.
+- `progress.py`: signs of life, which move by the bytes of `inside.py`; `amounts.py`: sizes and durations as text.
+- `buffers.py`, `cores.py`, `garbage.py`: memory, cores and collections of cycles.
 """

@@ -138,6 +138,7 @@ class _Reporting(Protocol):
 
 P = ParamSpec("P")
 R = TypeVar("R", bound=_Reporting)
+Report = TypeVar("Report")
 _current: ContextVar[DryRun | None] = ContextVar("feedmill-dry-run", default=None)
 
 
@@ -176,6 +177,15 @@ def can_run_dry(verb: Callable[P, R]) -> Callable[P, R]:
         return report
 
     return run
+
+
+def run_dry(work: Callable[[], Report]) -> Report:
+    """Return the report of a verb's work in a dry run, with what the real run would do."""
+    with dry_run() as dry:
+        report = work()
+    _collect(report, dry)
+    report.dry_run = dry  # type: ignore[attr-defined]
+    return report
 
 
 def _collect(report: Any, dry: DryRun) -> None:

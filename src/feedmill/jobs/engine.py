@@ -132,7 +132,7 @@ class Engine(ABC):
 
     def __enter__(self) -> Self:
         if current() is not None:
-            raise ConfigError("an engine is in use already", kind="two-engines", fix="Use one engine at a time.")
+            raise ConfigError("an engine is in use already", kind="busy", fix="Use one engine at a time.")
         self._token = _current.set((os.getpid(), self))
         share()
         return self

@@ -52,7 +52,7 @@ class PartEngine(Engine):
         if not finish and (part is None or parts is None or not 1 <= part <= parts):
             raise ConfigError(
                 f"part {part} of {parts} is invalid: parts are numbered from 1",
-                kind="bad-part-number",
+                kind="bad-option",
                 fix="Use K/N with K from 1 to N, or /N for the number of this task of a job array.",
             )
         self.part, self.parts, self.finish = part, parts, finish
@@ -78,9 +78,7 @@ class PartEngine(Engine):
         """
         found = re.fullmatch(r"(\d*)(?:/(\d+))?", text.strip())
         if found is None or (found[1] and not found[2]):
-            raise ConfigError(
-                f"--part {text!r} is not a part", kind="bad-part-number", fix="Use K/N, such as 3/64, or /N."
-            )
+            raise ConfigError(f"--part {text!r} is not a part", kind="bad-option", fix="Use K/N, such as 3/64, or /N.")
         # The task that finishes may be of another array than the parts, and may have the variables of one of them.
         number, count = (None, None) if finish else _of_this_task(environment)
         part = whole(found[1], "the number of --part") if found[1] else number
@@ -89,7 +87,7 @@ class PartEngine(Engine):
             missing = "number of parts" if parts is None else "number of this part"
             raise ConfigError(
                 f"the {missing} is unknown: no variable of a job array has it",
-                kind="bad-part-number",
+                kind="bad-option",
                 fix="Give --part K/N, such as --part 3/64.",
             )
         return cls(part, parts, finish=finish, work=work)

@@ -120,7 +120,7 @@ def unfit(node: str, what: str) -> ConfigError:
     """Return the error for a node that lacks something."""
     return ConfigError(
         f"node {node} cannot do the work: {what}",
-        kind="unfit-node",
+        kind="no-cluster",
         fix="Install the same versions on all nodes, and keep inputs and outputs where all nodes see them by one path.",
     )
 

@@ -31,7 +31,7 @@ def kept_results(verb: str, key: str) -> Iterator[Work | None]:
     if not folder:
         raise ConfigError(
             f"{verb} has no output: its parts need a place for their results",
-            kind="no-work-folder",
+            kind="missing-option",
             fix="Add --work, with a folder or URL that all machines reach.",
         )
     with Work(open_store(folder), f"{verb}-{key}") as work:

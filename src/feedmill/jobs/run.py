@@ -82,8 +82,7 @@ def run(
     Raises:
         ConfigError: the function or items cannot be sent to other processes, or are defined in a main program that
             workers cannot import.
-        FeedmillError: of kind ``"worker-died"`` if a worker was killed, ``"worker-hung"`` if one took too long,
-            naming the items in flight.
+        FeedmillError: of kind ``"worker-died"`` if a worker was killed or took too long, naming the items in flight.
     """
     if chunk < 1 or (workers is not None and workers < 0):
         raise ConfigError(f"{workers} workers with chunks of {chunk} are invalid", fix="Use at least 1.")
@@ -438,7 +437,7 @@ class _Processes:
         return FeedmillError(
             f"a worker process exceeded the timeout of {self._policy.timeout:g} s on"
             f" {name_of(self._waiting[0].items[0])}",
-            kind="worker-hung",
+            kind="worker-died",
             fix="Inspect that item, or raise the timeout.",
         )
 

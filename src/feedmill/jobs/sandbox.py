@@ -18,6 +18,7 @@ import os
 import resource
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing import Pipe
@@ -67,6 +68,8 @@ class Sandbox(Generic[Item, Result]):
     ) -> None:
         self._function, self._seconds, self._prepare, self._memory = function, seconds, prepare, memory
         self._child: tuple[int, Connection] | None = None
+        self._starter = threading.current_thread()
+        """The thread that started the child, which ends with it."""
         self._used = 0.0
         """Processor time of the child up to its last result."""
 
@@ -76,7 +79,7 @@ class Sandbox(Generic[Item, Result]):
         fresh = False
         while done < len(items):
             if self._child is None:
-                self._child, self._used = self._start(), 0.0
+                self._child, self._starter, self._used = self._start(), threading.current_thread(), 0.0
                 fresh = True
             connection = self._child[1]
             try:
@@ -93,7 +96,9 @@ class Sandbox(Generic[Item, Result]):
                     yield result
             except (EOFError, OSError):
                 self.close()
-                if fresh:  # otherwise the child ended before: with the thread that started it, or killed
+                if (
+                    fresh and self._starter.is_alive()
+                ):  # otherwise the child was killed before, or ended with its thread
                     yield Failure("crashed")
                     done += 1
 

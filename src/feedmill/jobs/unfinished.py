@@ -92,7 +92,7 @@ def interrupted(target: Store, job: Mapping[str, Any]) -> DataError:
     return DataError(
         f"a '{verb}' is {'publishing changed files' if half else 'writing this'}, or was interrupted",
         file=target.url,
-        kind="unfinished-change" if half else "unfinished-write",
+        kind="unfinished-job",
         fix="Wait until it has ended. If it is not running, run the same command again to finish it.",
     )
 

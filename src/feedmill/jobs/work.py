@@ -286,7 +286,7 @@ class Work:
             raise ConfigError(
                 f"a number or a name cannot be stored in the journal ({error})",
                 file=self.target.locate(self.name),
-                kind="bad-number",
+                kind="bad-option",
                 fix="Use numbers of at most 64 bits, and rename files whose names are not UTF-8.",
             ) from None
 

@@ -35,8 +35,7 @@ from feedmill.planning.dealing.grid import Step
 from feedmill.planning.nodes.base import Located
 from feedmill.planning.remote_reads import is_scattered, window_of
 from feedmill.samples.text import human_size
-from feedmill.storage.cache.page_map import FAR
-from feedmill.storage.cache.pages import PageCache
+from feedmill.storage.cache.chunks import FAR, ChunkCache
 from feedmill.storage.fetching.budget import budget_from_environment, most_from_environment, parts
 from feedmill.storage.fetching.fetch import check_stop, ending, fetcher
 from feedmill.storage.fetching.lanes import SMALL
@@ -55,7 +54,7 @@ class Neighbors:
         rank, world_size: of this reader.
     """
 
-    def __init__(self, cache: PageCache, plan: Any, rank: int, world_size: int) -> None:
+    def __init__(self, cache: ChunkCache, plan: Any, rank: int, world_size: int) -> None:
         self._cache, self._readers, self._rank, self._world_size = cache, cache.readers, rank, world_size
         sources = [(source.url, len(source)) for source in getattr(plan, "sources", ())]
         identity = repr((sources, getattr(plan, "seed", None), getattr(plan, "length", None), world_size))
@@ -87,7 +86,7 @@ class Neighbors:
     def close(self) -> None:
         """Leave the others."""
         if self._joined is not None:
-            self._joined.release()
+            self._joined.close()
 
 
 _NONE = np.zeros(0, np.int64)
@@ -194,7 +193,7 @@ class Windows(Iterable[Window]):
     def _times(self, window: Window) -> int:
         """Return how many times the positions of a window fit into half of the budget, if they are as large as here."""
         samples = sum(len(step.slots) for step in window.steps)
-        size = sum(int((each.extents.ends - each.extents.begins).sum()) for each in window.extents)
+        size = sum(int((extent.extents.ends - extent.extents.begins).sum()) for extent in window.extents)
         fits = self._reader.budget // 2 * samples // max(1, size * self._positions)
         return min(self._world_size, max(1, self._world_size // _RANKS, fits))
 
@@ -202,12 +201,12 @@ class Windows(Iterable[Window]):
         """Return the byte ranges that steps need; none if that fails."""
         try:
             if first and self._neighbors is not None:  # the first batch does not wait for the bytes of others
-                found = self._ranges(first, window, self._neighbors.positions(window))
+                extents = self._ranges(first, window, self._neighbors.positions(window))
                 sizes = np.zeros(len(window), np.int64)
-                for each in found:
+                for each in extents:
                     np.add.at(sizes, each.steps - first, each.extents.ends - each.extents.begins)
                 if sizes.max() <= self._reader.budget // 2:
-                    return found
+                    return extents
             return self._ranges(first, window, [])
         except Exception as error:  # reading the samples raises the error again if it concerns them
             log_unread(error)
@@ -224,9 +223,13 @@ class Windows(Iterable[Window]):
         steps = np.repeat(numbers, list(map(len, parts)))
         extents, later = self._plan.extents(positions, located), self._later(located)
         return [
-            Ranges(each, steps[each.sample], None if later is None else (positions[each.sample], later[each.sample]))
-            for each in extents
-            if isinstance(each.store, RangeStore)
+            Ranges(
+                extent,
+                steps[extent.sample],
+                None if later is None else (positions[extent.sample], later[extent.sample]),
+            )
+            for extent in extents
+            if isinstance(extent.store, RangeStore)
         ]
 
     def _later(self, located: Located | None) -> Any:
@@ -379,7 +382,7 @@ class Walk(Iterator[Step]):
         """Return whether a first batch of small samples and the rest of its window are requested together."""
         wanted = [int((ranges.extents.ends - ranges.extents.begins).sum()) for ranges in first.extents]
         count = sum(len(ranges.extents.begins) for ranges in first.extents)
-        total = sum(wanted) + sum(int((each.extents.ends - each.extents.begins).sum()) for each in rest.extents)
+        total = sum(wanted) + sum(int((extent.extents.ends - extent.extents.begins).sum()) for extent in rest.extents)
         return sum(wanted) < SMALL * count and total <= self._reader.budget // 2
 
     def _wait_for_room(self, steps: int) -> bool:
@@ -449,11 +452,11 @@ class Walk(Iterator[Step]):
             np.add.at(sizes, need - window.first, each.ends - each.begins)
         self._reader.widen(int(max(sizes[:count].sum(), sizes[count:].sum())))
         ends, budget = np.cumsum(sizes), self._reader.budget
-        found = list(parts(sizes[:count], budget, self._reader.limit if self._reader.cached else 0))
-        for low, high in found:
+        parts_of_window = list(parts(sizes[:count], budget, self._reader.limit if self._reader.cached else 0))
+        for low, high in parts_of_window:
             used = int(ends[low - 1]) if low else 0
             yield low, high, max(high, int(np.searchsorted(ends, used + _SHARED * budget, side="right")))
-        if len(found) > 1:
+        if len(parts_of_window) > 1:
             self._warn(int(ends[count - 1]))
 
     def _advise(self) -> None:
@@ -509,24 +512,25 @@ def walk(steps: Iterator[Step], plan: Any, rank: int, world_size: int, *, proces
             )
         return None
     most = most_from_environment()
-    paging = settings_of(plan).paging()
-    if paging is None and processes:
+    use = settings_of(plan).use()
+    if use is None and processes:
         logger.warning(
             "worker processes do not read remote data ahead: that requires a cache on disk, and none is configured. Set"
             " FEEDMILL_CACHE_SIZE, add a 'cache' to the recipe, or use threads."
         )
         return None
     positions, scattered = window_of(plan), is_scattered(plan)
-    if paging is None:
+    if use is None:
         reader = ReadAhead(budget, None, memory, most)
         warned = 1 if scattered or rank else world_size
         return Walk(Windows(steps, plan, positions * world_size, reader), plan, reader, warned)
-    budget = max(budget, min(paging.cache.size // 4, _MOST_ON_DISK))
-    if paging.cache.disabled or world_size == 1 or scattered:  # ranges of others share no requests then
-        reader = ReadAhead(budget, paging, memory, most)
+    use.scattered = scattered
+    budget = max(budget, min(use.cache.size // 4, _MOST_ON_DISK))
+    if use.cache.disabled or world_size == 1 or scattered:  # ranges of others share no requests then
+        reader = ReadAhead(budget, use, memory, most)
         return Walk(Windows(steps, plan, positions * world_size, reader), plan, reader)
-    reader = ReadAhead(budget, paging, memory, most, shared=True)
-    neighbors = Neighbors(paging.cache, plan, rank, world_size)
+    reader = ReadAhead(budget, use, memory, most, shared=True)
+    neighbors = Neighbors(use.cache, plan, rank, world_size)
     return Walk(Windows(steps, plan, positions, reader, neighbors, world_size), plan, reader)
 
 

@@ -60,7 +60,7 @@ _SKIPPED = object()
 
 
 @dataclass(slots=True)
-class Made:
+class MadeBatch:
     """A batch, with the failures, labels and timings of its samples.
 
     Attributes:
@@ -214,7 +214,7 @@ class BatchMaker:
             return None
         return [(None, {name: values[a:b] for name, values in read.items()}) for a, b in pairwise(cuts)]
 
-    def __call__(self, step: Step, read: Read | None = None) -> Made:
+    def __call__(self, step: Step, read: Read | None = None) -> MadeBatch:
         """Return the batch of a step's positions.
 
         Args:
@@ -224,7 +224,7 @@ class BatchMaker:
         Raises:
             FeedmillError: a sample failed and has no substitute; the error has its location.
         """
-        made = Made(None, step)
+        made = MadeBatch(None, step)
         activity = Activity(step.number, step.first, step.stop)
         watched = nullcontext() if self._watchdog is None else self._watchdog.watch(activity)
         with watched, nullcontext() if self.step_reader is None else self.step_reader.reading(self._plan, step):
@@ -233,17 +233,17 @@ class BatchMaker:
             self._add_mask(made)
         return made
 
-    def again(self, positions: Sequence[int], number: int = 0) -> Made:
+    def again(self, positions: Sequence[int], number: int = 0) -> MadeBatch:
         """Return a batch of any positions as batch `number`. Each sample equals that of its own step.
 
         Raises as a call does.
         """
         first, stop = min(positions), max(positions) + 1
-        made = Made(None, Step(first, stop, stop, number, dealt=np.array(positions, np.int64)))
+        made = MadeBatch(None, Step(first, stop, stop, number, dealt=np.array(positions, np.int64)))
         self._fill(made, Activity(number, first, stop))
         return made
 
-    def _fill(self, made: Made, activity: Activity, read: Read | None = None) -> None:
+    def _fill(self, made: MadeBatch, activity: Activity, read: Read | None = None) -> None:
         clock, before = [time.perf_counter()], waited()
         if read is not None:
             clock[0] -= read.seconds
@@ -257,7 +257,7 @@ class BatchMaker:
             made.labels = self._label(made.step, located, made.substitutes)
 
     def _fill_at(
-        self, made: Made, activity: Activity, wanted: IntArray, located: Any, clock: list[float], read: Read | None
+        self, made: MadeBatch, activity: Activity, wanted: IntArray, located: Any, clock: list[float], read: Read | None
     ) -> None:
         now.step = made.step.number
         positions: list[int] = []
@@ -293,7 +293,7 @@ class BatchMaker:
 
     def _try_bulk(
         self,
-        made: Made,
+        made: MadeBatch,
         activity: Activity,
         positions: IntArray,
         located: Any,
@@ -324,7 +324,7 @@ class BatchMaker:
             return self._of_fields(read.type, read.values, positions.tolist())
         return read if self._of_columns is None else self._of_columns(read)
 
-    def _add_mask(self, made: Made) -> None:
+    def _add_mask(self, made: MadeBatch) -> None:
         if not isinstance(made.batch, dict):
             raise ConfigError(
                 f"remainder='pad' requires batches that are dicts: the mask is their field {MASK!r}, and this batch"
@@ -362,7 +362,7 @@ class BatchMaker:
         except SkipSample:
             return _SKIPPED
 
-    def _one_by_one(self, positions: list[int], made: Made, error: Exception) -> Any:
+    def _one_by_one(self, positions: list[int], made: MadeBatch, error: Exception) -> Any:
         """Make a failed batch again sample by sample, so that failing samples are reported, or replaced if allowed."""
         samples = [self._usable(position, made) for position in positions]
         self.begin_collating(made.step, 2)
@@ -372,7 +372,7 @@ class BatchMaker:
             where = f"the positions {made.step.first} to {made.step.stop - 1}"
             raise as_error(again, "collate", where, f"{where} (each of them works alone)") from error
 
-    def _usable(self, position: int, made: Made) -> Any:
+    def _usable(self, position: int, made: MadeBatch) -> Any:
         """Return the sample of a position, or its substitute."""
         why: FeedmillError | None = None
         errors: list[Exception] = []

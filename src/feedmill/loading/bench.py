@@ -5,9 +5,7 @@ Use it before a run to choose the number of workers, and to find out whether loa
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,15 +13,16 @@ import numpy as np
 
 from feedmill.errors import ConfigError
 from feedmill.jobs.cores import available_cores
+from feedmill.jobs.options import verb
 from feedmill.jobs.reports import VerbReport
 from feedmill.loading.checks import Output
 from feedmill.loading.loader import Loader
 from feedmill.loading.metrics import STAGES
+from feedmill.loading.options import Bench
 from feedmill.loading.workers import Workers
 from feedmill.planning.dealing.grid import Grid
 from feedmill.planning.overview import bound_plan
 from feedmill.planning.plan import Plan
-from feedmill.planning.recipes.recipe import Recipe
 
 _STORED = 2_000
 
@@ -104,59 +103,31 @@ class BenchReport(VerbReport):
         return max(self.rates, key=lambda rate: rate.samples_per_second)
 
 
-def bench(
-    recipe: str | os.PathLike[str] | Recipe | Plan,
-    batch_size: int | None = None,
-    *,
-    world: int = 1,
-    workers: Sequence[int] | None = None,
-    processes: bool = False,
-    seconds: float = 3.0,
-    start: int = 0,
-    output: Output = "numpy",
-    device: str | None = None,
-    trust: bool = False,
-    log: Callable[[str], None] = lambda _: None,
-    **options: Any,
-) -> BenchReport:
-    """Measure how fast a recipe loads on this machine, with different numbers of workers, each for a number of seconds.
-
-    Each run begins where the previous one ended, so that it does not find its data in the page cache. After the end of
-    the plan, the next run begins at position 0.
-
-    Args:
-        recipe: path or URL of a recipe, a loaded recipe, or its plan.
-        batch_size: samples per batch; by default the recipe's budget, else 32.
-        world: measure the first of N ranks.
-        workers: numbers of workers to measure; None for 0, 1, 2, 4 and so on up to the number of cores.
-        processes: use processes instead of threads.
-        seconds: duration of each run.
-        start: position of the plan at which the first run begins.
-        output, device: type of the batches, ``"numpy"`` or ``"torch"``, and the device for torch batches.
-        trust: allow the datasets to run code that they name.
-        log: called with a line of text before each run.
-        options: further arguments of the `Loader`, for example a transform.
-
-    Returns:
-        The measurements, with advice.
+@verb(Bench)
+def bench(options: Bench) -> BenchReport:
+    """Each run begins where the previous one ended, so that it does not find its data in the page cache. After the end
+    of the plan, the next run begins at position 0.
 
     Raises:
         ConfigError: the plan has no batch for the first rank from `start` on.
         FeedmillError: as `Recipe.load`, `Recipe.plan` and `Loader` do.
     """
-    plan, path = bound_plan(recipe, trust=trust)
+    plan, path = bound_plan(options.recipe, trust=options.trust)
+    batch_size, log = options.batch_size, options.log or (lambda _: None)
     if batch_size is None and (plan.dealing is None or plan.dealing.budget is None):
         batch_size = 32
-    options |= {"output": "torch" if device else output, "device": device}
+    output: Output = "torch" if options.device else options.output
+    others: dict[str, Any] = {"output": output, "device": options.device, "start": options.start}
+    others |= {"transform": options.transform, **(options.loader or {})}
     cores = available_cores()
     counts = sorted({0, *(1 << n for n in range(cores.bit_length()) if 1 << n <= cores), cores})
-    report = BenchReport(plan.fingerprint, batch_size, world, cores, recipe=path)
-    position = start
-    for count in workers if workers is not None else counts:
-        log(named(count, processes=processes))
-        how = Workers(count, processes=processes and count > 0)
-        loader = Loader(plan, batch_size, rank=0, world_size=world, workers=how, stall=None, start=start, **options)
-        rate, position = _measured(loader, how, position, seconds)
+    report = BenchReport(plan.fingerprint, batch_size, options.world, cores, recipe=path)
+    position = options.start
+    for count in options.workers if options.workers is not None else counts:
+        log(named(count, processes=options.processes))
+        how = Workers(count, processes=options.processes and count > 0)
+        loader = Loader(plan, batch_size, rank=0, world_size=options.world, workers=how, stall=None, **others)
+        rate, position = _measured(loader, how, position, options.seconds)
         report.rates.append(rate)
     log("without decoding")
     report.undecoded_samples_per_second, report.stored_samples_per_second = _undecoded(plan, position)
@@ -183,7 +154,7 @@ def _measured(loader: Loader, how: Workers, position: int, seconds: float) -> tu
     if not metrics.batches:
         raise ConfigError(
             f"there is no batch to measure from position {position:,} on: the plan has {length or 0:,} samples",
-            kind="bad-start",
+            kind="bad-option",
             fix="Begin at a lower position, or use smaller batches or fewer ranks.",
         )
     shortest = grid.global_batch if isinstance(grid, Grid) else grid.world_size  # a budget's step: one sample per rank

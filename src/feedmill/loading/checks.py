@@ -38,7 +38,7 @@ def check_not_torch_worker() -> None:
         raise ConfigError(
             f"a Loader cannot be iterated in a worker of a torch DataLoader (worker {info.id} of {info.num_workers}):"
             " each worker would yield every batch",
-            kind="in-torch-worker",
+            kind="wrong-process",
             fix="Pass loader.as_iterable_dataset() to the DataLoader, or iterate the Loader itself, with"
             " Loader(..., workers=N).",
         )

@@ -227,7 +227,7 @@ def _no_aux(chosen: Cooker, missing: list[str], home: Dataset | None, aux: Mappi
         f"the cooker {chosen.name} requires {names}, and the dataset has"
         f" {'the auxiliary data ' + ', '.join(aux) if aux else 'no auxiliary data'}",
         file=None if home is None else home.url,
-        kind="no-aux",
+        kind="bad-recipe",
         fix="Add it under 'aux' of the dataset in the metadataset, or give the parameter a default"
         " (Feedmill passes 'primary' and 'cache').",
     )
@@ -246,6 +246,6 @@ def _failed(chosen: Cooker, sample: Any, error: Exception) -> DataError:
         file=None if source is None else source.where,
         offset=None if source is None else source.offset,
         record=getattr(sample, "key", None) if source is None else source.key,
-        kind="cooker-failed",
+        kind="function-failed",
         fix="Fix the sample, or the cooker.",
     )

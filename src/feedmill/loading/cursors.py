@@ -1,4 +1,4 @@
-"""Where a run with groups or packs of samples stands: windows of the plan, and which of their results were yielded."""
+"""Cursors of runs with groups or packs of samples: windows of the plan, and which of their results were yielded."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ VERSION = 1
 
 
 class Resumable(Protocol):
-    """What can be iterated in epochs: a `Loader`, or a composition of loaders with the same methods."""
+    """Loader that can be iterated in epochs: a `Loader`, or a composition of loaders with the same methods."""
 
     def __iter__(self) -> Iterator[Any]: ...
 

@@ -47,9 +47,6 @@ MISTAKES = (
 )
 """Errors of the program, not of a sample."""
 
-_OF_USERS = ("cooker-failed", "sample-loader-failed", "factory-failed")
-"""Kinds of errors that wrap one of a function of the user."""
-
 
 class SkipSample(Exception):
     """Raised by a transform to skip a sample. A substitute replaces it; this is counted, but is no failure."""
@@ -225,7 +222,7 @@ def _check_writable(path: Path) -> None:
         raise ConfigError(
             f"the quarantine file cannot be written: {reason}",
             file=str(path),
-            kind="bad-quarantine",
+            kind="bad-option",
             fix="Give the path of a file that can be written.",
         )
 
@@ -301,19 +298,19 @@ def as_error(error: Exception, stage: str, where: str, subject: str, sample: Any
         located.args = (located.what,)
         return located
     source = source_of(sample)
-    found = DataError(
+    failure = DataError(
         f"{_STAGE_VERBS[stage]} {subject} failed with {type(error).__name__}: {error}",
         file=source.where if source else None,
         offset=source.offset if source else None,
         record=source.key if source else None,
-        kind=f"{stage}-failed",
+        kind="function-failed",
         fix=_FIX.get(stage),
     )
     home = sample.home if isinstance(sample, Sample) else None
     text = "" if home is None else token_text(home, sample, lines=_LINES)
     if text:
-        found.add_note(f"The tokens as text:\n{text}")
-    return found
+        failure.add_note(f"The tokens as text:\n{text}")
+    return failure
 
 
 def note_row(error: FeedmillError, plan: PlanLike, position: int) -> None:
@@ -352,5 +349,5 @@ def source_of(sample: Any) -> Source | None:
 def raised(error: Exception) -> Exception:
     """Return the exception that a function of the user raised, also if an error that names the sample wraps it."""
     cause = error.__cause__
-    wrapped = isinstance(error, FeedmillError) and error.kind in _OF_USERS and isinstance(cause, Exception)
+    wrapped = isinstance(error, FeedmillError) and error.kind == "function-failed" and isinstance(cause, Exception)
     return cause if wrapped else error  # type: ignore[return-value]

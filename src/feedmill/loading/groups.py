@@ -17,7 +17,7 @@ from itertools import chain
 from typing import Any
 
 from feedmill.errors import ConfigError
-from feedmill.loading.batches import BatchMaker, Made, now
+from feedmill.loading.batches import BatchMaker, MadeBatch, now
 from feedmill.loading.cursors import Cursor
 from feedmill.loading.encoder import TaskEncoder, with_rng
 from feedmill.loading.failures import SkipSample
@@ -64,7 +64,7 @@ class GroupMaker:
         first, number = items[-1]
         return self.batch([made[begin].batch[at] for begin, at in items], made[first].step, number)
 
-    def __call__(self, step: Step) -> Made:
+    def __call__(self, step: Step) -> MadeBatch:
         """Return the items of a window, as the `batch` of the result."""
         made = self._make(step)
         samples = self._unfolded(made) if self._encoder.unfolds else made.batch
@@ -84,13 +84,13 @@ class GroupMaker:
         return made
 
     @staticmethod
-    def _unfolded(made: Made) -> list[Any]:
+    def _unfolded(made: MadeBatch) -> list[Any]:
         """Return the encoded samples of a window in one list, with their labels."""
         if made.labels is not None:
             made.labels = made.labels.of_rows([row for row, several in enumerate(made.batch) for _ in several])
         return [encoded for several in made.batch for encoded in several]
 
-    def _packs(self, samples: list[Any], made: Made) -> list[Any]:
+    def _packs(self, samples: list[Any], made: MadeBatch) -> list[Any]:
         packs: list[Any] = []
         lookup = None if made.labels is None else SampleRows(samples)
         overridden = self._encoder.overrides("postencode_sample")  # creating a generator is slow, so not without a hook
@@ -130,7 +130,7 @@ class GroupMaker:
                     made.skipped += len(pack)
         return packs
 
-    def _groups(self, samples: list[Any], made: Made) -> list[Any]:
+    def _groups(self, samples: list[Any], made: MadeBatch) -> list[Any]:
         waiting: dict[Hashable, list[int]] = {}
         full = []
         for row, sample in enumerate(samples):
@@ -151,14 +151,14 @@ class GroupMaker:
             made.item_labels = [made.labels.of_rows(group) for group in full]
         return self._together([[samples[row] for row in group] for group in full], made)
 
-    def _batches(self, packs: list[Any], made: Made) -> list[Any]:
+    def _batches(self, packs: list[Any], made: MadeBatch) -> list[Any]:
         """Return the batches of packs, if hooks of batches yield: they do not extend over the end of a window."""
         size = self._batch_size
         starts = [start for start in range(0, len(packs), size) if start + size <= len(packs) or not self._drop]
         made.item_labels = [of_packs(made.item_labels[start : start + size]) for start in starts if made.item_labels]
         return self._together([packs[start : start + size] for start in starts], made)
 
-    def _together(self, groups: list[list[Any]], made: Made) -> list[Any]:
+    def _together(self, groups: list[list[Any]], made: MadeBatch) -> list[Any]:
         """Return the batches of groups of samples or packs."""
         batches = [self._encoder.together(group) for group in groups]
         if not self._encoder.yields_batches:
@@ -174,7 +174,7 @@ def _drawn(chosen: Counter[int], sample: int) -> bool:
 
 
 @dataclass(slots=True)
-class Given:
+class Delivered:
     """A batch yielded by a rank, with the cursor or position after it, and the results that it was made from.
 
     Attributes:
@@ -184,19 +184,19 @@ class Given:
 
     batch: Any
     after: Cursor | int
-    made: list[Made] = field(default_factory=list)
+    made: list[MadeBatch] = field(default_factory=list)
     transfer: float = 0.0
     labels: Labels | None = None
 
 
 def batches_of(
     windows: Iterator[tuple[Cursor, int, int]],
-    made: Iterator[Made],
+    made: Iterator[MadeBatch],
     together: Callable[[list[Any], Step, int], Any] | None,
     batch_size: int,
     *,
     keep_last: bool,
-) -> Generator[Given, None, None]:
+) -> Generator[Delivered, None, None]:
     """Yield batches of `batch_size` packs over the windows of a rank; without `together`, each item is a whole batch.
 
     Args:
@@ -208,7 +208,7 @@ def batches_of(
     size = 1 if together is None else batch_size
     items: list[Any] = []
     labels: list[Labels] = []
-    fresh: list[Made] = []
+    fresh: list[MadeBatch] = []
     after: Cursor | None = None
     for (cursor, first, used), window_items in zip(windows, made, strict=False):
         fresh.append(window_items)
@@ -220,12 +220,12 @@ def batches_of(
             if len(items) == size:
                 after = cursor.used(first, number + 1, number + 1 == count)
                 batch = items[0] if together is None else together(items, window_items.step, number)
-                yield Given(batch, after, fresh, labels=_together(labels, together is not None))
+                yield Delivered(batch, after, fresh, labels=_together(labels, together is not None))
                 items, labels, fresh = [], [], []
         after = cursor.used(first, count, True)
     if items and keep_last and together is not None and after is not None:
         batch = together(items, window_items.step, len(window_items.batch))
-        yield Given(batch, after, fresh, labels=_together(labels, True))
+        yield Delivered(batch, after, fresh, labels=_together(labels, True))
 
 
 def _together(labels: list[Labels], packs: bool) -> Labels | None:

@@ -140,7 +140,7 @@ class Labels:
                 f"values of shape {list(losses.shape)}"
                 + ("" if counted is None else f" with a mask of shape {list(counted.shape)}")
                 + f" do not fit labels of {self.rows} rows: expected [{self.rows}] or [{self.rows}, tokens]",
-                kind="bad-shape",
+                kind="bad-batch",
                 fix='Compute the loss with reduction="none", and pass the values of the whole batch.',
             )
         if losses.ndim == 2 and self.array("tokens") is not None:
@@ -202,7 +202,7 @@ class Labels:
         else:
             what = "a pack holds several samples, and only the task encoder knows which tokens belong to which sample"
             fix = "Use labels.row and labels.source with the lengths of the samples in pack_selected_samples."
-        raise ConfigError(what, kind="bad-shape", fix=fix)
+        raise ConfigError(what, kind="bad-batch", fix=fix)
 
 
 def of_packs(packs: Sequence[Labels]) -> Labels:
@@ -304,7 +304,7 @@ class Labeled:
         if self._last is None:
             raise ConfigError(
                 "this loader has yielded no batch yet, so there are no labels",
-                kind="no-labels",
+                kind="unsupported",
                 fix="Read the labels after the first batch.",
             )
         return self._last

@@ -28,7 +28,7 @@ _TOO_MANY = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class RankBatches:
     """The batches of one rank, from its start on.
 
     Attributes:
@@ -55,7 +55,7 @@ def layout_of(
     balance: Balance | Mapping[str, Any] | str | None,
     task_encoder: TaskEncoder | None,
     buffer: int | None,
-) -> Layout:
+) -> RankBatches:
     """Return the layout of a `Loader`; the arguments are those of `Loader`.
 
     Raises:
@@ -73,7 +73,7 @@ def layout_of(
     cursor = windows_for(task_encoder, plain, None if buffer is None else whole("buffer", buffer))
     if cursor is not None:
         _check_windows(plan, dealing, explicit=balance is not None or deal == "shuffled")
-        return Layout(dealing, grid, replace(cursor, start=start), size)
+        return RankBatches(dealing, grid, replace(cursor, start=start), size)
     check_layout(plan, grid, dealing.balance is not None)
     dealer_of(plan, grid, dealing)  # raise now if costs are unknown, not at the first batch
     if dealing.budget is None and remainder == "drop" and 0 < (plan.length or 0) < plain.global_batch:
@@ -85,10 +85,10 @@ def layout_of(
             size,
             ranks.world_size,
         )
-    return Layout(dealing, grid, None, size)
+    return RankBatches(dealing, grid, None, size)
 
 
-def check_begin(plan: PlainPlan, layout: Layout, position: int) -> None:
+def check_begin(plan: PlainPlan, layout: RankBatches, position: int) -> None:
     """Check the layout at the position where an iteration begins: the plan's end, runs, and the first batch by budget.
 
     Raises:
@@ -113,13 +113,13 @@ def _check_windows(plan: PlainPlan, dealing: Dealing, *, explicit: bool) -> None
         raise ConfigError(
             "batches of one source ('homogeneous') and batches by budget are unsupported with packs and groups, which"
             " are made from windows of a fixed number of samples of several sources",
-            kind="not-supported",
+            kind="unsupported",
             fix="Omit these options, or pack in the recipe ('pack') and set a budget for its rows.",
         )
     if explicit or dealing.balance is not None:
         raise ConfigError(
             "'deal' and 'balance' are unsupported with packs and groups: each rank takes whole windows of the stream",
-            kind="not-supported",
+            kind="unsupported",
             fix="Omit 'deal' and 'balance', or pack in the recipe ('pack') and balance its rows.",
         )
 
@@ -154,7 +154,7 @@ def _batch_size(value: Any) -> int:
     if value is None:
         raise ConfigError(
             "batch_size is missing: it is required, because the recipe has no budget for its batches",
-            kind="no-batch-size",
+            kind="missing-option",
             fix="Give the number of samples per rank and step, or add 'batch: {tokens: 65536}' to the recipe.",
         )
     size = whole("batch_size", value)
@@ -167,7 +167,7 @@ def _checked_start(start: int, length: int | None) -> int:
     if start < 0 or (length is not None and start > length):
         raise ConfigError(
             f"start={start} is no position of the plan: expected 0 to {'any number' if length is None else length}",
-            kind="bad-start",
+            kind="bad-option",
             fix="Give the number of samples consumed before, over all ranks.",
         )
     return start

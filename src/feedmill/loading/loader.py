@@ -384,7 +384,7 @@ class Loader(Hinted, Displayed):
         if not isinstance(make, BatchMaker) or not positions:
             raise ConfigError(
                 "packs and groups cannot be made from positions" if positions else "no position was given",
-                kind="not-supported",
+                kind="unsupported",
                 fix="Read the samples with plan.read(positions)." if positions else "Give at least one position.",
             )
         grid = self.layout.grid
@@ -403,11 +403,11 @@ class Loader(Hinted, Displayed):
         """
         make, cursor = self._pipeline.make, self._progress.cursor
         if not isinstance(make, GroupMaker) or not make.packs or cursor is None or not packs:
-            raise ConfigError("this loader has no packs to make again", kind="not-supported", fix="Use again().")
+            raise ConfigError("this loader has no packs to make again", kind="unsupported", fix="Use again().")
         try:
             return self._delivery.finished(make.again(packs, cursor.step), None)
         except IndexError:
-            raise ConfigError(f"there are no packs {packs!r:.80}", kind="bad-restore-key") from None
+            raise ConfigError(f"there are no packs {packs!r:.80}", kind="bad-state") from None
 
     @property
     def labels(self) -> Labels:
@@ -418,7 +418,7 @@ class Loader(Hinted, Displayed):
         """
         labeled = self._delivery.labeled
         if labeled is None:
-            raise ConfigError("this loader has no labels", kind="no-labels", fix="Pass labels=True.")
+            raise ConfigError("this loader has no labels", kind="unsupported", fix="Pass labels=True.")
         return labeled.last
 
     @property
@@ -450,7 +450,7 @@ def _plan_of(given: Any, epochs: float | str | None) -> PlainPlan:
     if epochs is not None and is_plan:
         raise ConfigError(
             f"epochs={epochs!r} has no use: a plan has its own end",
-            kind="bad-epochs",
+            kind="bad-option",
             fix="Give it to the plan, fm.Plan.over(dataset, epochs=...) or 'epochs' in the recipe, or give the loader"
             " the dataset.",
         )

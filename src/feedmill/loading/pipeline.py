@@ -20,10 +20,10 @@ from typing import Any, Self
 
 from feedmill.errors import ConfigError, shortened
 from feedmill.loading.ahead import walk
-from feedmill.loading.batches import BatchMaker, Made
+from feedmill.loading.batches import BatchMaker, MadeBatch
 from feedmill.loading.collate import to_torch
 from feedmill.loading.failures import Tally
-from feedmill.loading.groups import Given, GroupMaker, batches_of
+from feedmill.loading.groups import Delivered, GroupMaker, batches_of
 from feedmill.loading.labels import Labeled, Labels
 from feedmill.loading.metrics import Metrics, Telemetry
 from feedmill.loading.progress import Progress
@@ -52,12 +52,12 @@ class Pipeline:
     transfer: Transfer | None
     pace: Pace = field(default_factory=Pace)
 
-    def batches(self, progress: Progress) -> Generator[Given, None, None]:
+    def batches(self, progress: Progress) -> Generator[Delivered, None, None]:
         """Return a generator of the batches from `progress` on. Its threads or processes end with it."""
         given = self._steps(progress) if progress.cursor is None else self._packs(progress)
         return given if self.transfer is None else self.transfer.ahead(given)
 
-    def _made(self, steps: Iterator[Step], progress: Progress) -> Generator[Made, None, None]:
+    def _made(self, steps: Iterator[Step], progress: Progress) -> Generator[MadeBatch, None, None]:
         """Yield the batches of steps in order, and read their remote data ahead."""
         grid = progress.grid
         walked = walk(steps, progress.plan, grid.rank, grid.world_size, processes=self.workers.processes)
@@ -73,19 +73,19 @@ class Pipeline:
                 yield made
                 del made
 
-    def _steps(self, progress: Progress) -> Generator[Given, None, None]:
+    def _steps(self, progress: Progress) -> Generator[Delivered, None, None]:
         """Yield the batches of the grid."""
         dealer = dealer_of(progress.plan, progress.grid, progress.layout.dealing)
         steps = dealer.batches(progress.consumed, progress.skip, progress.every)
         with closing(self._made(steps, progress)) as ahead:
             for made in ahead:
-                given = Given(made.batch, made.step.end, [made], labels=made.labels)
+                given = Delivered(made.batch, made.step.end, [made], labels=made.labels)
                 made.batch = None
                 del made  # or the batch would stay in memory while the loop waits for the next one
                 yield given
                 del given
 
-    def _packs(self, progress: Progress) -> Generator[Given, None, None]:
+    def _packs(self, progress: Progress) -> Generator[Delivered, None, None]:
         """Yield the batches of packs or groups."""
         cursor, make, grid = progress.cursor, self.make, progress.grid
         assert cursor is not None and isinstance(make, GroupMaker) and isinstance(grid, Grid)
@@ -121,7 +121,7 @@ class Delivery:
             self.labeled.finish(labels, batch)
         return batch
 
-    def deliver(self, given: Given, progress: Progress, requested_at: float) -> Any:
+    def deliver(self, given: Delivered, progress: Progress, requested_at: float) -> Any:
         """Return the batch of a request, and count it; `progress` advances last, after everything that can fail."""
         batch = self.finished(given.batch, given.labels)
         seconds = {"transfer": given.transfer}
@@ -180,13 +180,13 @@ class Iteration(Iterator[Any]):
         if self._forked:
             raise ConfigError(
                 "this iteration cannot continue in a forked process: its threads were not inherited",
-                kind="forked",
+                kind="wrong-process",
                 fix="Iterate the loader again in this process: it continues from its position.",
             )
         if not self._in_next.acquire(blocking=False):
             raise ConfigError(
                 "another thread is taking a batch from this iteration: it cannot be shared by threads",
-                kind="shared-iteration",
+                kind="wrong-process",
                 fix="Take batches in one thread and hand them on, or give each thread a loader with a rank of its own.",
             )
         try:

@@ -12,7 +12,7 @@ from typing import Any
 
 from feedmill.errors import ConfigError
 from feedmill.loading.cursors import Cursor, resumed
-from feedmill.loading.layout import Layout, check_begin
+from feedmill.loading.layout import RankBatches, check_begin
 from feedmill.loading.plan import PlainPlan
 from feedmill.loading.state import make_state, read_states
 from feedmill.planning.dealing.cuts import BudgetGrid
@@ -35,7 +35,7 @@ class Progress:
     """
 
     plan: PlainPlan
-    layout: Layout
+    layout: RankBatches
     seed: int
     grid: Grid | BudgetGrid
     cursor: Cursor | None
@@ -44,7 +44,7 @@ class Progress:
     every: int = 1
 
     @classmethod
-    def at_start(cls, plan: PlainPlan, layout: Layout, seed: int) -> Progress:
+    def at_start(cls, plan: PlainPlan, layout: RankBatches, seed: int) -> Progress:
         """Return the progress of a loader that has yielded no batch."""
         return cls(plan, layout, seed, layout.grid, layout.cursor, layout.grid.start)
 
@@ -92,7 +92,7 @@ class Progress:
             raise ConfigError(
                 f"packs and groups cannot be divided over {count} workers of a torch DataLoader: each batch depends on"
                 " the ones before it",
-                kind="not-supported",
+                kind="unsupported",
                 fix="Use num_workers=1, or iterate the Loader itself, with Loader(..., workers=N).",
             )
         return replace(self, skip=number, every=count)
@@ -106,7 +106,7 @@ class Progress:
         if self.cursor is not None:
             raise ConfigError(
                 "the position after a number of batches is unknown: packs and groups must be made for it",
-                kind="not-supported",
+                kind="unsupported",
                 fix="Save the state_dict() of the loader that made them.",
             )
         if not batches:

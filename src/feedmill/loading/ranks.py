@@ -67,7 +67,7 @@ def find_ranks(environment: Mapping[str, str] | None = None) -> Ranks:
     variables = os.environ if environment is None else environment
     for launcher, rank, size in _LAUNCHERS:
         if rank in variables and size in variables:
-            return Ranks(_number(variables, rank), _number(variables, size), f"{launcher}: {rank}, {size}")
+            return Ranks(_int_variable(variables, rank), _int_variable(variables, size), f"{launcher}: {rank}, {size}")
     return Ranks(0, 1, "a single process")
 
 
@@ -162,7 +162,7 @@ def _jax() -> Ranks | None:
     return Ranks(jax.process_index(), jax.process_count(), "JAX")
 
 
-def _number(variables: Mapping[str, str], name: str) -> int:
+def _int_variable(variables: Mapping[str, str], name: str) -> int:
     try:
         return int(variables[name])
     except ValueError:

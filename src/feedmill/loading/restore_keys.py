@@ -34,7 +34,7 @@ def positions_of(key: Any) -> list[int]:
         return [position for part in key for position in positions_of(part)]
     raise ConfigError(
         f"{key!r:.80} is not a restore key of a Feedmill loader",
-        kind="bad-restore-key",
+        kind="bad-state",
         fix="Give the __restore_key__ of a sample or batch of a loader, or positions of the plan.",
     )
 

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from feedmill.errors import ConfigError
 from feedmill.jobs.threads import ahead
 from feedmill.loading.collate import to_torch
-from feedmill.loading.groups import Given
+from feedmill.loading.groups import Delivered
 from feedmill.storage.fetching.fetch import current_stop
 
 
@@ -118,7 +118,7 @@ class Transfer:
         if pin_memory and not has_accelerator():
             raise ConfigError(
                 "pin_memory=True requires an accelerator, and torch sees no accelerator on this machine",
-                kind="no-device",
+                kind="bad-option",
                 fix="Omit pin_memory: it is on by default if device= is an accelerator.",
             )
         self._pin = not on_host if pin_memory is None else pin_memory
@@ -136,7 +136,7 @@ class Transfer:
             device = torch.device(device.type, api.current_device())
         return Streamed(api, device, self._pin)
 
-    def ahead(self, batches: Generator[Given, None, None]) -> Generator[Given, None, None]:
+    def ahead(self, batches: Generator[Delivered, None, None]) -> Generator[Delivered, None, None]:
         """Return the batches with their tensors on the device, each copied while the previous one is in use.
 
         If there is nothing to copy, return `batches`.
@@ -147,8 +147,8 @@ class Transfer:
 
 
 def _ahead(
-    batches: Generator[Given, None, None], lane: Lane, convert: Callable[[Any], Any]
-) -> Generator[Given, None, None]:
+    batches: Generator[Delivered, None, None], lane: Lane, convert: Callable[[Any], Any]
+) -> Generator[Delivered, None, None]:
     """Yield batches as `Transfer.ahead`. When the generator ends, its thread has ended and `batches` is closed."""
     copied = ahead(_copied(batches, lane, convert), depth=1, interrupt=current_stop().set)
     try:
@@ -162,8 +162,8 @@ def _ahead(
 
 
 def _copied(
-    batches: Generator[Given, None, None], lane: Lane, convert: Callable[[Any], Any]
-) -> Generator[Given, None, None]:
+    batches: Generator[Delivered, None, None], lane: Lane, convert: Callable[[Any], Any]
+) -> Generator[Delivered, None, None]:
     try:
         for given in batches:
             begun = time.perf_counter()
@@ -204,7 +204,7 @@ def known_device(device: Any) -> Any:
     if not all(hasattr(api, name) for name in ("is_available", "device_count", "Stream", "Event", "stream")):
         raise ConfigError(
             f"device={str(known)!r}: batches cannot be copied there ahead of time, because it has no streams",
-            kind="no-device",
+            kind="bad-option",
             fix="Omit device=, and copy each batch in the loop.",
         )
     assert api is not None
@@ -213,7 +213,7 @@ def known_device(device: Any) -> Any:
         available = f"{count or 'no'} such device{'s' * (count > 1)}"
         raise ConfigError(
             f"device={str(known)!r}: torch {torch.__version__} sees {available} on this machine",
-            kind="no-device",
+            kind="bad-option",
             fix="Use device='cpu', or a machine and a build of torch with that device.",
         )
     return known

@@ -239,7 +239,7 @@ def current(name: str, what: str) -> int:
     if value is None:
         raise ConfigError(
             f"there is no current {what}: its index is known only in a hook",
-            kind="no-current",
+            kind="unsupported",
             fix="Read it in a hook, while a loader runs.",
         )
     return int(value)

@@ -44,7 +44,7 @@ from feedmill.jobs.processes import START_TIMEOUT
 from feedmill.jobs.run import Policy, run
 from feedmill.jobs.shared_memory import Parcel, Shelf, address, pack
 from feedmill.jobs.threads import ordered_map
-from feedmill.loading.batches import BatchMaker, Made, Read
+from feedmill.loading.batches import BatchMaker, MadeBatch, Read
 from feedmill.loading.groups import GroupMaker
 from feedmill.planning.dealing.grid import Step
 from feedmill.storage.fetching.fetch import check_stop, current_stop
@@ -148,7 +148,7 @@ def make_ahead(
     prefetch: int,
     pace: Pace | None = None,
     ready: Callable[[], int] | None = None,
-) -> Generator[Made, None, None]:
+) -> Generator[MadeBatch, None, None]:
     """Return a generator of the batches of steps, in order. Its threads or processes end with it.
 
     Args:
@@ -167,18 +167,18 @@ def make_ahead(
         return _in_loop(make, steps, ready)
     ahead = partial(_in_processes if workers.processes else _in_threads, make, workers, in_flight)
     if pace is None or not workers.adapts:
-        return cast("Generator[Made, None, None]", ahead(steps))
+        return cast("Generator[MadeBatch, None, None]", ahead(steps))
     return paced(make, steps, ahead, pace, ready)
 
 
-def _in_loop(make: Make, steps: Iterable[Step], ready: Callable[[], int] | None) -> Generator[Made, None, None]:
+def _in_loop(make: Make, steps: Iterable[Step], ready: Callable[[], int] | None) -> Generator[MadeBatch, None, None]:
     yield from Bundles(make, steps, ready)
 
 
 def _in_threads(
     make: Make, workers: Workers, in_flight: int, steps: Iterable[Step | None]
-) -> Generator[Made | None, None, None]:
-    def made(step: Step | None) -> Made | None:
+) -> Generator[MadeBatch | None, None, None]:
+    def made(step: Step | None) -> MadeBatch | None:
         return None if step is None else make(step)
 
     return ordered_map(made, steps, workers=workers.count, in_flight=in_flight, interrupt=current_stop().set)
@@ -186,7 +186,7 @@ def _in_threads(
 
 def _in_processes(
     make: Make, workers: Workers, in_flight: int, steps: Iterable[Step | None]
-) -> Generator[Made | None, None, None]:
+) -> Generator[MadeBatch | None, None, None]:
     shelf, files = Shelf(), deque[int | None]()
 
     def tasks() -> Iterator[tuple[Step | None, str | None]]:
@@ -235,7 +235,7 @@ _LATE = 0.1
 """Share of reading that is waiting for remote data, from which on batches are read one by one."""
 
 
-class Bundles(Iterator[Made]):
+class Bundles(Iterator[MadeBatch]):
     """Iterator over the batches of steps, in order, each made when it is requested.
 
     Args:
@@ -258,7 +258,7 @@ class Bundles(Iterator[Made]):
         """Return whether steps were taken whose batches, or error, have not been returned."""
         return bool(self._begun) or self._error is not None
 
-    def __next__(self) -> Made:
+    def __next__(self) -> MadeBatch:
         """Return the next batch. Raises as the maker does, and what the iterator of steps raises, at its step."""
         if not self._begun:
             self._begin()
@@ -288,7 +288,7 @@ class Bundles(Iterator[Made]):
                 self._pause, self._patience = self._patience, 4 * self._patience
         self._begun.extend(zip(steps, reads or [None] * len(steps), strict=True))
 
-    def _adapt(self, made: Made) -> None:
+    def _adapt(self, made: MadeBatch) -> None:
         if self._pause:
             self._pause -= 1
             self._size = 1
@@ -429,7 +429,7 @@ class Feed(Iterator[Step | None]):
             raise
 
 
-Ahead = Callable[[Iterable[Step | None]], Generator[Made | None, None, None]]
+Ahead = Callable[[Iterable[Step | None]], Generator[MadeBatch | None, None, None]]
 """Prefetches the batches of steps, in order; yields None for a step that is None."""
 
 
@@ -439,7 +439,7 @@ def paced(
     ahead: Ahead,
     pace: Pace,
     ready: Callable[[], int] | None = None,
-) -> Generator[Made, None, None]:
+) -> Generator[MadeBatch, None, None]:
     """Yield the batches of steps in order, made by the workers or by the loop as `pace` decides.
 
     Args:
@@ -453,7 +453,7 @@ def paced(
         FeedmillError: the error of a batch, at its position.
     """
     feed = Feed(steps)
-    begun: Generator[Made | None, None, None] | None = None
+    begun: Generator[MadeBatch | None, None, None] | None = None
     with ExitStack() as stack:
         while not feed.ended:
             pace.begin()
@@ -466,7 +466,7 @@ def paced(
             yield from _from_workers(begun, feed, pace)
 
 
-def _here(batches: Bundles, pace: Pace) -> Generator[Made, None, None]:
+def _here(batches: Bundles, pace: Pace) -> Generator[MadeBatch, None, None]:
     moves = False
     while batches.begun or not moves:
         requested_at = time.perf_counter()
@@ -482,7 +482,7 @@ def _here(batches: Bundles, pace: Pace) -> Generator[Made, None, None]:
         moves = moves or pace.moves(waited, time.perf_counter(), *stages)
 
 
-def _from_workers(begun: Iterator[Made | None], feed: Feed, pace: Pace) -> Generator[Made, None, None]:
+def _from_workers(begun: Iterator[MadeBatch | None], feed: Feed, pace: Pace) -> Generator[MadeBatch, None, None]:
     requested_at = time.perf_counter()
     for made in begun:
         if made is None:

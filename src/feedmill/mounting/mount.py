@@ -15,7 +15,7 @@ import stat
 import tempfile
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -31,8 +31,10 @@ from feedmill.formats.offsets import Int64s
 from feedmill.formats.sniff import open_found, sniff
 from feedmill.formats.tar.dataset import TarDataset
 from feedmill.formats.tar.tables import ScannedShards, ShardTable
+from feedmill.jobs.options import verb
 from feedmill.kernels.files import tar
 from feedmill.mounting.catalog import Catalog, File, IndexCatalog, LinesCatalog
+from feedmill.mounting.options import Mount
 from feedmill.storage import Store
 from feedmill.storage.cache.copies import cached_copy
 from feedmill.storage.limits import max_unpacked, too_large
@@ -45,23 +47,9 @@ _ENDED = 8
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC
 
 
-def mount(
-    url: str | os.PathLike[str],
-    mountpoint: str | os.PathLike[str],
-    *,
-    sample_folders: bool = False,
-    detach: bool = False,
-    ready: Callable[[], object] = lambda: None,
-) -> None:
-    """Mount a dataset until it is unmounted (``fusermount3 -u``, or Ctrl-C).
-
-    Args:
-        url: Tars (prepared or not, a manifest or an index of them), or a JSONL file. Names of prepared tars come from
-            their index; other tars are scanned first.
-        mountpoint: An empty folder.
-        sample_folders: Show each sample as a folder, instead of the files of all samples side by side.
-        detach: Return at once and keep the file system running in the background.
-        ready: Called after all checks, right before the files appear.
+@verb(Mount)
+def mount(options: Mount) -> None:
+    """Tars may be prepared or not; others than prepared ones are scanned first.
 
     Raises:
         ConfigError: The mount point cannot be used, or the dataset has no parts.
@@ -69,8 +57,7 @@ def mount(
         StorageError: FUSE is not available on this machine.
         NotFound, DataError: As in `feedmill.open`.
     """
-    url = os.fspath(url)
-    mountpoint = os.fspath(mountpoint)
+    url, mountpoint = os.fspath(options.url), os.fspath(options.mountpoint)
     _check_mountpoint(mountpoint)
     try:
         import mfusepy
@@ -81,13 +68,14 @@ def mount(
     if not os.path.exists(DEVICE):
         raise _no_fuse(f"{DEVICE} does not exist")
     logging.getLogger("fuse").setLevel(logging.CRITICAL)
-    with operations(url, sample_folders=sample_folders) as made:
-        ready()
+    with operations(url, sample_folders=options.sample_folders) as made:
+        if options.ready is not None:
+            options.ready()
         try:
             mfusepy.FUSE(
                 made,
                 os.path.abspath(mountpoint),
-                foreground=not detach,
+                foreground=not options.detach,
                 nothreads=False,
                 ro=True,
                 fsname="feedmill",
@@ -110,20 +98,20 @@ def mount(
 def _check_mountpoint(path: str) -> None:
     if not os.path.isdir(path):
         raise ConfigError(
-            "the mount point is not a folder", file=path, kind="bad-mountpoint", fix="Create the folder first."
+            "the mount point is not a folder", file=path, kind="mount-failed", fix="Create the folder first."
         )
     if os.path.ismount(path):
         raise ConfigError(
-            "the mount point is already in use", file=path, kind="bad-mountpoint", fix=f"Run 'fusermount3 -u {path}'."
+            "the mount point is already in use", file=path, kind="mount-failed", fix=f"Run 'fusermount3 -u {path}'."
         )
     if os.listdir(path):
-        raise ConfigError("the mount point is not empty", file=path, kind="bad-mountpoint", fix="Use an empty folder.")
+        raise ConfigError("the mount point is not empty", file=path, kind="mount-failed", fix="Use an empty folder.")
 
 
 def _no_fuse(why: str) -> StorageError:
     return StorageError(
         f"FUSE is not available: {why}",
-        kind="no-fuse",
+        kind="mount-failed",
         fix="Install FUSE (Debian: apt install fuse3). In a container, pass the device with --device /dev/fuse"
         " --cap-add SYS_ADMIN.",
     )

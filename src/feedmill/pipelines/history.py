@@ -158,7 +158,7 @@ def _corrupt(url: str, found: str) -> DataError:
     return DataError(
         f"the manifest of the pipeline is corrupt ({found})",
         file=url,
-        kind="bad-manifest",
+        kind="bad-index",
         fix="Delete it: all steps run again then, and reuse the outputs that are complete.",
     )
 

@@ -5,11 +5,9 @@ Options are checked against the signature of the verb's function: names, types, 
 
 from __future__ import annotations
 
-import builtins
 import dataclasses
 import inspect
 import os
-import sys
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +18,7 @@ import msgspec
 
 from feedmill.errors import ConfigError, did_you_mean
 from feedmill.formats.yamls import Document, read_config
+from feedmill.jobs.options import _Names
 from feedmill.storage import open_store, split_url
 
 _WORDS: dict[Any, str] = {
@@ -53,6 +52,7 @@ VERBS = {
     "extract": Verb("curation.extract.extract", takes_output=True, takes_many=True, updates=True),
     "tag": Verb("curation.tag", takes_many=True, updates=True),
     "dedupe": Verb("curation.dedupe.dedupe", takes_many=True, updates=True),
+    "decontaminate": Verb("curation.decontaminate.job", takes_many=True, updates=True),
     "neardedupe": Verb("curation.near.neardedupe", takes_many=True, updates=True),
     "filter": Verb("filtering", updates=True),
     "tokenize": Verb("tokens.tokenize", takes_output=True, takes_many=True),
@@ -135,7 +135,7 @@ def read_pipeline(url: str | os.PathLike[str]) -> Pipeline:
         raise ConfigError(
             "expected a list of steps under the key 'steps', and nothing else",
             file=path,
-            kind="bad-pipeline",
+            kind="bad-config",
             fix="See docs/pipelines.md.",
         )
     steps: list[Step] = []
@@ -216,25 +216,17 @@ def _check_options(document: Document, number: int, step: Step) -> None:
 
 
 def _bad(what: str, at: str, fix: str) -> ConfigError:
-    return ConfigError(what, file=at, kind="bad-pipeline", fix=fix)
-
-
-class _Names(dict[str, Any]):
-    """The names of a module; those that are imported for type checkers only stand for a type that no option has."""
-
-    def __missing__(self, name: str) -> Any:
-        return getattr(builtins, name, _Unavailable)
-
-
-class _Unavailable:
-    """A type that is not imported."""
+    return ConfigError(what, file=at, kind="bad-config", fix=fix)
 
 
 def types_of(function: Callable[..., Any]) -> dict[str, Any]:
     """Return the type of each parameter of a function; `Any` without annotation."""
-    function = inspect.unwrap(function)
-    hints = get_type_hints(function, localns=_Names(vars(sys.modules[function.__module__])))
-    return {name: hints.get(name, Any) for name in inspect.signature(function).parameters}
+    hints = {name: parameter.annotation for name, parameter in inspect.signature(function).parameters.items()}
+    if any(isinstance(hint, str) for hint in hints.values()):  # not a verb's
+        inner = inspect.unwrap(function)
+        hints = get_type_hints(inner, localns=_Names(inner.__module__, {})) | {"return": Any}
+        del hints["return"]
+    return {name: Any if hint is inspect.Parameter.empty else hint for name, hint in hints.items()}
 
 
 def accepts(value: Any, hint: Any) -> bool:

@@ -23,9 +23,11 @@ from feedmill.documents.wildcards import is_pattern
 from feedmill.errors import ConfigError, DataError, NotFound, did_you_mean
 from feedmill.jobs.dry_run import DryRun, JobReport
 from feedmill.jobs.engine import current, is_alone
+from feedmill.jobs.options import verb
 from feedmill.jobs.work import alone
 from feedmill.pipelines.files import Files, changed, files_of, with_hashes
 from feedmill.pipelines.history import History, StepRecord, manifest_of
+from feedmill.pipelines.options import Run
 from feedmill.pipelines.pipeline import VERBS, Pipeline, Step, read_pipeline
 from feedmill.storage import open_store, split_url
 
@@ -76,31 +78,11 @@ class RunReport(JobReport):
         return {**asdict(self), "dry_run": self.planned()}
 
 
-def run(
-    pipeline: str | os.PathLike[str],
-    *,
-    dry_run: bool = False,
-    steps: Sequence[str] = (),
-    overwrite: bool = False,
-    hash: bool = True,
-    progress: bool = True,
-    on_step: Callable[[StepReport], None] | None = None,
-) -> RunReport:
-    """Run the steps of a pipeline in their order, except those that are up to date.
-
-    A step is up to date if its options, the content of its inputs, and its outputs are those of its last run. It is
+@verb(Run)
+def run(options: Run) -> RunReport:
+    """A step is up to date if its options, the content of its inputs, and its outputs are those of its last run. It is
     recorded in the manifest beside the pipeline as soon as it has ended, so a killed run continues with the same
     command. In the block of an engine, the steps run on it.
-
-    Args:
-        pipeline: path or URL of the description, see docs/pipelines.md.
-        dry_run: run nothing; the report has what would run, and why, and what these steps would write. Steps that read
-            what others would write cannot be tried.
-        steps: names of the steps to run; by default all.
-        overwrite: also run the steps that are up to date.
-        hash: compare files on a disk by their content; otherwise by their size and time of change.
-        progress: show progress bars.
-        on_step: called before each step that runs.
 
     Raises:
         NotFound: there is no such pipeline, or an input has no files.
@@ -108,12 +90,13 @@ def run(
         DataError: the manifest is corrupt, or a step did not write its outputs.
         FeedmillError: an error of a step.
     """
-    described, chosen = _chosen(pipeline, steps)
-    if dry_run:
-        return _run_dry(chosen, History(described), overwrite, hash and is_alone())
+    hashed = options.hash and is_alone()
+    described, chosen = _chosen(options.pipeline, options.steps)
+    if options.dry_run:
+        return _run_dry(chosen, History(described), options.overwrite, hashed)
     store, name = manifest_of(described.url)
     with alone(store, name):
-        return _run_all(chosen, History(described), overwrite, hash and is_alone(), progress, on_step)
+        return _run_all(chosen, History(described), options.overwrite, hashed, options.progress, options.on_step)
 
 
 def look(pipeline: str | os.PathLike[str], steps: Sequence[str] = ()) -> list[StepReport]:
@@ -130,7 +113,7 @@ def _chosen(pipeline: str | os.PathLike[str], steps: Sequence[str]) -> tuple[Pip
     unknown = [name for name in steps if name not in {step.name for step in described.steps}]
     if unknown:
         hint = did_you_mean(unknown[0], [step.name for step in described.steps])
-        raise ConfigError(f"the pipeline has no step {unknown[0]!r}{hint}", file=described.url, kind="unknown-step")
+        raise ConfigError(f"the pipeline has no step {unknown[0]!r}{hint}", file=described.url, kind="bad-option")
     return described, [step for step in described.steps if not steps or step.name in steps]
 
 
@@ -139,7 +122,7 @@ def _run_all(
     history: History,
     force: bool,
     hashed: bool,  # not by parts, each of which would read all files
-    progress: bool,
+    progress: bool | None,
     on_step: Callable[[StepReport], None] | None,
 ) -> RunReport:
     report = RunReport(history.url)
@@ -241,7 +224,7 @@ def _inputs(step: Step) -> Files:
             raise NotFound(
                 f"the step {step.name!r} reads {place!r}, which has no files",
                 file=step.at,
-                kind="no-input",
+                kind="not-found",
                 fix="Check the path, or the outputs of the steps before it.",
             )
         found.update(files)
@@ -258,7 +241,7 @@ def _shown(what: str, changes: Sequence[str]) -> list[str]:
     return [*found, f"{more} more {what}s differ"] if more > 0 else found
 
 
-def _run(step: Step, one: StepReport, inputs: Files, history: History, hashed: bool, progress: bool) -> None:
+def _run(step: Step, one: StepReport, inputs: Files, history: History, hashed: bool, progress: bool | None) -> None:
     arguments, others = arguments_of(step, history)
     refuse_others(step, history, arguments, others)
     if "progress" in inspect.signature(step.function).parameters:
@@ -276,7 +259,7 @@ def _run(step: Step, one: StepReport, inputs: Files, history: History, hashed: b
         raise DataError(
             f"the step {step.name!r} has ended, but there are no files at {', '.join(step.outputs)}",
             file=step.at,
-            kind="no-output",
+            kind="empty-result",
             fix="Correct 'outputs': paths, folders, patterns, or beginnings of the names of its files.",
         )
     outputs = with_hashes(outputs, *_known(history)) if hashed else outputs

@@ -1,6 +1,14 @@
-"""Sample order: permutations, blends, recipes and plans.
+"""Sample order: which sample comes at each position of training, as a pure function of recipe, seed and position.
 
-`nodes`, `mixing` and `permutation` implement the index maps. `recipes`, `dialects` and `orders` build trees of them,
-`packing` builds rows, and `plan` binds a tree to data. `dealing` assigns positions to ranks and `resuming` continues
-from saved states. `ledger`, `report` and `forecast` answer questions about a plan.
+A recipe becomes a tree of index maps, the tree and its datasets a plan; a plan turns arrays of positions into samples
+and back. Nothing is replayed: `recipes/` (or `dialects/`) -> `nodes/` -> `plan.py` -> `dealing/` -> one rank's batches.
+
+- `recipes/`: read, check and compile recipes; `dialects/`: those of other tools, translated into ours.
+- `nodes/`: the maps (subset, shuffle, repeat, concat, blend, skip), with `permutation.py` and the schedules of
+  `mixing/`; `orders/`: the exact orders of other tools; `packing/`: rows of tokens from documents.
+- `plan.py`: the tree bound to data; `tree.py`: as text. `split_by_source.py` cuts one; `overview.py` makes one of
+  whatever a user gives: the verb ``plan``, whose options are in `options.py`.
+- `dealing/`: global batches, and which rank gets which position. `resuming/`: states of changed recipes.
+- Questions: `ledger.py` (which step saw a sample), `report.py` (weights and repeats), `forecast.py` (what is read),
+  `bounds.py` (that no source is repeated too often), `tokens.py` (lengths), `remote_reads.py` (requests).
 """

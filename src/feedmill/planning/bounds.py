@@ -49,10 +49,10 @@ def reaches(root: Node, total: int) -> dict[int, int]:
     """Return `reach` of every leaf, by leaf number, in one traversal."""
     if isinstance(root, Leaf):
         return {root.number: -(-total // root.length)}
-    found: dict[int, int] = {}
+    lengths: dict[int, int] = {}
     for child, used in zip(root.children, root.reach(total), strict=True):
-        found.update(reaches(child, used))
-    return found
+        lengths.update(reaches(child, used))
+    return lengths
 
 
 def proofs(root: Node, total: int) -> list[tuple[str, int, int, int]]:

@@ -22,7 +22,7 @@ _ROWS = 64
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What a budget draws from one source.
+    """Draws of a budget from one source.
 
     Attributes:
         name: the source's name.
@@ -52,14 +52,14 @@ class Need:
 
 def needs(plan: Plan, samples: int | None) -> list[Need]:
     """Return what the first `samples` positions draw from each source; None for the whole plan."""
-    found = plan.report(samples)
-    total = documents(found)
+    report = plan.report(samples)
+    total = documents(report)
     epochs = {} if total is None else bounds.reaches(plan.node, total)
     out = []
     for number, (name, dataset) in enumerate(zip(plan.names, plan.sources, strict=True)):
-        count, given, own = found.sources[number].drawn, found.sources[number].tokens, _tokens(dataset)
+        count, given, own = report.sources[number].drawn, report.sources[number].tokens, _tokens(dataset)
         size = _mean_bytes(dataset)
-        if isinstance(found, PackedReport) and size is not None and own and given is not None:
+        if isinstance(report, PackedReport) and size is not None and own and given is not None:
             # A row holds pieces of documents: what it reads is as large as its tokens.
             count, size = given, size * len(dataset) / own
         out.append(
@@ -90,7 +90,7 @@ def samples_for_tokens(plan: Plan, tokens: int) -> int:
             raise ConfigError(
                 f"the index of {name} has no lengths in tokens",
                 file=dataset.url,
-                kind="no-lengths",
+                kind="no-costs",
                 fix="Give the budget as --samples or --steps, or use a tokenized dataset.",
             )
     most = LONGEST if plan.length is None else plan.length
@@ -99,7 +99,7 @@ def samples_for_tokens(plan: Plan, tokens: int) -> int:
         if high == most:
             raise ConfigError(
                 f"{tokens:,} tokens are requested, the plan's {high:,} samples have fewer",
-                kind="bad-budget",
+                kind="bad-option",
                 fix="Request fewer tokens, or allow more repeats.",
             )
         low, high = high, min(2 * high, most)
@@ -111,10 +111,10 @@ def samples_for_tokens(plan: Plan, tokens: int) -> int:
 
 def _tokens_of(plan: Plan, samples: int) -> int:
     """Return the tokens of the first positions: exact for packed rows, otherwise by the mean lengths of the sources."""
-    found = plan.report(samples)
-    if isinstance(found, PackedReport):
-        return found.tokens or 0
-    return sum(source.tokens or 0 for source in found.sources)
+    report = plan.report(samples)
+    if isinstance(report, PackedReport):
+        return report.tokens or 0
+    return sum(source.tokens or 0 for source in report.sources)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ def mixture(plan: Plan, samples: int, windows: int = 200) -> Mixture:
         ConfigError: `samples` is less than 1.
     """
     if samples < 1:
-        raise ConfigError("there is no mixture of 0 samples", kind="bad-budget", fix="Give a budget of at least 1.")
+        raise ConfigError("there is no mixture of 0 samples", kind="bad-option", fix="Give a budget of at least 1.")
     windows = max(1, min(windows, samples // 50))
     ends = [samples * (i + 1) // windows for i in range(windows)]
     counts = np.zeros((windows + 1, len(plan.sources)))
@@ -163,11 +163,11 @@ def _tokens_of_windows(plan: PackedPlan, ends: Sequence[int]) -> npt.NDArray[np.
     chosen = [
         np.unique(np.linspace(a, b - 1, min(_ROWS, b - a)).astype(np.int64)) for a, b in zip(firsts, ends, strict=True)
     ]
-    found = plan.locate_spans(np.concatenate(chosen))
+    spans = plan.locate_spans(np.concatenate(chosen))
     window = np.repeat(np.arange(len(chosen)), [len(rows) for rows in chosen])
-    of_spans = np.repeat(window, np.diff(found.spans.row_offsets))
+    of_spans = np.repeat(window, np.diff(spans.spans.row_offsets))
     tokens = np.zeros((len(chosen), len(plan.sources)))
-    np.add.at(tokens, (of_spans, found.located.source), found.spans.length)
+    np.add.at(tokens, (of_spans, spans.located.source), spans.spans.length)
     return tokens
 
 

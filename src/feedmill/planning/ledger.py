@@ -246,7 +246,7 @@ def find(plan: Plan, key: str, source: str | None = None) -> list[tuple[str, int
         raise NotFound(
             f"no source has a sample with this key (looked in {', '.join(plan.names)})",
             record=key,
-            kind="no-such-key",
+            kind="no-such-sample",
             fix="Use a key as 'feedmill preview' shows it; the split may exclude the sample.",
         )
     return found
@@ -349,7 +349,7 @@ def cut_of(
         raise NotFound(
             f"there is no step {number:,}: with {grid.budget} for each of {grid.world_size:,} ranks the run has steps"
             f" from {first_step:,}, and ends before this one",
-            kind="no-such-step",
+            kind="no-such-sample",
         )
     return dealer, cut
 
@@ -367,7 +367,7 @@ def budget_grid(
     if budget is None or world_size is None:
         raise ConfigError(
             "steps need the samples per step, or a recipe with a budget ('batch') and the number of ranks",
-            kind="no-batch-size",
+            kind="missing-option",
             fix="Give the global batch, or the number of ranks if the recipe has a budget.",
         )
     # 'ragged' also allows a last batch with fewer samples than ranks.
@@ -389,7 +389,7 @@ def check_run(plan: Plan, start: int) -> None:
         size = "is endless" if plan.length is None else f"has {plan.length:,} positions"
         raise ConfigError(
             f"a run cannot begin at position {start:,}: the plan {size}",
-            kind="bad-start",
+            kind="bad-option",
             fix="Give the position of the state from which the run resumed.",
         )
 
@@ -424,6 +424,6 @@ def grid_of(
         last = f" to {first_step + steps - 1:,}" if steps else " to none"
         raise NotFound(
             f"there is no step {number:,}: with {global_batch:,} samples a step the run has steps {first_step:,}{last}",
-            kind="no-such-step",
+            kind="no-such-sample",
         )
     return grid, own

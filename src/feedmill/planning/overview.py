@@ -12,7 +12,9 @@ from typing import Any
 
 from feedmill.errors import ConfigError
 from feedmill.formats.base import Dataset
+from feedmill.jobs.options import verb
 from feedmill.notebooks import Showable
+from feedmill.planning.options import PlanOptions
 from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.recipe import Recipe
 from feedmill.samples.open import open as open_dataset
@@ -36,36 +38,20 @@ class PlanReport(Showable):
         return dict(self.facts)
 
 
-def plan(
-    recipe: str | os.PathLike[str] | Recipe | Plan,
-    *,
-    samples: int | None = None,
-    tokens: int | None = None,
-    steps: int | None = None,
-    global_batch: int | None = None,
-    world: int | None = None,
-    batch_size: int | None = None,
-    plot: str | os.PathLike[str] | None = None,
-) -> PlanReport:
-    """Return a summary of a recipe: samples, tokens, weights, draws, repeats and bytes to read per source.
-
-    Args:
-        recipe: path or URL of a recipe, a loaded recipe, or a plan.
-        samples, tokens, steps: the budget; at most one of them. By default, the whole of a finite plan. A step has
-            `global_batch` samples.
-        world, batch_size: report how evenly `world` ranks are loaded, with `batch_size` samples per rank and step.
-        plot: path or URL of an image (.png, .jpg) to which the mixture over the budget is drawn.
+@verb(PlanOptions)
+def plan(options: PlanOptions) -> PlanReport:
+    """At most one budget can be given: samples, tokens or steps. By default, it is the whole of a finite plan.
 
     Raises:
         ConfigError: options that contradict each other, or a plot of an endless plan.
         FeedmillError: as `Recipe.load` and `Recipe.plan` do.
     """
-    bound, path = bound_plan(recipe)
-    budget = _budget(bound, samples, tokens, steps, global_batch)
-    ranks = _ranks(bound, world, batch_size, budget)
-    if plot is not None:
-        _draw(bound, budget, os.fspath(plot))
-    drawn = None if plot is None else str(plot)
+    bound, path = bound_plan(options.recipe)
+    budget = _budget(bound, options)
+    ranks = _ranks(bound, options.world, options.batch_size, budget)
+    if options.plot is not None:
+        _draw(bound, budget, os.fspath(options.plot))
+    drawn = None if options.plot is None else str(options.plot)
     return PlanReport(bound, {"recipe": path, **_facts(bound, budget), "ranks": ranks, "plot": drawn})
 
 
@@ -86,10 +72,9 @@ def bound_plan(recipe: str | os.PathLike[str] | Recipe | Plan, *, trust: bool = 
     return Recipe.load(recipe).plan(trust=trust), str(recipe)
 
 
-def _budget(
-    plan: Any, samples: int | None, tokens: int | None, steps: int | None, global_batch: int | None
-) -> int | None:
+def _budget(plan: Any, options: PlanOptions) -> int | None:
     """Return the budget in samples: the one given, otherwise the plan's length, which may be None."""
+    samples, tokens, steps, global_batch = options.samples, options.tokens, options.steps, options.global_batch
     if sum(value is not None for value in (samples, tokens, steps)) > 1:
         raise ConfigError("more than one budget is given", fix="Give one of --samples, --tokens and --steps.")
     if (steps is None) != (global_batch is None):
@@ -120,15 +105,15 @@ def _facts(plan: Any, budget: int | None) -> dict[str, Any]:
     from feedmill.planning.forecast import documents, needs
     from feedmill.planning.remote_reads import remote_reads
 
-    found = plan.report(budget)
-    report = found.as_dict()
+    reported = plan.report(budget)
+    report = reported.as_dict()
     rows = [{**source, **need.as_dict()} for source, need in zip(report["sources"], needs(plan, budget), strict=True)]
-    reach = documents(found)
+    reach = documents(reported)
     proofs = [] if reach is None else bounds.proofs(plan.node, reach)
     keys = ("name", "max_repeats", "samples", "drawn_at_most")
     if (packing := report.get("packing")) is not None:
         best_fit = plan.packing.method == "best_fit"
-        packing["buffer"] = plan.map.largest_buffer(found.total) if best_fit and found.total else None
+        packing["buffer"] = plan.map.largest_buffer(reported.total) if best_fit and reported.total else None
         packing["passes_apart"] = best_fit and plan.packing.buffer is None
     return {
         "fingerprint": plan.fingerprint,
@@ -183,7 +168,7 @@ def plan_of(given: Any, epochs: float | str | None = None) -> Any:
     if isinstance(given, str | os.PathLike):
         path = os.fspath(given)
         if not path:
-            raise ConfigError("the path is empty", kind="no-plan", fix="Give the path of a recipe or a dataset.")
+            raise ConfigError("the path is empty", kind="bad-plan", fix="Give the path of a recipe or a dataset.")
         given = Recipe.load(path) if path.endswith(_RECIPES) else open_dataset(path)
     elif isinstance(given, Mapping):
         given = Recipe.parse(given)
@@ -191,7 +176,7 @@ def plan_of(given: Any, epochs: float | str | None = None) -> Any:
         if epochs is not None:
             raise ConfigError(
                 f"epochs={epochs!r} has no use: a recipe has its own end",
-                kind="bad-epochs",
+                kind="bad-option",
                 fix="Set 'epochs' or 'samples' in the recipe.",
             )
         return given.plan()
@@ -200,13 +185,13 @@ def plan_of(given: Any, epochs: float | str | None = None) -> Any:
     if isinstance(given, list | tuple):
         raise ConfigError(
             f"{len(given)} datasets are not a plan",
-            kind="no-plan",
+            kind="bad-plan",
             fix="Write fm.Plan.over(datasets, weights), fm.Plan.over(datasets, epochs=1), or a recipe.",
         )
     if not hasattr(given, "length"):
         raise ConfigError(
             f"{type(given).__name__} is not a plan",
-            kind="no-plan",
+            kind="bad-plan",
             fix="Give a plan, a recipe, a dataset, or the path of one of them.",
         )
     return given

@@ -178,7 +178,7 @@ class Plan(Showable):
 
         See `positions` for the other arguments and the errors.
         """
-        number = self._number(source)
+        number = self._source_number(source)
         missing = [index for index in indices if not 0 <= index < len(self.sources[number])]
         if missing:
             raise NotFound(
@@ -314,7 +314,7 @@ class Plan(Showable):
         if unskipped < 0 or (end is not None and unskipped > end):
             raise NotFound(
                 f"there is no unskipped position {unskipped:,}: the plan has {'no end' if end is None else f'{end:,}'}",
-                kind="no-such-position",
+                kind="no-such-sample",
                 fix="Give a position that 'feedmill trace' shows under 'unskipped'.",
             )
         return unskipped - skipped
@@ -403,7 +403,7 @@ class Plan(Showable):
         if not 0 <= samples <= most:
             raise ConfigError(
                 f"{samples:,} samples are requested, the plan has {most:,}",
-                kind="bad-budget",
+                kind="bad-option",
                 fix="Request fewer, or raise 'samples', 'epochs' or 'max_repeats' in the recipe.",
             )
         return samples
@@ -414,9 +414,9 @@ class Plan(Showable):
         Raises:
             NotFound: no such source.
         """
-        return self.sources[self._number(source)]
+        return self.sources[self._source_number(source)]
 
-    def _number(self, source: int | str) -> int:
+    def _source_number(self, source: int | str) -> int:
         known = self.names.index(source) if source in self.names else source
         if isinstance(known, str) or not 0 <= known < len(self.sources):
             raise NotFound(
@@ -468,7 +468,7 @@ def tree_over(
     if others:
         raise ConfigError(
             f"{type(others[0]).__name__} is not a dataset",
-            kind="no-dataset",
+            kind="bad-plan",
             fix="Give datasets, their paths, or a list of them.",
         )
     options = None if shuffle is None else _shuffle_options(shuffle)
@@ -482,7 +482,7 @@ def tree_over(
     if epochs is not None and len(leaves) > 1:
         raise ConfigError(
             "a blend has no epochs: its sources end at different times",
-            kind="bad-epochs",
+            kind="bad-option",
             fix="Omit 'epochs', and stop after the number of samples you need.",
         )
     streams = [
@@ -512,11 +512,11 @@ def _shuffle_options(shuffle: ShuffleKind | Mapping[str, Any]) -> dict[str, Any]
     try:
         return ShuffleModel.model_validate(dict(shuffle)).model_dump()
     except ValidationError as error:
-        found = error.errors(include_url=False)[0]
-        where = ".".join(map(str, found["loc"]))
+        problem = error.errors(include_url=False)[0]
+        where = ".".join(map(str, problem["loc"]))
         raise ConfigError(
-            f"the shuffle {dict(shuffle)!r:.80} is invalid{f' at {where!r}' if where else ''}: {found['msg']}",
-            kind="bad-shuffle",
+            f"the shuffle {dict(shuffle)!r:.80} is invalid{f' at {where!r}' if where else ''}: {problem['msg']}",
+            kind="bad-recipe",
             fix="Write it as in a recipe, such as {'kind': 'block', 'block': 256} or {'kind': 'shards'}.",
         ) from None
 
@@ -537,7 +537,7 @@ def inside(positions: npt.ArrayLike, end: int) -> npt.NDArray[np.int64]:
     given = np.asarray(positions)
     if given.size and (given.dtype.kind not in "iu" or given.ndim != 1):
         raise ConfigError(
-            f"positions must be a 1-D integer array, not {given.dtype} of shape {given.shape}", kind="bad-position"
+            f"positions must be a 1-D integer array, not {given.dtype} of shape {given.shape}", kind="bad-option"
         )
     row = given.astype(np.int64).reshape(-1)
     if len(row):
@@ -545,7 +545,7 @@ def inside(positions: npt.ArrayLike, end: int) -> npt.NDArray[np.int64]:
         if low < 0 or high >= end:
             raise NotFound(
                 f"there is no position {low if low < 0 else high} (the plan has {end:,})",
-                kind="no-such-position",
+                kind="no-such-sample",
                 fix="Positions count from 0; 'samples' or 'epochs' in the recipe set where they end.",
             )
     return row
@@ -573,7 +573,7 @@ def positions_of(root: Node, leaf: int, name: str, indices: Sequence[int], end: 
     if again > _MOST_TIMES and len(indices):
         raise ConfigError(
             f"{end:,} positions contain sample {indices[0]} of {name} up to {again:,} times",
-            kind="too-many",
+            kind="too-large",
             fix=f"Search fewer positions: at most {_MOST_TIMES:,} occurrences of a sample can be listed.",
         )
     epochs = np.arange(again)

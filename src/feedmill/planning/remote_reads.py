@@ -75,15 +75,15 @@ def remote_reads(plan: Plan, samples: int | None) -> dict[str, Any] | None:
     window = window_of(plan)
     count = min(window, samples or window)
     middle = 0 if samples is None else (samples - count) // 2 // window * window
-    found = plan.extents(np.arange(middle, middle + count, dtype=np.int64))
+    read_extents = plan.extents(np.arange(middle, middle + count, dtype=np.int64))
     sizes = np.zeros(count, np.int64)
-    for extents in found:
+    for extents in read_extents:
         np.add.at(sizes, extents.sample, extents.ends - extents.begins)
     budget = widened(budget_from_environment(), most_from_environment(), int(sizes.sum()))
     cached = plan.cache is not None and plan.cache.size > 0
     whole = cached or not budget
     pieces, most = ([(0, count)], int(sizes.sum()) * 2) if whole else (list(parts(sizes, budget)), budget // 2)
-    per = [_merged(extents, low, high, most) for extents in found for low, high in pieces]
+    per = [_merged(extents, low, high, most) for extents in read_extents for low, high in pieces]
     scale = (samples or count) / count
     requests, fetched, wanted = (round(sum(column) * scale) for column in zip(*per, strict=True)) if per else (0, 0, 0)
     seconds = max(fetched / _RATE, requests * _LATENCY / _AT_ONCE)

@@ -7,7 +7,7 @@ from feedmill.planning.nodes import Concat, Node, Repeat
 from feedmill.planning.plan import Plan
 
 
-def apart(plan: Plan) -> list[tuple[Plan, int]]:
+def split_by_source(plan: Plan) -> list[tuple[Plan, int]]:
     """Return one plan for each source, in order, with the number of the source.
 
     Raises:

@@ -82,7 +82,7 @@ class Tokens:
             if lengths is None:
                 raise ConfigError(
                     f"the number of tokens per sample is unknown for {dataset.url}",
-                    kind="no-lengths",
+                    kind="no-costs",
                     fix="Use 'unit: samples', or use a tokenized dataset.",
                 )
             self._lengths[source] = lengths

@@ -1,4 +1,4 @@
-"""Trees as text, for recipes and plans: the nodes of a plan as a tree, and unique names for its sources."""
+"""Trees of plans and recipes: as text, their leaves, and unique names for their sources."""
 
 from __future__ import annotations
 

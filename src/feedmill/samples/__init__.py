@@ -1,1 +1,16 @@
-"""Meaning of sample bytes: sample types, field maps, decoding."""
+"""Meaning of sample bytes: sample types, field maps, decoding.
+
+`open.py` opens a dataset of any format, `description.py` reads what its samples mean, and `view.py` returns them
+decoded and typed: parts -> fields (`fieldmap.py`) -> values (`decode.py`) -> a dataclass of `types.py`.
+
+- `open.py`: ``fm.open``. `views.py`: map, filter and select. `joined.py`: datasets joined by key. `tokenized.py`:
+  texts tokenized when read. `frames.py`: all samples as a table.
+- `description.py`: ``dataset.yaml``; `trusted.py`: the code that it may name; `crude.py`: samples without a type.
+- `decode.py` and `encode.py`: parts by their suffix; `cbor.py`, `tenbin.py`, `images.py` and `imageheader.py`.
+- Sound and video: `avdecoder.py`, `avaudio.py`, `avmetadata.py`.
+- Media metadata: `media.py` probes a file, `mediacollection.py` a dataset, `mediafacts.py` reads what was stored.
+  `stores.py`: files that samples refer to.
+- Token rows for training: `targets.py`, `fim.py`. `robotics/` and `vla/`: samples of robots, and VLA Foundry's.
+- To look at: `preview.py` (the verb ``preview``; `options.py` has its options, and those of opening a dataset),
+  `sheet.py`, `text.py`, `chart.py`.
+"""

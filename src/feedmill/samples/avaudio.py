@@ -89,14 +89,14 @@ class AudioReader:
         self._fresh = False
         for frame in self.container.decode(self.stream):
             if at is None:
-                at = self._number(frame)
+                at = self._sample_number(frame)
             if last is not None and at >= last:
                 return
             samples = _array(frame)
             yield at, samples
             at += samples.shape[1]
 
-    def _number(self, frame: Any) -> int:
+    def _sample_number(self, frame: Any) -> int:
         """Return the number of a frame's first sample, corrected if the container's timestamps are coarser."""
         if frame.pts is None:
             return self.origin
@@ -164,4 +164,4 @@ def _sample(seconds: float | Fraction, rate: int) -> int:
 
 
 def _no_audio(what: str) -> DataError:
-    return DataError(what, kind="no-audio", fix="Replace the file or skip the sample.")
+    return DataError(what, kind="bad-media", fix="Replace the file or skip the sample.")

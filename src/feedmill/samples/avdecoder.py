@@ -279,8 +279,8 @@ class AVDecoder:
 
     def get_video_duration(self, get_frame_count: bool = False) -> tuple[float | None, int | None]:
         """Return the duration of the video in seconds, and optionally the number of frames."""
-        found = self.get_metadata(get_video_frame_count=get_frame_count, get_video_frame_size=False, get_audio=False)
-        return found.video_duration, found.video_num_frames
+        metadata = self.get_metadata(get_video_frame_count=get_frame_count, get_video_frame_size=False, get_audio=False)
+        return metadata.video_duration, metadata.video_num_frames
 
     def get_audio_duration(self) -> float | None:
         """Return the duration of the audio in seconds."""
@@ -322,11 +322,11 @@ class AVDecoder:
             return reader.origin / reader.rate
 
     def _wanted(self, name: str, **chosen: bool) -> Any:
-        found = self.get_metadata(get_video_frame_count=False, get_video_frame_size=False, **chosen)
-        value = getattr(found, name)
+        metadata = self.get_metadata(get_video_frame_count=False, get_video_frame_size=False, **chosen)
+        value = getattr(metadata, name)
         if value is None:
             raise self._located(
-                DataError(f"it has no {name.replace('_', ' ')}", kind="no-media", fix="Skip the sample.")
+                DataError(f"it has no {name.replace('_', ' ')}", kind="bad-media", fix="Skip the sample.")
             )
         return value
 
@@ -335,7 +335,7 @@ class AVDecoder:
         with self._decoding(), self._opened() as container:
             wanted = [*container.streams.video[:1], *container.streams.audio[:1]]
             if not wanted:
-                raise DataError("the file has neither video nor audio", kind="no-media", fix="Skip the sample.")
+                raise DataError("the file has neither video nor audio", kind="bad-media", fix="Skip the sample.")
             for packet in container.demux(wanted):
                 packet.decode()
 
@@ -574,19 +574,19 @@ def get_clips_uniform(
             f"num_clips and clip_duration_seconds must not be negative: found {num_clips} and {clip_duration_seconds}",
             fix="Use 0 or more.",
         )
-    found = av_decoder.get_metadata(
+    metadata = av_decoder.get_metadata(
         get_video=request_video, get_video_frame_count=False, get_video_frame_size=False, get_audio=request_audio
     )
-    durations = [found.video_duration] * request_video + [found.audio_duration] * request_audio
+    durations = [metadata.video_duration] * request_video + [metadata.audio_duration] * request_audio
     known = [duration for duration in durations if duration is not None]
     if len(known) < len(durations):
-        missing = "video" if request_video and found.video_duration is None else "audio"
+        missing = "video" if request_video and metadata.video_duration is None else "audio"
         raise DataError(
             f"the file has no {missing} stream with a known duration",
             file=av_decoder.file,
             offset=av_decoder.offset,
             record=av_decoder.name,
-            kind=f"no-{missing}",
+            kind="bad-media",
             fix="Skip the sample, or request only the streams it has.",
         )
     begins = [av_decoder.video_start] if request_video else []
@@ -599,18 +599,18 @@ def get_clips_uniform(
             file=av_decoder.file,
             offset=av_decoder.offset,
             record=av_decoder.name,
-            kind="no-media",
+            kind="bad-media",
             fix="Request one of them.",
         )
     if clip_duration_seconds == 0:
-        half = 0.5 / found.video_fps if found.video_fps else 0.0
+        half = 0.5 / metadata.video_fps if metadata.video_fps else 0.0
         begins_for, ends_for = av_decoder._edges() if request_video else (0.0, 0.0)
         first, last = first + min(half, begins_for / 2 or half), last - min(half, ends_for / 2 or half)
     starts = np.linspace(first, max(first, last), num_clips).tolist()
     clips = [(start, start + clip_duration_seconds) for start in starts] if request_video else None
     sounds: list[tuple[float, float]] | None = None
     if request_audio:
-        rate = found.audio_sample_rate or av_decoder.get_audio_samples_per_second()
+        rate = metadata.audio_sample_rate or av_decoder.get_audio_samples_per_second()
         count = _whole(clip_duration_seconds * rate)
         sounds = [(first, first + count) for first in (_whole(start * rate) for start in starts)]
     # The methods of the base class return a clip for each range, also if the stated duration is too long.

@@ -31,7 +31,7 @@ def decode(data: bytes) -> Any:
     """
     cbor2 = _cbor2()
     stream = io.BytesIO(data)
-    decoders = dict.fromkeys(_KNOWN, _content) | {2: _number, 3: _negative}
+    decoders = dict.fromkeys(_KNOWN, _content) | {2: _bignum, 3: _negative}
     decoder = cbor2.CBORDecoder(
         stream, tag_hook=lambda tag, *_: tag.value, semantic_decoders=decoders, max_depth=_MAX_DEPTH, read_size=1
     )
@@ -43,7 +43,7 @@ def decode(data: bytes) -> Any:
         raise ValueError(str(error)) from error
     if stream.tell() != len(data):
         raise ValueError(f"{len(data) - stream.tell()} bytes follow the CBOR value: expected none")
-    return _plain(value)
+    return _unfrozen(value)
 
 
 def encode(value: Any) -> bytes:
@@ -85,7 +85,7 @@ def _content(content: Any, _immutable: bool) -> Any:
     return content
 
 
-def _number(content: Any, _immutable: bool) -> Any:
+def _bignum(content: Any, _immutable: bool) -> Any:
     return int.from_bytes(content, "big") if isinstance(content, bytes) else content
 
 
@@ -93,14 +93,14 @@ def _negative(content: Any, _immutable: bool) -> Any:
     return -1 - int.from_bytes(content, "big") if isinstance(content, bytes) else content
 
 
-def _plain(value: Any) -> Any:
+def _unfrozen(value: Any) -> Any:
     """Convert the immutable values that cbor2 makes inside tags to lists and dicts, and undefined to None."""
     if value is None or isinstance(value, _PLAIN):
         return value
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [_unfrozen(item) for item in value]
     if isinstance(value, _cbor2().frozendict | dict):
-        return {_key(key): _plain(item) for key, item in value.items()}
+        return {_key(key): _unfrozen(item) for key, item in value.items()}
     if value is _cbor2().undefined:
         return None
     raise ValueError(f"unassigned CBOR simple value {value}")
@@ -109,4 +109,4 @@ def _plain(value: Any) -> Any:
 def _key(key: Any) -> Any:
     if isinstance(key, tuple | _cbor2().frozendict):
         raise ValueError("a CBOR map key is itself a list or map, which Feedmill does not support")
-    return _plain(key)
+    return _unfrozen(key)

@@ -73,7 +73,7 @@ class Decoder:
             raise ConfigError(
                 f"audio and video cannot be decoded as {av!r}{did_you_mean(av, list(AV_SPECS))}",
                 fix=f"Use one of {', '.join(AV_SPECS)}.",
-                kind="unknown-av-spec",
+                kind="bad-option",
             )
         self.image = check_spec(image)
         self.av = av
@@ -318,14 +318,14 @@ def decoder_of(given: Decode | Mapping[str, Any] | str | None, *, trust: bool = 
         if unknown:
             raise ConfigError(
                 f"a decoder has no option {unknown[0]!r}",
-                kind="bad-decoder",
+                kind="bad-option",
                 fix=suggestion(str(unknown[0]), known, f"It has {', '.join(known)}."),
             )
         return Decoder(trust=trust, **given)
     if not callable(given):
         raise ConfigError(
             f"a {type(given).__name__} is not a decoder",
-            kind="bad-decoder",
+            kind="bad-option",
             fix="Give a feedmill.Decoder, a function (name, bytes) -> value, an image spec, or None for bytes.",
         )
     return given

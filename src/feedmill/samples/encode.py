@@ -45,7 +45,7 @@ class Encoder:
         own: Suffix, or whole part name (``"detail.json"``) -> function. These override the built-in functions.
 
     Raises (when called):
-        DataError: ``not-encodable``, the value does not fit the suffix, or the suffix has no encoding function.
+        DataError: ``no-conversion``, the value does not fit the suffix, or the suffix has no encoding function.
         MissingExtra: A package that this kind of part needs is not installed.
 
     >>> Encoder()("json", {"caption": "a cat"}), Encoder()("cls", 7), Encoder()("jpg", b"as it is")
@@ -103,7 +103,7 @@ def _refused(name: str, value: Any, why: str) -> DataError:
     kind = type(value).__name__
     return DataError(
         f"cannot encode a value of type {kind} as the part {name!r}: {why}",
-        kind="not-encodable",
+        kind="no-conversion",
         fix="Use bytes, a value that fits the suffix, or an encoding function (encode={'" + name + "': function}).",
     )
 
@@ -122,12 +122,12 @@ def encode_json(value: Any) -> bytes:
     except TypeError:  # json below also takes large integers, keys that are not text, lone surrogates, ...
         pass
     try:
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_plain).encode()
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_as_json).encode()
     except UnicodeEncodeError:
-        return json.dumps(value, separators=(",", ":"), default=_plain).encode()
+        return json.dumps(value, separators=(",", ":"), default=_as_json).encode()
 
 
-def _plain(value: Any) -> Any:
+def _as_json(value: Any) -> Any:
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
     raise TypeError(f"JSON has no {type(value).__name__}")
@@ -194,7 +194,7 @@ def _integer(value: Any) -> bytes:
 def _msgpack(value: Any) -> bytes:
     import msgspec
 
-    return msgspec.msgpack.encode(value, enc_hook=_plain)
+    return msgspec.msgpack.encode(value, enc_hook=_as_json)
 
 
 def _npz(value: Any) -> bytes:
@@ -223,7 +223,7 @@ def _pth(value: Any) -> bytes:
     except ImportError:
         raise ConfigError(
             "this release of Feedmill does not write .pth",
-            kind="not-encodable",
+            kind="no-conversion",
             fix="Pass the bytes of torch.save, or store the tensor as .npy.",
         ) from None
     data: bytes = module.dump(value)

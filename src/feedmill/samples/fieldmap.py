@@ -186,7 +186,7 @@ def _check_names(field_map: Mapping[str, str], sample_type: type[Any], where: st
             f"{sample_type.__name__} has no field {unknown[0]!r}{did_you_mean(unknown[0], known)}",
             file=where,
             fix=f"{of_type}.",
-            kind="unknown-field",
+            kind="bad-field-map",
         )
     missing = [field for field in obligatory if field not in field_map]
     if missing:

@@ -64,12 +64,12 @@ class FillInMiddle:
         for name in ("rate", "spm"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ConfigError(
-                    f"fim: {name} {getattr(self, name)} is not a probability", kind="bad-fim", fix="Use 0 to 1."
+                    f"fim: {name} {getattr(self, name)} is not a probability", kind="bad-option", fix="Use 0 to 1."
                 )
         if len({self.prefix, self.middle, self.suffix}) < _SENTINELS:
             raise ConfigError(
                 f"fim: two of the sentinels {self.prefix}, {self.middle} and {self.suffix} are the same",
-                kind="bad-fim",
+                kind="bad-option",
                 fix="Use three different token ids.",
             )
 
@@ -87,7 +87,7 @@ class FillInMiddle:
         fields = {name: sample[name] for name in sample}
         row = np.asarray(fields[self.key])
         if not len(row):
-            raise DataError("a row without tokens cannot be rearranged", kind="bad-windows")
+            raise DataError("a row without tokens cannot be rearranged", kind="bad-batch")
         fixed = hasattr(sample, "starts") or any(name in fields for name in _FIXED)
         real = real_tokens(fields, len(row))
         starts = _starts(sample, fields, real)

@@ -86,12 +86,12 @@ def _row(sample: Any) -> dict[str, Any]:
     if isinstance(sample, Sample):
         names = [name for name in sample if not name.startswith("__")]
         if names == [_JSON] and isinstance(sample[_JSON], Mapping):
-            return {KEY: sample.key, **{str(name): _plain(value) for name, value in sample[_JSON].items()}}
+            return {KEY: sample.key, **{str(name): _as_arrow(value) for name, value in sample[_JSON].items()}}
         return {KEY: sample.key, **{name: _part(sample, name) for name in names}}
     fields = named_fields(sample)
     if fields is None:
-        return {"value": _plain(sample)}
-    own = {name: _plain(value) for name, value in fields.items() if not name.startswith("__")}
+        return {"value": _as_arrow(sample)}
+    own = {name: _as_arrow(value) for name, value in fields.items() if not name.startswith("__")}
     return {KEY: fields[KEY], **own} if KEY in fields else own
 
 
@@ -99,15 +99,15 @@ def _part(sample: Sample, name: str) -> Any:
     if name.rpartition(".")[2].lower() in IMAGE_SUFFIXES:
         return sample.raw(name)
     value = sample[name]
-    return sample.raw(name) if hasattr(value, "came_from") else _plain(value)  # a handle of audio or video
+    return sample.raw(name) if hasattr(value, "came_from") else _as_arrow(value)  # a handle of audio or video
 
 
-def _plain(value: Any) -> Any:
+def _as_arrow(value: Any) -> Any:
     """Return a value as Arrow takes it: arrays as lists, images as PNG."""
     if isinstance(value, Mapping):
-        return {str(name): _plain(item) for name, item in value.items()}
+        return {str(name): _as_arrow(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [_as_arrow(item) for item in value]
     if hasattr(value, "mode") or image_shape(value):
         return encode_image(value, "PNG")
     if hasattr(value, "detach"):
@@ -125,6 +125,6 @@ def _array(arrow: Any, dataset: Dataset, name: str, values: list[Any]) -> Any:
         raise ConfigError(
             f"the values of the column {name!r} have no common type ({reason})",
             file=dataset.url,
-            kind="mixed-types",
+            kind="other-columns",
             fix="Give them one type with 'map', or leave the column out.",
         ) from None

@@ -66,7 +66,7 @@ def check_spec(spec: str) -> str:
         raise ConfigError(
             f"unknown image spec {spec!r}{did_you_mean(spec, list(IMAGE_SPECS))}",
             fix=f"Use one of {', '.join(IMAGE_SPECS)}.",
-            kind="unknown-image-spec",
+            kind="bad-option",
         )
     return spec
 

@@ -101,12 +101,12 @@ class JoinedDataset(Dataset):
     def find(self, key: str) -> int:
         """Return the number of the row with this key in the first dataset. Raises `NotFound`."""
         number = self.parts[0].find(key)
-        found = np.flatnonzero(self.rows[:, 0] == number)
-        if not len(found):
+        rows = np.flatnonzero(self.rows[:, 0] == number)
+        if not len(rows):
             from feedmill.formats.sample import no_such_key
 
             raise no_such_key(self.url, key)
-        return int(found[0])
+        return int(rows[0])
 
     def fingerprint(self) -> str:
         return hash_words([*(part.fingerprint() for part in self.parts), str(len(self)), _digest(self.rows)])
@@ -166,7 +166,7 @@ class JoinedDataset(Dataset):
             return self.joiner(**dict(zip(self.names, row, strict=True)))
         except Exception as error:
             fix = "Fix the sample or the joiner; the joiner receives None for a missing sample."
-            reraise(error, self.locate(int(number)), "the joiner", kind="joiner-failed", fix=fix)
+            reraise(error, self.locate(int(number)), "the joiner", kind="function-failed", fix=fix)
 
     def _combined(self, number: int, labels: Sequence[str], row: Sequence[Sample | None]) -> Sample:
         blocks: list[bytes] = []
@@ -235,4 +235,4 @@ def _digest(rows: Int64s) -> str:
 def _disagree(first: Sample | None, other: Sample) -> DataError:
     what = f"this sample is joined to the key {first.key if first else None!r}, so the rows were made for other data"
     fix = "Run 'feedmill prepare' on the metadataset again."
-    return locate(DataError(f"the join is stale: {what}", kind="stale-join", fix=fix), other.source, other.key)
+    return locate(DataError(f"the join is stale: {what}", kind="stale-index", fix=fix), other.source, other.key)

@@ -44,7 +44,7 @@ LARGE = 16 << 20
 Filters = tuple[MediaFilter, ...]
 
 
-class Piece(NamedTuple):
+class ProbeUnit(NamedTuple):
     """A unit of work: files to probe.
 
     Attributes:
@@ -76,7 +76,7 @@ class Piece(NamedTuple):
 
 def pieces_of_shard(
     shard: str, record: ShardRecord, scan: ShardScan, filters: Filters, parts: Collection[str] | None = None
-) -> Iterator[Piece]:
+) -> Iterator[ProbeUnit]:
     """Yield units with the parts of one shard that may be media; only those with the names in `parts` if given."""
     may = {
         part: (parts is None or part in parts) and any(one.part_may_hold(part) for one in filters)
@@ -93,7 +93,7 @@ def pieces_of_shard(
     yield from _cut(shard, stamp, names, scan.data[numbers], scan.sizes[numbers], filters)
 
 
-def pieces_of_folder(entries: Iterable[Entry], filters: Filters) -> Iterator[Piece]:
+def pieces_of_folder(entries: Iterable[Entry], filters: Filters) -> Iterator[ProbeUnit]:
     """Yield units with the files of a folder that may be media."""
     chosen = [entry for entry in entries if any(one.may_hold(entry.path) for one in filters)]
     sizes = np.asarray([entry.size for entry in chosen], np.int64)
@@ -104,25 +104,25 @@ def pieces_of_folder(entries: Iterable[Entry], filters: Filters) -> Iterator[Pie
 
 def _cut(
     file: str | None, stamp: str, names: list[str], starts: Int64s, sizes: Int64s, filters: Filters
-) -> Iterator[Piece]:
+) -> Iterator[ProbeUnit]:
     """Yield units of limited size. The limits are the same on all machines, so a retry finds a killed run's units."""
     low, held = 0, 0
     for i, size in enumerate(sizes.tolist()):
         if i > low and (i - low == AT_ONCE or held + size > _MOST_BYTES):
-            yield Piece(file, stamp, names[low:i], starts[low:i], sizes[low:i], filters)
+            yield ProbeUnit(file, stamp, names[low:i], starts[low:i], sizes[low:i], filters)
             low, held = i, 0
         held += size
     if low < len(names):
-        yield Piece(file, stamp, names[low:], starts[low:], sizes[low:], filters)
+        yield ProbeUnit(file, stamp, names[low:], starts[low:], sizes[low:], filters)
 
 
 def collect(
     store: Store,
-    pieces: Sequence[Piece],
+    pieces: Sequence[ProbeUnit],
     *,
     notes: MediaNotes | None = None,
     workers: int | None = None,
-    progress: bool = False,
+    progress: bool | None = False,
 ) -> tuple[list[Row], list[DataError]]:
     """Return the metadata of all media files, in the order of `pieces`, and errors for those that cannot be read.
 
@@ -158,7 +158,7 @@ Looked = tuple[list[Row], list[DataError]]
 
 
 def _looked(
-    store: Store, pieces: Sequence[Piece], todo: Sequence[int], notes: MediaNotes | None, workers: int | None
+    store: Store, pieces: Sequence[ProbeUnit], todo: Sequence[int], notes: MediaNotes | None, workers: int | None
 ) -> Generator[Looked, None, None]:
     """Return a generator of the results of units: on threads, or on the engine in use."""
     items = [pieces[number] for number in todo]
@@ -178,11 +178,11 @@ def _looked(
     return (found for _, found in results)
 
 
-def _look_unit(url: str, piece: Piece) -> tuple[bytes, Looked]:
+def _look_unit(url: str, piece: ProbeUnit) -> tuple[bytes, Looked]:
     return piece.digest, look(open_store(url), piece)
 
 
-def look(store: Store, piece: Piece) -> Looked:
+def look(store: Store, piece: ProbeUnit) -> Looked:
     """Return the rows of one unit's media files, and errors for those that cannot be read."""
     rows: list[Row] = []
     broken: list[DataError] = []
@@ -213,10 +213,10 @@ def remarks(rows: Iterable[Row]) -> list[str]:
     for name, kind, metadata, corrections in rows:
         seen[kind] += 1
         if corrections:
-            found = orjson.loads(corrections)
-            turned[kind] += "orientation" in found
-            if "video_duration" in found:
-                longer.append((name, orjson.loads(metadata).get("video_duration"), found["video_duration"]))
+            content = orjson.loads(corrections)
+            turned[kind] += "orientation" in content
+            if "video_duration" in content:
+                longer.append((name, orjson.loads(metadata).get("video_duration"), content["video_duration"]))
     words = {"image": "images", "av": "audio and video files"}
     out = [
         f"{turned[kind]:,} of {seen[kind]:,} {words[kind]} have an orientation: the widths and heights in the index are"
@@ -233,7 +233,7 @@ def remarks(rows: Iterable[Row]) -> list[str]:
     return out
 
 
-def _contents(store: Store, piece: Piece) -> Iterator[tuple[str, bytes | io.BufferedReader | FeedmillError]]:
+def _contents(store: Store, piece: ProbeUnit) -> Iterator[tuple[str, bytes | io.BufferedReader | FeedmillError]]:
     """Yield the name of each file with its bytes, a reader if it is large, or the error that reading raised."""
     large = (piece.sizes >= LARGE).tolist()
     blocks: Sequence[bytes] | None = None

@@ -93,7 +93,7 @@ class MediaFacts:
                 "the index has no media metadata of this file",
                 file=self._name,
                 record=key,
-                kind="no-media-metadata",
+                kind="not-prepared",
                 fix=f"Run 'feedmill prepare-media' on {self._name} with an option that finds this file.",
             )
         return self._understood(*row)
@@ -118,7 +118,7 @@ class MediaFacts:
         return NotFound(
             "the index has no media metadata",
             file=self._name,
-            kind="no-media-metadata",
+            kind="not-prepared",
             fix=f"Run 'feedmill prepare-media --media-by-extension {self._name}'.",
         )
 

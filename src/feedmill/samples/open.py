@@ -15,7 +15,7 @@ from feedmill.formats.base import Dataset
 from feedmill.formats.energon import ENERGON
 from feedmill.formats.energon.database import META
 from feedmill.formats.energon.splits import meta_file
-from feedmill.formats.format import Found
+from feedmill.formats.format import Detected
 from feedmill.formats.registry import by_name
 from feedmill.formats.sample import Decode
 from feedmill.formats.sniff import open_found, open_together, sniff
@@ -163,13 +163,15 @@ def _open(url: str | list[str], options: OpenOptions) -> Dataset:
     split, split_config = options.split, options.split_config
     if options.dataset_config is not None and options.dataset_config.endswith(".jsonl"):
         url, options = join_url(url, options.dataset_config), replace(options, dataset_config=None)
-    found = sniff(url)
+    detected = sniff(url)
     whole = options.raw or options.tokenize is not None
-    description = None if whole else _describe(found, url, options)
+    description = None if whole else _describe(detected, url, options)
     if description is not None:
         split = description.arguments.get("split_part", split)
         split_config = description.arguments.get("split_config", split_config)
-    dataset = open_found(found, url, split=split, split_config=split_config, files=options.files, token_size=token_size)
+    dataset = open_found(
+        detected, url, split=split, split_config=split_config, files=options.files, token_size=token_size
+    )
     dataset = _as_tokens(dataset, options)
     cut = _cut(dataset, options)  # a dataset with a description is not token data, and raises an error here
     if description is None:
@@ -217,7 +219,7 @@ def _absolute(url: str) -> str:
     return url if "://" in url else os.path.abspath(url)
 
 
-def _describe(found: Found, url: str, options: OpenOptions) -> DatasetView | None:
+def _describe(found: Detected, url: str, options: OpenOptions) -> DatasetView | None:
     """Return the content of the description file; None if there is none."""
     name = options.dataset_config
     if found.format is not ENERGON and name is not None:

@@ -12,8 +12,10 @@ import numpy as np
 
 from feedmill.errors import ConfigError, FeedmillError, NotFound
 from feedmill.formats.base import Dataset
+from feedmill.jobs.options import verb
 from feedmill.jobs.reports import VerbReport
 from feedmill.provided import provided
+from feedmill.samples.options import Preview
 from feedmill.samples.targets import LOSS_MASK
 from feedmill.samples.text import MAX_LINES, MAX_WIDTH, as_text, cut, printable
 
@@ -36,48 +38,33 @@ class PreviewReport(VerbReport):
     sheet: str | None = None
 
 
-def preview(
-    path: str | os.PathLike[str],
-    *,
-    count: int = 3,
-    start: int = 0,
-    sheet: str | os.PathLike[str] | None = None,
-    split: str | None = None,
-    dataset_config: str | None = None,
-    split_config: str | None = None,
-    trust: bool = False,
-) -> PreviewReport:
+@verb(Preview)
+def preview(options: Preview) -> PreviewReport:
     """Return samples as text: key, location, and each part.
-
-    Args:
-        path: Path or URL of any dataset.
-        count: Number of samples.
-        start: Number of the first sample, counting from 0.
-        sheet: File (path or URL) to write the samples' images to, as one picture.
-        split, dataset_config, split_config, trust: As in `feedmill.open`.
 
     Raises:
         NotFound: The dataset has no sample `start`.
         ConfigError: `sheet` is given, but the samples have no image.
     """
-    path = os.fspath(path)
+    path = os.fspath(options.path)
     from feedmill.samples.open import open as open_dataset
 
-    dataset = open_dataset(path, split=split, dataset_config=dataset_config, split_config=split_config, trust=trust)
-    indices = range(start, min(start + count, len(dataset)))
+    start, sheet = options.start, options.sheet
+    dataset = open_dataset(path, split=options.split, **options.description())
+    indices = range(start, min(start + options.count, len(dataset)))
     if not len(dataset) and dataset.split is not None:
         sizes = ", ".join(f"{name} {size:,}" for name, size in dataset.splits.items())
         raise NotFound(
             f"the split {dataset.split!r} is empty (samples: {sizes})",
             file=path,
-            kind="no-sample",
+            kind="no-such-sample",
             fix="Choose another split with --split, or run 'feedmill prepare' with another --split-ratio.",
         )
     if not indices:
         raise NotFound(
             f"there is no sample {start:,}: the dataset has {len(dataset):,} samples",
             file=path,
-            kind="no-sample",
+            kind="no-such-sample",
             fix="Sample numbers start at 0.",
         )
     samples = dataset.read(indices)

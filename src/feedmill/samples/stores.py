@@ -56,7 +56,7 @@ class FileStore(ABC, Generic[T]):
 
     def get_media_metadata(self, key: str) -> MediaMetadata:
         """Return size, duration and format of one file, as stored by ``prepare-media``. Raises `NotFound`."""
-        raise NotFound("the store has no media metadata", file=self.get_path(), record=key, kind="no-media-metadata")
+        raise NotFound("the store has no media metadata", file=self.get_path(), record=key, kind="not-prepared")
 
     def raw_with_source(self, name: str) -> tuple[bytes, Source | None]:
         """Return the bytes of one file, and its location if reading the file has given it. Raises as `raw`."""
@@ -147,7 +147,7 @@ class JsonlFileStore(DatasetFileStore):
             "the lines of a JSONL file have no media metadata",
             file=self.get_path(),
             record=key,
-            kind="no-media-metadata",
+            kind="not-prepared",
         )
 
 
@@ -180,7 +180,7 @@ class FolderFileStore(FileStore[bytes]):
                 f"the name {name!r} leaves the folder",
                 file=self.store.url,
                 record=name,
-                kind="path-escapes",
+                kind="unsafe-name",
                 fix="Use paths below the folder, without '..'. If the files lie elsewhere, set a parent folder in"
                 " 'aux'.",
             )
@@ -285,7 +285,7 @@ def add_source(sample: Any, source: Source) -> None:
 
 def _check_there(store: Store) -> None:
     if store.is_local and not os.path.isdir(store.url):
-        raise NotFound("there is no such folder", file=store.url, kind="no-such-folder", fix="Check the path.")
+        raise NotFound("there is no such folder", file=store.url, kind="not-found", fix="Check the path.")
 
 
 def _line(name: str) -> str:

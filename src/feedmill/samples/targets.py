@@ -115,7 +115,7 @@ class LossMask:
             raise ConfigError(
                 f"the begin marker and the end marker are both {self.begin}",
                 fix="Use two different token ids.",
-                kind="bad-markers",
+                kind="bad-mask",
             )
         if self.scope not in ("document", "row"):
             raise ConfigError(f"unknown loss mask scope {self.scope!r}", fix="Use document or row.")
@@ -192,7 +192,7 @@ def _bad_markers(row: int, place: int, level: int) -> DataError:
     what = "an end marker has no begin marker before it" if level < 0 else "a begin marker follows another one"
     return DataError(
         f"row {row} of the batch: {what}, at target {place}",
-        kind="bad-markers",
+        kind="bad-mask",
         fix="Fix the document, or check the marker ids.",
     )
 
@@ -207,7 +207,7 @@ LOSS_MASK = "loss_mask"
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """How rows become a batch of inputs (all tokens but the last) and targets (all but the first).
+    """Rule by which rows become inputs (all tokens but the last) and targets (all but the first).
 
     A target is ignored if it is padding, if it starts another document than that of its input, if the row's
     ``loss_mask`` excludes it, or if `mask` does. Rows of different lengths are padded to the longest.
@@ -285,7 +285,7 @@ class Targets:
 
     @property
     def want(self) -> Want:
-        """What `of_columns` can use of `Dataset.read_batch`."""
+        """Columns of `Dataset.read_batch` that `of_columns` can use."""
         if self.document_ids or self.max_seqlen or self.mask is not None:
             return "columns"
         return Shifted(self.key, self.ignore, not self.across_documents)
@@ -341,7 +341,7 @@ class Targets:
         if self.across_documents is False and not located:
             raise ConfigError(
                 "a row does not locate its documents, which is required for across_documents=False",
-                kind="no-documents",
+                kind="unsupported",
                 fix="Open token data with positions=True, or omit across_documents.",
             )
 
@@ -434,7 +434,7 @@ def _width(longest: int, samples: Sequence[Mapping[str, Any]]) -> int:
         return 2  # other ranks have their batch of this step too
     raise DataError(
         f"rows of at most {longest} tokens have no target: expected at least 2 tokens",
-        kind="bad-windows",
+        kind="bad-batch",
         fix="Open token data with seq_len=..., or pack it.",
     )
 

@@ -48,7 +48,7 @@ class TokenizeOptions:
 
 
 class Encoder(Protocol):
-    """What tokenizes samples; `TokenizeTransform` does. Can be pickled."""
+    """Tokenizer of samples, such as `TokenizeTransform`. Can be pickled."""
 
     @property
     def identity(self) -> str:
@@ -76,7 +76,7 @@ def tokenized(dataset: Dataset, encoder: Encoder) -> TokenizedDataset:
         raise ConfigError(
             f"'tokenize' is for text: the format {dataset.format} has tokens already",
             file=dataset.url,
-            kind="already-tokens",
+            kind="unsupported",
             fix="Remove 'tokenize'.",
         )
     return TokenizedDataset(dataset, encoder)
@@ -151,8 +151,8 @@ class TokenizedDataset(Dataset):
         missing = sorted(set(wanted) - known.keys())
         for start in range(0, len(missing), _AT_ONCE):
             part = missing[start : start + _AT_ONCE]
-            found = self.encoder.encode(self.dataset.read_raw(part))
-            known |= dict(zip(part, found, strict=True))
+            encoded = self.encoder.encode(self.dataset.read_raw(part))
+            known |= dict(zip(part, encoded, strict=True))
         with self._lock:
             for number in missing:
                 if number not in self._kept:

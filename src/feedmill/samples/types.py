@@ -251,7 +251,7 @@ def sample_type(name: str) -> type[TypedSample]:
         raise ConfigError(
             f"unknown sample type {name!r}{did_you_mean(name, [*SAMPLE_TYPES, *_FACTORIES, 'CrudeWebdataset'])}",
             fix=f"Use one of {', '.join(SAMPLE_TYPES)}, or CrudeWebdataset for undecoded parts.",
-            kind="unknown-sample-type",
+            kind="bad-option",
         )
     return found
 

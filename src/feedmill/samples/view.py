@@ -306,7 +306,7 @@ class LoaderView:
         try:
             given = self.load(raw)
         except Exception as error:
-            reraise(error, source, self.name, kind="sample-loader-failed", fix=_FIX)
+            reraise(error, source, self.name, kind="function-failed", fix=_FIX)
         if not isinstance(given, Mapping):
             raise self._failed(source, f"{self.name} returned {type(given).__name__}, expected a dict of fields")
         obligatory, optional = fields_of(self.cls)
@@ -324,7 +324,7 @@ class LoaderView:
         return self.cls(**_declared(self.cls, base), **own)
 
     def _failed(self, source: Source, what: str) -> DataError:
-        return locate(DataError(what, kind="sample-loader-failed", fix=_FIX), source)
+        return locate(DataError(what, kind="function-failed", fix=_FIX), source)
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,7 +356,7 @@ class FactoryView:
         try:
             made = self.load(raw)
         except Exception as error:
-            reraise(error, source, self.name, kind="factory-failed", fix="Fix the sample, or the factory.")
+            reraise(error, source, self.name, kind="function-failed", fix="Fix the sample, or the factory.")
         if isinstance(made, dict):
             made["__subflavors__"] = subflavors
         elif hasattr(made, "__subflavors__"):

@@ -203,7 +203,7 @@ def called(
         return made if convert is None else convert(made)
     except Exception as error:
         who = f"{_name(function)} of {verb}"
-        reraise(error, raw.source, who, kind=f"{verb}-failed", fix="Fix the function, or the sample.")
+        reraise(error, raw.source, who, kind="function-failed", fix="Fix the function, or the sample.")
 
 
 def _name(function: Any) -> str:
@@ -216,7 +216,7 @@ def mapped(dataset: Dataset, function: Callable[[Any], Any]) -> Dataset:
         raise ConfigError(
             "documents of tokens cannot be mapped: packing reads their tokens by span, not as samples",
             file=dataset.url,
-            kind="not-mappable",
+            kind="unsupported",
             fix="Pass the function to the Loader: transform=...",
         )
     return dataset.opened_as(view=MappedView(dataset.view, function))
@@ -251,12 +251,12 @@ def selected(dataset: Dataset, indices: Sequence[int] | slice | npt.NDArray[Any]
     numbers = np.asarray(indices)
     if numbers.dtype == bool:
         if numbers.shape != (count,):
-            raise ConfigError(f"a mask must have {count:,} values: found {list(numbers.shape)}", kind="bad-selection")
+            raise ConfigError(f"a mask must have {count:,} values: found {list(numbers.shape)}", kind="bad-option")
         numbers = np.flatnonzero(numbers)
     if numbers.ndim != 1 or (numbers.size and numbers.dtype.kind not in "iu"):
         raise ConfigError(
             f"expected numbers of samples, a slice or a mask: found {numbers.dtype}{list(numbers.shape)}",
-            kind="bad-selection",
+            kind="bad-option",
         )
     refuse_empty(len(numbers), count, "sample", file=dataset.url, fix="Select at least one sample.", allow=None)
     numbers = numbers.astype(np.int64)

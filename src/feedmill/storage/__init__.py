@@ -94,7 +94,7 @@ def refuse_secrets(url: str) -> None:
         raise ConfigError(
             f"the URL has {found}, which would be shown in messages and reports",
             file=f"{scheme}://{'...@' if at else ''}{place or rest.partition('/')[0]}/{path}",
-            kind="secret-in-url",
+            kind="bad-url",
             fix="Remove it, and set it in the environment (AWS_*, AZURE_*, GOOGLE_*), in a profile, or in fsspec's"
             " configuration (FSSPEC_<PROTOCOL>_PASSWORD, or a file in ~/.config/fsspec). See docs/storage.md.",
         )
@@ -158,7 +158,7 @@ def join_url(base: str, path: str) -> str:
             raise ConfigError(
                 f"the path {path!r} leaves the bucket",
                 file=base,
-                kind="path-escapes",
+                kind="unsafe-name",
                 fix="Use the full URL instead.",
             )
         elif part not in ("", ".") and not (part == ".." and root):

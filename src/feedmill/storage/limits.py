@@ -74,7 +74,7 @@ def parse_size(text: str | int | None, name: str | None = None) -> int | None:
     match = _SIZE.fullmatch(text.strip())
     if match is None or len(match[1]) > _MOST_DIGITS:
         what = f"{text[:40]!r} is not a size" if name is None else f"{name}={text[:40]!r} is not a size"
-        raise ConfigError(what, kind="bad-limit", fix="Use for example 500MB, 1G or 1GiB.")
+        raise ConfigError(what, kind="bad-option", fix="Use for example 500MB, 1G or 1GiB.")
     number, unit, binary = match.groups()
     return int(float(number) * (1024 if binary else 1000) ** " kmgt".index(unit.lower() or " "))
 
@@ -92,7 +92,7 @@ def check_nesting(value: Any, where: str) -> None:
         level = [child for children in parents for child in children]
         if not level:
             return
-    raise ConfigError(TOO_DEEP, file=where, kind="too-deep", fix="Check the brackets.")
+    raise ConfigError(TOO_DEEP, file=where, kind="too-large", fix="Check the brackets.")
 
 
 def available_memory() -> int | None:

@@ -52,7 +52,7 @@ def refuse_links(path: str, top: str) -> None:
             raise StorageError(
                 "this is a link: files in a dataset are not written through links",
                 file=current,
-                kind="link",
+                kind="not-a-file",
                 fix="Remove the link, or replace it by its target.",
             )
 
@@ -77,7 +77,7 @@ def open_in_place(path: str, flags: int) -> int:
         return descriptor
     os.close(descriptor)
     what = "a second name of another file (a hard link)" if stat.S_ISREG(status.st_mode) else "not a regular file"
-    raise StorageError(f"this is {what}, which cannot be written to", file=path, kind="link", fix="Remove it.")
+    raise StorageError(f"this is {what}, which cannot be written to", file=path, kind="not-a-file", fix="Remove it.")
 
 
 def make_folder(path: str) -> None:

@@ -1,14 +1,15 @@
 """Tokenize documents, and rewrite, decode and index token files.
 
 tokenizer, template, engines, selfcheck, preload load a tokenizer from this machine; `kinds`: files of other programs
-encode, segments, work, spill                    encode the documents of one unit of work
+encode, segments                                 encode documents; `spill`: the pieces in which their tokens wait
 job                                              the job that encodes documents, whatever its output
-tokenize, token_files                            token files of any formats; in numbered files of a size
+tokenize, options, token_files                   token files of any formats; in numbered files of a size
 datatrove_tasks                                  one file per task, as datatrove
 dolma_output                                     Dolma's folders of mixed files
-outputs                                          names, token sizes and writers of token files
-rewrite, targets                                 copy documents of token files in a new order; an output is a unit
-units, corpus                                    what is ordered, the orders, reading; documents of several files
-merge, shuffle, split, filter                    the verbs that do so
+outputs                                          formats, names, numbers and sizes of token files
+writer                                           documents in an order -> files, for all verbs
+rewrite                                          the job of the verbs that copy documents of token files in a new order
+corpus                                           the documents of several files, read in any order
+merge, shuffle, split, filter, resample          these verbs, with their orders
 decode, index, instruct, numbers                 further verbs
 """

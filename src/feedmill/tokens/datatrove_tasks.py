@@ -175,7 +175,7 @@ def deal_rows(dataset: str, split: str, tasks: int) -> list[list[DocumentFile]]:
         raise NotFound(
             "there is no such dataset on this machine, and nothing is downloaded",
             file=dataset,
-            kind="not-on-disk",
+            kind="not-found",
             fix="Save it with load_dataset(...).save_to_disk(folder), and pass the folder.",
         )
     if open_store(dataset).exists("dataset_dict.json"):
@@ -183,7 +183,7 @@ def deal_rows(dataset: str, split: str, tasks: int) -> list[list[DocumentFile]]:
     files = find_documents([dataset], unnamed=None).files
     if any(file.kind not in ("arrow", "parquet") for file in files):
         raise ConfigError(
-            "these documents are not stored in columns", file=dataset, kind="unknown-input", fix="Use the form 'jsonl'."
+            "these documents are not stored in columns", file=dataset, kind="no-documents", fix="Use the form 'jsonl'."
         )
     files = _of_split(files, dataset, split)
     if tasks == 1:
@@ -209,7 +209,7 @@ def _of_split(files: list[DocumentFile], dataset: str, split: str) -> list[Docum
         raise NotFound(
             f"there is no split {split!r}",
             file=dataset,
-            kind="no-split",
+            kind="no-such-split",
             fix=f"The file names contain these splits: {', '.join(sorted(splits))}.",
         )
     return splits[split]

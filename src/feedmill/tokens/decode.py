@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,8 +12,10 @@ import numpy as np
 from feedmill.errors import ConfigError, FeedmillError, NotFound
 from feedmill.formats.tokens.base import TokenDataset
 from feedmill.formats.tokens.manifest import TokenizerFacts, TokenManifest, read_manifest
+from feedmill.jobs.options import verb
 from feedmill.storage import open_store, split_url
 from feedmill.tokens.kinds.find import is_hub_name
+from feedmill.tokens.options import Decode
 from feedmill.tokens.tokenizer import Backend, Tokenizer, load_tokenizer
 
 
@@ -32,37 +34,20 @@ class Decoded:
         return {"document": self.document, "tokens": self.tokens, "text": self.text, "cut": self.cut, "ids": self.ids}
 
 
-def decode(
-    path: str | os.PathLike[str],
-    *,
-    document: Sequence[int] | None = None,
-    first: int = 3,
-    tokenizer: str | None = None,
-    tokenizer_backend: Backend = "auto",
-    max_tokens: int | None = 500,
-    skip_special: bool = False,
-    ids: bool = False,
-) -> list[Decoded]:
-    """Return documents of token files as text.
-
-    Args:
-        path: token files of any format, see `open_tokens`.
-        document: numbers of documents, from 0; default: the first `first` documents.
-        tokenizer, tokenizer_backend: path and backend of the tokenizer; default: the tokenizer named in the manifest
-            next to the file.
-        max_tokens: decode at most this many tokens of each; 0 or None: all.
-        skip_special: skip special tokens.
-        ids: also return the token ids.
+@verb(Decode)
+def decode(options: Decode) -> list[Decoded]:
+    """Return the texts, by default of the first documents.
 
     Raises:
         FeedmillError: there is no such document; or as `open_tokens` and `tokenizer_for`.
     """
-    path = os.fspath(path)
+    path = os.fspath(options.path)
     dataset, manifest = open_tokens(path)
-    model = tokenizer_for(manifest, tokenizer, path, tokenizer_backend)
-    numbers = list(range(min(first, len(dataset)))) if document is None else list(document)
-    limit = max_tokens or None
-    return list(decode_documents(dataset, model, numbers, limit=limit, skip_special=skip_special, ids=ids))
+    model = tokenizer_for(manifest, options.tokenizer, path, options.tokenizer_backend)
+    numbers = list(range(min(options.first, len(dataset)))) if options.document is None else list(options.document)
+    limit = options.max_tokens or None
+    how = {"skip_special": options.skip_special, "ids": options.ids}
+    return list(decode_documents(dataset, model, numbers, limit=limit, **how))
 
 
 def open_tokens(url: str) -> tuple[TokenDataset, TokenManifest | None]:
@@ -90,7 +75,7 @@ def open_tokens(url: str) -> tuple[TokenDataset, TokenManifest | None]:
 
     dataset = open_raw(url)[0]
     if not isinstance(dataset, TokenDataset):
-        raise ConfigError(f"expected token files, found the format {dataset.format}", file=url, kind="not-tokens")
+        raise ConfigError(f"expected token files, found the format {dataset.format}", file=url, kind="no-tokens")
     return dataset, read_manifest(dataset.store, dataset.shards[0].path) if dataset.shards else None
 
 
@@ -136,7 +121,7 @@ def tokenizer_for(
             f"the tokens were made by another tokenizer: {facts.name} with hash {facts.hash[:8]}, not"
             f" {found.hash[:8]} ({name})",
             file=where,
-            kind="other-tokenizer",
+            kind="mixed-tokenizers",
             fix="Pass the tokenizer that made them with --tokenizer.",
         )
     name = facts.name if facts is not None else ""
@@ -181,7 +166,7 @@ def decode_documents(
     for number in documents:
         if not 0 <= number < len(dataset):
             raise FeedmillError(
-                f"there is no document {number}", file=dataset.url, kind="no-document", fix=f"It has {len(dataset)}."
+                f"there is no document {number}", file=dataset.url, kind="no-such-sample", fix=f"It has {len(dataset)}."
             )
         length = int(dataset.lengths[number])
         take = length if limit is None else min(length, limit)

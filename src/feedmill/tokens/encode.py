@@ -246,7 +246,9 @@ def _masked(tokenizer: Tokenizer, how: Encoding, batch: Batch, failed: dict[int,
         if ranges:
             ids, offsets = tokenizer.offsets(batch.texts[index])
             if not np.array_equal(ids, tokenizer.encode([batch.texts[index]]).ids):
-                raise FeedmillError("the tokenizer's engines differ on a document with a loss mask", kind="self-check")
+                raise FeedmillError(
+                    "the tokenizer's engines differ on a document with a loss mask", kind="verification-failed"
+                )
             out[index] = _datatrove(offsets, ranges) if how.cut else (_mask(offsets, ranges), None)
     return out
 

@@ -81,7 +81,7 @@ def _end(tokenizer: Tokenizer, value: Given, what: str) -> tuple[str | None, int
             raise ConfigError(
                 f"the tokenizer's files do not define {'an EOS' if what == 'EOS' else 'a BOS'} token",
                 file=str(tokenizer.path),
-                kind=f"no-{option}",
+                kind="unknown-token",
                 fix=f"Name one as {option!r} ('--{option} TOKEN' on the command line); 'none' stands for no token."
                 f" {_special(tokenizer)}",
             )
@@ -92,7 +92,7 @@ def _end(tokenizer: Tokenizer, value: Given, what: str) -> tuple[str | None, int
             f"the {what} {value!r} is an ordinary token of the vocabulary, which texts contain too: expected a special"
             " token",
             file=str(tokenizer.path),
-            kind="ordinary-token",
+            kind="unknown-token",
             fix=f"Pass another token, or none for no {what}; if {value!r} is meant, set {option}_token to it in"
             f" tokenizer_config.json. {_special(tokenizer)}",
         )

@@ -182,7 +182,9 @@ class Fastokens(TokenizerEngine):
             raise MissingExtra(f"fastokens is not installed ({error})", "tokenize") from None
         except BaseException as error:
             if isinstance(error, Exception) or type(error).__name__ == "PanicException":
-                raise ConfigError(f"fastokens cannot load the file ({error})", file=str(path), kind="backend") from None
+                raise ConfigError(
+                    f"fastokens cannot load the file ({error})", file=str(path), kind="unsupported-tokenizer"
+                ) from None
             raise
 
     def encode(self, texts: list[str], template: bool, ordinary: bool) -> Encoded:

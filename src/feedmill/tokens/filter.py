@@ -11,10 +11,8 @@ import xxhash
 from feedmill.errors import ConfigError
 from feedmill.formats.tokens.base import Int64s, Tokens
 from feedmill.jobs.dry_run import can_run_dry
-from feedmill.tokens.corpus import Corpus, open_corpus
-from feedmill.tokens.rewrite import Report, start
-from feedmill.tokens.targets import Part, form_for
-from feedmill.tokens.units import Documents, gathered, lengths_of
+from feedmill.tokens.corpus import Corpus, Documents, gathered, lengths_of, open_corpus
+from feedmill.tokens.rewrite import Part, Report, form_for, start
 
 Bools = npt.NDArray[np.bool_]
 
@@ -58,7 +56,7 @@ def filter(
     if max_length is not None and max_length < (min_length or 0):
         raise ConfigError(
             f"no document has at least {min_length or 0:,} and at most {max_length:,} tokens",
-            kind="bad-limit",
+            kind="bad-option",
             fix="Set --max-length to at least --min-length.",
         )
     corpus = open_corpus(inputs, token_size=token_size, mixed=mixed_tokenizers)
@@ -88,8 +86,9 @@ def filter(
     options = {"verb": "filter", "min_length": min_length, "max_length": max_length, "left_out": left_out}
     digest = xxhash.xxh3_128_hexdigest(numbers.data)
     with start(output, corpus, form, options, seeded=False, overwrite=overwrite, progress=progress, kept=digest) as run:
-        run.write(documents, [Part(output, numbers)], allow_empty=allow_empty, left_out=left_out)
-        return run.finish(left_out=left_out)
+        run.left_out |= left_out
+        run.write(documents, [Part(output, numbers)], allow_empty=allow_empty)
+        return run.finish()
 
 
 def _marked(numbers: Sequence[int] | Int64s, count: int) -> Bools:
@@ -101,7 +100,7 @@ def _marked(numbers: Sequence[int] | Int64s, count: int) -> Bools:
         bad = numbers[int(np.flatnonzero((row < 0) | (row >= count))[0])]
         raise ConfigError(
             f"the list contains document {bad}, but there are only {count}",
-            kind="no-such-document",
+            kind="no-such-sample",
             fix="Documents are numbered from 0.",
         )
     marked = np.zeros(count, np.bool_)

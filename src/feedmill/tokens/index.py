@@ -9,13 +9,15 @@ from functools import partial
 from typing import Any
 
 from feedmill.errors import ConfigError
-from feedmill.jobs.dry_run import JobReport, active, can_run_dry
+from feedmill.jobs.dry_run import JobReport, active
 from feedmill.jobs.engine import Where, current, key_of
-from feedmill.jobs.policy import RAISE, OnError, on_error_policy, skips
+from feedmill.jobs.options import verb
+from feedmill.jobs.policy import on_error_policy, skips
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run
 from feedmill.jobs.work import alone
 from feedmill.storage import Store, canonical_location, open_store, split_url
+from feedmill.tokens.options import Index
 
 
 @dataclass
@@ -38,45 +40,22 @@ class IndexReport(JobReport):
     bad: list[dict[str, Any]] = field(default_factory=list)
 
 
-@can_run_dry
-def index(
-    path: str | os.PathLike[str],
-    output: str | os.PathLike[str] | None = None,
-    *,
-    on_error: OnError = RAISE,
-    workers: int | None = None,
-    dry_run: bool = False,  # noqa: ARG001 - see `can_run_dry`
-    overwrite: bool = False,
-    eos: int | None = None,
-    token_size: int | None = None,
-    vocab_size: int | None = None,
-    progress: bool | None = None,
-) -> IndexReport:
-    """Write the index of a JSONL file (Modalities' ``.idx``), or the bounds of documents of a ``.pbin`` or a flat file.
-
-    Args:
-        path: path or URL of the file.
-        output: path of the index; default: next to the file. Bounds are always written next to their file.
-        on_error: ``"raise"`` at a line that is not JSON, or ``"skip"`` such lines and list them.
-        workers: number of processes; default: one per core for large files.
-        dry_run: write nothing; the report has what would be written. Lines are read, to find invalid ones.
-        overwrite: overwrite an existing index.
-        eos: for flat token files (``.bin`` or ``.npy`` of nanoGPT, llm.c, OLMo-core): id of the end-of-text token.
-        token_size: for those without a header: bytes per token, 1, 2, 4 or 8.
-        vocab_size: for flat token files: raise an error if an id is not below it.
+@verb(Index)
+def index(options: Index) -> IndexReport:
+    """Bounds are written next to their file. A dry run reads the lines, to find invalid ones.
 
     Raises:
         ConfigError: the index exists, or the file has another format.
         DataError: a line is not JSON, or the file is corrupt.
     """
-    path = os.fspath(path)
-    output = None if output is None else os.fspath(output)
-    skip_bad = skips(on_error_policy(on_error))
+    path = os.fspath(options.path)
+    output = None if options.output is None else os.fspath(options.output)
+    skip_bad = skips(on_error_policy(options.on_error))
     _, name = split_url(path)
     if name.endswith(".pbin"):
         return _index_pbin(path, output)
-    if eos is not None or name.endswith((".bin", ".npy")):
-        return _index_flat(path, output, eos, token_size, vocab_size, overwrite)
+    if options.eos is not None or name.endswith((".bin", ".npy")):
+        return _index_flat(path, output, options)
     if not name.endswith(".jsonl") and output is None:
         raise ConfigError(
             "only JSONL, .pbin and flat token files can be indexed",
@@ -85,7 +64,7 @@ def index(
             fix="For lines of JSON in a file of another name, say where the index goes (--output); for tar shards and"
             " Energon's .jsonl.idx there is 'feedmill prepare'.",
         )
-    return _index_lines(path, output, skip_bad=skip_bad, workers=workers, overwrite=overwrite, progress=progress)
+    return _index_lines(path, output, options, skip_bad=skip_bad)
 
 
 def _index_pbin(path: str, output: str | None) -> IndexReport:
@@ -106,10 +85,9 @@ def _index_pbin(path: str, output: str | None) -> IndexReport:
     return IndexReport(path, store.locate(bounds), "bounds", entries)
 
 
-def _index_lines(
-    path: str, output: str | None, *, skip_bad: bool, workers: int | None, overwrite: bool, progress: bool | None
-) -> IndexReport:
+def _index_lines(path: str, output: str | None, options: Index, *, skip_bad: bool) -> IndexReport:
     """Write the raw index of a file of JSON lines. Raises as `index`."""
+    workers, progress = options.workers, options.progress
     from feedmill.formats.tokens.pickled import write_pairs
     from feedmill.formats.tokens.raw_index import index_lines, raw_index_path
 
@@ -120,7 +98,7 @@ def _index_lines(
     out_store = open_store(out_folder)
     if (canonical_location(out_folder), out_name) == (canonical_location(folder), name):
         raise ConfigError("the index would replace the file itself", file=target, fix="Pass another --output.")
-    if not overwrite and out_store.exists(out_name):
+    if not options.overwrite and out_store.exists(out_name):
         raise ConfigError(
             "the index already exists",
             file=target,
@@ -150,10 +128,9 @@ def _planned(store: Store, name: str, index: str, kind: str, entries: int, out: 
     return IndexReport(store.locate(name), out.locate(index), kind, entries)
 
 
-def _index_flat(
-    path: str, output: str | None, eos: int | None, token_size: int | None, vocab_size: int | None, overwrite: bool
-) -> IndexReport:
+def _index_flat(path: str, output: str | None, options: Index) -> IndexReport:
     """Write the bounds of documents of a flat token file. Raises as `index`."""
+    eos, token_size, vocab_size = options.eos, options.token_size, options.vocab_size
     from feedmill.formats.tokens.bounds import bounds_path
     from feedmill.formats.tokens.flat_files import flat_bounds, is_flat, write_flat_bounds
 
@@ -173,11 +150,11 @@ def _index_flat(
         raise ConfigError(
             "the id of the end-of-text token is missing",
             file=path,
-            kind="no-eos",
+            kind="unknown-token",
             fix="Pass --eos-id, 50256 for GPT-2's tokenizer.",
         )
     bounds = bounds_path(name)
-    if store.exists(bounds) and not overwrite:
+    if store.exists(bounds) and not options.overwrite:
         raise ConfigError(
             "the index already exists", file=store.locate(bounds), kind="exists", fix="Add --overwrite to replace it."
         )

@@ -126,7 +126,7 @@ def _all_rendered(source: tuple[Store, str], where: str, chat: Chat) -> Iterator
                 if isinstance(made, Failure):
                     what = f"the chat template failed (it {made.why})"
                     fix = "Fix the template."
-                    raise DataError(what, file=where, record=f"line {number}", kind="bad-conversation", fix=fix)
+                    raise DataError(what, file=where, record=f"line {number}", kind="bad-document", fix=fix)
                 if isinstance(made, FeedmillError):
                     raise made
                 yield made
@@ -161,7 +161,7 @@ def _rendered(line: bytes, where: str, number: int, chat: Chat, template: Templa
     """Return a line with its rendered text, newline included."""
 
     def wrong(what: str, fix: str = "Correct or delete the line.") -> DataError:
-        return DataError(what, file=where, record=f"line {number}", kind="bad-conversation", fix=fix)
+        return DataError(what, file=where, record=f"line {number}", kind="bad-document", fix=fix)
 
     try:
         entry = json.loads(line)
@@ -212,7 +212,7 @@ def between(tokens: Tokens, lengths: Int64s, begin: int, end: int, *, number: in
         DataError: an end marker precedes its begin marker, or two begin markers follow each other.
     """
     if begin == end:
-        raise ConfigError(f"both markers are the token {begin}", kind="bad-markers", fix="Use two different tokens.")
+        raise ConfigError(f"both markers are the token {begin}", kind="bad-mask", fix="Use two different tokens.")
     step = (tokens == begin).astype(np.int64) - (tokens == end)
     level = np.cumsum(step)
     starts = np.cumsum(lengths) - lengths
@@ -227,7 +227,7 @@ def between(tokens: Tokens, lengths: Int64s, begin: int, end: int, *, number: in
         raise DataError(
             f"there {what}",
             record=f"document {number + document}",
-            kind="bad-markers",
+            kind="bad-mask",
             fix="Fix the chat template: markers must be paired.",
         )
     return np.asarray((level == 1) & (tokens != begin), np.bool_)

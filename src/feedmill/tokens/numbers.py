@@ -7,13 +7,15 @@ not trained on, so all divisions round down to whole numbers.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from feedmill.documents.kinds import kind_of
 from feedmill.errors import ConfigError
+from feedmill.jobs.options import verb
 from feedmill.notebooks import Showable
 from feedmill.storage import open_store, split_url
+from feedmill.tokens.options import Numbers
 
 
 class Step(NamedTuple):
@@ -71,60 +73,40 @@ class NumbersReport(Showable):
         return dict(self.counts)
 
 
-def numbers(
-    *,
-    seq_len: int | None = None,
-    ranks: int = 1,
-    micro_batch: int = 1,
-    accumulation: int = 1,
-    tokens: int | None = None,
-    samples: int | None = None,
-    steps: int | None = None,
-    data: str | None = None,
-    lines: str | None = None,
-    checkpoint: str | None = None,
-    own_targets: bool = False,
-) -> NumbersReport:
-    """Convert one count to tokens, samples, batches and steps, rounded down to whole steps.
-
-    Args:
-        seq_len, ranks, micro_batch, accumulation: size of a step, see `Step`.
-        tokens, samples, steps, data, lines, checkpoint: exactly one source of the count: a number; a token file or
-            folder, whose windows are counted; a JSONL file or its ``.idx``, whose lines are counted; or the name of a
-            checkpoint folder.
-        own_targets: with `data`: consecutive samples share no token.
+@verb(Numbers)
+def numbers(options: Numbers) -> NumbersReport:
+    """Exactly one source of the count is given: a number, a file or a checkpoint's name.
 
     Raises:
         ConfigError: not exactly one source is given, or tokens without a sequence length.
     """
-    given = [tokens, samples, steps, data, lines, checkpoint]
+    given = [options.tokens, options.samples, options.steps, options.data, options.lines, options.checkpoint]
     if sum(value is not None for value in given) != 1:
         raise ConfigError(
             "expected exactly one number to convert",
-            kind="bad-number",
+            kind="bad-option",
             fix="Pass one of --tokens, --samples, --steps, --data, --lines and --checkpoint.",
         )
-    if checkpoint is not None:
-        named = read_progress(checkpoint)
+    if options.checkpoint is not None:
+        named = read_progress(options.checkpoint)
         counts = {**named._asdict(), "last_step": named.last_step}
         if None not in (named.seen_steps, named.seen_tokens, named.target_tokens):
             counts["target_steps"] = target_steps(named)
         return NumbersReport(counts)
-    if lines is not None:
-        samples = count_lines(lines)
-    step = Step(seq_len or 0, ranks, micro_batch, accumulation)
-    return NumbersReport(_counted(step, tokens, samples, steps, data, own_targets))
+    if options.lines is not None:
+        options = replace(options, samples=count_lines(options.lines))
+    step = Step(options.seq_len or 0, options.ranks, options.micro_batch, options.accumulation)
+    return NumbersReport(_counted(step, options))
 
 
-def _counted(
-    step: Step, tokens: int | None, samples: int | None, steps: int | None, data: str | None, own_targets: bool
-) -> dict[str, int | None]:
+def _counted(step: Step, options: Numbers) -> dict[str, int | None]:
     """Return all counts that follow from one; those that need a sequence length are None without one."""
+    tokens, samples, steps, data = options.tokens, options.samples, options.steps, options.data
     if step.sequence < 1 and (tokens is not None or data is not None):
-        raise ConfigError("the sequence length is missing", kind="bad-number", fix="Add --seq-len N.")
+        raise ConfigError("the sequence length is missing", kind="bad-option", fix="Add --seq-len N.")
     if data is not None:
         tokens = count_tokens(data)
-        samples = windows(tokens, step.sequence, reuse_last_target=not own_targets)
+        samples = windows(tokens, step.sequence, reuse_last_target=not options.own_targets)
     elif tokens is not None:
         samples = samples_from_tokens(tokens, step.sequence)
     elif steps is not None:
@@ -264,7 +246,7 @@ def read_progress(path: str) -> Progress:
         raise ConfigError(
             "the folder name contains no number of steps or tokens",
             file=path,
-            kind="no-progress",
+            kind="bad-option",
             fix=f"Pass a name with at least one of: {', '.join(word + '_N' for word in Progress._fields)}.",
         )
     return Progress(**found)
@@ -279,13 +261,13 @@ def target_steps(progress: Progress) -> int:
     if progress.seen_steps is None or progress.seen_tokens is None or progress.target_tokens is None:
         raise ConfigError(
             "the target in steps requires the steps seen, the tokens seen, and the target in tokens",
-            kind="no-progress",
+            kind="bad-option",
             fix="Pass a folder whose name has seen_steps_N, seen_tokens_N and target_tokens_N.",
         )
     if not progress.seen_steps or progress.seen_tokens % progress.seen_steps or not progress.seen_tokens:
         raise ConfigError(
             f"{progress.seen_tokens} tokens are not a whole number for each of {progress.seen_steps} steps",
-            kind="bad-progress",
+            kind="bad-option",
             fix="The name was edited, or the batch size changed during the run.",
         )
     return progress.target_tokens // (progress.seen_tokens // progress.seen_steps)
@@ -297,7 +279,7 @@ def _named(path: str, word: str) -> int | None:
         raise ConfigError(
             f"the name contains {word} {len(found)} times ({', '.join(found)})",
             file=path,
-            kind="bad-progress",
+            kind="bad-option",
             fix="Pass the checkpoint's own folder.",
         )
     return int(found[0]) if found else None
@@ -306,10 +288,10 @@ def _named(path: str, word: str) -> int | None:
 def _positive(**values: int) -> None:
     for name, value in values.items():
         if value < 1:
-            raise ConfigError(f"{name} is {value}", kind="bad-number", fix="Pass 1 or more.")
+            raise ConfigError(f"{name} is {value}", kind="bad-option", fix="Pass 1 or more.")
 
 
 def _from_zero(**values: int) -> None:
     for name, value in values.items():
         if value < 0:
-            raise ConfigError(f"{name} is {value}", kind="bad-number", fix="Pass 0 or more.")
+            raise ConfigError(f"{name} is {value}", kind="bad-option", fix="Pass 0 or more.")

@@ -45,7 +45,7 @@ def tokenizer_of(dataset: Dataset, given: Sequence[str] = ()) -> Tokenizer:
             return own  # type: ignore[no-any-return]
     files = files_of(dataset)
     if not isinstance(files, TokenDataset) or not files.shards:
-        raise ConfigError("these are not token files", file=dataset.url, kind="not-tokens")
+        raise ConfigError("these are not token files", file=dataset.url, kind="no-tokens")
     with _loading:
         known = files.__dict__.get("_tokenizer")
         if known is None:

@@ -19,10 +19,8 @@ from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.tokens.base import Form
 from feedmill.formats.tokens.dolma import FORMAT, NPY
 from feedmill.storage import join_url, open_store
-from feedmill.tokens.corpus import Corpus, open_corpus
-from feedmill.tokens.rewrite import Report, start
-from feedmill.tokens.targets import numbered_parts
-from feedmill.tokens.units import Documents
+from feedmill.tokens.corpus import Corpus, Documents, open_corpus
+from feedmill.tokens.rewrite import Report, numbered_parts, start
 
 NAME = "{part:6}" + NPY
 """Name of an output file."""
@@ -81,10 +79,10 @@ def resample(
     """
     if (max_num_files is None) == (max_size_bytes is None):
         raise ConfigError(
-            "exactly one of max_num_files and max_size_bytes must be given", kind="bad-limit", fix="Give one of them."
+            "exactly one of max_num_files and max_size_bytes must be given", kind="bad-option", fix="Give one of them."
         )
     if any(limit is not None and limit < 1 for limit in (max_num_files, max_size_bytes)):
-        raise ConfigError("the limit must be at least 1", kind="bad-limit", fix="Give 1 or more.")
+        raise ConfigError("the limit must be at least 1", kind="bad-option", fix="Give 1 or more.")
     if not sources:
         raise ConfigError("no source was given", kind="missing-option", fix="Give at least one in source_prefixes.")
     chance = random.Random(seed)
@@ -136,9 +134,7 @@ def _files(source: Source) -> dict[str, int]:
     except NotFound:
         found = []
     if not found:
-        raise NotFound(
-            f"no {NPY!r} files below this folder", file=source.prefix, kind="no-token-files", fix="Check it."
-        )
+        raise NotFound(f"no {NPY!r} files below this folder", file=source.prefix, kind="no-tokens", fix="Check it.")
     return {store.locate(entry.path): entry.size for entry in found}
 
 
@@ -156,7 +152,7 @@ def _by_number(times: Counter[str], most: int, chance: random.Random) -> list[li
         raise ConfigError(
             f"the file is taken {largest} times, but there are only {most} output files, each with it once at most",
             file=path,
-            kind="bad-limit",
+            kind="bad-option",
             fix=f"Set max_num_files to {largest} or more, or lower the sample rate.",
         )
     groups: list[list[str]] = [[] for _ in range(most)]

@@ -82,8 +82,8 @@ def find_sentences(language: str, folder: str | None = None, *, keep_newlines: b
         for old in (top / "tokenizers" / "punkt" / f"{language}.pickle", top / f"{language}.pickle"):
             if old.exists():
                 what = "this is a pickle of the older punkt, and data never runs code"
-                raise ConfigError(what, file=str(old), kind="pickle", fix=fix)
-    raise NotFound(f"there are no parameters of punkt_tab for {language!r}", file=where, kind="no-punkt", fix=fix)
+                raise ConfigError(what, file=str(old), kind="unsafe-pickle", fix=fix)
+    raise NotFound(f"there are no parameters of punkt_tab for {language!r}", file=where, kind="not-found", fix=fix)
 
 
 def split_sentences(texts: list[str], how: Sentences) -> tuple[list[str], Int64s]:
@@ -180,6 +180,6 @@ def _invalid(folder: str, name: str, line: int, what: str) -> DataError:
         f"this is no file of punkt_tab: {what}",
         file=os.path.join(folder, name),
         record=f"line {line}" if line else None,
-        kind="bad-punkt",
+        kind="bad-data",
         fix="Download punkt_tab of NLTK again.",
     )

@@ -145,7 +145,7 @@ def resolve(
         raise ConfigError(
             f"no template can be made from {CONFIG}: it has neither add_bos_token nor add_eos_token",
             file=str(path.parent / CONFIG),
-            kind="no-flags",
+            kind="bad-template",
             fix="Pass --template-source file.",
         )
     else:

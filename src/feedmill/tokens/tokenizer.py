@@ -171,7 +171,9 @@ class Tokenizer:
         """Return an engine that knows the characters of each token."""
         if self._offsets is None:
             if self._model.text is None:
-                raise ConfigError("loss masks require a tokenizer.json", file=str(self.path), kind="no-offsets")
+                raise ConfigError(
+                    "loss masks require a tokenizer.json", file=str(self.path), kind="unsupported-tokenizer"
+                )
             ranks = self.reference == "ranks"
             self._offsets = self._model.make_reference() if ranks else engines.HuggingFace(self.path, self._model.text)
         return self._offsets
@@ -256,7 +258,7 @@ def _engine(
             wrong = ConfigError(
                 f"fastokens cannot disable the {' and '.join(switched_off)} of the file",
                 file=str(path),
-                kind="random-ids",
+                kind="unsupported-tokenizer",
                 fix="Use --tokenizer-backend hf.",
             )
         else:
@@ -309,7 +311,9 @@ def _compare(
         if not wrong:
             return
         what = f"{packages[0]} and {other} differ on {len(wrong)} of the self-check's texts, e.g. {wrong[0]!r:.80}"
-    raise ConfigError(what, file=str(path), kind="self-check", fix=f"Use --tokenizer-backend {model.reference}.")
+    raise ConfigError(
+        what, file=str(path), kind="verification-failed", fix=f"Use --tokenizer-backend {model.reference}."
+    )
 
 
 def _version(package: str) -> str:
@@ -317,3 +321,12 @@ def _version(package: str) -> str:
         return version(package)
     except PackageNotFoundError:
         return "unknown"
+
+
+def identity_of(tokenizer: Tokenizer) -> str:
+    """Return the hash, backend, versions and settings of a tokenizer."""
+    versions = ",".join(f"{name}={number}" for name, number in sorted(tokenizer.versions().items()))
+    around = tokenizer.around
+    template = "" if around is None or around.own else f" template {around.before} {around.after}"
+    settings = f" settings {tokenizer.settings}" if tokenizer.settings else ""
+    return f"{tokenizer.hash} {tokenizer.backend} {versions}{template}{settings}"

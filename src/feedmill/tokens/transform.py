@@ -24,8 +24,7 @@ from feedmill.formats.sample import Sample, locate
 from feedmill.tokens.encode import Encoding, encode_batch
 from feedmill.tokens.ends import AUTO, Given, ends_of
 from feedmill.tokens.template import TemplateSource
-from feedmill.tokens.tokenizer import Tokenizer, load_tokenizer
-from feedmill.tokens.work import identity_of
+from feedmill.tokens.tokenizer import Tokenizer, identity_of, load_tokenizer
 
 logger = logging.getLogger("feedmill")
 
@@ -148,7 +147,7 @@ class TokenizeTransform:
         source = sample.source
         if self._on_error == "raise":
             fix = "Fix it, or set on_error: skip to give such samples no tokens."
-            raise locate(DataError(f"the sample cannot be tokenized: {reason}", kind="no-text", fix=fix), source)
+            raise locate(DataError(f"the sample cannot be tokenized: {reason}", kind="bad-document", fix=fix), source)
         if not self.skipped:
             logger.warning(
                 "%s %s: %s. It has no tokens; further such samples are counted", source.where, sample.key, reason

@@ -8,7 +8,7 @@ from typing import Any
 
 from feedmill.curation.mix.verdict import attribute_files, why_dropped
 from feedmill.documents.kinds import kind_of
-from feedmill.documents.lineage.chain import Descent, Lineages, Made, Row, find_ids, read_raw
+from feedmill.documents.lineage.chain import Descent, Lineages, OutputRows, Row, find_ids, read_raw
 from feedmill.documents.lineage.shards import find_keys, is_shard, noun_of
 from feedmill.errors import FeedmillError, NotFound
 from feedmill.planning import ledger
@@ -129,7 +129,7 @@ class Documents:
             raise NotFound(
                 f"no raw file has a document with this id, and it is no FILE:LINE of them (looked in {names})",
                 record=missing[0],
-                kind="no-such-document",
+                kind="no-such-sample",
                 fix="Give its id, or the file and the line from 1, such as raw/a.jsonl:17.",
             )
         return {word: found.get(word) or [self._document(row) for row in by_id[word]] for word in words}
@@ -145,7 +145,7 @@ class Documents:
             raise NotFound(
                 f"{len(files)} files have this name: {', '.join(files[:3])}",
                 record=word,
-                kind="ambiguous-file",
+                kind="ambiguous",
                 fix="Give more of the path.",
             )
         lineage = self.descent.files[files[0]]
@@ -160,7 +160,7 @@ class Documents:
         attributes = attribute_files(row.path) if kind_of(row.path) is not None else {}
         return Document(row.path, row.row, [self._artefact(one) for one in made], list(attributes.values()))
 
-    def _artefact(self, made: Made) -> Artefact:
+    def _artefact(self, made: OutputRows) -> Artefact:
         dropped = None
         if not made.rows:
             lineage = self.descent.files[made.output]

@@ -24,9 +24,10 @@ from feedmill.documents.kinds import TEXT, is_hidden, kind_of
 from feedmill.documents.lineage.chain import Lineages, id_of
 from feedmill.errors import ConfigError, FeedmillError, NotFound
 from feedmill.formats.documents import ATTRIBUTES
-from feedmill.formats.leftovers import is_about
 from feedmill.formats.registry import families
 from feedmill.formats.sniff import format_of_file
+from feedmill.formats.unread_files import is_about
+from feedmill.jobs.options import verb
 from feedmill.notebooks import Showable
 from feedmill.planning.overview import bound_plan
 from feedmill.planning.plan import Plan
@@ -36,6 +37,7 @@ from feedmill.storage import LocalStore, is_local_folder, open_store, paths_of, 
 from feedmill.tokens.outputs import main_file
 from feedmill.tracing.document import LISTED, Document, Documents, sightings
 from feedmill.tracing.held import Held
+from feedmill.tracing.options import Forget
 
 _DROPPABLE = (".pbin", ".ds", ".idx")
 """Suffixes of token files that `filter` writes again without some documents."""
@@ -81,34 +83,21 @@ class ForgetReport(Showable):
         return {"documents": [one.as_dict() for one in self.documents], "files": self.files, "written": self.written}
 
 
-def forget(
-    ids: Sequence[str] | str,
-    paths: Sequence[str | os.PathLike[str]] | str | os.PathLike[str],
-    *,
-    report: str | os.PathLike[str] | None = None,
-    global_batch: int | None = None,
-    samples: int | None = None,
-) -> ForgetReport:
-    """Find documents in raw files and in everything made from them. No data is changed.
-
-    Args:
-        ids: ids of documents, or ``FILE:LINE`` with lines from 1.
-        paths: recipes, datasets, token files, or folders of outputs: all that may hold the documents. In a folder,
-            files of documents without lineage are raw files.
-        report: folder for the report, the exclusions and the skip lists; see the module.
-        global_batch: samples per step of the recipes, to report steps.
-        samples: search only the first N samples of each recipe; required for an endless one.
+@verb(Forget)
+def forget(options: Forget) -> ForgetReport:
+    """Return where they are. In a folder, files of documents without lineage are raw files.
 
     Raises:
         NotFound: a document is in no raw file, or a token file has no lineage, so that its documents are unknown.
         ConfigError: no path has a lineage, a recipe is endless, or the folder has files.
     """
+    ids = options.ids
     wanted = [ids] if isinstance(ids, str) else list(dict.fromkeys(ids))
     if not wanted:
-        raise ConfigError("no document was given", kind="bad-usage", fix="Give ids, or FILE:LINE.")
+        raise ConfigError("no document was given", kind="bad-option", fix="Give ids, or FILE:LINE.")
     lineages = Lineages()
-    plans, held, outputs = _opened(paths_of(paths), lineages)
-    target = None if report is None else _empty_folder(os.fspath(report))
+    plans, held, outputs = _opened(paths_of(options.paths), lineages)
+    target = None if options.report is None else _empty_folder(os.fspath(options.report))
     documents = Documents(outputs, lineages)
     for path in filter(_is_tokens, documents.descent.raw):
         raise NotFound(
@@ -118,7 +107,7 @@ def forget(
             fix="Write it again with this release, which writes its lineage, or pass only the other files.",
         )
     found = documents.find(wanted)
-    done = report_of(found, plans, held, samples=samples, global_batch=global_batch)
+    done = report_of(found, plans, held, samples=options.samples, global_batch=options.global_batch)
     if target is not None:
         store = open_store(target)
         for name, data in report_files(done, plans).items():
@@ -205,7 +194,7 @@ def _has_lineage(path: str, lineages: Lineages) -> bool:
     try:
         return lineages.of(path) is not None
     except FeedmillError as error:
-        if error.kind in ("stale-lineage", "bad-lineage", "changed"):
+        if error.kind in ("changed", "bad-lineage"):
             raise
         return False
 
@@ -240,7 +229,7 @@ def _forgotten(
 def _empty_folder(path: str) -> str:
     store = open_store(path)
     if not isinstance(store, LocalStore):
-        raise ConfigError("the report is written to a local folder", file=path, kind="bad-usage", fix="Give a path.")
+        raise ConfigError("the report is written to a local folder", file=path, kind="bad-option", fix="Give a path.")
     if os.path.isdir(store.root) and os.listdir(store.root):
         raise ConfigError("the folder has files already", file=path, kind="exists", fix="Choose another folder.")
     return path

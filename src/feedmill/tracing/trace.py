@@ -7,7 +7,6 @@ is a function of the recipe. Raw files are found through the lineage that verbs 
 
 from __future__ import annotations
 
-import os
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -17,17 +16,18 @@ from typing import Any
 from feedmill.documents.lineage.chain import Lineages, Origin, read_raw
 from feedmill.documents.lineage.shards import noun_of
 from feedmill.errors import ConfigError, FeedmillError
+from feedmill.jobs.options import verb
 from feedmill.loading.state import read_state
 from feedmill.notebooks import Showable
 from feedmill.planning import ledger
 from feedmill.planning.nodes.base import Located
 from feedmill.planning.overview import bound_plan
 from feedmill.planning.plan import Plan
-from feedmill.planning.recipes.recipe import Recipe
 from feedmill.planning.resuming.resume import Allowed
 from feedmill.samples.preview import as_shown
 from feedmill.tracing.document import LISTED, Documents, sightings
 from feedmill.tracing.held import Held
+from feedmill.tracing.options import Trace
 
 _ALLOW = ("append", "skip", "change")
 
@@ -56,96 +56,60 @@ class TraceReport(Showable):
         return dict(self.facts)
 
 
-def trace(
-    recipe: str | os.PathLike[str] | Recipe | Plan,
-    *,
-    step: int | None = None,
-    global_batch: int | None = None,
-    rank: int | None = None,
-    world: int | None = None,
-    key: str | None = None,
-    document: int | None = None,
-    source: str | None = None,
-    source_document: str | None = None,
-    samples: int | None = None,
-    steps: int | None = None,
-    from_state: str | os.PathLike[str] | None = None,
-    first_step: int = 0,
-    allow: Sequence[str] = (),
-    origins: bool = False,
-    show: bool = False,
-) -> TraceReport:
-    """Return which samples a step sees, or at which positions and steps a sample or a raw document is seen.
-
-    Args:
-        recipe: path or URL of a recipe, a loaded recipe, or its plan.
-        step: the step, from 0.
-        global_batch: samples per step over all ranks.
-        rank, world: rank and number of ranks, to return only this rank's part of the step. With `world` alone, the
-            entries have the rank that sees each sample.
-        key, document, source: the sample to trace instead of a step: its key, or its number in its source.
-        source_document: a raw document to trace instead: ``FILE:LINE`` (lines from 1), or its id. A line of a file that
-            Feedmill wrote stands for the document that it was made from.
-        samples, steps: limit the search to the first N samples of the plan, or to N steps of `global_batch`.
-        from_state: JSON file with the loader state from which the run was resumed.
-        first_step: number of the first step after that state.
-        allow: permitted differences from the run of that state: ``"append"``, ``"skip"``, ``"change"``.
-        origins: whether to follow each sample to the raw file and line of its documents: ``origins`` of its entry.
-        show: whether to include the contents of the samples; of raw documents, their lines.
-
-    Returns:
-        The samples of the step, or the positions of the sample.
+@verb(Trace)
+def trace(options: Trace) -> TraceReport:
+    """Return the samples of the step, or the positions of the sample.
 
     Raises:
         ConfigError: options are missing or cannot be combined, or the state is of another run.
         FeedmillError: there is no such step or sample; or as `Recipe.load` and `Recipe.plan` do.
     """
-    if sum(one is not None for one in (step, key, document, source_document)) != 1:
+    if sum(one is not None for one in (options.step, options.key, options.document, options.source_document)) != 1:
         what = "expected one of --step, --key, --document and --source-document"
         raise ConfigError(what, fix="Give exactly one of them.")
-    plan, path = bound_plan(recipe)
-    by_budget = global_batch is None and plan.dealing is not None and plan.dealing.budget is not None
-    _check_batches(step, steps, global_batch, world, by_budget=by_budget)
-    if step is not None:
-        unused = {"source": source, "samples": samples, "steps": steps}
+    plan, path = bound_plan(options.recipe)
+    by_budget = options.global_batch is None and plan.dealing is not None and plan.dealing.budget is not None
+    _check_batches(options, by_budget=by_budget)
+    if options.step is not None:
+        unused = {"source": options.source, "samples": options.samples, "steps": options.steps}
     else:
-        unused = {"rank": rank, "world": None if by_budget else world}
-        if source_document is not None:
-            unused |= {"source": source, "origins": origins or None}
-        elif samples is not None:
-            unused |= {"steps": steps}
-    _check_used(unused, {"step": step, "key": key, "document": document, "source-document": source_document})
-    start = (_position(None if from_state is None else Path(from_state), plan, allow), first_step)
-    if step is not None:
-        facts, shown = _samples_of_step(plan, step, global_batch, rank, world, start, show)
-        if origins:
-            _add_origins(plan, [(row, row["source"], row["index"]) for row in facts["entries"]], show)
+        unused = {"rank": options.rank, "world": None if by_budget else options.world}
+        if options.source_document is not None:
+            unused |= {"source": options.source, "origins": options.origins or None}
+        elif options.samples is not None:
+            unused |= {"steps": options.steps}
+    asked = {name: getattr(options, name) for name in ("step", "key", "document", "source_document")}
+    _check_used(unused, asked)
+    state = None if options.from_state is None else Path(options.from_state)
+    start = (_position(state, plan, options.allow), options.first_step)
+    if options.step is not None:
+        facts, shown = _samples_of_step(plan, options.step, options, start)
+        if options.origins:
+            _add_origins(plan, [(row, row["source"], row["index"]) for row in facts["entries"]], options.show)
         return TraceReport(plan, {"recipe": path, **facts}, shown)
-    if steps is not None:
-        assert global_batch is not None
-        samples = start[0] + steps * global_batch
+    samples = options.samples
+    if options.steps is not None:
+        assert options.global_batch is not None
+        samples = start[0] + options.steps * options.global_batch
         samples = samples if plan.length is None else min(samples, plan.length)
-    ranks = world if by_budget else None
-    if source_document is not None:
-        options = {"samples": samples, "global_batch": global_batch, "world_size": ranks}
-        options |= {"start": start[0], "first_step": start[1]}
-        facts = _of_document(plan, source_document, options, show)
+    search = {"samples": samples, "global_batch": options.global_batch, "start": start[0], "first_step": start[1]}
+    search["world_size"] = options.world if by_budget else None
+    if options.source_document is not None:
+        facts = _of_document(plan, options.source_document, search, options.show)
         return TraceReport(plan, {"recipe": path, **facts})
-    selected = _selected(plan, key, document, source)
-    facts, shown = _positions_of_samples(plan, selected, samples, global_batch, ranks, start, show)
-    if origins:
-        _add_origins(plan, [(row, row["source"], row["index"]) for row in facts["found"]], show)
+    selected = _selected(plan, options)
+    facts, shown = _positions_of_samples(plan, selected, search, options.show)
+    if options.origins:
+        _add_origins(plan, [(row, row["source"], row["index"]) for row in facts["found"]], options.show)
     return TraceReport(plan, {"recipe": path, **facts}, shown)
 
 
-def _check_batches(
-    step: int | None, steps: int | None, global_batch: int | None, world: int | None, *, by_budget: bool
-) -> None:
+def _check_batches(options: Trace, *, by_budget: bool) -> None:
     """Raise `ConfigError` if steps are counted without what determines their samples."""
-    if step is not None and global_batch is None and not (by_budget and world is not None):
+    if options.step is not None and options.global_batch is None and not (by_budget and options.world is not None):
         fix = "Give the number of ranks: --world." if by_budget else "Give the samples per step over all ranks."
         raise ConfigError("steps by budget require --world" if by_budget else "steps require --global-batch", fix=fix)
-    if steps is not None and global_batch is None:
+    if options.steps is not None and options.global_batch is None:
         raise ConfigError("--steps requires --global-batch", fix="Give both, or --samples.")
 
 
@@ -153,7 +117,7 @@ def _check_used(unused: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
     """Raise `ConfigError` if an option was given that has no effect on what is asked for."""
     name = next((option for option, value in unused.items() if value is not None), None)
     if name is not None:
-        what = next(option for option, value in asked.items() if value is not None)
+        what = next(option.replace("_", "-") for option, value in asked.items() if value is not None)
         other = "samples" if name == "steps" and what != "step" else what
         raise ConfigError(f"--{name} has no effect with --{other}", kind="bad-option", fix=f"Omit --{name}.")
 
@@ -198,9 +162,9 @@ def chains(origin: Origin) -> list[list[Origin]]:
     return [[origin, *chain] for parent in origin.parents for chain in chains(parent)]
 
 
-def _of_document(plan: Plan, word: str, options: dict[str, Any], show: bool) -> dict[str, Any]:
+def _of_document(plan: Plan, word: str, search: dict[str, Any], show: bool) -> dict[str, Any]:
     """Return the facts about a raw document."""
-    if options["samples"] is None and plan.length is None:
+    if search["samples"] is None and plan.length is None:
         raise _endless()
     lineages = Lineages()
     held = Held.of(plan, lineages)
@@ -212,11 +176,11 @@ def _of_document(plan: Plan, word: str, options: dict[str, Any], show: bool) -> 
         )
     found = []
     for document in Documents(held.paths, lineages).find([word])[word]:
-        seen = sightings(plan, held, document, **options)
+        seen = sightings(plan, held, document, **search)
         shown = [asdict(one) for one in seen[:LISTED]]
         entry = {**document.as_dict(), "summary": document.summary(), "times": len(seen), "seen": shown}
         found.append(entry | ({"text": document.raw().decode("utf-8", "replace")} if show else {}))
-    return {"samples": options["samples"] or plan.length, "documents": found}
+    return {"samples": search["samples"] or plan.length, "documents": found}
 
 
 def _endless() -> ConfigError:
@@ -255,15 +219,10 @@ def _position(path: Path | None, plan: Plan, allow: Sequence[str]) -> int:
 
 
 def _samples_of_step(
-    plan: Plan,
-    step: int,
-    global_batch: int | None,
-    rank: int | None,
-    world: int | None,
-    start: Start,
-    show: bool,
+    plan: Plan, step: int, options: Trace, start: Start
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Return the facts about a step, and the contents of its samples if `show` is set."""
+    global_batch, rank, world, show = options.global_batch, options.rank, options.world, options.show
     begins: dict[str, Any] = {"start": start[0], "first_step": start[1]}
     if rank is None and world is not None:
         ranks = None if global_batch is not None else world  # a budget is per rank
@@ -291,8 +250,9 @@ def _samples_of_step(
     return facts, shown
 
 
-def _selected(plan: Plan, key: str | None, document: int | None, source: str | None) -> list[tuple[str, int]]:
+def _selected(plan: Plan, options: Trace) -> list[tuple[str, int]]:
     """Return the samples to trace: source and number."""
+    key, document, source = options.key, options.document, options.source
     if key is not None:
         return ledger.find(plan, key, source)
     if source is None and len(plan.names) > 1:
@@ -301,30 +261,13 @@ def _selected(plan: Plan, key: str | None, document: int | None, source: str | N
 
 
 def _positions_of_samples(
-    plan: Plan,
-    selected: list[tuple[str, int]],
-    samples: int | None,
-    global_batch: int | None,
-    world: int | None,
-    start: Start,
-    show: bool,
+    plan: Plan, selected: list[tuple[str, int]], search: dict[str, Any], show: bool
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Return the positions at which samples are seen, and the contents of the samples if `show` is set."""
+    samples = search["samples"]
     if samples is None and plan.length is None:
         raise _endless()
-    seen = [
-        ledger.occurrences(
-            plan,
-            name,
-            index,
-            samples=samples,
-            global_batch=global_batch,
-            world_size=world,
-            start=start[0],
-            first_step=start[1],
-        )
-        for name, index in selected
-    ]
+    seen = [ledger.occurrences(plan, name, index, **search) for name, index in selected]
     contents = _contents(plan, [(name, index, None) for name, index in selected])
     entries = []
     for (name, index), times, shown in zip(selected, seen, contents, strict=True):

@@ -183,11 +183,11 @@ class _Pages:
         def make() -> dict[str, Any]:
             thing = self._library[request.path_params["thing"]]
             if name not in VIEWS:
-                raise NotFound(f"there is no view {name[:40]!r}", kind="no-view", fix=f"Views: {', '.join(VIEWS)}.")
+                raise NotFound(f"there is no view {name[:40]!r}", kind="no-page", fix=f"Views: {', '.join(VIEWS)}.")
             kind, view, _ = VIEWS[name]
             if thing.kind not in kind:
                 wanted = kind if isinstance(kind, str) else " or ".join(kind)
-                raise NotFound(f"{thing.path} is a {thing.kind}; this view shows a {wanted}", kind="no-view")
+                raise NotFound(f"{thing.path} is a {thing.kind}; this view shows a {wanted}", kind="no-page")
             return view(thing, state)
 
         return await self._answer(request, request.path_params["thing"], name, state, make)
@@ -416,7 +416,7 @@ def _fields(data: bytes) -> dict[str, list[str]]:
     try:
         return parse_qs(data.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=8)
     except ValueError:
-        raise ConfigError("the form has too many fields", kind="bad-form") from None
+        raise ConfigError("the form has too many fields", kind="bad-option") from None
 
 
 def _raising(error: FeedmillError) -> Callable[[], dict[str, Any]]:
@@ -512,9 +512,9 @@ def _recipe(thing: OpenItem) -> dict[str, Any]:
 
 
 def _pipeline(thing: OpenItem) -> dict[str, Any]:
-    found = read_run(thing.path)
-    records = None if found.manifest is None else found.manifest.steps
-    names = [step.name for step in (found.pipeline.steps if found.pipeline is not None else records or ())]
+    run = read_run(thing.path)
+    records = None if run.manifest is None else run.manifest.steps
+    names = [step.name for step in (run.pipeline.steps if run.pipeline is not None else records or ())]
     return {
         "steps": len(names),
         "names": names,

@@ -1,4 +1,4 @@
-"""What notebooks show of an object by itself: a small card of HTML, without scripts and requests.
+"""Cards of HTML that notebooks show for an object by itself, without scripts and requests.
 
 It does without the packages of the extra ``web``. Everything from data is escaped, and invisible characters are written
 as their code. A card shows a few samples, however large the dataset is; `feedmill.show` has all of it.
@@ -155,8 +155,8 @@ def _plan(plan: Plan) -> str:
 def _summary(report: PlanReport) -> str:
     rows = report.facts["sources"]
     shares = [
-        (one["name"], _text(f"{one['drawn']:,} samples drawn, {one['weight_realised']:.2%}, {one['epochs']:,} epochs"))
-        for one in rows[:ROWS]
+        (row["name"], _text(f"{row['drawn']:,} samples drawn, {row['weight_realised']:.2%}, {row['epochs']:,} epochs"))
+        for row in rows[:ROWS]
     ]
     return _plan(report.plan) + _facts(shares) + _more(len(rows), ROWS, "sources")
 

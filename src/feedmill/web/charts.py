@@ -25,7 +25,7 @@ def histogram(values: Numbers) -> dict[str, Any]:
     """
     low, high = float(values.min()), float(values.max())
     if low == high:
-        return {"low": _plain(low), "high": _plain(high), "log": False, "bars": [], "samples": len(values)}
+        return {"low": _rounded(low), "high": _rounded(high), "log": False, "bars": [], "samples": len(values)}
     log = low >= 0 and high > _LONG_TAIL * max(float(np.median(values)), 1e-9) and high > 1
     edges = _edges(low, high, log, np.issubdtype(values.dtype, np.integer))
     counts = np.histogram(values, edges)[0]
@@ -41,13 +41,13 @@ def histogram(values: Numbers) -> dict[str, Any]:
                 "y": round(33 - tall, 1),
                 "width": round(width * 0.834, 2),
                 "height": round(tall, 1),
-                "low": _plain(first),
-                "high": _plain(last),
+                "low": _rounded(first),
+                "high": _rounded(last),
                 "count": count,
                 "chosen": False,
             }
         )
-    return {"low": _plain(low), "high": _plain(high), "log": log, "bars": bars, "samples": len(values)}
+    return {"low": _rounded(low), "high": _rounded(high), "log": log, "bars": bars, "samples": len(values)}
 
 
 def with_chosen(drawing: dict[str, Any], low: float | None, high: float | None) -> dict[str, Any]:
@@ -68,7 +68,7 @@ def _edges(low: float, high: float, log: bool, whole: bool) -> npt.NDArray[np.fl
     return np.linspace(low, high, count + 1)
 
 
-def _plain(value: Any) -> float | int:
+def _rounded(value: Any) -> float | int:
     number = float(value)
     return int(number) if number.is_integer() else float(f"{number:.6g}")
 

@@ -11,7 +11,7 @@ from feedmill.errors import ConfigError, FeedmillError, did_you_mean
 from feedmill.formats.base import Dataset
 from feedmill.web.charts import histogram, with_chosen
 from feedmill.web.documents import Documents
-from feedmill.web.results import Kept
+from feedmill.web.results import RecentResults
 from feedmill.web.state import State
 
 Int64s = npt.NDArray[np.int64]
@@ -32,7 +32,7 @@ class Columns:
     def __init__(self, dataset: Dataset) -> None:
         self._dataset = dataset
         self._values: dict[str, Numbers] = dict(dataset.columns) if isinstance(dataset, Documents) else {}
-        self._kept = Kept(_KEPT)
+        self._kept = RecentResults(_KEPT)
         self.problems: dict[str, str] = dict(dataset.problems) if isinstance(dataset, Documents) else {}
         for name in dict.fromkeys([*_MEASURES, *dataset.cost_fields]):
             try:

@@ -40,7 +40,7 @@ def compare(thing: OpenItem, state: State) -> dict[str, Any]:
     """
     candidates = [other.name for other in thing.others.values() if other.kind == thing.kind and other is not thing]
     name = state.get("with", candidates[0] if candidates else None)
-    found: dict[str, Any] = {
+    data: dict[str, Any] = {
         "name": thing.name,
         "path": thing.path,
         "kind": thing.kind,
@@ -49,10 +49,10 @@ def compare(thing: OpenItem, state: State) -> dict[str, Any]:
         "other": None,
     }
     if name is None:
-        return found
+        return data
     if name not in thing.others:
-        raise NotFound(f"nothing is open as {name[:80]!r}", kind="not-open", fix=f"Open: {', '.join(thing.others)}.")
-    return found | compared(thing, thing.others[name])
+        raise NotFound(f"nothing is open as {name[:80]!r}", kind="no-page", fix=f"Open: {', '.join(thing.others)}.")
+    return data | compared(thing, thing.others[name])
 
 
 def compared(one: OpenItem, other: OpenItem) -> dict[str, Any]:
@@ -74,7 +74,7 @@ def refuse_other_kinds(one: OpenItem, other: OpenItem) -> None:
         raise ConfigError(
             f"a {one.kind} cannot be compared with a {other.kind}",
             file=other.path,
-            kind="not-comparable",
+            kind="unsupported",
             fix="Give two datasets, two recipes, or two pipelines or their manifests.",
         )
 
@@ -87,8 +87,8 @@ def _identity(thing: OpenItem) -> Any:
 
 
 def _fact(name: str, a: Any, b: Any, unit: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {"name": name, "a": a, "b": b, "same": a == b, "unit": unit}
-    return found
+    data: dict[str, Any] = {"name": name, "a": a, "b": b, "same": a == b, "unit": unit}
+    return data
 
 
 def _datasets(one: OpenItem, other: OpenItem) -> dict[str, Any]:
@@ -260,23 +260,23 @@ def _fields(dataset: Dataset) -> dict[str, Any]:
 
 def _values(sample: Sample) -> dict[str, str]:
     """Return the parts of a sample, and the fields of a part that is a mapping, with the names of their types."""
-    found = {}
+    values = {}
     for name in sample:
         if name.startswith("__"):
             continue
         if len(sample.raw(name)) > 1 << 20:
-            found[name] = "bytes"
+            values[name] = "bytes"
             continue
         try:
             value = sample[name]
         except FeedmillError:
-            found[name] = "not decoded"
+            values[name] = "not decoded"
             continue
         if isinstance(value, dict):
-            found |= {f"{name}.{key}": _type(inner) for key, inner in list(value.items())[:200]}
+            values |= {f"{name}.{key}": _type(inner) for key, inner in list(value.items())[:200]}
         else:
-            found[name] = _type(value)
-    return found
+            values[name] = _type(value)
+    return values
 
 
 def _type(value: Any) -> str:
@@ -358,10 +358,10 @@ def order(a: Dataset, b: Dataset) -> dict[str, Any]:
         at = stop
     ended = at == count and len(a) != len(b)
     longer = a if len(a) > len(b) else b
-    found: dict[str, Any] = {"differs_at": count if ended else None, "a": None, "b": None, "read": at, "of": count}
+    data: dict[str, Any] = {"differs_at": count if ended else None, "a": None, "b": None, "read": at, "of": count}
     if ended:
-        found["a" if longer is a else "b"] = _key(longer, count)
-    return found
+        data["a" if longer is a else "b"] = _key(longer, count)
+    return data
 
 
 def _key(dataset: Dataset, number: int) -> str:

@@ -58,7 +58,7 @@ def read_one(dataset: Dataset, index: int) -> Sample:
         raise NotFound(
             f"there is no sample {index:,}: there are {len(dataset):,}",
             file=dataset.url,
-            kind="no-sample",
+            kind="no-such-sample",
             fix="Numbers start at 0.",
         )
     return dataset.read_raw([index])[0]
@@ -158,24 +158,24 @@ def tree(value: Any, deep: int = 0) -> Any:
 
 def cells(sample: Sample) -> dict[str, Any]:
     """Return a row of the table: the simple fields of a sample as short texts or numbers, without decoding images."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name in part_names(sample):
         data = sample.raw(name)
         if kind_of(name, data) != "data":
-            found[name] = human_size(len(data))
+            values[name] = human_size(len(data))
             continue
         try:
             value = sample[name]
         except FeedmillError as error:
-            found[name] = f"not decoded: {error.what}"
+            values[name] = f"not decoded: {error.what}"
             continue
         if isinstance(value, Mapping) and not any(isinstance(item, np.ndarray) for item in value.values()):
             own = {inner: item for inner, item in value.items() if inner != "id" or item != sample.key}
             for inner, item in list(own.items())[:8]:
-                found[str(inner) if len(value) and name == "json" else f"{name}.{inner}"] = _cell(item)
+                values[str(inner) if len(value) and name == "json" else f"{name}.{inner}"] = _cell(item)
         else:
-            found[name] = _cell(value)
-    return found
+            values[name] = _cell(value)
+    return values
 
 
 def _cell(value: Any) -> Any:
@@ -207,7 +207,7 @@ def picture(sample: Sample, part: str, longest: int) -> tuple[bytes, str]:
     data = sample.raw(part)
     image = _decoded(data, part) if kind_of(part, data) == "image" else as_image(sample[part])
     if image is None:
-        raise DataError("this part is not an image", record=f"{sample.key}.{part}", kind="not-an-image")
+        raise DataError("this part is not an image", record=f"{sample.key}.{part}", kind="bad-part")
     return encoded(image, longest, f"{sample.key}.{part}")
 
 
@@ -239,7 +239,7 @@ def _decoded(data: bytes, part: str) -> Any:
         image.draft("RGB", (FULL, FULL))
         image = turned_image(image, left_to_turn(image))
     except (UnidentifiedImageError, OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise DataError(f"the image does not decode ({error})", record=part, kind="bad-image") from None
+        raise DataError(f"the image does not decode ({error})", record=part, kind="bad-media") from None
     return image
 
 

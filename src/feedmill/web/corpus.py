@@ -69,7 +69,7 @@ class Corpus:
 
     @property
     def sample(self) -> dict[str, Any]:
-        """How much was read: documents and files, and whether there is more."""
+        """Extent of what was read: documents and files, and whether there is more."""
         return {"documents": len(self), "files": len(self.documents.files), "more": self.documents.unread}
 
     def excerpt(self, number: int, most: int) -> dict[str, Any]:
@@ -107,8 +107,8 @@ def corpus_of(thing: OpenItem) -> Corpus:
             thing.__dict__["_corpus"] = known
     if isinstance(known, NoDocuments):
         raise known
-    found: Corpus = known
-    return found
+    corpus: Corpus = known
+    return corpus
 
 
 def _documents(thing: OpenItem) -> Documents:
@@ -117,13 +117,13 @@ def _documents(thing: OpenItem) -> Documents:
         return dataset
     fix = "Give a file or folder of JSON lines, Parquet or text, with its attributes beside it."
     try:
-        found = open_documents(thing.path)
+        documents = open_documents(thing.path)
     except (ConfigError, NotFound) as error:
         what = f"this is a dataset of the format {dataset.format}, without documents"
         raise NoDocuments(what, file=thing.path, kind="no-documents", fix=fix) from error
-    if not any(found.text(number) for number in range(min(len(found), 100))):
+    if not any(documents.text(number) for number in range(min(len(documents), 100))):
         raise NoDocuments("these lines have no 'text'", file=thing.path, kind="no-documents", fix=fix)
-    return found
+    return documents
 
 
 def _coded(names: list[str]) -> tuple[list[str], npt.NDArray[np.int64]]:

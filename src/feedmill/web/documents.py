@@ -282,8 +282,8 @@ def open_documents(path: str) -> Documents:
         NotFound: there are none.
         FeedmillError: they cannot be read.
     """
-    found = find_documents(paths_of(path), unnamed=None)
-    return Documents(path, found.files, skipped_warnings(found))
+    documents = find_documents(paths_of(path), unnamed=None)
+    return Documents(path, documents.files, skipped_warnings(documents))
 
 
 def marked_text(text: str, spans: Sequence[Span], most: int) -> tuple[list[dict[str, Any]], int]:

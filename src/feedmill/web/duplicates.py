@@ -194,6 +194,7 @@ def _paragraphs(corpus: Corpus, name: str, attribute: str) -> Clusters:
 
 def _near_here(corpus: Corpus) -> Clusters:
     """Return near-duplicates with the options of `neardedupe`, among documents from everywhere."""
+    from feedmill.curation.near.graph import distinct
     from feedmill.curation.near.sketch import signatures
     from feedmill.kernels.hashing import near_pairs
 
@@ -205,15 +206,19 @@ def _near_here(corpus: Corpus) -> Clusters:
     begins = np.concatenate(([0], arrays["ends"][:-1])).astype(np.int64)
     lengths = np.diff(arrays["ends"], prepend=0).astype(np.int64)
     filled = np.flatnonzero(lengths)
-    parents, edges = np.arange(len(texts)), [np.empty((0, 2), np.int64)]
+    table, edges = np.empty(near_pairs.room(lengths), np.uint64), [np.empty((0, 2), np.int64)]
     for band in range(len(keys)):
         order = filled[np.argsort(keys[band][filled], kind="stable")]
         pairs, _ = near_pairs.candidates(
             keys[band][order], np.ones(len(order), np.bool_), digests[order], keys[:band][:, order]
         )
-        both = order[pairs]
-        edges.append(near_pairs.similar(sets, begins, lengths, both, both, options.threshold, parents))
-    labels = near_pairs.components(len(texts), np.concatenate(edges))
+        both, shared = order[pairs], np.empty(len(pairs), np.int64)
+        near_pairs.overlaps(sets, begins, lengths, both, table, shared)
+        both = both[shared / (lengths[both].sum(axis=1) - shared) >= options.threshold]
+        equal = digests[both[:, 0]] == digests[both[:, 1]]
+        edges.append(np.stack([both[:, 1], np.where(equal, ~both[:, 0], both[:, 0])], axis=1))
+    labels = np.empty(len(texts), np.int64)
+    near_pairs.settle(distinct(np.concatenate(edges)), 0, 0, np.ones(len(texts), np.uint8), labels)
     starts, members = _grouped(zip(labels.tolist(), numbers.tolist(), strict=True))
     marked = _not_first(starts, members)
     among = "" if len(numbers) == len(corpus) else f" among {len(numbers):,} documents from everywhere"
@@ -276,8 +281,8 @@ def _known(thing: OpenItem, corpus: Corpus) -> dict[str, Any]:
     with _finding:
         if "_clusterings" not in thing.__dict__:
             thing.__dict__["_clusterings"] = find_clusters(corpus)
-        found: dict[str, Any] = thing.__dict__["_clusterings"]
-    return found
+        data: dict[str, Any] = thing.__dict__["_clusterings"]
+    return data
 
 
 def _clusters(thing: OpenItem, corpus: Corpus, name: str) -> Clusters:
@@ -286,8 +291,8 @@ def _clusters(thing: OpenItem, corpus: Corpus, name: str) -> Clusters:
     with _finding:
         if not isinstance(makers[name], Clusters):
             makers[name] = makers[name]()
-        found: Clusters = makers[name]
-    return found
+        clusters: Clusters = makers[name]
+    return clusters
 
 
 def _counted(thing: OpenItem, corpus: Corpus, clusters: Clusters) -> dict[str, Any]:
@@ -301,8 +306,8 @@ def _counted(thing: OpenItem, corpus: Corpus, clusters: Clusters) -> dict[str, A
             "sizes": histogram(clusters.sizes) if len(clusters) else None,
             "sources": _sources(corpus, clusters),
         }
-    found: dict[str, Any] = known[clusters.name]
-    return found
+    data: dict[str, Any] = known[clusters.name]
+    return data
 
 
 def _report(clusters: Clusters) -> dict[str, Any] | None:
@@ -310,8 +315,8 @@ def _report(clusters: Clusters) -> dict[str, Any] | None:
     if clusters.report is None:
         return None
     names = ("documents", "duplicates", "clusters")
-    found = {name: clusters.report.get(name) for name in names}
-    return found if all(isinstance(value, int) for value in found.values()) else None
+    data = {name: clusters.report.get(name) for name in names}
+    return data if all(isinstance(value, int) for value in data.values()) else None
 
 
 def _of_source(corpus: Corpus, clusters: Clusters, source: str | None) -> Any:
@@ -366,7 +371,7 @@ def _row(corpus: Corpus, clusters: Clusters, number: int) -> dict[str, Any]:
 
 def _opened(corpus: Corpus, clusters: Clusters, number: int, chosen: Any, state: State) -> dict[str, Any]:
     if number >= len(clusters):
-        raise NotFound(f"there is no cluster {number:,}: there are {len(clusters):,}", kind="no-cluster")
+        raise NotFound(f"there is no cluster {number:,}: there are {len(clusters):,}", kind="no-page")
     members, marked = clusters.of(number)
     kept = members[~marked]
     first = int(kept[0] if len(kept) else members[0])
@@ -399,7 +404,7 @@ def _opened(corpus: Corpus, clusters: Clusters, number: int, chosen: Any, state:
 
 def _member(members: Any, number: int | None) -> int:
     if number not in members:
-        raise NotFound(f"document {number:,} is not in this cluster", kind="no-member")
+        raise NotFound(f"document {number:,} is not in this cluster", kind="no-page")
     assert number is not None
     return number
 
@@ -454,14 +459,14 @@ def diff(a: str, b: str) -> dict[str, Any]:
 
 def _differences(a: list[str], b: list[str]) -> list[tuple[str, str]]:
     """Return the words of both texts in order, each with its kind."""
-    found: list[tuple[str, str]] = []
+    differences: list[tuple[str, str]] = []
     matcher = SequenceMatcher(None, [word.strip() for word in a], [word.strip() for word in b])
     for tag, first, last, begin, end in matcher.get_opcodes():
         if tag == "equal":
-            found += [("same", word) for word in a[first:last]]
+            differences += [("same", word) for word in a[first:last]]
         else:
-            found += [("a", word) for word in a[first:last]] + [("b", word) for word in b[begin:end]]
-    return found
+            differences += [("a", word) for word in a[first:last]] + [("b", word) for word in b[begin:end]]
+    return differences
 
 
 def _merged(words: list[tuple[str, str]]) -> list[tuple[str, list[str]]]:

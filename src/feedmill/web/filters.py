@@ -118,7 +118,9 @@ def filter_file(thing: OpenItem, state: State) -> str:
     corpus, scores = _prepared(thing)
     limits = _limits(scores, state)
     if not limits:
-        raise ConfigError("there are no limits, so the filter would keep everything", kind="no-limits", fix="Set one.")
+        raise ConfigError(
+            "there are no limits, so the filter would keep everything", kind="bad-address", fix="Set one."
+        )
     rules, kept = [], np.ones(len(corpus), np.bool_)
     for name, (low, high) in limits.items():
         score = scores[name]
@@ -213,8 +215,8 @@ def _step(name: str) -> str:
 
 def _tests(holder: str, path: str) -> tuple[Callable[[float], str], Callable[[float], str]]:
     return (
-        lambda low: f"{holder}[?({path} < {_number(low)})]",
-        lambda high: f"{holder}[?({path} > {_number(high)})]",
+        lambda low: f"{holder}[?({path} < {_number_text(low)})]",
+        lambda high: f"{holder}[?({path} > {_number_text(high)})]",
     )
 
 
@@ -227,7 +229,7 @@ def _counts(name: str) -> tuple[Callable[[float], str], Callable[[float], str]]:
     )
 
 
-def _number(value: float) -> str:
+def _number_text(value: float) -> str:
     return str(int(value)) if value.is_integer() and abs(value) < 1e15 else repr(value)
 
 
@@ -242,11 +244,11 @@ def _limits(scores: dict[str, Score], state: State) -> dict[str, tuple[float | N
         if name not in scores:
             raise ConfigError(
                 f"no document has a score {name[:80]!r}{did_you_mean(name, list(scores))}",
-                kind="no-score",
+                kind="bad-address",
                 fix=f"Scores: {', '.join(list(scores)[:20]) or 'none'}.",
             )
         given.setdefault(name, {})[kind] = _float(parameter, text)
-    found = {}
+    limits = {}
     for name in (score for score in scores if score in given):
         drawing = scores[name].drawing
         low, high = given[name].get(LEAST), given[name].get(MOST)
@@ -258,8 +260,8 @@ def _limits(scores: dict[str, Score], state: State) -> dict[str, tuple[float | N
             None if high is None or high >= drawing["high"] else high,
         )
         if limit != (None, None):
-            found[name] = limit
-    return found
+            limits[name] = limit
+    return limits
 
 
 def _float(parameter: str, text: str) -> float:
@@ -292,7 +294,7 @@ def _drawn(score: Score, kept: Floats | None, limit: tuple[float | None, float |
         "varies": bool(bars) or (score.documents < len(score.values) and drawing["low"] > 0),
         "min": low,
         "max": high,
-        "fields": ["" if limit is None else _number(limit) for limit in (low, high)],
+        "fields": ["" if limit is None else _number_text(limit) for limit in (low, high)],
         "edges": [bar["low"] for bar in bars] + ([bars[-1]["high"]] if bars else []),
         "at": [_place(low, bars, 0.0), _place(high, bars, float(len(bars)))],
         "bars": [
@@ -340,15 +342,15 @@ def _border(
         if limit is not None:
             near = np.fmin(near, np.abs(values - limit))
     sides = {"dropped": drops[name] & (times == 1), "kept": (times == 0) & np.isfinite(near)}
-    found: dict[str, Any] = {"by": name, "label": scores[name].label}
+    data: dict[str, Any] = {"by": name, "label": scores[name].label}
     for side, mask in sides.items():
         numbers = np.flatnonzero(mask)
         if len(numbers) > SHOWN:
             numbers = numbers[np.argpartition(near[numbers], SHOWN)[:SHOWN]]
         numbers = numbers[np.argsort(near[numbers], kind="stable")]
-        found[side] = [{**corpus.excerpt(n, EXCERPT), "value": _plain(values[n])} for n in numbers.tolist()]
-    return found
+        data[side] = [{**corpus.excerpt(n, EXCERPT), "value": _rounded(values[n])} for n in numbers.tolist()]
+    return data
 
 
-def _plain(value: Any) -> int | float:
+def _rounded(value: Any) -> int | float:
     return int(value) if float(value).is_integer() else float(f"{float(value):.6g}")

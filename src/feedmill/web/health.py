@@ -19,8 +19,8 @@ from feedmill.web.state import State
 MOST_CELLS, MOST_SHARDS, MOST_SHOWN = 512, 4096, 200
 AUTOMATIC = 2_000_000_000
 """Bytes up to which a dataset is checked without being asked."""
-MISSING = ("missing-shard", "missing-file", "no-shards", "enoent", "not-found")
-CHANGED = ("hash-mismatch", "stale-index", "wrong-count", "wrong-size", "unknown-shard", "unknown-exclude")
+MISSING = ("missing-shard", "enoent", "not-found")
+CHANGED = ("hash-mismatch", "stale-index", "wrong-count", "unknown-shard", "unknown-exclude")
 """Kinds of findings by what happened to the data; all others are damage."""
 SEVERITIES = ("damaged", "missing", "changed")
 """From the worst on."""
@@ -51,7 +51,7 @@ class Checking:
 
     @property
     def seconds(self) -> float:
-        """How long the check took, or has taken so far."""
+        """Seconds that the check took, or has taken so far."""
         return self._took or time.monotonic() - self._begin
 
     def _run(self, path: str, trust: bool) -> None:
@@ -95,7 +95,7 @@ def health(thing: OpenItem, state: State, automatic: bool = True) -> dict[str, A
     findings.sort(key=lambda one: SEVERITIES.index(one["severity"]))
     notes = [] if report is None else report["notes"]
     show = state.choice("show", ("all", *SEVERITIES, "notes"), "all")
-    shown = [one for one in findings if show in ("all", one["severity"])]
+    shown = [finding for finding in findings if show in ("all", finding["severity"])]
     cells = _cells(thing, findings)
     for one in shown[:MOST_SHOWN]:
         one["at"] = cells["firsts"].get(_last(str(one.get("file", ""))))
@@ -112,7 +112,7 @@ def health(thing: OpenItem, state: State, automatic: bool = True) -> dict[str, A
         "checks": 0 if known is None else known.number,
         "decoded": known is not None and known.samples,
         "show": show,
-        "counts": {name: sum(one["severity"] == name for one in findings) for name in SEVERITIES},
+        "counts": {name: sum(finding["severity"] == name for finding in findings) for name in SEVERITIES},
         "findings": shown[:MOST_SHOWN],
         "found": len(findings),
         "more": max(0, len(shown) - MOST_SHOWN),
@@ -183,20 +183,20 @@ def shards_of(dataset: Dataset) -> list[tuple[str, int]]:
 
     Found by bisection over `Dataset.locate`, which every format has; at most the first 4,096 files.
     """
-    found: list[tuple[str, int]] = []
+    shards: list[tuple[str, int]] = []
     first, count = 0, len(dataset)
-    while first < count and len(found) < MOST_SHARDS:
+    while first < count and len(shards) < MOST_SHARDS:
         name = _file(dataset, first)
-        low, step = first, max(1, found[-1][1] if found else 1)  # the next file is probably as large as the last
+        low, step = first, max(1, shards[-1][1] if shards else 1)  # the next file is probably as large as the last
         while low + step < count and _file(dataset, low + step) == name:
             low, step = low + step, step * 2
         high = min(low + step, count)
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (middle, high) if _file(dataset, middle) == name else (low, middle)
-        found.append((name, high - first))
+        shards.append((name, high - first))
         first = high
-    return found
+    return shards
 
 
 def _file(dataset: Dataset, number: int) -> str:
@@ -231,7 +231,7 @@ def _outliers(thing: OpenItem) -> list[dict[str, Any]]:
     known: list[dict[str, Any]] | None = thing.__dict__.get("_outliers")
     if known is not None:
         return known
-    found = []
+    outliers = []
     for name in columns.names:
         values = np.asarray(columns[name], np.float64)
         finite = values[np.isfinite(values)]
@@ -244,7 +244,7 @@ def _outliers(thing: OpenItem) -> list[dict[str, Any]]:
             ("smallest", int(np.nanargmin(values)), finite < low),
         )
         for what, number, far in ends:
-            found.append(
+            outliers.append(
                 {
                     "column": name,
                     "what": what,
@@ -256,8 +256,8 @@ def _outliers(thing: OpenItem) -> list[dict[str, Any]]:
                     "limit": f"{_round(high)}:" if what == "largest" else f":{_round(low)}",
                 }
             )
-    thing.__dict__["_outliers"] = found
-    return found
+    thing.__dict__["_outliers"] = outliers
+    return outliers
 
 
 def _limits(values: npt.NDArray[np.float64]) -> tuple[float, float]:

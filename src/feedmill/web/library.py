@@ -1,4 +1,4 @@
-"""What is open in the browser, by name: datasets, recipes, pipelines with their last run, and telemetry."""
+"""Open items of the browser, by name: datasets, recipes, pipelines with their last run, and telemetry."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class Library:
         options["tokenizers"] = (tokenizer,) if isinstance(tokenizer, str) else tuple(tokenizer or ())
         given = _with_ranks([os.fspath(path) for path in paths])
         if not given:
-            raise ConfigError("nothing to show", kind="bad-usage", fix="Give datasets or recipes.")
+            raise ConfigError("nothing to show", kind="bad-option", fix="Give datasets or recipes.")
         names = unique_names([_short(path) for path in given])
         self.things = {
             name: OpenItem(name, path, _kind(path), **options) for name, path in zip(names, given, strict=True)
@@ -136,14 +136,14 @@ class Library:
 
     def __getitem__(self, name: str) -> OpenItem:
         if name not in self.things:
-            raise NotFound(f"nothing is open as {name[:80]!r}", kind="not-open", fix=f"Open: {', '.join(self.things)}.")
+            raise NotFound(f"nothing is open as {name[:80]!r}", kind="no-page", fix=f"Open: {', '.join(self.things)}.")
         return self.things[name]
 
     def recipe(self, name: str) -> OpenItem:
         """Return what is open under a name, which must be a recipe. Raises NotFound."""
         thing = self[name]
         if thing.kind != "recipe":
-            raise NotFound(f"{thing.path} is a {thing.kind}, and no recipe", kind="no-view")
+            raise NotFound(f"{thing.path} is a {thing.kind}, and no recipe", kind="no-page")
         return thing
 
     @property

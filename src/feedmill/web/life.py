@@ -37,7 +37,7 @@ MOST_SEARCHED = 1 << 30
 
 @dataclass
 class _Known:
-    """What is read once for a recipe."""
+    """Data that is read once for a recipe."""
 
     lineages: Lineages
     held: Held
@@ -86,10 +86,10 @@ def life(thing: OpenItem, state: State) -> dict[str, Any]:
         "id": raw["id"],
         "label": raw["id"] if raw["id"] is not None else f"{_short(made.file)}:{made.row + 1}",
         "document": f"{made.file}:{made.row + 1}",
-        "others": [{"document": f"{one.path}:{one.row + 1}", "label": _label(one)} for one in others],
+        "others": [{"document": f"{other.path}:{other.row + 1}", "label": _label(other)} for other in others],
         "raw": raw,
         "copies": _copies(known, made),
-        "filters": [_filtered(one) for one in made.artefacts if one.verb == "filter" and one.lines],
+        "filters": [_filtered(artefact) for artefact in made.artefacts if artefact.verb == "filter" and artefact.lines],
         "tokens": _tokens(plan, known, made),
         "seen": _seen(plan, seen, limit, batch) | {"all": limit >= min(steps * batch, plan.length or steps * batch)},
         "base": base,
@@ -109,7 +109,7 @@ def forget_files(thing: OpenItem, state: State) -> bytes:
     plan, known = thing.plan, _Known.of(thing)
     word = state.get("document", "")
     if not word or not known.held.paths:
-        raise NotFound("no document is named in the address", kind="no-such-document", fix="Give FILE:LINE or an id.")
+        raise NotFound("no document is named in the address", kind="no-such-sample", fix="Give FILE:LINE or an id.")
     _refuse_large(known.documents.descent, word)
     batch = bounded(state, "batch", BATCH, MOST_BATCH)
     steps = steps_of(plan, batch, state)
@@ -176,7 +176,7 @@ def _short(path: str) -> str:
 
 def _raw(document: Document, line: bytes) -> dict[str, Any]:
     """Return the raw line: its text with the spans of its attributes, and its other fields."""
-    found: dict[str, Any] = {
+    data: dict[str, Any] = {
         "file": document.file,
         "line": document.row + 1,
         "bytes": len(line),
@@ -195,21 +195,21 @@ def _raw(document: Document, line: bytes) -> dict[str, Any]:
         value = None
     value = value if isinstance(value, dict) else {}
     text, identity = value.get("text", value.get("txt")), value.get("id")
-    found["id"] = str(identity) if isinstance(identity, str | int) and identity != "" else None
+    data["id"] = str(identity) if isinstance(identity, str | int) and identity != "" else None
     if not isinstance(text, str):
         shown = line.decode("utf-8", "replace")
         pieces, more = marked_text(shown, [], MOST_TEXT)
-        return {**found, "pieces": pieces, "more": more, "characters": len(shown)}
+        return {**data, "pieces": pieces, "more": more, "characters": len(shown)}
     spans: list[Span] = []
     for name, attributes in attributes_of(Row(document.file, document.row)).items():
         for attribute, entries in attributes.items():
-            _split(name, attribute, entries, len(text), spans, found["scores"])
+            _split(name, attribute, entries, len(text), spans, data["scores"])
     pieces, more = marked_text(text, sorted(spans, key=lambda one: (one.start, one.end)), MOST_TEXT)
     counts: dict[str, int] = {}
     for span in spans:
         counts[span.name] = counts.get(span.name, 0) + 1
     return {
-        **found,
+        **data,
         "pieces": pieces,
         "more": more,
         "characters": len(text),
@@ -220,7 +220,10 @@ def _raw(document: Document, line: bytes) -> dict[str, Any]:
 
 def _picture(plan: Plan, known: _Known, document: Document) -> dict[str, Any] | None:
     """Return where the picture of a document is: in the first sample of the recipe that has it."""
-    places = [Row(document.file, document.row), *(Row(one.file, row) for one in document.artefacts for row in one.rows)]
+    places = [
+        Row(document.file, document.row),
+        *(Row(artefact.file, row) for artefact in document.artefacts for row in artefact.rows),
+    ]
     found = next((sample for place in places for sample in known.held.samples(*place)), None)
     if found is None or not is_shard(places[0].path):
         return None
@@ -231,23 +234,25 @@ def _picture(plan: Plan, known: _Known, document: Document) -> dict[str, Any] | 
 def _split(name: str, attribute: str, entries: Any, size: int, spans: list[Span], scores: list[dict[str, Any]]) -> None:
     """Add the spans of an attribute that mark parts of the text, and the score of one that marks all of it."""
     entries = entries if isinstance(entries, list) else []
-    whole = [one for one in entries if isinstance(one, list) and len(one) == 3 and one[0] == 0 and one[1] >= size]
-    for one in entries:
-        if isinstance(one, list) and len(one) == 3 and one not in whole and 0 <= one[0] < one[1] <= size:
-            spans.append(Span(int(one[0]), int(one[1]), attribute, float(one[2])))
+    whole = [
+        entry for entry in entries if isinstance(entry, list) and len(entry) == 3 and entry[0] == 0 and entry[1] >= size
+    ]
+    for entry in entries:
+        if isinstance(entry, list) and len(entry) == 3 and entry not in whole and 0 <= entry[0] < entry[1] <= size:
+            spans.append(Span(int(entry[0]), int(entry[1]), attribute, float(entry[2])))
     if whole or not entries:
         scores.append({"set": name, "name": attribute, "value": whole[0][2] if whole else None})
 
 
 def _copies(known: _Known, document: Document) -> dict[str, Any]:
     """Return the copies of the document, each with what became of it."""
-    found: dict[str, Any] = {"rows": [], "whole": True, "problem": None, "searching": False}
+    data: dict[str, Any] = {"rows": [], "whole": True, "problem": None, "searching": False}
     try:
         texts = behind(known, "_texts", lambda: Texts(known.documents.descent.raw)).result()
     except FeedmillError as error:
-        return {**found, "whole": False, "problem": str(error)}
+        return {**data, "whole": False, "problem": str(error)}
     if texts is None:
-        return {**found, "searching": True}
+        return {**data, "searching": True}
     rows = []
     for one in texts.copies(Row(document.file, document.row)):
         outputs = [made for made in known.documents.descent.made_from(*one.row) if made.verb == "filter"]
@@ -262,12 +267,12 @@ def _copies(known: _Known, document: Document) -> dict[str, Any]:
                 "kept": kept,
             }
         )
-    return {**found, "rows": rows, "whole": texts.whole}
+    return {**data, "rows": rows, "whole": texts.whole}
 
 
 def _filtered(made: Artefact) -> dict[str, Any]:
     """Return what a filter did to the document: each rule with its result."""
-    found: dict[str, Any] = {
+    data: dict[str, Any] = {
         "file": made.file,
         "kept": bool(made.rows),
         "lines": [row + 1 for row in made.rows],
@@ -278,10 +283,10 @@ def _filtered(made: Artefact) -> dict[str, Any]:
     try:
         lineage = read_lineage(made.file)
         if lineage is not None and "include" in lineage.header.options:
-            found["rules"] = _rules(lineage.header.options, Row(made.source, made.source_row))
+            data["rules"] = _rules(lineage.header.options, Row(made.source, made.source_row))
     except (FeedmillError, orjson.JSONDecodeError) as error:
-        found["problem"] = str(error)
-    return found
+        data["problem"] = str(error)
+    return data
 
 
 def _rules(options: dict[str, Any], row: Row) -> list[dict[str, Any]]:
@@ -300,7 +305,7 @@ def _rules(options: dict[str, Any], row: Row) -> list[dict[str, Any]]:
     rows += [{"kind": "keep", "rule": text, "true": not limit.violated(document)} for text, limit in rules.keep]
     if stream.min_text_length:
         rows.append({"kind": "at least", "rule": f"{stream.min_text_length:,} bytes of text", "true": None})
-    rows += [{"kind": "replace", "rule": one.span, "true": None} for one in stream.replacements]
+    rows += [{"kind": "replace", "rule": replacement.span, "true": None} for replacement in stream.replacements]
     return rows
 
 

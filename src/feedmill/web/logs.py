@@ -1,4 +1,4 @@
-"""What runs write: loss logs (CSV, JSON lines, TensorBoard) with the spikes in them, and the telemetry of loaders.
+"""Logs of runs: loss logs (CSV, JSON lines, TensorBoard) with the spikes in them, and the telemetry of loaders.
 
 Telemetry is the JSON lines that ``Telemetry(jsonl=...)`` appends, one file for each rank or one for all.
 """
@@ -53,15 +53,15 @@ class Losses:
         middle = np.median(around, axis=1)
         spread = np.median(np.abs(around - middle[:, None]), axis=1)
         height = (self.losses - middle) / np.maximum(spread, 0.002 * np.abs(middle) + 1e-9)
-        found: list[int] = []
+        steps: list[int] = []
         far = height > _FAR
         starts = np.flatnonzero(far & ~np.concatenate(([False], far[:-1])))
         for start in starts.tolist():
             end = start
             while end < len(far) and far[end]:
                 end += 1
-            found.append(start + int(np.argmax(height[start:end])))
-        strongest = sorted(found, key=lambda at: -height[at])[:most]
+            steps.append(start + int(np.argmax(height[start:end])))
+        strongest = sorted(steps, key=lambda at: -height[at])[:most]
         return sorted(int(self.steps[at]) for at in strongest)
 
     def at(self, step: int) -> float | None:
@@ -101,7 +101,7 @@ def parse_losses(data: bytes, name: str, where: str | None = None) -> Losses:
             rows.append((step, loss))
     if not rows:
         fix = f"Use CSV or JSON lines with the columns {_STEP[0]} and {_LOSS[0]}, or TensorBoard's event file."
-        raise DataError("there are no steps with a loss in this log", file=where, kind="no-losses", fix=fix)
+        raise DataError("there are no steps with a loss in this log", file=where, kind="bad-log", fix=fix)
     last = dict(rows)  # of a step that was logged twice, the later one
     steps = np.array(sorted(last), np.int64)
     return Losses(name, steps, np.array([last[step] for step in steps.tolist()]), skipped)
@@ -325,7 +325,7 @@ def read_telemetry(path: str) -> list[Series]:
     if not files:
         raise NotFound("no file of telemetry has this name", file=path, fix=f"'{RANK}' stands for the rank.")
     if len(files) > MOST_RANKS:
-        raise DataError(f"there are {len(files):,} files; at most {MOST_RANKS:,} are read", file=path, kind="too-many")
+        raise DataError(f"there are {len(files):,} files; at most {MOST_RANKS:,} are read", file=path, kind="too-large")
     share = max(_LEAST, _BUDGET // len(files))
     reports: dict[int, list[dict[str, Any]]] = {}
     cuts: dict[int, int] = {}
@@ -343,14 +343,14 @@ def read_telemetry(path: str) -> list[Series]:
             cuts[rank] = cuts.get(rank, 0) + max(0, size - share)
             skipped[rank] = skipped.get(rank, 0) + wrong
     if not reports:
-        raise DataError("there is no report of a loader in it", file=path, kind="no-telemetry")
+        raise DataError("there is no report of a loader in it", file=path, kind="bad-log")
     return [_series(rank, reports[rank], cuts[rank], skipped[rank]) for rank in sorted(reports)]
 
 
 def _series(rank: int, reports: list[dict[str, Any]], cut: int, skipped: int) -> Series:
     reports.sort(key=lambda report: float(report["time"]))
     times = np.array([report["time"] for report in reports], np.float64)
-    counters = np.array([[_number(report.get(name)) for name in COUNTERS] for report in reports], np.float64)
+    counters = np.array([[_float_or_zero(report.get(name)) for name in COUNTERS] for report in reports], np.float64)
     fell = np.flatnonzero((np.diff(counters[:, 0]) < 0) | (np.diff(counters[:, 3]) < 0)) + 1
     return Series(rank, times, counters, reports[-1], fell.tolist(), cut, skipped)
 
@@ -395,5 +395,5 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e15
 
 
-def _number(value: Any) -> float:
+def _float_or_zero(value: Any) -> float:
     return float(value) if _is_number(value) else 0.0

@@ -101,7 +101,11 @@ def _report(report: Any) -> dict[str, Any]:
         except FeedmillError:  # nothing has run, or the pipeline is elsewhere
             pass
     findings = data.pop("findings", None)
-    rows = [{**one, "severity": severity(one["kind"])} for one in findings] if isinstance(findings, list) else None
+    rows = (
+        [{**finding, "severity": severity(finding["kind"])} for finding in findings]
+        if isinstance(findings, list)
+        else None
+    )
     path = data.get("path")
     return {
         "name": name,

@@ -24,18 +24,18 @@ def pipeline(thing: OpenItem, state: State) -> dict[str, Any]:  # noqa: ARG001
         ConfigError: the pipeline has become invalid.
         DataError: the manifest is corrupt.
     """
-    found = read_run(thing.path)
-    records = {} if found.manifest is None else {record.name: record for record in found.manifest.steps}
-    steps = _steps(thing, found, records)
+    run = read_run(thing.path)
+    records = {} if run.manifest is None else {record.name: record for record in run.manifest.steps}
+    steps = _steps(thing, run, records)
     total = sum(step["seconds"] or 0.0 for step in steps) or 1.0
     for step in steps:
         step["share"] = round(100 * (step["seconds"] or 0.0) / total, 2)
     return {
         "name": thing.name,
         "path": thing.path,
-        "manifest": found.manifest_url,
-        "alone": found.pipeline is None,
-        "ran": found.manifest is not None,
+        "manifest": run.manifest_url,
+        "alone": run.pipeline is None,
+        "ran": run.manifest is not None,
         "steps": steps[:MOST_STEPS],
         "more": max(0, len(steps) - MOST_STEPS),
         "current": sum(step["state"] == "up to date" for step in steps),
@@ -82,13 +82,13 @@ def _states(path: str, names: Iterable[str]) -> dict[str, StepReport | str]:
     try:
         return {step.name: step for step in look(path)}
     except FeedmillError:  # one step's inputs are missing: the others have a state all the same
-        found: dict[str, StepReport | str] = {}
+        states: dict[str, StepReport | str] = {}
         for name in names:
             try:
-                found[name] = look(path, [name])[0]
+                states[name] = look(path, [name])[0]
             except FeedmillError as error:
-                found[name] = error.what
-        return found
+                states[name] = error.what
+        return states
 
 
 def _step(

@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from feedmill.errors import ConfigError, FeedmillError, MissingExtra
+from feedmill.jobs.options import verb
 from feedmill.jobs.reports import VerbReport
 from feedmill.storage import Store, open_store, split_url
 from feedmill.web.documents import Documents
 from feedmill.web.library import Library, OpenItem
+from feedmill.web.options import Report
 from feedmill.web.state import State
 
 PICTURES, ROWS, OPENED = 24, 25, 2
@@ -39,28 +41,9 @@ class PageReport(VerbReport):
     problems: list[str] = field(default_factory=list)
 
 
-def report(
-    paths: Sequence[str | os.PathLike[str]] | str | os.PathLike[str],
-    output: str | os.PathLike[str],
-    *,
-    compare: bool = False,
-    check: bool = True,
-    loss: str | None = None,
-    tokenizer: str | Sequence[str] | None = None,
-    trust: bool = False,
-    overwrite: bool = False,
-) -> PageReport:
-    """Write what the pages of `serve` show of datasets and recipes to one HTML file without links to anything else.
-
-    Args:
-        paths: datasets of any format, recipes, pipelines or their manifests, telemetry of loaders.
-        output: the file; a path or URL.
-        compare: also compare the two paths, which are of one kind.
-        check: check the datasets, which reads all of their bytes.
-        loss: loss log of the recipes' run: CSV, JSON lines or TensorBoard.
-        tokenizer: tokenizer of token files whose manifest names none, and of documents whose lengths are shown.
-        trust: allow code that the data names to run.
-        overwrite: replace an existing file.
+@verb(Report)
+def report(options: Report) -> PageReport:
+    """The file has no links to anything else.
 
     Raises:
         ConfigError: nothing is given, or the file exists, or the paths cannot be compared.
@@ -72,16 +55,16 @@ def report(
         import feedmill.web.templating  # noqa: F401
     except ModuleNotFoundError as error:
         raise MissingExtra(f"report needs {error.name}", extra="web") from None
-    given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
-    store, name = _destination(os.fspath(output))
-    if store.exists(name) and not overwrite:
-        raise ConfigError("the file exists", file=os.fspath(output), kind="exists", fix="Add --overwrite.")
-    library = Library(given, loss=loss, tokenizer=tokenizer, trust=trust)
-    done = PageReport(os.fspath(output))
-    compared = _compared(library, done) if compare else None
+    given = [options.paths] if isinstance(options.paths, str | os.PathLike) else list(options.paths)
+    store, name = _destination(os.fspath(options.output))
+    if store.exists(name) and not options.overwrite:
+        raise ConfigError("the file exists", file=os.fspath(options.output), kind="exists", fix="Add --overwrite.")
+    library = Library(given, loss=options.loss, tokenizer=options.tokenizer, trust=options.trust)
+    done = PageReport(os.fspath(options.output))
+    compared = _compared(library, done) if options.compare else None
     sections = []
     for thing in library.things.values():
-        section, problems, findings = section_of(thing, check=check)
+        section, problems, findings = section_of(thing, check=options.check)
         sections.append(section)
         done.problems += problems
         done.findings += findings
@@ -95,9 +78,9 @@ def _destination(output: str) -> tuple[Store, str]:
     """Return the store and the name of the file to write. Raises `ConfigError` if it is a folder."""
     folder, name = split_url(output)
     if not output:
-        raise ConfigError("the path of the report is empty", kind="bad-usage", fix="Name a file.")
+        raise ConfigError("the path of the report is empty", kind="bad-option", fix="Name a file.")
     if not name or ("://" not in output and os.path.isdir(output)):
-        raise ConfigError("this is a folder, a file is written", file=output, kind="bad-usage", fix="Name a file.")
+        raise ConfigError("this is a folder, a file is written", file=output, kind="bad-option", fix="Name a file.")
     return open_store(folder), name
 
 
@@ -107,7 +90,7 @@ def _compared(library: Library, done: PageReport) -> dict[str, Any] | None:
 
     things = list(library.things.values())
     if len(things) != 2:
-        raise ConfigError(f"--compare needs two paths, not {len(things):,}", kind="bad-usage", fix="Give A and B.")
+        raise ConfigError(f"--compare needs two paths, not {len(things):,}", kind="bad-option", fix="Give A and B.")
     refuse_other_kinds(*things)
     try:
         return compare(things[0], State())

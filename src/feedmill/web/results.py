@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 from feedmill.errors import FeedmillError, defect_of
 
 
-class Kept:
+class RecentResults:
     """The results of functions that were used last, by key.
 
     Args:

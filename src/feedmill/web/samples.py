@@ -107,8 +107,8 @@ def _place(chosen: npt.NDArray[Any] | None, number: int | None, count: int) -> i
         return None
     if chosen is None:
         return number
-    found = np.flatnonzero(chosen == number)
-    return int(found[0]) if len(found) else None
+    positions = np.flatnonzero(chosen == number)
+    return int(positions[0]) if len(positions) else None
 
 
 def read_each(dataset: Dataset, numbers: Sequence[int]) -> list[Sample | FeedmillError]:
@@ -130,7 +130,7 @@ def _rows(thing: OpenItem, dataset: Dataset, numbers: list[int], columns: Column
     sizes = columns["bytes"] if "bytes" in columns.names else None
     small = [n for n in numbers if sizes is None or int(sizes[n]) <= TOO_LARGE]
     read = dict(zip(small, read_each(dataset, small), strict=True))
-    found = []
+    rows = []
     for number in numbers:
         row: dict[str, Any] = {"index": number, "columns": columns.at(number)}
         sample = read.get(number)
@@ -145,8 +145,8 @@ def _rows(thing: OpenItem, dataset: Dataset, numbers: list[int], columns: Column
                 row["cells"] = {**row["cells"], "input_ids": one_line(words.decode(ids))}
             if layout == "grid":
                 row["picture"] = first_image(sample)
-        found.append(row)
-    return found
+        rows.append(row)
+    return rows
 
 
 def _words(thing: OpenItem, dataset: Dataset) -> Tokenizer | None:
@@ -255,7 +255,7 @@ def jump(thing: OpenItem, text: str) -> int:
         if plain.isascii() and plain.isdigit() and len(plain) < 19 and int(plain) < len(dataset):
             return int(plain)
         raise NotFound(
-            f"no sample has the key or the number {text[:80]!r}", file=thing.path, kind="no-sample"
+            f"no sample has the key or the number {text[:80]!r}", file=thing.path, kind="no-such-sample"
         ) from None
 
 

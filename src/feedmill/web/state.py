@@ -54,12 +54,12 @@ class State(Mapping[str, str]):
 
     def ranges(self) -> dict[str, tuple[float | None, float | None]]:
         """Return the chosen range of each limited column: first and last value, None where it is open."""
-        found = {}
+        ranges = {}
         for name, text in self.items():
             if name.startswith(RANGE):
                 low, _, high = text.partition(":")
-                found[name.removeprefix(RANGE)] = (_limit(low, name), _limit(high, name))
-        return found
+                ranges[name.removeprefix(RANGE)] = (_limit(low, name), _limit(high, name))
+        return ranges
 
     def link(self, **changes: object) -> str:
         """Return the query of this state with some parameters changed; None removes one."""

@@ -200,7 +200,7 @@ def _opened(thing: OpenItem, entries: Sequence[dict[str, Any]], state: State) ->
     place = min(state.number("doc", 0) or 0, len(inside) - 1)
     plan, colors = thing.plan, slots(thing.plan.names)
     chosen = inside[place]
-    found: dict[str, Any] = {
+    data: dict[str, Any] = {
         "position": position,
         "doc": place,
         "entry": {**chosen, "slot": colors[chosen["source"]]},
@@ -209,16 +209,16 @@ def _opened(thing: OpenItem, entries: Sequence[dict[str, Any]], state: State) ->
         "problem": chosen.get("problem"),
     }
     dataset = plan.source(chosen["source"])
-    found["life"] = bool(rows_of(dataset).paths)
+    data["life"] = bool(rows_of(dataset).paths)
     try:
         if isinstance(plan, PackedPlan) or has_tokens(dataset):
-            found["documents"] = [_text(thing, entry, colors) for entry in inside]
-            found["width"] = plan.width if isinstance(plan, PackedPlan) else None
+            data["documents"] = [_text(thing, entry, colors) for entry in inside]
+            data["width"] = plan.width if isinstance(plan, PackedPlan) else None
         else:
-            found["parts"] = shown_parts(read_one(dataset, chosen["index"]))
+            data["parts"] = shown_parts(read_one(dataset, chosen["index"]))
     except FeedmillError as error:
-        found["problem"] = str(error)
-    return found
+        data["problem"] = str(error)
+    return data
 
 
 def _text(thing: OpenItem, entry: dict[str, Any], colors: dict[str, int]) -> dict[str, Any]:
@@ -231,7 +231,7 @@ def _text(thing: OpenItem, entry: dict[str, Any], colors: dict[str, int]) -> dic
     else:
         values = read_one(dataset, entry["index"])["input_ids"]
         low, high, ids = 0, len(values), values[:_DRAWN].tolist()
-    found: dict[str, Any] = {
+    data: dict[str, Any] = {
         "key": entry["key"],
         "source": entry["source"],
         "slot": colors[entry["source"]],
@@ -239,10 +239,10 @@ def _text(thing: OpenItem, entry: dict[str, Any], colors: dict[str, int]) -> dic
         "more": high - low - len(ids),
     }
     try:
-        return {**found, "pieces": pieces_of(tokenizer_of(dataset, thing.tokenizers), ids)}
+        return {**data, "pieces": pieces_of(tokenizer_of(dataset, thing.tokenizers), ids)}
     except FeedmillError as error:
         why = error.what if error.fix is None else f"{error.what}. {error.fix}"
-        return {**found, "ids": ids, "why": why}
+        return {**data, "ids": ids, "why": why}
 
 
 def _sightings(plan: Plan, opened: dict[str, Any], batch: int, steps: int) -> dict[str, Any]:
@@ -340,7 +340,7 @@ def _loss(thing: OpenItem, number: int, steps: int) -> dict[str, Any] | None:
         "logged": len(losses.steps),
         "skipped": losses.skipped,
         "spikes": spikes,
-        "next_spike": next((one for one in spikes if one > number), spikes[0] if spikes else None),
+        "next_spike": next((spike for spike in spikes if spike > number), spikes[0] if spikes else None),
         "at": losses.at(number),
     }
 

@@ -9,7 +9,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from feedmill._version import __version__
 from feedmill.samples.text import human_size
 from feedmill.web.invisible import marked, visible
-from feedmill.web.results import Kept
+from feedmill.web.results import RecentResults
 from feedmill.web.samples import column_names
 
 _KEPT = 128
@@ -34,7 +34,8 @@ def environment() -> Environment:
         "quiet": _quiet,
         "one": _one,
     }
-    made.globals |= {"version": __version__, "column_names": column_names, "measure": _measure, "kept": Kept(_KEPT)}
+    made.globals |= {"version": __version__, "column_names": column_names, "measure": _measure}
+    made.globals["kept"] = RecentResults(_KEPT)
     return made
 
 

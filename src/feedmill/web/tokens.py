@@ -61,20 +61,20 @@ def tokens(thing: OpenItem, state: State, *, wait: bool = False) -> dict[str, An
         ConfigError: the address has an invalid number.
     """
     dataset = files_of(thing.dataset())
-    found: dict[str, Any] = {"name": thing.name, "path": thing.path, "loading": False}
+    data: dict[str, Any] = {"name": thing.name, "path": thing.path, "loading": False}
     try:
         if isinstance(dataset, TokenDataset):
             known: Lengths | None = _stored(dataset)
         else:
             known = behind(thing, "_lengths", partial(_encoded, thing)).result(wait=wait)
     except NoDocuments as error:
-        return found | {"absent": error.as_dict()}
+        return data | {"absent": error.as_dict()}
     if known is None:
-        return found | {"loading": True}
+        return data | {"loading": True}
     lengths = known.values
     seq_len = min(state.number("seq_len", SEQ_LEN, least=1) or SEQ_LEN, MOST_SEQ_LEN)
     scale = state.choice("scale", ("log", "linear"), "log" if _long_tail(lengths) else "linear")
-    return found | {
+    return data | {
         "format": dataset.describe().get("format"),
         "documents": known.of,
         "tokens": dataset.tokens if isinstance(dataset, TokenDataset) else None,
@@ -146,8 +146,8 @@ def _packed(thing: OpenItem, lengths: Int64s, seq_len: int) -> list[dict[str, An
         if len(kept) > _KEPT:
             kept.clear()
         kept[seq_len] = packing(lengths, seq_len)
-    found: list[dict[str, Any]] = kept[seq_len]
-    return found
+    rows: list[dict[str, Any]] = kept[seq_len]
+    return rows
 
 
 def _long_tail(lengths: Int64s) -> bool:

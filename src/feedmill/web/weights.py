@@ -61,7 +61,7 @@ def recipe_tree(recipe: Recipe, original: Recipe, stage: int) -> list[dict[str, 
                     "of": len(inner) or None,
                     "stage": number_of + 1 if stages else None,
                     "weight": None if weight is None else str(weight),
-                    "share": None if weight is None else _number(weight),
+                    "share": None if weight is None else _weight_value(weight),
                     "before": None if past is None else str(past),
                     "param": None if weight is None else param,
                 }
@@ -92,7 +92,7 @@ def members_at(recipe: Recipe, place: Place) -> Sequence[Any]:
     return _members(mix)
 
 
-def _number(weight: Any) -> float:
+def _weight_value(weight: Any) -> float:
     text = str(weight)
     return float(Fraction(text[:-1]) / 100) if text.endswith("%") else float(Fraction(text))
 
@@ -159,14 +159,14 @@ def _set(recipe: Recipe, data: dict[str, Any], place: str, text: str) -> None:
         mix, model = _member(mix, number, missing), _member(model, number, missing)
     chosen = _member(mix, last, missing)
     if stage is None:
-        chosen["weight"] = _plain(text)
+        chosen["weight"] = _as_written(text)
         return
     if not mix.get("stages") or stage >= len(mix["stages"]):
         raise ConfigError(f"the recipe has no stage {stage + 1:,} there", kind="bad-address")
-    mix["stages"][stage]["weights"][names_of(model.blend or [])[int(last)]] = _plain(text)
+    mix["stages"][stage]["weights"][names_of(model.blend or [])[int(last)]] = _as_written(text)
 
 
-def _plain(text: str) -> float | str:
+def _as_written(text: str) -> float | str:
     """Return a weight as a file would have it: a number where its text is the same, otherwise the text."""
     try:
         number = float(text)
@@ -252,7 +252,7 @@ def _save(changed: Recipe, original: Recipe, source: str, path: str) -> None:
         if inner.fingerprint == original.nested[place].fingerprint:
             continue
         if inner.file is None or "://" in inner.file or inner.file == changed.file:
-            raise ConfigError("the changed recipe cannot be written as a file beside it", file=source, kind="no-copy")
+            raise ConfigError("the changed recipe cannot be written as a file beside it", file=source, kind="read-only")
         name = proposed_name(inner.file)
         _save(inner, original.nested[place], inner.file, os.path.join(os.path.dirname(inner.file), name))
         member: Any = data
@@ -265,7 +265,7 @@ def _save(changed: Recipe, original: Recipe, source: str, path: str) -> None:
     )
     text = as_yaml(final)
     if Recipe.parse(text, base=os.path.dirname(path) or ".").fingerprint != final.fingerprint:
-        raise ConfigError("the changed recipe cannot be written as a file beside it", file=source, kind="no-copy")
+        raise ConfigError("the changed recipe cannot be written as a file beside it", file=source, kind="read-only")
     _create(path, f"# A copy of {os.path.basename(source)} with other weights.\n{text}".encode())
 
 

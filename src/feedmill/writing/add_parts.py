@@ -24,17 +24,14 @@ from feedmill.jobs.policy import RAISE, OnError, on_error_policy, skips
 from feedmill.samples.encode import Encode, Encoder
 from feedmill.samples.open import open as open_dataset
 from feedmill.storage import open_store
-from feedmill.writing.copying import Piece, bounded, open_source, refuse_duplicate_parts
+from feedmill.writing.copying import Piece, bounded, open_source, read_by, refuse_duplicate_parts, scans_of
 from feedmill.writing.destination import Destination
-from feedmill.writing.dry_run import read_by, scans_of
 from feedmill.writing.encoding import Encoded, Encoding, Taker, is_about
-from feedmill.writing.layout import Layout
-from feedmill.writing.present import need_local, need_prepared
+from feedmill.writing.index import need_local, need_prepared
 from feedmill.writing.rewrite import Change, Rewrite, RewriteReport, plan_rewrite
-from feedmill.writing.shard import Shard, ShardFile
+from feedmill.writing.shard import Layout, Shard, write_shard
 from feedmill.writing.work import identity
-from feedmill.writing.write import batches, write_shards
-from feedmill.writing.writer import encoding_facts
+from feedmill.writing.write import encoding_facts, write_shards
 
 Make = Callable[[list[Sample]], Sequence[Mapping[str, Any]]]
 """Function that maps samples to the new parts of each (name -> value)."""
@@ -59,7 +56,7 @@ class _Column:
         if len(made) != len(samples):
             raise DataError(
                 f"the function returned {len(made)} mappings of parts for {len(samples)} samples",
-                kind="bad-parts",
+                kind="bad-hook",
                 fix="Return one mapping for each sample, in the same order.",
             )
         for sample, parts in zip(samples, made, strict=True):
@@ -110,7 +107,7 @@ class _Column:
                     "the source has no sample with this key",
                     file=source.url,
                     record=key,
-                    kind="no-such-key",
+                    kind="no-such-sample",
                     fix="To leave such samples unchanged, pass on_error='skip' (--on-error skip).",
                 ) from None
             return None
@@ -185,8 +182,7 @@ def _in_place(
     report = RewriteReport(url)
     with Rewrite(url, "add-parts", job) as change:
         if change.swapping:
-            for name, value in change.finish().items():
-                setattr(report, name, value)
+            change.finish(report)
             return report
         if column.skips and not allow_empty:
             _refuse_disjoint_keys(change.shards, url, column)
@@ -236,17 +232,12 @@ class _Adder:
     column: _Column
 
     def __call__(self, change: Change) -> Shard:
-        store = open_store(change.url)
         encoding = Encoding(self.column.encoder, Taker())
-        file = ShardFile(store, change.new)
-        try:
-            both = chain.from_iterable(map(self.column.of, _samples_of(change)))
-            for batch in batches(encoding.of(sample.key, self._with(sample, new).items()) for sample, new in both):
-                file.add(batch)
-            return file.close()
-        except BaseException:
-            file.abort()
-            raise
+        both = chain.from_iterable(map(self.column.of, _samples_of(change)))
+        samples = (encoding.of(sample.key, self._with(sample, new).items()) for sample, new in both)
+        shard = write_shard(open_store(change.url), change.new, samples)
+        assert shard is not None
+        return shard
 
     def _with(self, sample: Sample, added: Mapping[str, Any]) -> dict[str, Any]:
         refuse_duplicate_parts(sample)
@@ -270,7 +261,7 @@ def refuse_existing(sample: Sample, added: Mapping[str, Any], overwrite: bool) -
             f"the sample already has a part {both[0]!r}",
             file=sample.source.where,
             record=sample.key,
-            kind="part-exists",
+            kind="duplicate-part",
             fix="Do not add this part, or replace it with overwrite=True (--overwrite).",
         )
 

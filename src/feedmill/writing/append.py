@@ -13,14 +13,12 @@ from feedmill.formats.energon import prepared as energon
 from feedmill.jobs.dry_run import active, can_run_dry
 from feedmill.storage import open_store, paths_of
 from feedmill.storage.limits import parse_size
-from feedmill.writing.copying import Copy, Group, Piece, facts, groups_of, open_source, pieces_of
+from feedmill.writing.copying import Copy, Group, Piece, facts, groups_of, open_source, pieces_of, plan_copies
 from feedmill.writing.destination import Destination
-from feedmill.writing.dry_run import plan_copies
 from feedmill.writing.encoding import Encoded
-from feedmill.writing.layout import PATTERN, Layout
-from feedmill.writing.present import need_prepared
-from feedmill.writing.write import write_shards
-from feedmill.writing.writer import WriteReport
+from feedmill.writing.index import need_prepared
+from feedmill.writing.shard import PATTERN, Layout
+from feedmill.writing.write import WriteReport, write_shards
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,12 @@
-"""Copy samples of existing datasets into new shards: plan which samples form a shard, and read them."""
+"""Copy samples of existing datasets into new shards: plan which samples form a shard, and read them.
+
+A dry run describes the shards instead: their names and sizes, and the checks of their samples.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -21,11 +24,18 @@ from feedmill.formats.offsets import Int64s
 from feedmill.formats.sample import Sample
 from feedmill.formats.sniff import sniff
 from feedmill.formats.tar.dataset import TarDataset
+from feedmill.formats.tar.write import END
+from feedmill.jobs.dry_run import DryRun, active
+from feedmill.kernels.files.tar import ShardScan
 from feedmill.planning.permutation import derive, permute
+from feedmill.samples.description import declared_map, unreadable
 from feedmill.samples.encode import Encoder
 from feedmill.samples.open import open as open_dataset
+from feedmill.writing.destination import Destination
 from feedmill.writing.encoding import Encoded, Encoding, Taker
-from feedmill.writing.layout import Layout
+from feedmill.writing.index import present_shards
+from feedmill.writing.shard import Layout, cut
+from feedmill.writing.write import Keys, WriteReport
 
 READ_SAMPLES, READ_BYTES = 256, 64 << 20
 """Maximum number of samples read at once, and maximum bytes unless a single sample is larger."""
@@ -137,31 +147,22 @@ def pieces_of(dataset: Dataset, groups: Sequence[Group], layout: Layout) -> list
     """
     out: list[Piece] = []
     for number, group in enumerate(groups):
-        cuts = _cuts(dataset, group.order, layout)
-        out += [Piece(number, first, last) for first, last in pairwise(cuts)]
+        count, sizes, size = len(group.order), None, None
+        if layout.size is not None:
+            sizes, size = _stored_sizes(dataset, group.order.numbers(0, count)), layout.size - len(END)
+        out += [Piece(number, first, last) for first, last in pairwise(cut(count, sizes, layout.samples, size))]
     return out
 
 
-def _cuts(dataset: Dataset, order: Order, layout: Layout) -> list[int]:
-    count = len(order)
-    most = layout.samples or count
-    if layout.size is None:
-        return [*range(0, count, most), count]
+def _stored_sizes(dataset: Dataset, numbers: Int64s) -> Int64s:
     if not isinstance(dataset, TarDataset):
         raise ConfigError(
             f"shards cannot be limited in bytes: {dataset.format} data does not store the sizes of samples",
             file=dataset.url,
-            kind="bad-limit",
+            kind="bad-option",
             fix="Limit the number of samples instead (--max-shard-samples).",
         )
-    after = np.cumsum(dataset.stored_sizes(order.numbers(0, count)))
-    cuts = [0]
-    while cuts[-1] < count:
-        at = cuts[-1]
-        begun = int(after[at - 1]) if at else 0
-        fits = int(np.searchsorted(after, begun + layout.size - 1024, side="right"))
-        cuts.append(max(at + 1, min(fits, at + most, count)))
-    return cuts
+    return dataset.stored_sizes(numbers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,10 +175,10 @@ class Copy:
 
     def __call__(self, piece: Piece) -> Iterator[Encoded]:
         encoding = Encoding(Encoder(), Taker())
-        order, cut = self.groups[piece.group].order, bounded(self.dataset)
+        order, slices = self.groups[piece.group].order, bounded(self.dataset)
         for first in range(piece.first, piece.last, READ_SAMPLES):
             numbers = order.numbers(first, min(first + READ_SAMPLES, piece.last))
-            for batch in cut(numbers):
+            for batch in slices(numbers):
                 for sample in self.dataset.read_raw(numbers[batch]):
                     refuse_duplicate_parts(sample)
                     if self.prefix:
@@ -206,9 +207,9 @@ def bounded(dataset: Dataset) -> Bounded:
     It uses the stored size of each sample, or the mean size if the format does not know them.
     """
     known = dataset if isinstance(dataset, TarDataset | JsonlDataset) else None
-    mean = _mean_size(dataset) if known is None else 0
+    mean = mean_size(dataset) if known is None else 0
 
-    def cut(numbers: Int64s) -> Iterator[slice]:
+    def slices(numbers: Int64s) -> Iterator[slice]:
         after = np.cumsum(np.full(len(numbers), mean) if known is None else known.stored_sizes(numbers))
         first = 0
         while first < len(numbers):
@@ -217,10 +218,11 @@ def bounded(dataset: Dataset) -> Bounded:
             yield slice(first, last)
             first = last
 
-    return cut
+    return slices
 
 
-def _mean_size(dataset: Dataset) -> int:
+def mean_size(dataset: Dataset) -> int:
+    """Return the mean stored bytes of a sample; 0 if they are unknown."""
     try:
         return int(dataset.describe().get("bytes") or 0) // max(1, len(dataset))
     except NotFound:  # a file is missing; reading it will raise
@@ -245,3 +247,104 @@ def refuse_duplicate_parts(sample: Sample) -> None:
 def facts(dataset: Dataset, **options: Any) -> dict[str, Any]:
     """Return the identity of a job that copies this dataset with these options."""
     return {"source": dataset.url, "fingerprint": dataset.fingerprint(), **options}
+
+
+def plan_copies(target: Destination, work: Sequence[tuple[Copy, Piece]]) -> WriteReport:
+    """Add to the current dry run what copying these pieces, one shard each, would write; return the expected report.
+
+    Args:
+        work: function and piece of each shard, in order.
+
+    Raises:
+        DataError: a key occurs twice, or the declared sample type cannot read a sample. Of sources without an index
+            of their parts, only the first samples are checked.
+    """
+    dry = active()
+    assert dry is not None
+    sizes: dict[str, int | None] = {}
+    samples = 0
+    for number, (copy, piece) in enumerate(work):
+        numbers = copy.groups[piece.group].order.numbers(piece.first, piece.last)
+        sizes[target.layout.shard(number)] = _stored(copy.dataset, numbers)
+        samples += len(numbers)
+    keys = Keys(target.url, target.base)
+    field_map = declared_map(target.home) if target.append else {}
+    for copy in {id(copy): copy for copy, _ in work}.values():
+        read_by(dry, copy.dataset)
+        _check(copy, keys, field_map, target.url)
+    target.plan(sizes)
+    dry.counts = {"samples": samples, **dry.counts}
+    known = [size for size in sizes.values() if size is not None]
+    return WriteReport(target.url, samples, len(sizes), sum(known), reused=len(target.done))
+
+
+def read_by(dry: DryRun, dataset: Dataset) -> None:
+    """Add the files of a dataset to what is read."""
+    about = dataset.describe()
+    files = about.get("shards") or about.get("files") or 1
+    dry.files += files if isinstance(files, int) else 1
+    dry.bytes += int(about.get("bytes") or 0)
+
+
+def _stored(dataset: Dataset, numbers: Int64s) -> int | None:
+    """Return the size of a shard of these samples: that of the source, so new headers may make it a little smaller."""
+    if isinstance(dataset, TarDataset):
+        return int(dataset.stored_sizes(numbers).sum()) + len(END)
+    return None
+
+
+def _check(copy: Copy, keys: Keys, field_map: Mapping[str, str], url: str) -> None:
+    for found, file in scans_of(copy.dataset):
+        scan = replace(found, keys=[copy.prefix + key for key in found.keys])
+        keys.add_all(scan.keys)
+        problem = unreadable(field_map, scan, file) if field_map else None
+        if problem is not None:
+            raise _nothing_done(problem, url)
+
+
+def _nothing_done(problem: DataError, url: str) -> DataError:
+    problem.file, problem.offset = url, None
+    problem.fix = f"Nothing was appended. {problem.fix}"
+    return problem
+
+
+def scans_of(dataset: Dataset) -> Iterator[tuple[ShardScan, str]]:
+    """Yield keys and parts of the samples to copy: all that the index knows, else the first ones."""
+    if isinstance(dataset, TarDataset) and sniff(dataset.url).format is ENERGON:
+        places = {shard: place for place, shard in enumerate(dataset.table.shards)}
+        chosen = [shard for shard in present_shards(dataset.store) if shard.path in places]
+        for path, _, scan, _ in chosen:
+            local = np.arange(len(scan.keys))
+            kept = dataset.numbers(np.full(len(local), places[path]), local) >= 0
+            yield _of_samples(scan, kept), dataset.store.locate(path)
+        return
+    first = dataset.read_raw(np.arange(min(READ_SAMPLES, len(dataset))))
+    for sample in first:
+        refuse_duplicate_parts(sample)
+    yield _scan_of(first), dataset.url
+
+
+def _of_samples(scan: ShardScan, kept: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> ShardScan:
+    """Return a scan without the samples that are excluded."""
+    if kept.all():
+        return scan
+    members = kept[scan.sample]
+    number = np.cumsum(kept) - 1
+    return ShardScan(
+        [key for key, keep in zip(scan.keys, kept.tolist(), strict=True) if keep],
+        np.append(scan.starts[:-1][kept], scan.starts[-1]),
+        number[scan.sample[members]].astype(np.int32),
+        [part for part, keep in zip(scan.parts, members.tolist(), strict=True) if keep],
+        scan.data[members],
+        scan.sizes[members],
+    )
+
+
+def _scan_of(samples: Iterable[Sample]) -> ShardScan:
+    """Return keys and parts of samples as the scan of a shard, without positions."""
+    listed = list(samples)
+    owners = [number for number, sample in enumerate(listed) for _ in sample]
+    parts = [part for sample in listed for part in sample]
+    none = np.zeros(len(parts), np.int64)
+    starts = np.zeros(len(listed) + 1, np.int64)
+    return ShardScan([sample.key for sample in listed], starts, np.asarray(owners, np.int32), parts, none, none)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from typing import BinaryIO
 
 import numpy as np
 import xxhash
@@ -23,10 +22,9 @@ from feedmill.formats.tar.write import END
 from feedmill.jobs.dry_run import active, can_run_dry
 from feedmill.jobs.policy import RAISE, OnError, on_error_policy, skips
 from feedmill.storage import open_store
-from feedmill.storage.os_errors import is_disk_error, storage_error
-from feedmill.writing.present import need_local, need_prepared
+from feedmill.writing.index import need_local, need_prepared
 from feedmill.writing.rewrite import Change, Rewrite, RewriteReport, plan_rewrite
-from feedmill.writing.shard import Shard
+from feedmill.writing.shard import Shard, put
 
 _STEP = 8 << 20
 
@@ -71,7 +69,7 @@ def delete(
         raise ConfigError("nothing to delete: no keys were given", file=url, fix="Give at least one key.")
     with Rewrite(url, "delete", {"keys": hash_words(sorted(wanted))}) as change:
         if change.swapping:
-            _fill(report, change.finish())
+            change.finish(report)
             report.seconds = round(time.perf_counter() - began, 3)
             return report
         found = {shard.path: _places(shard, wanted) for shard in change.shards}
@@ -114,17 +112,11 @@ def _check(report: RewriteReport, url: str, names: set[str], skip: bool, total: 
             f"there is no sample with this key{more}",
             file=url,
             record=report.missing[0],
-            kind="no-such-key",
+            kind="no-such-sample",
             fix=fix,
         )
     if len(names) == total:
-        raise ConfigError("no samples would be left", file=url, kind="empty", fix="Delete the folder instead.")
-
-
-def _fill(report: RewriteReport, facts: dict[str, object]) -> None:
-    for name, value in facts.items():
-        if name != "path":
-            setattr(report, name, value)
+        raise ConfigError("no samples would be left", file=url, kind="empty-result", fix="Delete the folder instead.")
 
 
 def _places(shard: Shard, wanted: set[str]) -> Int64s:
@@ -160,9 +152,9 @@ def _without(change: Change) -> Shard:
             for at in range(begin, end, _STEP):
                 block = store.read(change.shard.path, at, min(_STEP, end - at))
                 hashed.update(block)
-                _put(out, block, store.locate(change.new))
+                put(out, block, store.locate(change.new))
         hashed.update(END)
-        _put(out, END, store.locate(change.new))
+        put(out, END, store.locate(change.new))
     scan = scan_shard(store, change.new)
     wanted = [key for key, kept in zip(change.shard.scan.keys, keep.tolist(), strict=True) if kept]
     if scan.problem is not None or scan.keys != wanted:
@@ -183,15 +175,6 @@ def _joined(begins: Sequence[int], ends: Sequence[int]) -> list[tuple[int, int]]
         else:
             out.append((begin, end))
     return out
-
-
-def _put(out: BinaryIO, data: bytes, file: str) -> None:
-    try:
-        out.write(data)
-    except OSError as error:
-        if is_disk_error(error):
-            raise storage_error(error, file) from None
-        raise
 
 
 def _stale(where: str) -> DataError:

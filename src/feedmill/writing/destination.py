@@ -24,11 +24,9 @@ from feedmill.jobs.engine import is_alone
 from feedmill.jobs.work import tidy
 from feedmill.samples.description import declared_map, unreadable
 from feedmill.storage import LocalStore, Store, open_store
-from feedmill.writing.commit import Media, commit
-from feedmill.writing.layout import Layout
-from feedmill.writing.present import need_prepared, present_shards
-from feedmill.writing.shard import Shard
-from feedmill.writing.work import NEW, ShardWork, begin, below, in_job, job_of
+from feedmill.writing.index import Media, commit, need_prepared, present_shards
+from feedmill.writing.shard import Layout, Shard
+from feedmill.writing.work import OutputWork, begin, below, job_of
 
 
 class Destination:
@@ -79,13 +77,15 @@ class Destination:
             need_prepared(self.home, url)
         elif not overwrite:
             self._refuse_present(job)
-        self.work = ShardWork(self.home)
+        self.work = OutputWork(self.home)
         try:
             with self.work.beginning():
                 begin(self.work, {**job, "append": append, "layout": layout.as_dict()}, clear_left)
                 if overwrite and "replaced" not in self.work.noted:
                     staged = isinstance(self.home, LocalStore) and self._prepared
-                    self.work.note(replaced=self._replaceable(), staged=staged)
+                    old = self._replaceable()
+                    replaced = [*_of_dataset(old), *self.beside] if old or staged else []
+                    self.work.note(replaced=replaced, staged=staged)
                 if not append:
                     self._replace()
                 self.done = self.work.finished(self.store) if self.work.resumed else {}
@@ -115,7 +115,8 @@ class Destination:
         dry.writes(self.home, f"{database.META}/")
         dry.warnings += self._new_splits([self.split] if self.split else [])
         dry.counts["shards"] = len(sizes)
-        dry.deletes_all(self.home, [path for path in self.work.noted.get("replaced") or () if path not in sizes])
+        tars = (path for path in self.work.noted.get("replaced") or () if path.endswith(".tar"))
+        dry.deletes_all(self.home, [path for path in tars if path not in sizes])
 
     def _empty(self) -> DataError:
         return DataError("no samples to write", file=self.url, kind="no-samples", fix="Give at least one sample.")
@@ -141,7 +142,7 @@ class Destination:
     def record(self, shard: Shard | None) -> None:
         """Record a finished shard in the journal; None for one without samples, which has no file."""
         if shard is not None:
-            self.work.add(shard)
+            self.work.add_shard(shard)
 
     def _refuse_present(self, job: Mapping[str, Any]) -> None:
         """Raise `ConfigError` if the folder has data that was not left by unfinished writing, before changing it."""
@@ -179,24 +180,9 @@ class Destination:
 
     def _replace(self) -> None:
         """Delete the replaced dataset. If new shards are staged, use their folder or finish publishing instead."""
-        job = self.work.noted
-        if self.work.roll_forward():
-            pass  # now published
-        elif job.get("staged"):
-            assert isinstance(self.home, LocalStore)
-            self.store = self.home.below(NEW)
-        elif job.get("replaced") and active() is None:
-            for path in [*_of_dataset(job["replaced"]), *self.beside]:
-                self.home.delete(path)  # the first one is `.info.json`, without which there is no dataset
-            self.work.note(replaced=[])
-
-    def _publish(self) -> None:
-        """Replace the old dataset with the staged one."""
-        assert isinstance(self.home, LocalStore)
-        moved = sorted(below(self.home.below(NEW)))
-        deletes = sorted({*_of_dataset(self.work.noted["replaced"]), *self.beside} - set(moved))
-        self.work.publish([(in_job(f"{NEW}/{path}"), path) for path in moved], deletes)
-        self.store = self.home
+        if not self.work.roll_forward():  # otherwise it is now published
+            self.store = self.work.outputs
+            self.work.clear_away()
 
     def _grow(self) -> None:
         """Load the existing shards, and number new shards after them."""
@@ -249,8 +235,9 @@ class Destination:
         broken = commit(
             self.store, whole, parts, exclude=exclude, description=self.description, media=self.media, probed=probed
         )
-        if self.store is not self.home:
-            self._publish()
+        if isinstance(self.store, LocalStore) and self.store is not self.home:
+            self.work.publish_staged(sorted(below(self.store)))
+            self.store = self.home
         self.work.finish()
         return [*warnings, *(str(error) for error in broken)]
 

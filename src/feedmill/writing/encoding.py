@@ -43,7 +43,7 @@ class Encoding:
     """Callable that encodes a sample as `Encoded`. It is safe to call from several threads at once.
 
     Raises (when called):
-        DataError: ``no-key``, ``bad-key``, ``bad-part-name``, ``no-parts``, ``not-encodable``; it names the sample.
+        DataError: ``missing-field``, ``bad-name``, ``no-parts``, ``no-conversion``; it names the sample.
     """
 
     def __init__(self, encoder: Encoder, taker: Taker) -> None:
@@ -99,7 +99,7 @@ class Encoding:
 
 
 def _bad_part(part: Any, why: str) -> DataError:
-    return DataError(f"invalid part name {part!r}: {why}", kind="bad-part-name", fix="Rename the part, or remove it.")
+    return DataError(f"invalid part name {part!r}: {why}", kind="bad-name", fix="Rename the part, or remove it.")
 
 
 def check_key(key: str) -> str:
@@ -115,7 +115,7 @@ def check_key(key: str) -> str:
         why = "it is not a relative path of plain names" if key else "it is empty"
         fix = "Use a key without '..', empty components and NUL characters, such as 'folder/000001'."
     shown = key if len(key) <= 80 else f"{key[:60]}..."
-    raise DataError(f"invalid key: {why}", record=shown, kind="bad-key", fix=fix)
+    raise DataError(f"invalid key: {why}", record=shown, kind="bad-name", fix=fix)
 
 
 class Taker:
@@ -127,7 +127,7 @@ class Taker:
             and is skipped.
 
     Raises (when called):
-        DataError: ``no-key``, ``no-parts``, or the value is not a sample.
+        DataError: ``missing-field``, ``no-parts``, or the value is not a sample.
         ConfigError: the field map lacks a field of a dataclass.
     """
 
@@ -160,7 +160,7 @@ class Taker:
             return self._of_dataclass(sample)
         raise DataError(
             f"invalid sample: expected a mapping or a dataclass, found a {type(sample).__name__}",
-            kind="no-sample",
+            kind="no-such-sample",
             fix='Pass for example {"__key__": "000001", "jpg": data, "json": {"caption": "a cat"}}.',
         )
 
@@ -211,6 +211,6 @@ def _no_key(sample: Any, found: Any) -> DataError:
     names = list(sample)[:8] if isinstance(sample, Mapping) else []
     return DataError(
         what + (f" (it has {', '.join(map(repr, names))})" if names else f" (it is a {type(sample).__name__})"),
-        kind="no-key",
+        kind="missing-field",
         fix="Give each sample a key: text that is unique in the dataset.",
     )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
+from typing import Any
 
 from feedmill.errors import ConfigError
 from feedmill.formats.base import Dataset
@@ -18,14 +19,11 @@ from feedmill.jobs.dry_run import active, can_run_dry
 from feedmill.storage import Store, canonical_location
 from feedmill.storage.cache.copies import cached_copy
 from feedmill.storage.limits import parse_size
-from feedmill.writing.commit import Media
-from feedmill.writing.copying import Copy, Group, Piece, facts, groups_of, open_source, pieces_of
+from feedmill.writing.copying import Copy, Group, Piece, facts, groups_of, open_source, pieces_of, plan_copies
 from feedmill.writing.destination import Destination
-from feedmill.writing.dry_run import plan_copies
-from feedmill.writing.layout import PATTERN, Layout
-from feedmill.writing.shard import Shard
-from feedmill.writing.write import write_shards
-from feedmill.writing.writer import WriteReport
+from feedmill.writing.index import Media
+from feedmill.writing.shard import PATTERN, Layout
+from feedmill.writing.write import WriteReport, write_shards
 
 _DESCRIPTION = ("dataset.yaml", "sample_loader.py")
 
@@ -73,7 +71,7 @@ def reshard(
     if max_shard_samples is None and max_shard_size is None:
         raise ConfigError(
             "no shard limit was given",
-            kind="bad-limit",
+            kind="bad-option",
             fix="Pass max_shard_samples (--max-shard-samples) or max_shard_size (--max-shard-size).",
         )
     if f"{canonical_location(url)}/".startswith(f"{canonical_location(source)}/"):
@@ -87,7 +85,7 @@ def reshard(
         raise ConfigError(
             f"the splits of {dataset.format} would be lost",
             file=source,
-            kind="loses-splits",
+            kind="loses-content",
             fix="'feedmill convert --to webdataset' keeps them.",
         )
     pieces = pieces_of(dataset, groups, layout)
@@ -101,17 +99,13 @@ def reshard(
     with closing(target):
         if active() is None:
             _copy_description(source, target.store)
-
-        def splits(shards: Sequence[Shard]) -> Mapping[str, Sequence[str]]:
-            return _splits(dataset, groups, pieces, target.layout, shards)
-
         copy = Copy(dataset, groups, prefix)
         if active() is not None:
             report = plan_copies(target, [(copy, piece) for piece in pieces])
             report.warnings += _left_out(dataset)
             return report
-        origins = copy.origins("reshard")
-        report = write_shards(target, pieces, copy, splits=splits, origins=origins, workers=workers, progress=progress)
+        options: dict[str, Any] = {"splits": _splits(dataset, groups, pieces), "origins": copy.origins("reshard")}
+        report = write_shards(target, pieces, copy, workers=workers, progress=progress, **options)
     report.warnings += _left_out(dataset)
     report.seconds = round(time.perf_counter() - began, 3)
     return report
@@ -133,23 +127,15 @@ def _keep_source(dataset: Dataset, url: str) -> None:
             raise ConfigError(
                 "this shard of the source is part of the dataset to be replaced",
                 file=place,
-                kind="same-place",
+                kind="input-is-output",
                 fix="Write to another folder.",
             )
 
 
-def _splits(
-    dataset: Dataset, groups: Sequence[Group], pieces: Sequence[Piece], layout: Layout, shards: Sequence[Shard]
-) -> dict[str, list[str]]:
-    """Return split -> new shards; empty splits are kept."""
-    written = {shard.path for shard in shards}
-    out: dict[str, list[str]] = {name: [] for name in (*dataset.splits, *(n for g in groups for n in g.splits))}
-    for number, piece in enumerate(pieces):
-        path = layout.shard(number)
-        for name in groups[piece.group].splits:
-            if path in written:
-                out[name].append(path)
-    return out
+def _splits(dataset: Dataset, groups: Sequence[Group], pieces: Sequence[Piece]) -> dict[str, list[int]]:
+    """Return split -> numbers of the pieces that are in it; empty splits are kept."""
+    names = dict.fromkeys((*dataset.splits, *(name for group in groups for name in group.splits)))
+    return {name: [n for n, piece in enumerate(pieces) if name in groups[piece.group].splits] for name in names}
 
 
 def _media(source: str, prefix: str) -> Media | None:

@@ -25,14 +25,12 @@ from feedmill.formats.energon.splits import read_splits
 from feedmill.formats.offsets import Int64s, hash_words
 from feedmill.jobs.dry_run import DryRun, JobReport, active
 from feedmill.jobs.progress import Progress
-from feedmill.jobs.run import Policy, run
 from feedmill.storage import open_store
 from feedmill.storage.local import LocalStore
-from feedmill.writing.commit import commit
 from feedmill.writing.destination import clear_left
-from feedmill.writing.present import present_shards
+from feedmill.writing.index import commit, present_shards
 from feedmill.writing.shard import Shard
-from feedmill.writing.work import NEW, ShardWork, begin, below, in_job
+from feedmill.writing.work import NEW, OutputWork, begin, below, finish_units, in_job
 
 Make = Callable[["Change"], Shard]
 """Function that writes the new version of a shard to `Change.new`. It runs in worker processes."""
@@ -96,7 +94,7 @@ class Rewrite:
         store = open_store(url)
         assert isinstance(store, LocalStore)
         self.store = store
-        self.work = ShardWork(store)
+        self.work = OutputWork(store)
         try:
             begin(self.work, {"verb": verb, **job}, clear_left)
             self.swapping = self.work.roll_forward()
@@ -114,25 +112,18 @@ class Rewrite:
             changes: shard path -> the change.
         """
         done = self.work.finished()
-        todo = [
+        units = [
             Change(self.url, shard, _new_path(shard), changes[shard.path])
             for shard in self.shards
             if shard.path in changes
         ]
-        out: list[Shard] = []
-        with Progress(label, len(todo), "shards", enabled=progress) as bar:
-            rest = [change for change in todo if change.new not in done]
-            bar.advance(len(todo) - len(rest))
-            policy = Policy(shared=function)
-            results = run(_call, rest, workers=workers, progress=bar, preload=(__name__,), policy=policy)
-            with closing(results):
-                for change in todo:
-                    shard = done.get(change.new)
-                    if shard is None:
-                        shard = next(results)
-                        self.work.add(shard)
-                    out.append(shard)
-        return out
+        finished = {number: done[unit.new] for number, unit in enumerate(units) if unit.new in done}
+        steps = [1] * len(units)
+        options: dict[str, Any] = {"shared": function, "workers": workers, "preload": (__name__,)}
+        with Progress(label, len(units), "shards", enabled=progress) as bar:
+            made = finish_units(_call, units, finished, record=self.work.add_shard, bar=bar, steps=steps, **options)
+            with closing(made):
+                return list(made)
 
     def swap(
         self,
@@ -200,13 +191,14 @@ class Rewrite:
                 out.append((shard_lineage(staged), shard_lineage(path)))
         return out
 
-    def finish(self) -> dict[str, Any]:
-        """Finish publication and end the job. Return the content of the report."""
+    def finish(self, report: RewriteReport | None = None) -> None:
+        """Finish publication and end the job. Set the attributes of the report to what `swap` has recorded."""
         self.work.roll_forward()
         energon_write.match_modes(self.store, list(energon.read_info(self.store)))
-        facts: dict[str, Any] = self.work.noted["facts"]
+        for name, value in self.work.noted["facts"].items() if report is not None else ():
+            if name != "path":
+                setattr(report, name, value)
         self.work.finish()
-        return facts
 
     def _splits(self, removed: Sequence[str], samples_out: set[str]) -> tuple[dict[str, list[str]] | None, list[str]]:
         """Return splits and exclusions without removed shards and samples; None if the split file does not change."""

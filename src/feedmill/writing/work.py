@@ -1,4 +1,8 @@
-"""The job of writing or changing a dataset: its finished shards, and the identity of its functions."""
+"""The job of writing or changing a dataset: what it replaces, its finished shards, and the identity of its functions.
+
+On a local disk, outputs that replace others are staged in ``.feedmill-work/new/`` and published by renaming, so the old
+ones can be read until then. Object stores cannot rename, so there the old outputs are deleted first.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,10 @@ import contextlib
 import inspect
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import xxhash
@@ -17,30 +22,61 @@ from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.energon.sidecar import ShardRecord
 from feedmill.formats.tar.finished import add_shard, finished_shards
 from feedmill.jobs.dry_run import active
-from feedmill.jobs.engine import is_alone
+from feedmill.jobs.engine import Where, is_alone
+from feedmill.jobs.progress import Progress
+from feedmill.jobs.run import Policy, run
 from feedmill.jobs.unfinished import FOLDER, damaged, place_of, unfinished, unfinished_job
 from feedmill.jobs.work import Work
 from feedmill.kernels.files.tar import ShardScan
 from feedmill.storage import LocalStore, Store
 from feedmill.storage.staging import TEMPORARY_SUFFIX
-from feedmill.writing.layout import Layout
-from feedmill.writing.shard import Shard
+from feedmill.writing.shard import Layout, Shard
 
-NEW = f"{FOLDER}/new"
-"""Staging folder of shards that replace others."""
+STAGED = "new"
+"""Staging folder of outputs that replace others, in the work folder."""
+NEW = f"{FOLDER}/{STAGED}"
+Result = TypeVar("Result")
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
-class ShardWork(Work):
-    """A job whose units are shards. Raises as `Work`, and `DataError` if `job.json` is invalid."""
+class OutputWork(Work):
+    """A job that writes outputs, which may replace others, and whose units may be shards.
 
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
+    Its facts are ``staged``, whether outputs are staged, and ``replaced``, the files that they replace.
+
+    Raises:
+        DataError: `job.json` is invalid. Other errors are those of `Work`.
+    """
+
+    def __init__(self, target: Store, name: str = "") -> None:
+        super().__init__(target, name)
         try:
-            job_of(store)
+            _check(self.job, self.place)
         except BaseException:
             self.close()
             raise
+
+    @property
+    def staging(self) -> Store:
+        """Where outputs are staged."""
+        return self.place.below(STAGED)
+
+    @property
+    def outputs(self) -> Store:
+        """Where outputs are written."""
+        return self.staging if self.noted.get("staged") else self.target
+
+    def clear_away(self) -> None:
+        """Delete what is replaced, if it cannot stay until the outputs are published."""
+        if self.noted.get("replaced") and not self.noted.get("staged") and active() is None:
+            for path in self.noted["replaced"]:
+                self.target.delete(path)
+            self.note(replaced=[])
+
+    def publish_staged(self, paths: Sequence[str]) -> None:
+        """Give staged outputs their final names, and delete what they replace."""
+        deletes = sorted(set(self.noted.get("replaced", ())) - set(paths))
+        self.publish([(f"{STAGED}/{path}", path) for path in paths], deletes)
 
     def shards(self) -> dict[str, tuple[ShardRecord, ShardScan, int]]:
         """Return the record and scan of each finished shard, and the number of its turned media, by path."""
@@ -61,12 +97,50 @@ class ShardWork(Work):
                     out[path] = Shard(path, record, scan, turned)
         return out
 
-    def add(self, shard: Shard) -> None:
+    def add_shard(self, shard: Shard) -> None:
         """Record a finished shard in the journal."""
         add_shard(self.units, *shard)
 
 
-def begin(work: ShardWork, identity: Mapping[str, Any], clear_left: Callable[[Store, Mapping[str, Any]], None]) -> None:
+def finish_units(
+    function: Callable[..., Result],
+    units: Sequence[Any],
+    finished: Mapping[int, Result],
+    *,
+    record: Callable[[Result], None],
+    bar: Progress,
+    steps: Sequence[int],
+    stage: tuple[str, str, Store] | None = None,
+    shared: Any = None,
+    workers: int | None = None,
+    preload: Sequence[str] = (),
+) -> Generator[Result, None, None]:
+    """Yield the result of every unit, in order. Those that an earlier run has not finished run now, and are recorded.
+
+    Args:
+        finished: number of a unit -> its result.
+        bar, steps: the progress, and the steps that each unit counts.
+        stage: name, key and folder of the stage, if an engine may run it; see `feedmill.jobs.engine.Where`.
+        function, shared, workers, preload: see `feedmill.jobs.run.run`.
+    """
+    todo = [number for number in range(len(units)) if number not in finished]
+    bar.advance(sum(steps) - sum(steps[number] for number in todo))
+    bar.of_sizes([steps[number] for number in todo])
+    where = None if stage is None else Where(*stage, numbers=todo, record=record)
+    options: dict[str, Any] = {"workers": workers, "preload": preload, "policy": Policy(shared=shared), "where": where}
+    with closing(run(function, [units[number] for number in todo], progress=bar, **options)) as results:
+        for number in range(len(units)):
+            if number in finished:
+                yield finished[number]
+            else:
+                result = next(results)
+                record(result)
+                yield result
+
+
+def begin(
+    work: OutputWork, identity: Mapping[str, Any], clear_left: Callable[[Store, Mapping[str, Any]], None]
+) -> None:
     """Resume a job or begin it, after removing with `clear_left` what another unfinished job left in the dataset.
 
     Raises:
@@ -91,14 +165,18 @@ def begin(work: ShardWork, identity: Mapping[str, Any], clear_left: Callable[[St
 def job_of(store: Store) -> dict[str, Any] | None:
     """Return the unfinished job on a dataset, or None. Raises `DataError` if `job.json` is invalid."""
     job = unfinished(store)
-    if job is None:
-        return None
-    try:
-        msgspec.convert(job, _Job)
-        Layout(**job["identity"].get("layout", {}))
-    except (ValueError, TypeError, AttributeError, msgspec.ValidationError, ConfigError) as error:
-        raise damaged(place_of(store), str(error)) from None
+    _check(job, place_of(store))
     return job
+
+
+def _check(job: Mapping[str, Any] | None, place: Store) -> None:
+    """Raise `DataError` if a job is invalid, which is stored in this folder."""
+    try:
+        if job is not None:
+            msgspec.convert(job, _Job)
+            Layout(**job["identity"].get("layout", {}))
+    except (ValueError, TypeError, AttributeError, msgspec.ValidationError, ConfigError) as error:
+        raise damaged(place, str(error)) from None
 
 
 def in_job(path: str) -> str:
@@ -123,6 +201,7 @@ class _Job(msgspec.Struct):
     staged: bool = False
     published: bool = False
     replaced: list[str] = []
+    writes: tuple[list[str], str] = ([], "")
     first: int = 0
     units: int = 0
     base: list[str] = []

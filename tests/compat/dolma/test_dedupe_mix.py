@@ -37,10 +37,14 @@ def test_exact(name, tmp_path, monkeypatch):
 MENDED = ("dedupe_para_minwords", "mix_sem_spans", "mix_alignment_tolerated", "mix_spans", "mix_spans_and_filter")
 
 
+# The others have one process: to start three takes longer than what they do.
+POOLED = ("dedupe_para", "dedupe_docs", "dedupe_ngram", "mix_multi_stream", "mix_shards")
+
+
 @pytest.mark.parametrize("name", [n for n in names("dedupe_", "mix_") if n not in MENDED and not RUNS[n]["returncode"]])
 def test_mended_is_the_same_where_nothing_was_wrong(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    play(name, tmp_path, exact=False, processes=3)
+    play(name, tmp_path, exact=False, processes=3 if name in POOLED else 1)
     assert not differences(name, tmp_path)
 
 
@@ -63,7 +67,7 @@ def test_missing_attributes_are_an_error(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(FeedmillError, match=r"attributes have 1 rows|no attributes|more rows") as caught:
         play("mix_alignment_tolerated", tmp_path, exact=False)
-    assert caught.value.kind in ("missing-attributes", "misaligned-attributes")
+    assert caught.value.kind in ("no-such-attribute", "misaligned-attributes")
     left = [p for p in (tmp_path / "mixed/align").rglob("*") if p.is_file()] if sys.platform else []
     assert left == []
 

@@ -17,6 +17,7 @@ from feedmill.storage.locks import FileLock
 from helpers import warm
 from helpers.document_datasets import DEEP
 from helpers.document_folders import attributes, texts, write_documents, write_lines
+from helpers.durations import examples
 from helpers.kills import command, contents, kill_everywhere, moments
 from oracles.paragraphs import pieces, windows, words
 
@@ -101,7 +102,7 @@ def test_as_the_model_in_pieces(tmp_path, kind, monkeypatch):
     assert found_in(tmp_path) == model(FILES, options(kind))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(
     st.lists(st.lists(st.text("ab \né", max_size=8), max_size=6), min_size=1, max_size=3),
     st.sampled_from(list(KINDS)),
@@ -206,7 +207,7 @@ def test_bad_rows(tmp_path, name, kind, filtered):
     bloom = BloomOptions(file=f"{tmp_path}/f.bin", items=1000, false_positives=1e-6) if filtered else None
     with pytest.raises(DataError, match=message) as caught:
         find_duplicates([f"{tmp_path}/documents"], options(kind), bloom=bloom, workers=1)
-    assert caught.value.kind == "bad-row"
+    assert caught.value.kind == "bad-document"
     assert not list(tmp_path.glob("attributes/dup/*.jsonl")) and not (tmp_path / "f.bin").exists()
 
 
@@ -215,7 +216,7 @@ def test_bad_keys(tmp_path, value):
     write_lines(tmp_path / "documents/a.jsonl", [row(url="u"), f'{{"id": 1, "text": "t", "url": {value}}}'])
     with pytest.raises(DataError, match=r"line 2.*\$\.url") as caught:
         find_duplicates([f"{tmp_path}/documents"], options("documents", key="$.url"), workers=1)
-    assert caught.value.kind == "bad-key"
+    assert caught.value.kind == "bad-document"
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".zst"])
@@ -261,7 +262,7 @@ def test_bad_options(tmp_path, documents, more, message):
 def test_impossible_options(more):
     with pytest.raises(ConfigError) as caught:
         options("documents", **more)
-    assert caught.value.kind == "bad-dedupe-options"
+    assert caught.value.kind == "bad-option"
 
 
 def test_a_stale_temporary_file_changes_nothing(tmp_path):
@@ -353,7 +354,8 @@ def test_a_file_is_compared_once_however_its_data_set_is_spelled(tmp_path, bloom
 
 
 @pytest.mark.parametrize("bloom", [None, "seen.bin"])
-def test_two_runs_do_not_get_into_each_others_way(tmp_path, bloom):
+def test_two_runs_do_not_get_into_each_others_way(tmp_path, bloom, monkeypatch):
+    monkeypatch.setattr("feedmill.storage.local._PATIENCE", 0.1)
     write_documents(tmp_path, FILES[0])
     lock = tmp_path / (f"{bloom}.feedmill-lock" if bloom else "attributes/dup/.feedmill-work/lock")
     lock.parent.mkdir(parents=True, exist_ok=True)
@@ -367,7 +369,8 @@ def test_two_runs_do_not_get_into_each_others_way(tmp_path, bloom):
     assert (tmp_path / "attributes/dup/part-0.jsonl.gz").exists() and not lock.exists()
 
 
-def test_looking_up_only_needs_no_lock(tmp_path):
+def test_looking_up_only_needs_no_lock(tmp_path, monkeypatch):
+    monkeypatch.setattr("feedmill.storage.local._PATIENCE", 0.1)
     write_documents(tmp_path, FILES[0])
     filled = {"file": f"{tmp_path}/seen.bin", "items": 100, "false_positives": 1e-6}
     find_duplicates([f"{tmp_path}/documents"], options("paragraphs"), bloom=BloomOptions(**filled), workers=1)

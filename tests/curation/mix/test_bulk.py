@@ -12,6 +12,7 @@ from feedmill.curation.mix.config import read_config
 from feedmill.curation.mix.counts import Counts
 from feedmill.curation.mix.job import _plan
 from feedmill.errors import FeedmillError
+from helpers.durations import examples
 
 TEXT = st.lists(
     st.sampled_from(["a", " ", "\n", '"', "\\", "\x01", "\u00e9", "\U0001f600", "word ", "\u3000"]), max_size=9
@@ -87,7 +88,7 @@ def outcome(root, syntax, exact, shortest, new):
     return rows, counts.as_dict()
 
 
-@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=examples(150), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(DRAWN, min_size=1, max_size=6) | st.lists(DRAWN | WRONG, min_size=1, max_size=4),
     st.sampled_from(sorted(SYNTAX)), st.booleans(), st.sampled_from([0, 1, 2, 3, 4, 1 << 63]),

@@ -221,14 +221,14 @@ def spoil(root, how):
 @pytest.mark.parametrize(
     ("how", "kind", "message"),
     [
-        ("missing", "missing-attributes", "no attributes 'made'.*part-1"),
+        ("missing", "no-such-attribute", "no attributes 'made'.*part-1"),
         ("short", "misaligned-attributes", "16 rows.*17 documents"),
         ("long", "misaligned-attributes", "line 18.*more rows"),
         ("other id", "misaligned-attributes", 'line 5.*"1-5".*"1-4"'),
         ("number", "misaligned-attributes", 'line 5.*id 4.*"1-4"'),
         ("no id", "misaligned-attributes", 'line 5.*the row has no id, but.*is "1-4"'),
-        ("broken", "bad-row", "part-1.*line 5"),
-        ("blank", "bad-row", "line 5.*blank"),
+        ("broken", "bad-document", "part-1.*line 5"),
+        ("blank", "bad-document", "line 5.*blank"),
         ("cut", "bad-compression", "truncated"),
     ],
 )
@@ -292,7 +292,7 @@ def test_bad_rows(tmp_path, name):
     write_lines(tmp_path / "documents/a.jsonl", ['{"id": "x", "text": "t"}', row])
     with pytest.raises(DataError, match=message) as caught:
         run(stream(tmp_path, attributes=[]))
-    assert caught.value.kind == "bad-row" and "a.jsonl" in str(caught.value)
+    assert caught.value.kind == "bad-document" and "a.jsonl" in str(caught.value)
     assert not [p for p in (tmp_path / "mixed").rglob("*") if p.is_file()]
 
 
@@ -325,7 +325,7 @@ def test_rules_that_fail(tmp_path, rules, message):
     write_lines(tmp_path / "attributes/made/part-9.jsonl.gz", ['{"id": "9-0", "attributes": {"number": [[0, 1, 1]]}}'])
     with pytest.raises(DataError, match=message) as caught:
         run(stream(tmp_path, **rules))
-    assert caught.value.kind == "filter-failed" and "line 1" in str(caught.value)
+    assert caught.value.kind == "bad-document" and "line 1" in str(caught.value)
 
 
 def test_finished_outputs_are_kept(tmp_path):
@@ -555,7 +555,7 @@ def test_documents_without_an_id_cannot_be_drawn(tmp_path):
     write_lines(tmp_path / "documents/x.jsonl", [json.dumps({"id": "a", "text": "x"}), json.dumps({"text": "x"})])
     with pytest.raises(DataError) as caught:
         run(stream(tmp_path, attributes=[], rate=0.999999))
-    assert (caught.value.kind, caught.value.record) == ("no-id", "line 2")
+    assert (caught.value.kind, caught.value.record) == ("bad-document", "line 2")
     assert run(stream(tmp_path, attributes=[], rate=3)).streams[0].counts.written == 6
 
 

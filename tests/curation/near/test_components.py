@@ -20,6 +20,7 @@ from feedmill.curation.near.view import View
 from feedmill.formats.arrays import write_arrays
 from feedmill.formats.signatures import read_arrays
 from feedmill.storage import LocalStore
+from helpers.durations import examples
 from oracles import near_pairs
 
 Edges = list[tuple[int, int]]
@@ -117,7 +118,7 @@ def graphs(draw: Any) -> tuple[list[int], list[Edges]]:
     return rows, steps
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=examples(25))
 @given(graphs(), st.sampled_from(["first", "longest"]), st.integers(1, 6))
 def test_any_graph_both_ways(tmp_path_factory: Any, case: Any, keep: str, files: int) -> None:
     both_ways(tmp_path_factory.mktemp("graph"), *case, keep, files)

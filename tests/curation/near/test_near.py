@@ -9,12 +9,21 @@ from typing import Any
 
 import pytest
 
-from feedmill.curation.near import adding, cluster, graph, join, keys, sketch, stars
+from feedmill.curation.near import adding, cluster, covering, graph, join, keys, sketch, stars
 from feedmill.curation.near.job import NearReport, find_near
 from feedmill.curation.near.options import NearOptions, chosen_bands, found_share
 from feedmill.jobs.engine import StageUnfinished
 from feedmill.jobs.parts import PartEngine
-from helpers.near_copies import brute_force, clusters, make_texts, marked, read_attributes, write_documents
+from helpers.near_copies import (
+    brute_force,
+    clusters,
+    covered,
+    make_chains,
+    make_texts,
+    marked,
+    read_attributes,
+    write_documents,
+)
 
 SURE = {"bands": 150, "rows": 1}
 """Bands with which a pair of similar documents is missed once in 10^90 times."""
@@ -41,7 +50,13 @@ def split(texts: list[str], parts: int) -> dict[str, list[str]]:
 
 
 def connect_by_range(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module, name, value in ((stars, "EDGES", 3), (graph, "CHUNK", 10), (cluster, "NODES", 40)):
+    for module, name, value in (
+        (stars, "EDGES", 3),
+        (adding, "NODES", 40),
+        (graph, "CHUNK", 10),
+        (cluster, "NODES", 40),
+        (covering, "NODES", 30),
+    ):
         monkeypatch.setattr(module, name, value)
 
 
@@ -50,7 +65,7 @@ def connect_by_range(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_clusters_are_those_of_brute_force(folder: Path, seed: int, threshold: float) -> None:
     texts = make_texts(150, seed)
     write_documents(folder, split(texts, 3))
-    report = find(threshold=threshold, **SURE)
+    report = find(threshold=threshold, removal="connected", **SURE)
     ids = [f"{name.partition('.')[0]}/{n}" for name, part in split(texts, 3).items() for n in range(1, len(part) + 1)]
     wanted = brute_force(texts, threshold)
     assert clusters(folder) == {first: [ids[i] for i in members] for first, members in wanted.items()}
@@ -63,10 +78,97 @@ def test_the_clusters_are_those_of_brute_force(folder: Path, seed: int, threshol
 def test_the_default_bands_miss_little_and_mark_nothing_wrongly(folder: Path) -> None:
     texts = make_texts(1500, 9, words=(20, 80))
     write_documents(folder, {"a.jsonl": texts})
-    find()
+    report = find(removal="connected")
     wanted = {f"a/{i + 1}" for members in brute_force(texts, 0.8).values() for i in members[1:]}
     found = set(marked(folder))
     assert found <= wanted and len(found) >= 0.95 * len(wanted) > 200
+    rows = [row for row in read_attributes(folder).values() if "duplicate_of" in row]
+    low = sum(row["similarity"] < 0.8 for row in rows)
+    assert (report.uncovered, report.lowest) == (low, min(row["similarity"] for row in rows)) and low > 0
+    assert f"{low:,} of {report.duplicates:,} marked documents are less similar than 0.8" in report.warnings[-1]
+    few = find()
+    assert (few.uncovered, few.warnings) == (0, []) and set(marked(folder)) <= found
+    near = covered(texts, 0.8)
+    assert len(set(marked(folder)) ^ {f"a/{i + 1}" for i in near}) <= 0.05 * len(near)
+
+
+def witnesses(root: Path) -> dict[str, str]:
+    return {key: row["duplicate_of"] for key, row in read_attributes(root).items() if "duplicate_of" in row}
+
+
+@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 40))])
+@pytest.mark.parametrize("keep", ["first", "longest"])
+def test_each_removed_document_has_the_first_kept_one_that_is_similar(
+    folder: Path, seed: int, keep: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if seed % 2:
+        connect_by_range(monkeypatch)
+    texts, threshold = make_chains(150, seed), (0.4, 0.6, 0.8)[seed % 3]
+    write_documents(folder, {"a.jsonl": texts})
+    report = find(threshold=threshold, keep=keep, **SURE)
+    order = sorted(range(150), key=lambda i: -len(texts[i])) if keep == "longest" else None
+    wanted = covered(texts, threshold, order)
+    assert witnesses(folder) == {f"a/{j + 1}": f"a/{i + 1}" for j, i in wanted.items()}
+    assert set(marked(folder)) == set(witnesses(folder)) and len(wanted) > 50
+    rows = read_attributes(folder)
+    similarities = [rows[key]["similarity"] for key in witnesses(folder)]
+    assert report.lowest == min(similarities) >= threshold and report.uncovered == 0
+    groups = clusters(folder)
+    assert report.clusters == len(groups) == len(set(wanted.values()))
+    assert groups == {
+        i: sorted([f"a/{i + 1}", *(f"a/{j + 1}" for j, of in wanted.items() if of == i)], key=lambda k: int(k[2:]))
+        for i in sorted(set(wanted.values()))
+    }
+    assert report.sizes == {
+        str(size): sum(len(members) == size for members in groups.values())
+        for size in sorted({len(members) for members in groups.values()})
+    }
+    for one in report.largest:
+        members = groups[one["cluster"]]
+        assert one["documents"] == len(members) and one["kept"]["id"] in members
+        assert set(one["duplicates"]) < set(members) - {one["kept"]["id"]} or len(members) <= 4
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 6))])
+def test_dumps_one_after_another_give_what_one_run_gives(
+    folder: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = split(make_chains(200, seed), 4)
+    write_documents(folder, parts)
+    find()
+    wanted = outputs(folder)
+    os.rename("attributes", "at-once")
+    done: dict[str, bytes] = {}
+    for number, name in enumerate(parts):
+        with pytest.MonkeyPatch.context() as patch:
+            if number % 2:
+                connect_by_range(patch)
+            find(f"documents/{name}", signatures="s")
+        now = outputs(folder)
+        assert {path: now[path] for path in done} == done, "what was decided before has changed"
+        done = now
+    assert set(done) == set(wanted)
+    for path, data in wanted.items():
+        before, after = ([json.loads(line) for line in one.splitlines()] for one in (data, done[path]))
+        for row, other in zip(before, after, strict=True):
+            if "duplicate_of" in row or row["attributes"].get("dup_near_cluster") is None:
+                assert row == other
+            else:  # kept: a later dump does not write again that it covers documents
+                assert other["attributes"].pop("dup_near_cluster", None) in (
+                    None,
+                    row["attributes"]["dup_near_cluster"],
+                )
+                assert other["attributes"]["dup_near"] == []
+
+
+def test_folders_and_whose_duplicates_they_have(folder: Path) -> None:
+    page, other = (" ".join(f"{c}{n}" for n in range(60)) for c in "ab")
+    write_documents(folder, {"news/0.jsonl": [page, other, "alone"], "web/0.jsonl": [page + " x", other, page, "new"]})
+    report = find(**SURE)
+    assert report.sources == [
+        {"folder": "documents/web", "documents": 4, "duplicates": 3, "of": {"documents/news": 3}},
+        {"folder": "documents/news", "documents": 3, "duplicates": 0, "of": {}},
+    ]
 
 
 @pytest.mark.parametrize("processes", [3, *(pytest.param(count, marks=pytest.mark.slow) for count in (2, 6))])
@@ -95,9 +197,9 @@ def test_any_number_of_processes_and_any_memory_give_the_same(
 def test_the_order_of_the_input_says_only_which_is_kept(folder: Path) -> None:
     texts = make_texts(120, 4)
     write_documents(folder, split(texts, 3))
-    find(**SURE)
+    find(removal="connected", **SURE)
     one = {frozenset(members) for members in clusters(folder).values()}
-    find("documents/2.jsonl", "documents/1.jsonl", "documents/0.jsonl", **SURE)
+    find("documents/2.jsonl", "documents/1.jsonl", "documents/0.jsonl", removal="connected", **SURE)
     assert {frozenset(members) for members in clusters(folder).values()} == one
     rows = read_attributes(folder)
     for members in clusters(folder).values():
@@ -135,6 +237,7 @@ def test_short_empty_equal_and_odd_texts(folder: Path) -> None:
         "attributes": {"dup_near": [[0, len(long), 1]], "dup_near_cluster": [[0, len(long), 12]]},
         "duplicate_of": "a/13",
         "id": "a/14",
+        "similarity": 1.0,
     }
     assert (folder / "attributes/dup_near/empty.jsonl").read_bytes() == b""
 
@@ -155,23 +258,23 @@ def test_the_longest_is_kept(folder: Path) -> None:
     report = find(keep="longest", **SURE)
     assert marked(folder) == ["a/1", "a/3", "a/5"]
     assert {row.get("duplicate_of") for row in read_attributes(folder).values()} == {"a/2", None}
-    assert clusters(folder) == {0: ["a/1", "a/2", "a/3", "a/5"]}
+    assert clusters(folder) == {1: ["a/1", "a/2", "a/3", "a/5"]}
     assert report.largest[0]["kept"] == {"id": "a/2", "file": "documents/a.jsonl", "line": 2}
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 4))])
 @pytest.mark.parametrize("keep", ["first", "longest"])
-def test_dumps_one_after_another(folder: Path, seed: int, keep: str) -> None:
+def test_connected_dumps_one_after_another(folder: Path, seed: int, keep: str) -> None:
     parts = split(make_texts(160, seed), 4)
     write_documents(folder / "all", parts)
-    whole = find("all/documents", keep=keep, **SURE)
+    whole = find("all/documents", keep=keep, removal="connected", **SURE)
     flags = {key: bool(row["attributes"]["dup_near"]) for key, row in read_attributes(folder / "all").items()}
     heads = {key: c for c, keys in clusters(folder / "all").items() for key in keys}
     write_documents(folder, parts)
     done: dict[str, bytes] = {}
     for number, name in enumerate(parts):
         patterns = [f"documents/{name}"] if number % 2 else [f"documents/{n}.jsonl" for n in range(number + 1)]
-        report = find(*patterns, signatures="signatures", keep=keep, **SURE)
+        report = find(*patterns, signatures="signatures", keep=keep, removal="connected", **SURE)
         assert report.added == len(parts[name]) and report.known == sum(
             len(parts[f"{n}.jsonl"]) for n in range(number + 1)
         )
@@ -203,7 +306,7 @@ def test_clusters_in_several_files(folder: Path, keep: str, monkeypatch: pytest.
             with pytest.MonkeyPatch.context() as patch:
                 if way and number != 1:
                     connect_by_range(patch)
-                report = find(f"documents/{name}", signatures="s", keep=keep)
+                report = find(f"documents/{name}", signatures="s", keep=keep, removal="connected")
             results.append({**report.as_dict(), "signatures": None})
         results.append(outputs(folder))
         files = sorted(path.name for path in (folder / "s/dumps").rglob("clusters*"))
@@ -237,9 +340,10 @@ def test_a_task_reads_only_the_keys_of_its_range(folder: Path, monkeypatch: pyte
     assert sum(read) == (report.documents - report.empty) * chosen_bands(0.8)[0] and max(read) < 20
 
 
-def test_parts_connect_by_range(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_documents(folder, split(make_texts(120, 6), 3))
-    find()
+@pytest.mark.parametrize("removal", ["covered", "connected"])
+def test_parts_work_by_range(folder: Path, removal: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_documents(folder, split(make_chains(120, 6), 3))
+    find(removal=removal, keep="longest")
     wanted = outputs(folder)
     os.rename("attributes", "before")
     os.rename(".feedmill", "records-before")  # they would be those of equal files
@@ -247,13 +351,14 @@ def test_parts_connect_by_range(folder: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(join, "RANGE", 50)
     monkeypatch.setattr(keys, "KEYS", 700)
     stages = set()
-    for part in (1, 2) * 10:
+    for part in (1, 2) * 12:
         with pytest.raises(StageUnfinished) as caught, PartEngine(part, 2):
-            find()
+            find(removal=removal, keep="longest")
         stages.add(caught.value.stage)
-    assert stages >= {"reading", "ordering", "comparing", "connecting"}
+    last = {"connecting"} if removal == "connected" else {"ranking", "sorting", "settling", "checking", "deciding"}
+    assert stages >= {"reading", "ordering", "comparing", *last}
     with PartEngine(finish=True):
-        find()
+        find(removal=removal, keep="longest")
     assert outputs(folder) == wanted
     assert sorted(os.listdir(".feedmill/mix-attributes/dup_near")) == ["manifest.json"], "work is left"
 
@@ -261,9 +366,9 @@ def test_parts_connect_by_range(folder: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_a_dump_that_joins_two_earlier_clusters_changes_neither(folder: Path) -> None:
     left, right = [f"a{n}" for n in range(40)], [f"b{n}" for n in range(40)]
     write_documents(folder, {"0.jsonl": [" ".join(left), " ".join(right)]})
-    find(signatures="s", threshold=0.4, **SURE)
+    find(signatures="s", threshold=0.4, removal="connected", **SURE)
     write_documents(folder, {"1.jsonl": [" ".join(right + left), " ".join(right)]})
-    find(signatures="s", threshold=0.4, **SURE)
+    find(signatures="s", threshold=0.4, removal="connected", **SURE)
     assert marked(folder) == ["1/1", "1/2"]
     assert [row.get("duplicate_of") for row in read_attributes(folder).values()] == [None, None, "0/1", "0/1"]
 

@@ -59,7 +59,7 @@ GOOD = b'{"id":"1","text":"a b c d e f g"}\n'
 def test_bad_rows(folder: Path, rows: bytes, line: str, said: str, signatures: str | None) -> None:
     (folder / "documents/c.jsonl").write_bytes(rows)
     error = refused(signatures)
-    assert (error.kind, error.file, error.record) == ("bad-row", "documents/c.jsonl", line)
+    assert (error.kind, error.file, error.record) == ("bad-document", "documents/c.jsonl", line)
     assert said.lower() in str(error).lower()
     assert not list(folder.glob("attributes/dup_near/*.jsonl*")) and not list(folder.rglob("dump-*"))
     (folder / "documents/c.jsonl").write_bytes(GOOD)
@@ -96,13 +96,13 @@ def test_cut_compression(folder: Path) -> None:
     ],
 )  # fmt: skip
 def test_options_that_make_no_sense(options: dict[str, object]) -> None:
-    assert refused(**options).kind == "bad-near-options"
+    assert refused(**options).kind == "bad-option"
 
 
 def test_other_options_than_those_of_the_signatures(folder: Path) -> None:
     find()
     error = refused(threshold=0.7, ngram=4)
-    assert error.kind == "other-signatures"
+    assert error.kind == "settings-differ"
     assert "threshold 0.8 instead of 0.7" in str(error) and "ngram 5" in str(error)
     find(name="other")
 
@@ -112,7 +112,7 @@ def test_a_file_that_changed(folder: Path) -> None:
     with open("documents/a.jsonl", "ab") as f:
         f.write(GOOD)
     error = refused()
-    assert (error.kind, error.file) == ("changed-documents", "documents/a.jsonl")
+    assert (error.kind, error.file) == ("changed", "documents/a.jsonl")
     find(None)
 
 
@@ -142,7 +142,7 @@ def test_damaged_records(folder: Path, where: str, data: bytes) -> None:
     (folder / "s" / where).write_bytes(data)
     (folder / "documents/c.jsonl").write_bytes(GOOD)
     error = refused()
-    assert error.kind == "bad-signatures" and error.file == str(folder / "s" / where)
+    assert error.kind == "bad-data" and error.file == str(folder / "s" / where)
 
 
 def test_damaged_arrays(folder: Path) -> None:
@@ -154,10 +154,10 @@ def test_damaged_arrays(folder: Path) -> None:
         for data in (b"", whole[:40], whole[:-64], b"X" + whole[1:], whole + bytes(64)):
             path.write_bytes(data)
             error = refused()
-            assert error.kind == "bad-signatures" and error.file == str(path)
+            assert error.kind == "bad-data" and error.file == str(path)
         path.unlink()
         error = refused()
-        assert error.kind == "bad-signatures" and error.file == str(path) and "missing" in str(error)
+        assert error.kind == "bad-data" and error.file == str(path) and "missing" in str(error)
         path.write_bytes(whole)
     assert {path: path.read_bytes() for path in (folder / "attributes").rglob("*.jsonl*")} == before
     find()
@@ -187,7 +187,7 @@ def test_array_files(tmp_path: Path) -> None:
         (tmp_path / "x").write_bytes(raw[:16] + changed + raw[16 + length :])
         with pytest.raises(FeedmillError) as caught:
             read_arrays(LocalStore(tmp_path), "x")
-        assert caught.value.kind == "bad-signatures"
+        assert caught.value.kind == "bad-data"
 
 
 @pytest.mark.parametrize("there", ["dumps/2024.jsonl", "segments/a.jsonl", "notes.jsonl"])
@@ -196,7 +196,7 @@ def test_a_folder_with_other_files_is_no_place_for_signatures(folder: Path, ther
     (folder / "documents" / there).write_bytes(GOOD)
     before = sorted(folder.rglob("*"))
     error = refused("documents")
-    assert error.kind == "no-signatures" and error.file == str(folder / "documents")
+    assert error.kind == "other-format" and error.file == str(folder / "documents")
     assert sorted(folder.rglob("*")) == before and (folder / "documents" / there).read_bytes() == GOOD
 
 

@@ -6,7 +6,7 @@ import gzip
 
 import pytest
 
-from feedmill.documents.warc.pages import Page, Wanted, decode, read_pages
+from feedmill.documents.warc.pages import Page, PageFilter, decode, read_pages
 from feedmill.documents.warc.records import Fault, Record
 from helpers.web_archives import TEXTS, html, record, response
 
@@ -14,7 +14,7 @@ pytest.importorskip("fastwarc")
 
 
 def one(data: bytes, **wanted: object) -> Page | Fault:
-    (found,) = read_pages([Record(3, 70, 90, data)], Wanted(**wanted))  # type: ignore[arg-type]
+    (found,) = read_pages([Record(3, 70, 90, data)], PageFilter(**wanted))  # type: ignore[arg-type]
     return found
 
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from feedmill.errors import DataError, FeedmillError
 from feedmill.formats.pth import dump, load
+from helpers.durations import examples
 
 
 def zipped(
@@ -235,7 +236,7 @@ SEEDS = [dump({"a": np.arange(5), "b": [1.5, "text", None, (True, b"x")]}), zipp
 
 
 @given(st.sampled_from(SEEDS), st.lists(st.tuples(st.integers(0, 2000), st.integers(0, 255)), max_size=6))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 def test_no_damage_does_more_than_an_error(seed: bytes, changes) -> None:
     data = bytearray(seed)
     for at, value in changes:
@@ -245,7 +246,7 @@ def test_no_damage_does_more_than_an_error(seed: bytes, changes) -> None:
 
 
 @given(st.binary(max_size=200))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_no_pickle_does_more_than_an_error(pickled: bytes) -> None:
     with contextlib.suppress(FeedmillError):
         load(zipped(b"\x80\x02" + pickled, BYTES))

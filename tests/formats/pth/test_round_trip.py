@@ -12,6 +12,7 @@ from hypothesis.extra import numpy as hnp
 from feedmill.errors import DataError
 from feedmill.formats.pth import dump, load
 from feedmill.formats.pth.pickled import DEEPEST
+from helpers.durations import examples
 
 torch = pytest.importorskip("torch")
 
@@ -63,7 +64,7 @@ def as_torch(value):
 
 
 @given(values)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_torch_writes_and_we_read(value) -> None:
     for options in ({}, {"pickle_protocol": 4}, {"_use_new_zipfile_serialization": False}):
         out = io.BytesIO()
@@ -73,7 +74,7 @@ def test_torch_writes_and_we_read(value) -> None:
 
 
 @given(values)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_we_write_and_torch_reads(value) -> None:
     data = dump(value)
     assert dump(value) == data
@@ -83,7 +84,7 @@ def test_we_write_and_torch_reads(value) -> None:
 
 
 @given(arrays.filter(lambda a: a.ndim), st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_views_of_any_stride(array, data) -> None:
     slices = tuple(slice(data.draw(st.integers(0, 2)), None, data.draw(st.integers(1, 3))) for _ in range(array.ndim))
     view = torch.from_numpy(array.copy())[slices].permute(*data.draw(st.permutations(range(array.ndim))))

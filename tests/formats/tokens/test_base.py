@@ -19,6 +19,7 @@ from feedmill.formats.tokens.manifest import Skipped, TokenManifest, read_manife
 from feedmill.formats.tokens.pbin import open_pbin
 from feedmill.storage import LocalStore
 from helpers import warm
+from helpers.durations import examples
 
 DOCS = st.lists(st.lists(st.integers(0, 255), max_size=6), max_size=6)
 
@@ -36,7 +37,7 @@ def make(folder: Path, files: list[list[list[int]]], *, dtype: str = "<u2", know
     return TokenDataset(LocalStore(folder), shards, name=str(folder), format="test")
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     files=st.lists(DOCS, min_size=1, max_size=4),
     dtype=st.sampled_from(["u1", "<u2", ">u4"]),

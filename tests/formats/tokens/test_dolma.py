@@ -18,6 +18,7 @@ from feedmill.formats import documents as text_rows
 from feedmill.formats.tokens.dolma import dolma_dtype, open_dolma, read_origins, write_dolma
 from feedmill.formats.tokens.manifest import TokenizerFacts, TokenManifest, write_manifest
 from feedmill.storage import LocalStore
+from helpers.durations import examples
 from helpers.nanoset_golden import documents
 
 TOKENS = Path(__file__).parents[2] / "golden" / "dolma" / "tokens"
@@ -59,7 +60,7 @@ def test_golden_folders(tmp_path: Path) -> None:
 IDS = st.text(st.characters(codec="utf-8"), max_size=6)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     rows=st.lists(st.tuples(st.integers(0, 9), IDS, IDS, st.integers(1, 99)), max_size=8),
     size=st.sampled_from(["u1", "u2", "u4", "u8"]),

@@ -23,6 +23,7 @@ from feedmill.formats.tokens.ds import (
     write_ds,
 )
 from feedmill.storage import LocalStore
+from helpers.durations import examples
 from helpers.nanoset_golden import NANOSETS, documents, expected, sha256
 
 WHOLE = [
@@ -121,7 +122,7 @@ def test_token_size_by_vocabulary() -> None:
     assert [ds_token_size(size) for size in (1, 65_536, 65_537)] == [2, 2, 4]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     lengths=st.lists(st.lists(st.integers(0, 9), max_size=6), max_size=5),
     size=st.sampled_from([2, 4]),

@@ -172,10 +172,10 @@ def test_check_finds_chunks_that_were_never_written_or_are_corrupt(tmp_path: Pat
     cache = write_cache(tmp_path / "cache", rows)
     assert documents(fm.open(cache)) == rows
     (found,) = fm.check(cache).findings
-    assert found.kind == "empty-chunk" and "its chunk 1 was never written: 8 tokens read as 0" in str(found)
+    assert found.kind == "missing-shard" and "its chunk 1 was never written: 8 tokens read as 0" in str(found)
     flip("input_ids/data/c/0", 0)(cache)
     kinds = [error.kind for error in fm.check(cache).findings]
-    assert kinds == ["bad-chunk", "empty-chunk"]
+    assert kinds == ["bad-data", "missing-shard"]
 
 
 @pytest.mark.parametrize(

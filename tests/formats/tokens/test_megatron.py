@@ -22,6 +22,7 @@ from feedmill.formats.tokens.megatron import (
     write_megatron,
 )
 from feedmill.storage import LocalStore
+from helpers.durations import examples
 from helpers.nanoset_golden import NANOSETS, copy_into, documents, expected, sha256
 
 CASES = [(run, name) for run, files in expected()["megatron"].items() for name in files if name.endswith(".idx")]
@@ -60,7 +61,7 @@ def test_type_by_vocabulary() -> None:
     assert [megatron_dtype(size, datatrove=True).name for size in (65_536, 65_537)] == ["uint16", "int32"]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     lengths=st.lists(st.lists(st.integers(0, 9), max_size=6), max_size=5),
     kind=st.sampled_from(["u1", "i1", "<i2", "<u2", "<i4", "<i8"]),

@@ -24,6 +24,7 @@ from feedmill.formats.tokens.pbin import open_pbin, open_pbins, token_size, writ
 from feedmill.indexing.check import check
 from feedmill.storage import LocalStore
 from helpers import warm
+from helpers.durations import examples
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "modalities"
 EXPECTED = json.loads((GOLDEN / "expected.json").read_text())
@@ -139,7 +140,7 @@ def test_a_legacy_file_whose_first_token_looks_like_a_token_size(tmp_path: Path)
         assert len(open_one(tmp_path / "x.pbin")) == count
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     docs=st.lists(st.lists(st.integers(0, 255), max_size=9), max_size=30),
     width=st.sampled_from([1, 2, 4]),
@@ -212,7 +213,7 @@ def test_damage_is_told_apart(name: str, tmp_path: Path, capfd: pytest.CaptureFi
     assert "unpickled" not in capfd.readouterr().out
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     edits=st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), min_size=1, max_size=4),
     cut=st.integers(0, 30),

@@ -15,6 +15,7 @@ from feedmill.errors import DataError, NotFound
 from feedmill.formats.tokens import raw_index
 from feedmill.formats.tokens.raw_index import index_lines, load_raw_index, raw_index_path, write_raw_index
 from feedmill.storage import LocalStore
+from helpers.durations import examples
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "modalities"
 EXPECTED = json.loads((GOLDEN / "expected.json").read_text())
@@ -139,7 +140,7 @@ LINES = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     lines=st.lists(LINES, max_size=12),
     final=st.booleans(),

@@ -17,6 +17,7 @@ from feedmill.errors import ConfigError
 from feedmill.formats.tokens.vla_text import member_header, shard_name, write_vla_text
 from feedmill.storage import open_store
 from feedmill.tokens.tokenize import tokenize
+from helpers.durations import examples
 from helpers.tokenizer_data import EOS, pbin_documents, tokenizer_file, write_lines
 
 
@@ -43,7 +44,7 @@ def write(folder: Path, documents: list[list[int]], length: int, most: int, cuts
         return writer.left_over
 
 
-@settings(deadline=None, max_examples=40)  # each example syncs files to the disk
+@settings(deadline=None, max_examples=examples(40))  # each example syncs files to the disk
 @given(
     st.lists(st.lists(st.integers(0, 70_000), max_size=9), max_size=12),
     st.integers(2, 6),

@@ -22,6 +22,7 @@ from feedmill.formats.tokens.windows import BlockDataset, WindowDataset
 from feedmill.kernels.order.blocks import greedy_blocks
 from feedmill.loading.collate import collate
 from feedmill.storage import LocalStore
+from helpers.durations import examples
 from oracles import blocks as plain
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "modalities"
@@ -103,7 +104,7 @@ def plain_windows(
     return out
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(250), deadline=None)
 @given(
     files=FILES,
     width=st.integers(2, 9),
@@ -309,7 +310,7 @@ def plain_blocks(docs: list[list[int]], block: int) -> list[list[int]]:
     return out
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(files=FILES, block=st.integers(2, 12))
 def test_blocks_of_whole_documents(
     tmp_path_factory: pytest.TempPathFactory, files: list[list[list[int]]], block: int
@@ -330,7 +331,7 @@ def covered(dataset: BlockDataset) -> set[tuple[int, int]]:
     return {(f, s + k) for f, s in zip(file.tolist(), start.tolist(), strict=True) for k in range(dataset.width)}
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(lengths=st.lists(st.integers(0, 30), max_size=60), block=st.integers(1, 40))
 def test_the_compiled_blocks_are_the_plain_ones(lengths: list[int], block: int) -> None:
     bounds = np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))

@@ -48,7 +48,7 @@ def test_ranges_are_those_of_the_numbers(
         try:
             paths = array.files(len(numbers))
         except DataError as error:  # a file of fill values alone is not written
-            assert error.kind == "missing-chunk" and 200 in numbers
+            assert error.kind == "missing-shard" and 200 in numbers
             return
         assert len(paths) == -(-len(numbers) // (options["chunk"] * (options["per_file"] or 1)))
         assert (array.read(0, len(numbers)) == expected).all()

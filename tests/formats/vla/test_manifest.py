@@ -17,6 +17,7 @@ from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound
 from feedmill.formats.vla.manifest import Row, each_row, manifest_text, read_rows, shard_path
 from feedmill.indexing.manifests import write_manifest
 from feedmill.storage import open_store
+from helpers.durations import examples
 from helpers.vla_golden import ROOT, expected, facts
 
 FOLDERS = ["text", "text_b", "text_doc", "text_untokenized", "image_caption", "image_caption_doc", "robotics"]
@@ -90,7 +91,7 @@ rows = st.lists(st.tuples(st.text("abc/-_.é", min_size=1, max_size=8), st.integ
 
 
 @given(rows, st.sampled_from(["documented", "code"]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_what_is_written_is_read(tmp_path_factory, found, form) -> None:
     given = []
     for name, count in found:
@@ -167,7 +168,7 @@ def test_a_cut_tar_is_an_error_that_names_it(tmp_path: Path) -> None:
 def test_check_finds_the_sample_without_its_caption() -> None:
     report = fm.check(str(ROOT / "image_caption"), progress=False)
     (finding,) = report.findings
-    assert finding.kind == "missing-part" and finding.record == "000010007" and "txt" in finding.what
+    assert finding.kind == "missing-field" and finding.record == "000010007" and "txt" in finding.what
 
 
 def test_check_notes_what_is_odd(tmp_path: Path) -> None:

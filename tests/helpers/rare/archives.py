@@ -141,7 +141,7 @@ def npz() -> Iterator[Whole]:
 
 def _refused(members: dict[str, bytes], plain: Arrays) -> Iterator[Whole]:
     for how in ("encrypted", "aes"):
-        yield _npz(f"zip-{how}", pack(members, how=how), None, "encrypted")
+        yield _npz(f"zip-{how}", pack(members, how=how), None, "unsupported")
     for how in ("ppmd", "deflate64"):
         yield _npz(f"zip-{how}", pack(members, 8, how=how), None, "unsupported")
     date = np.arange("2020-01-01", "2020-01-04", dtype="M8[D]")
@@ -158,7 +158,7 @@ def _refused(members: dict[str, bytes], plain: Arrays) -> Iterator[Whole]:
         yield _npz(f"dtype-{name}", pack({"x.npy": _npy(array)}), None, "unsupported")
     yield _npz("objects", pack({"x.npy": _npy(np.asarray([{}, 1, None], object))}), None, "untrusted-code")
     yield _npz(
-        "lengths-differ", pack({"x.npy": _npy(np.arange(3)), "y.npy": _npy(np.arange(4))}), None, "other-lengths"
+        "lengths-differ", pack({"x.npy": _npy(np.arange(3)), "y.npy": _npy(np.arange(4))}), None, "other-columns"
     )
     yield _npz("scalars-only", pack({"x.npy": _npy(np.int64(3))}), None, "no-samples")
     yield _npz("no-rows", pack({"x.npy": _npy(np.zeros((0, 3)))}), [])

@@ -270,11 +270,11 @@ def checkpoints() -> Iterator[Whole]:
     for how in ("zip64", "comment", "extra", "before", "streamed"):
         yield _part(f"pth-{how}", pack(members, how=how), same, *["other-format"] * (how == "before"))
     for method in ("deflated", "bzip2", "lzma"):
-        yield _part(f"pth-{method}", pack(members, METHODS[method]), same, "compressed-pth")
-    yield _part("pth-encrypted", pack(members, how="encrypted"), None, "encrypted", "compressed-pth")
+        yield _part(f"pth-{method}", pack(members, METHODS[method]), same, "unsupported")
+    yield _part("pth-encrypted", pack(members, how="encrypted"), None, "unsupported")
     yield _part("pth-no-byteorder", pack({k: v for k, v in members.items() if "byteorder" not in k}), same)
     program = {**members, "archive/constants.pkl": b"\x80\x02."}
-    yield _part("pth-program", pack(program), None, "not-tensors")
+    yield _part("pth-program", pack(program), None, "bad-pickle")
     for name, wrong in {
         "is-npz": pack({"x.npy": _npy(np.arange(3))}),
         "is-npy": _npy(np.arange(3)),
@@ -285,7 +285,7 @@ def checkpoints() -> Iterator[Whole]:
         "is-hdf5": b"\x89HDF\r\n\x1a\n" + bytes(90),
         "is-pointer": b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n",
     }.items():
-        yield _part(f"pth-{name}", wrong, None, "other-format", "not-tensors", "unsafe-pickle")
+        yield _part(f"pth-{name}", wrong, None, "other-format", "bad-pickle", "unsafe-pickle")
 
 
 def _members(data: bytes) -> dict[str, bytes]:

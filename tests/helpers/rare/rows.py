@@ -230,9 +230,9 @@ def mds() -> Iterator[Whole]:
     yield _mds("hashes", two, rows, hashes=hashes)
     yield _mds("no-hashes-key", two, rows, drop=("hashes", "size_limit"))
     yield _mds("large-header", two, rows, head=b'{"format": "mds", "more": "' + b"x" * 900 + b'"}')
-    yield _mds("other-encoding", {"v": ("torch_tensor", b"x", None)}, None, refused=("unknown-encoding",))
+    yield _mds("other-encoding", {"v": ("torch_tensor", b"x", None)}, None, refused=("unsupported",))
     yield _mds("other-format", two, None, refused=("unsupported",), form="json")
-    yield _mds("other-version", two, None, refused=("other-version",), version=3)
+    yield _mds("other-version", two, None, refused=("unsupported",), version=3)
     for mode, kind, channels in (
         ("La", "u1", 2),
         ("RGBa", "u1", 4),

@@ -80,8 +80,8 @@ def megatron() -> Iterator[Whole]:
         "all.bin",
         None,
         "other-format",
-        "no-index",
-        "no-token-size",
+        "not-prepared",
+        "bad-token-size",
     )
     files = megatron_files(DOCS, each)
     short = files["all.idx"][:18] + struct.pack("<QQ", 4, 0) + files["all.idx"][34 : 34 + 48]
@@ -204,7 +204,7 @@ def dolma() -> Iterator[Whole]:
 
 def litdata() -> Iterator[Whole]:
     for code, kind in {11: "u1", 12: "i1", 13: "<i2", 15: "<i4", 17: "<i8", 20: "<u2", 21: "<u4"}.items():
-        yield _case(f"litdata/type-{code}", litdata_files(kind, code), "", rows_of(DOCS), "not-done")
+        yield _case(f"litdata/type-{code}", litdata_files(kind, code), "", rows_of(DOCS), "unsupported")
     changes: dict[str, dict[str, Any]] = {
         "compressed": {"compression": "zstd"},
         "encrypted": {"encryption": {"algorithm": "fernet"}},
@@ -213,14 +213,14 @@ def litdata() -> Iterator[Whole]:
         "float": {"data_format": ["no_header_tensor:1"]},
     }
     for name, config in changes.items():
-        yield _case(f"litdata/{name}", litdata_files("<i8", 17, **config), "", None, "not-done")
+        yield _case(f"litdata/{name}", litdata_files("<i8", 17, **config), "", None, "unsupported")
     for code, kind in {0: "i1", 2: "<i4", 5: "<u2", 7: "<u8"}.items():
         files = litdata_files(kind, code, data_format=[f"no_header_numpy:{code}"])
         yield _case(f"litdata/numpy-{code}", files, "", rows_of(DOCS))
     files = litdata_files("<i8", 17)
     index = json.loads(files["index.json"])
     index["chunks"][0]["dim"] = None
-    yield _case("litdata/no-loader", {**files, "index.json": json.dumps(index).encode()}, "", None, "not-done")
+    yield _case("litdata/no-loader", {**files, "index.json": json.dumps(index).encode()}, "", None, "unsupported")
 
 
 def litdata_files(kind: str, code: int, **config: Any) -> dict[str, bytes]:

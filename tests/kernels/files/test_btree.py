@@ -25,6 +25,7 @@ from feedmill.kernels.files.btree import (
     varint_width,
     write_trees,
 )
+from helpers.durations import examples
 
 
 def build(path: Path, number: list[int], words: list[str], *, threads: int = 1) -> None:
@@ -106,7 +107,7 @@ def test_every_number_of_rows_at_a_small_fan_out(tmp_path: Path, count: int) -> 
     check(tmp_path / "t", number, words)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.integers(0, 2**32), st.integers(0, 3000), st.sampled_from([3, 80, 900]))
 def test_random_rows(tmp_path_factory: pytest.TempPathFactory, seed: int, count: int, longest: int) -> None:
     path = tmp_path_factory.mktemp("btree") / "t"

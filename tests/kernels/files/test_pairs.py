@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from feedmill.kernels.files import pairs
+from helpers.durations import examples
 from oracles import pairs as plain_pairs
 
 NUMBERS = st.one_of(
@@ -65,7 +66,7 @@ def test_long_lists_written_and_read(compiled: bool, seed: int) -> None:
     assert read(written, compiled, 70_001) == entries
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(entries=PAIRS, protocol=st.integers(2, 5), step=st.integers(1, 40))
 def test_round_trip(entries: list[tuple[int, int]], protocol: int, step: int) -> None:
     # CPython stores a tuple that occurs twice as a reference; from a file read or an index made, none does.
@@ -122,7 +123,7 @@ def test_everything_else_is_refused(name: str, protocol: int) -> None:
     assert 0 <= faults[0].offset <= len(data)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(
     count=st.integers(0, 30),
     protocol=st.sampled_from([2, 4]),

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from feedmill.kernels.files.text_order import compare, sort_groups, sort_rows, sort_texts
+from helpers.durations import examples
 
 LETTERS = st.characters(exclude_categories=["Cs"], exclude_characters="\0")
 WORDS = st.one_of(st.text(LETTERS, max_size=40), st.text("ab", max_size=20), st.text("é/0", min_size=8, max_size=9))
@@ -22,7 +23,7 @@ def expected(words: list[str]) -> list[int]:
     return sorted(range(len(words)), key=lambda i: (words[i].encode(), i))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.lists(WORDS, max_size=120))
 def test_texts_are_sorted_as_python_sorts_their_bytes(words: list[str]) -> None:
     order, distinct = sort_texts(*packed(words))
@@ -61,7 +62,7 @@ def test_compare_has_the_sign_of_memcmp(a: str, b: str) -> None:
 SMALL = st.integers(-2, 2)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.lists(st.tuples(SMALL, SMALL, st.text("ab.", max_size=3), SMALL, SMALL), max_size=200))
 def test_rows_and_groups_are_sorted_as_python_sorts_tuples(rows: list[tuple[int, int, str, int, int]]) -> None:
     ints = np.array([[row[k] for row in rows] for k in (0, 1, 3, 4)], np.int64)

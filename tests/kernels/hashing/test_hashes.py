@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from feedmill.formats.bloom import BloomFilter
 from feedmill.kernels.hashing import ahash, murmur
 from feedmill.kernels.text import paragraphs, wordbreak
+from helpers.durations import examples
 from oracles import ahash as plain_ahash
 from oracles import murmur as plain_murmur
 from oracles import paragraphs as plain
@@ -67,7 +68,7 @@ def test_partition(halves):
     assert (order == wanted).all() and starts[-1] == len(keys)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(TEXT)
 def test_words(text):
     index, pages = wordbreak.tables()
@@ -82,7 +83,7 @@ def test_words(text):
     assert enough[0] == (len(found) >= 2)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(TEXT, st.sampled_from(["\n", "ab", "é"]), st.sampled_from([paragraphs.CHARACTERS, paragraphs.DOLMA]))
 def test_pieces(text, separator, rule):
     data = np.frombuffer(text.encode() + bytes(8), np.uint8)
@@ -98,7 +99,7 @@ def test_pieces(text, separator, rule):
         assert "".join(text[start:end] for start, end, _ in found) == text
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     TEXT,
     st.integers(1, 3),

@@ -71,3 +71,45 @@ def test_components(case):
     assert found == plain.components(count, pairs)
     assert all(found[i] == found[j] for i, j in pairs)
     assert all(found[i] <= i and found[found[i]] == found[i] for i in range(count))
+
+
+SETS = st.lists(st.sets(st.integers(1, 12), min_size=1, max_size=9), min_size=2, max_size=8)
+
+
+@settings(deadline=None)
+@given(SETS, st.sampled_from([0.1, 0.5, 2 / 3, 1.0]), st.randoms())
+def test_covering_and_overlaps(sets, threshold, random):
+    pairs = [(i, j) for j in range(len(sets)) for i in range(j)]
+    lists = [random.sample(sorted(one), len(one)) for one in sets]
+    sizes = np.array([len(one) for one in lists])
+    flat, array = np.array([value for one in lists for value in one], np.uint64), np.array(pairs)
+    place = (flat, np.cumsum(sizes) - sizes, sizes, array)
+    before = [random.randrange(2) for _ in sets]
+    covered, kept, table = np.array(before, np.uint8), np.zeros(len(pairs), np.int64), near_pairs.room(sizes)
+    count = near_pairs.covering(*place, array, threshold, covered, np.empty(table, np.uint64), kept)
+    assert kept[:count].tolist() == plain.covering(lists, pairs, threshold, before)
+    assert covered.tolist() == before
+    shared = np.zeros(len(pairs), np.int64)
+    near_pairs.overlaps(*place, np.empty(table, np.uint64), shared)
+    assert shared.tolist() == [len(set(lists[i]) & set(lists[j])) for i, j in pairs]
+    assert table >= 2 * sizes.max() and table & (table - 1) == 0
+
+
+@settings(deadline=None)
+@given(st.integers(0, 6), st.integers(0, 6), st.integers(1, 8), st.data())
+def test_settle(first, before, count, data):
+    low = first + before
+    later = st.integers(low, low + count - 1)
+    pair = later.flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n - 1) if n else st.just(n)))
+    pairs = sorted({one for one in data.draw(st.lists(pair, max_size=20)) if one[0] != one[1]})
+    copies = {
+        one[0] for one in pairs if one[1] >= first and data.draw(st.booleans())
+    }  # these have one pair, and are in no other
+    equal = {n: next(earlier for later, earlier in pairs if later == n and earlier >= first) for n in copies}
+    pairs = [one for one in pairs if not copies & set(one)]
+    pairs = sorted([*pairs, *((n, ~of) for n, of in equal.items() if of not in copies)])
+    kept = [data.draw(st.integers(0, 1)) for _ in range(before)] + [1] * count
+    array, covers = np.array(kept, np.uint8), np.empty(count, np.int64)
+    near_pairs.settle(np.array(pairs, np.int64).reshape(-1, 2), first, low, array, covers)
+    assert covers.tolist() == plain.settle(pairs, first, low, kept, count)
+    assert array.tolist() == kept

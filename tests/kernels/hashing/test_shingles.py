@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from feedmill.kernels.hashing import shingles
+from helpers.durations import examples
 from oracles import shingles as plain
 
 TEXT = st.text(alphabet="abAB é́ÉİßΣ\u00ad\u200d,.-'\n\t\x00 \u3000漢字カタาไ😀🇩1Ⅷǅ\U0001e900", max_size=30)
@@ -26,7 +27,7 @@ def sketch(texts, width, table, bands, rows):
     return keys, np.split(sets[: ends[-1]], ends[:-1]), digests, lengths
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.lists(TEXT, min_size=1, max_size=5), st.integers(1, 6), st.sampled_from(TABLES))
 def test_sketches(texts, width, table):
     keys, sets, digests, lengths = sketch(texts, width, table, 3, 2)

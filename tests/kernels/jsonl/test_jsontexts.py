@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from feedmill.kernels.jsonl.jsontexts import TextTaker
+from helpers.durations import examples
 
 LEAVES: Any = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
 VALUES = st.recursive(
@@ -38,7 +39,7 @@ def documents(draw: st.DrawFn) -> tuple[str, bytes]:
     return text, line.encode()
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(st.lists(documents(), min_size=1, max_size=6), st.sampled_from([b"\n", b"\r\n", b" \n"]), st.booleans())
 def test_plain_lines_are_taken(found: list[tuple[str, bytes]], end: bytes, ended: bool) -> None:
     lines = end.join(line for _, line in found) + (end if ended else b"")
@@ -59,7 +60,7 @@ def by_python(lines: bytes) -> list[str] | None:
     return found
 
 
-@settings(max_examples=800)
+@settings(max_examples=examples(800))
 @given(
     st.lists(documents(), min_size=1, max_size=4),
     st.lists(

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from feedmill.kernels.jsonl import lines
+from helpers.durations import examples
 
 LINE = st.sampled_from(
     [b"{}", b'{"a":1}', b"", b"  ", b"\t", b' {"a": 2} ', b'{"x": "\xc3\xa9"}\r', b"[1]", b"{", b"}"]
@@ -27,7 +28,7 @@ def plain(data: bytes) -> tuple[list[int], list[int]]:
     return [*starts, len(data)], bad
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.lists(LINE, max_size=20), st.booleans(), st.integers(1, 9))
 def test_index_equals_a_plain_loop(parts: list[bytes], final: bool, step: int) -> None:
     data = b"\n".join(parts) + (b"\n" if final else b"")

@@ -5,10 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from feedmill.curation.mix.spans import Taken, replace
+from feedmill.curation.mix.spans import SpanEdits, replace
 from feedmill.documents.rows import dump
 from feedmill.kernels.jsonl.rawtexts import cut, lift
 from feedmill.kernels.jsonl.spanlists import choose, pack
+from helpers.durations import examples
 
 LETTERS = st.sampled_from('ab \n\t"\\/\x00\x1f\x7fé\u2028中😀') | st.characters(exclude_categories=["Cs"])
 TEXT = st.lists(LETTERS | st.just("abcdefghi"), max_size=12).map("".join)
@@ -81,7 +82,7 @@ def test_texts_that_stay_where_they_are(row):
     assert lift(row + b"\n") == (b"[" + row + b"]", [[-1, -1]])
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(
     st.binary(max_size=30),
     st.sampled_from([b'{"text":"', b'{"text":"a",', b'{"a":[', b""]),
@@ -105,7 +106,7 @@ def test_what_is_no_json_stays_so(middle, head, tail):
 SPANS = st.lists(st.tuples(st.integers(0, 14), st.integers(0, 16) | st.just(10**17)), max_size=5)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(st.lists(st.tuples(TEXT, SPANS, SPANS), max_size=3), TEXT.filter(lambda s: "{}" not in s), st.integers(0, 5))
 def test_cut_as_the_reference_replaces(rows, new, enough):
     texts = [dump(text) for text, _, _ in rows]
@@ -117,7 +118,7 @@ def test_cut_as_the_reference_replaces(rows, new, enough):
     for i, n in enumerate(plain):
         text, *groups = rows[n]
         spans = sorted(((*span, news[k]) for k, some in enumerate(groups) for span in some), key=lambda span: span[0])
-        wanted, passed = replace(text, Taken(spans, None))
+        wanted, passed = replace(text, SpanEdits(spans, None))
         assert bytes(found.data[found.bounds[i] : found.bounds[i + 1]]) == dump(wanted)
         assert found.passed[i] == passed
         assert found.odd[i] == any(end <= start or start >= len(text) for start, end, _ in spans)

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from feedmill.kernels.order.binpack import best_fit_decreasing, group_by
+from helpers.durations import examples
 from oracles.binpack import best_fit_decreasing as plain
 
 
@@ -18,7 +19,7 @@ def items(draw: st.DrawFn) -> tuple[np.ndarray, int]:
 
 
 @given(items())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_the_kernel_packs_as_the_reference_does(case: tuple[np.ndarray, int]) -> None:
     sizes, capacity = case
     bins, count = best_fit_decreasing(sizes, capacity)
@@ -30,7 +31,7 @@ def test_the_kernel_packs_as_the_reference_does(case: tuple[np.ndarray, int]) ->
 
 
 @given(items(), st.lists(st.integers(0, 120), max_size=8))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_groups_are_packed_as_if_each_were_alone(case: tuple[np.ndarray, int], cuts: list[int]) -> None:
     sizes, capacity = case
     bounds = np.array([0, *sorted(min(cut, len(sizes)) for cut in cuts), len(sizes)], np.int64)

@@ -4,6 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from feedmill.kernels.order.deadlines import Rates, counts_before, deal
+from helpers.durations import examples
 from oracles import deadlines as plain
 
 WEIGHTS = st.one_of(
@@ -26,7 +27,7 @@ def rates(draw: st.DrawFn) -> Rates:
 
 
 @given(rates(), st.one_of(st.integers(0, 3), st.integers(0, 10**9), st.integers(10**20, 10**30)))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_from_border_to_border_every_draw_is_in_its_window(each: Rates, block: int) -> None:
     length = 2 * (sum(each.weights) // min(each.weights) + 1)
     slot = block * length
@@ -44,7 +45,7 @@ def test_from_border_to_border_every_draw_is_in_its_window(each: Rates, block: i
 
 
 @given(rates(), st.integers(0, 10**6))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_a_window_ends_before_the_count_is_too_far_from_its_share(each: Rates, draw: int) -> None:
     for source, weight in enumerate(each.weights):
         begin, end = each.window(source, draw)

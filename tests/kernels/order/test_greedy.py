@@ -8,11 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from feedmill.kernels.order.greedy import greedy, ranks
+from helpers.durations import examples
 from oracles import greedy as plain
 
 
 @given(st.lists(st.floats(0, 100), min_size=1, max_size=12).filter(any), st.integers(0, 600))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 def test_the_compiled_draws_are_the_plain_ones(weights: list[float], draws: int) -> None:
     row = np.array(weights) / np.sum(weights)
     choice, counts = greedy(row, draws)
@@ -23,7 +24,7 @@ def test_the_compiled_draws_are_the_plain_ones(weights: list[float], draws: int)
 
 
 @given(st.lists(st.integers(1, 90), min_size=2, max_size=9))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 def test_limits_are_used_up(sizes: list[int]) -> None:
     limits = np.array(sizes)
     weights = limits / limits.sum()

@@ -14,6 +14,7 @@ from feedmill.curation.taggers.c4 import _automaton, _flags, naughty_words
 from feedmill.kernels.text import c4, characters, gopher
 from feedmill.kernels.text.lengths import encode
 from helpers.awkward_texts import BATCHES
+from helpers.durations import examples
 from oracles import gopher as plain_gopher
 from oracles.texts import c4_lines
 
@@ -64,7 +65,7 @@ def test_lines_of_c4(texts: list[str]) -> None:
     assert [tuple(column) for column in found.T.tolist()] == wanted
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(BATCHES)
 def test_signals_of_gopher(texts: list[str]) -> None:
     documents = batch(texts)

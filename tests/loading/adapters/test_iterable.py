@@ -15,6 +15,7 @@ from feedmill.loading.loader import Loader
 from feedmill.planning.plan import Plan
 from helpers.fakes import FakePlan
 from helpers.number_dataset import Numbered
+from helpers.torch_workers import raises
 
 data = pytest.importorskip("torch.utils.data")
 WORKERS = (0, 1, 2, 3)
@@ -80,7 +81,7 @@ def test_a_workers_state_in_another_layout_is_refused_with_the_way_to_load_it() 
     next(iter(first))
     second = stateful(loader(plan, 8).as_iterable_dataset(), batch_size=None, num_workers=2)
     second.load_state_dict(first.state_dict())
-    with pytest.raises(ConfigError, match=r"(?s)batch size 4 on 2 ranks.*dataset\.load_state_dict\(state\)"):
+    with raises(ConfigError, r"(?s)batch size 4 on 2 ranks.*dataset\.load_state_dict\(state\)"):
         next(iter(second))
     rarely = stateful(loader(plan).as_iterable_dataset(), batch_size=None, num_workers=2, snapshot_every_n_steps=4)
     list(islice(rarely, 3))
@@ -118,14 +119,14 @@ def test_composer_asks_for_the_state_after_a_number_of_samples() -> None:
 
 def test_an_error_in_a_worker_names_the_sample_and_a_bare_loader_is_told_the_method() -> None:
     failing = loader(FakePlan(length=61, fails_at=frozenset([14])), 4, 0, 1).as_iterable_dataset()
-    with pytest.raises(DataError, match="position 14"):
+    with raises(DataError, "position 14"):
         list(data.DataLoader(failing, batch_size=None, num_workers=2))
 
     class Bare(data.IterableDataset):  # type: ignore[misc]
         def __iter__(self) -> Any:
             return iter(Loader(FakePlan(length=8), 4))
 
-    with pytest.raises(ConfigError, match=r"Pass loader\.as_iterable_dataset\(\) to the DataLoader"):
+    with raises(ConfigError, r"Pass loader\.as_iterable_dataset\(\) to the DataLoader"):
         list(data.DataLoader(Bare(), batch_size=None, num_workers=1))
 
 
@@ -172,7 +173,7 @@ def test_packs_are_made_by_one_worker() -> None:
         head = positions(islice(first, 2))
         second.load_state_dict(first.state_dict())
         assert head + positions(second) == wanted and len(wanted) > 3
-    with pytest.raises(ConfigError, match="divided over 2 workers"):
+    with raises(ConfigError, "divided over 2 workers"):
         next(iter(packs(2)))
     with pytest.raises(ConfigError, match="position after a number of batches is unknown"):
         packs(0).dataset.state_after(2)

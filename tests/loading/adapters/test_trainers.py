@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from feedmill.errors import ConfigError
-from feedmill.loading.adapters.taken import MOST_AHEAD, Taken
+from feedmill.loading.adapters.tracked import MOST_AHEAD, TrackedBatches
 from feedmill.loading.checkpoint import Checkpoint
 from feedmill.loading.encoder import TaskEncoder
 from feedmill.loading.loader import Loader
@@ -38,10 +38,10 @@ def positions(batches: Any) -> list[Any]:
 @pytest.mark.parametrize("packs", [False, True])
 def test_the_state_is_that_after_the_used_batches(packs: bool) -> None:
     options: dict[str, Any] = {"task_encoder": Pairs(), "buffer": 8} if packs else {}
-    taken = Taken(Loader(FakePlan(), 4, **options))
+    taken = TrackedBatches(Loader(FakePlan(), 4, **options))
     wanted = positions(islice(taken, 12))
     for used in (0, 5, 12):
-        again = Taken(Loader(FakePlan(), 4, **options))
+        again = TrackedBatches(Loader(FakePlan(), 4, **options))
         again.load(taken.checkpoint(used))
         assert (
             positions(islice(again, 3))

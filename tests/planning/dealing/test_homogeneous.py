@@ -21,6 +21,7 @@ from feedmill.planning.dealing.evenness import spread
 from feedmill.planning.nodes import Blend, Leaf, Repeat, StagedBlend, shuffled
 from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.recipe import Recipe
+from helpers.durations import examples
 from helpers.number_dataset import Numbered
 
 WEIGHT = st.sampled_from([0, 1, 2, 3, 7, "0.3", "1/3", "0.123456789"])
@@ -36,7 +37,7 @@ def planned(text: str) -> Plan:
 
 
 @given(st.lists(WEIGHT, min_size=1, max_size=5).filter(any), st.integers(2, 40))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_after_any_number_of_batches_every_source_is_within_one_batch_of_its_share(weights: list, size: int) -> None:
     node = Blend(streams([97] * len(weights)), weights, run_length=size)
     exact = [Fraction(weight) for weight in weights]
@@ -52,7 +53,7 @@ def test_after_any_number_of_batches_every_source_is_within_one_batch_of_its_sha
 
 
 @given(st.lists(WEIGHT, min_size=2, max_size=5).filter(any), st.integers(2, 20), st.integers(1, 50), st.booleans())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_forwards_backwards_and_counts_agree(weights: list, size: int, sample: int, staged: bool) -> None:
     children = streams([31, 53, 11, 7, 3][: len(weights)])
     if staged:

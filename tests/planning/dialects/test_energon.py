@@ -177,9 +177,9 @@ def test_broken_rules_name_file_and_line(node: str, message: str, tmp_path: Path
 
 def test_another_version_or_class_is_refused(tmp_path: Path) -> None:
     error = refused(tmp_path, "path: a", HEAD.replace("V2", "V3"))
-    assert error.kind == "unknown-version" and "bad.yaml:2: " in str(error)
+    assert error.kind == "unsupported" and "bad.yaml:2: " in str(error)
     error = refused(tmp_path, "path: a", HEAD.replace("megatron.energon", "mine"))
-    assert error.kind == "unknown-version"
+    assert error.kind == "unsupported"
     assert "'splits'" in str(refused(tmp_path, "", "__class__: MetadatasetV2\n"))
     assert refused(tmp_path, "path: a", HEAD.replace("train", "test")).kind == "no-such-split"
 

@@ -108,4 +108,4 @@ def test_each_split_has_its_own_rows(file: str, split: str, prepared: bool, tmp_
 def test_an_empty_join_is_refused_with_its_line() -> None:
     with pytest.raises(ConfigError, match=r"other_part.yaml:5: the join has no rows") as error:
         Recipe.load(NEGATIVE / "other_part.yaml", mode="validation", split="train").plan(trust=True)
-    assert error.value.kind == "empty-join"
+    assert error.value.kind == "empty-source"

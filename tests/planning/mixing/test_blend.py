@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from feedmill.errors import ConfigError
 from feedmill.planning.mixing.blend import Schedule, apportion, exact_weight, normalize, schedule
 from feedmill.planning.mixing.lines import LINES_LIMIT, Lines
+from helpers.durations import examples
 
 WEIGHTS = st.lists(
     st.one_of(
@@ -27,7 +28,7 @@ WEIGHTS = st.lists(
 @example(["1/2", "1/4", "1/8", "1/16", "1/32", "1/64", "1/128", "1/256", "1/512", "1/1024", "1/1024"])
 @example([0.999, 0.0005, 0.0005])
 @example([19, 19, 19, 1])
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 def test_every_source_is_always_within_one_sample_of_its_share(weights: list) -> None:
     plan = schedule(weights, 20_000)
     assume(isinstance(plan, Schedule))
@@ -41,7 +42,7 @@ def test_every_source_is_always_within_one_sample_of_its_share(weights: list) ->
 
 
 @given(WEIGHTS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_source_and_ordinal_name_each_position_once(weights: list) -> None:
     plan = schedule(weights, 3000)
     assume(isinstance(plan, Schedule))
@@ -123,7 +124,7 @@ def test_weights_with_a_long_period_are_computed_not_rounded() -> None:
 
 
 @given(st.lists(st.integers(1, 10**12), min_size=1, max_size=40))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_apportioned_counts_fill_the_period(weights: list[int]) -> None:
     shares = normalize(weights)
     counts = apportion(shares, 64)

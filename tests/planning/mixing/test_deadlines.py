@@ -13,6 +13,7 @@ from feedmill.planning.mixing.blend import apportion, normalize, schedule
 from feedmill.planning.mixing.deadlines import ONE_GROUP_LIMIT, Deadlines, groups_of
 from feedmill.planning.mixing.lines import LINES_LIMIT, Lines
 from feedmill.planning.nodes import Blend, Leaf, Repeat
+from helpers.durations import examples
 
 ODD = st.lists(st.integers(1, 2**53), min_size=2, max_size=12)
 FAR = st.one_of(st.integers(0, 5000), st.integers(0, 10**12), st.sampled_from([2**62, 2**63 - 700]))
@@ -62,20 +63,20 @@ def stay_within_one_sample(weights: list[int], start: int) -> None:
 @given(ODD, FAR)
 @example([2**53] * 7 + [2**53 - 1], 0)
 @example([1, 2**53, 2**53, 2**53, 2**53 - 1], 10**12)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 def test_odd_weights_stay_within_one_sample(weights: list[int], start: int) -> None:
     stay_within_one_sample(weights, start)
 
 
 @pytest.mark.slow
 @given(ODD, FAR)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_many_odd_weights_stay_within_one_sample(weights: list[int], start: int) -> None:
     stay_within_one_sample(weights, start)
 
 
 @given(ODD.filter(lambda weights: max(weights) < 2000 * min(weights)), FAR)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_two_groups_stay_within_one_sample(weights: list[int], start: int) -> None:
     plan = dealt(weights, groups=2)
     check(plan, start, 600, Fraction(start + 600, LINES_LIMIT))

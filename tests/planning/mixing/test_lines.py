@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from feedmill.planning.mixing.blend import normalize, schedule
 from feedmill.planning.mixing.lines import LINES_LIMIT, Lines, best_tree, worst
+from helpers.durations import examples
 
 COUNTS = st.one_of(
     st.lists(st.integers(0, 60), min_size=1, max_size=12),
@@ -25,7 +26,7 @@ def lines(counts: list[int]) -> Lines:
 @given(COUNTS, st.sampled_from([0, 1, 10**6, 10**12, 2**62, 2**63 - 3000]), st.integers(0, 2000))
 @example([10] * 33 + [1], 0, 0)
 @example([1, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89], 0, 0)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_every_source_is_within_the_bound_from_the_start_to_the_end_of_64_bits(
     counts: list[int], start: int, shift: int
 ) -> None:
@@ -46,7 +47,7 @@ def test_every_source_is_within_the_bound_from_the_start_to_the_end_of_64_bits(
 
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=9))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 def test_a_period_has_its_exact_counts_and_repeats(counts: list[int]) -> None:
     plan = lines(counts)
     source, ordinal = plan.at(np.arange(2 * plan.period))
@@ -57,13 +58,13 @@ def test_a_period_has_its_exact_counts_and_repeats(counts: list[int]) -> None:
 
 
 @given(st.lists(st.integers(1, LINES_LIMIT // 4), min_size=1, max_size=4))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_up_to_four_sources_are_always_within_one_sample(counts: list[int]) -> None:
     assert lines(counts).bound < 1
 
 
 @given(st.lists(st.integers(1, 10**12), min_size=5, max_size=60))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_the_bound_of_many_sources_stays_below_two(counts: list[int]) -> None:
     assert worst(best_tree(dict(enumerate(counts)))) < NEVER_BEYOND
 

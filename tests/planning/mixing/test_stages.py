@@ -10,6 +10,7 @@ from feedmill.planning.mixing.blend import Stages
 from feedmill.planning.mixing.lines import Lines
 from feedmill.planning.nodes import Blend, EpochizedBlend, Leaf, Repeat, Shuffle, StagedBlend
 from feedmill.planning.plan import Plan
+from helpers.durations import examples
 from helpers.number_dataset import Numbered
 
 
@@ -24,7 +25,7 @@ def stages(draw: st.DrawFn, longest: int = 300) -> Stages:
 
 
 @given(stages())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_each_stage_keeps_its_shares_and_all_together_the_piecewise_share(plan: Stages) -> None:
     total = plan.length or plan.starts[-1] + 200
     source, _ = plan.at(np.arange(total))
@@ -44,7 +45,7 @@ def test_each_stage_keeps_its_shares_and_all_together_the_piecewise_share(plan: 
 
 
 @given(stages(), st.integers(1, 97))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_nothing_is_lost_or_repeated_and_any_chunk_gives_the_same(plan: Stages, chunk: int) -> None:
     total = plan.length or plan.starts[-1] + 200
     positions = np.arange(total)
@@ -99,7 +100,7 @@ def test_a_resumed_run_sees_what_an_unbroken_one_saw() -> None:
     st.lists(st.tuples(st.integers(1, 60), st.sampled_from([1, 2, 3, 1.5, "1/2", "4/3"])), min_size=1, max_size=6),
     st.integers(1, 3),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_an_epoch_holds_each_source_as_often_as_it_says(parts: list, epochs: int) -> None:
     parts = [(size + 1, times) for size, times in parts]
     node = EpochizedBlend(
@@ -128,7 +129,7 @@ def test_an_epoch_of_a_hundred_billion_samples_needs_no_table() -> None:
 
 
 @given(st.integers(1, 200), st.fractions("1/50", 4, max_denominator=50))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_parts_of_epochs_are_cut_after_the_floor(size: int, times: Fraction) -> None:
     samples = int(size * times)
     if samples:

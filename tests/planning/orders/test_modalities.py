@@ -13,6 +13,7 @@ from feedmill.errors import ConfigError
 from feedmill.planning.dealing.grid import Grid
 from feedmill.planning.nodes import Leaf, Repeat
 from feedmill.planning.orders import ModalitiesSampler, sampler_indices
+from helpers.durations import examples
 
 CASES = json.loads((Path(__file__).parents[2] / "golden" / "orders" / "modalities.json").read_text())
 
@@ -63,7 +64,7 @@ def test_each_rank_of_a_loader_gets_what_it_had(n: int, drop_last: bool) -> None
     st.integers(0, 60),
     st.integers(0, 9),
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_ranks_share_the_rest_evenly(n: int, ranks: int, shuffle: bool, drop_last: bool, skip: int, seed: int) -> None:
     skip = min(skip, n)
     rest = sampler_indices(n, 0, 1, shuffle=shuffle, seed=seed, skip=skip)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from feedmill.errors import ConfigError, NotFound
 from feedmill.planning.orders import Cursor, Manifest, read_manifest, select_window
 from feedmill.planning.orders.vla import _sum
+from helpers.durations import examples
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "orders" / "vla"
 CASES = json.loads((GOLDEN / "cases.json").read_text())
@@ -39,7 +40,7 @@ def test_every_recorded_chain_of_windows(number: int) -> None:
         if "error" in expected:
             with pytest.raises(ConfigError) as caught:
                 select_window(manifests, cursors, case["num_samples"], **options)
-            assert caught.value.kind == ("bad-window" if expected["error"] == "AssertionError" else "epoch-ends")
+            assert caught.value.kind == ("bad-recipe" if expected["error"] == "AssertionError" else "too-few-samples")
             break
         window = select_window(manifests, cursors, case["num_samples"], **options)
         # VLA Foundry leaves a dataset without rows out of this list, and of this list only.
@@ -56,7 +57,7 @@ def test_every_recorded_chain_of_windows(number: int) -> None:
     st.integers(0, 30),
     st.one_of(st.none(), st.integers(0, 99)),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_windows_read_epoch_after_epoch_without_loss(
     samples: list[int], budget: int, workers: int, seed: int | None
 ) -> None:

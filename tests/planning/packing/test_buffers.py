@@ -25,6 +25,7 @@ from feedmill.planning.nodes import (
 )
 from feedmill.planning.packing import best_fit
 from feedmill.planning.packing.packed import PackedPlan
+from helpers.durations import examples
 from helpers.token_dataset import Tokenized
 
 SEQ = 32
@@ -135,7 +136,7 @@ def roots(draw: st.DrawFn) -> Node:
 
 
 @given(roots(), st.integers(1, 120), st.sampled_from([7, 50, 500]))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 def test_passes_of_any_mixture_follow_each_other(
     tmp_path_factory: pytest.TempPathFactory, node: Node, rows: int, most: int
 ) -> None:
@@ -145,6 +146,20 @@ def test_passes_of_any_mixture_follow_each_other(
         rows = plan.map.last_buffer(rows).behind
         check_buffers(plan, rows)
         check_passes(plan, rows)
+
+
+@pytest.mark.parametrize("count", [1, 7, 100])
+def test_rows_are_those_of_buffers_that_are_sorted_together(
+    count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the number of rows that are sorted at once, which may end inside a buffer."""
+    node = Repeat(Blend([Leaf(0, 20), Leaf(1, 3)], [3, 1]))
+    monkeypatch.setattr(best_fit, "BUFFER", 500)
+    together = pieces(packed(node, tmp_path / "together"), 400)
+    monkeypatch.setattr(best_fit, "_SORTED", count)
+    found = packed(node, tmp_path / "found")
+    assert np.array_equal(pieces(found, 400), together)
+    assert found.map.last_buffer(400).start > 100  # of many buffers
 
 
 def newcomers(folder: Path, **options: object) -> PackedPlan:
@@ -196,7 +211,7 @@ def test_no_row_holds_documents_of_two_stages(tmp_path: Path) -> None:
 
 
 @given(st.integers(0, 99), st.integers(1, 300))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 def test_rows_before_a_change_of_weights_stay(tmp_path_factory: pytest.TempPathFactory, seed: int, change: int) -> None:
     """Up to the last buffer that ends before the change, rows are the same with and without it."""
     folder, rng = tmp_path_factory.mktemp("packed"), np.random.default_rng(seed)

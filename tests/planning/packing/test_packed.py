@@ -21,6 +21,7 @@ from feedmill.planning.packing.packed import PackedPlan
 from feedmill.planning.packing.spans import Spans
 from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.recipe import Recipe
+from helpers.durations import examples
 from helpers.number_dataset import Numbered
 from helpers.token_dataset import Tokenized
 
@@ -131,7 +132,7 @@ packings = st.one_of(
 
 
 @given(lengths, packings, st.integers(1, 3), st.data())
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 def test_both_ways_agree_and_only_the_row_matters(
     tmp_path_factory: pytest.TempPathFactory, sizes: list[int], packing: Packing, epochs: int, data: st.DataObject
 ) -> None:
@@ -216,7 +217,7 @@ def test_rows_carry_boundaries_and_restarted_positions(tmp_path: Path) -> None:
 
 
 @given(lengths, st.integers(1, 40), st.integers(0, 5))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_position_ids_and_boundaries_fit_the_spans(sizes: list[int], seq_len: int, more: int) -> None:
     cuts = [min(n, seq_len) for n in sizes if n]
     spans = Spans(np.arange(len(cuts) + 1), np.arange(len(cuts)), np.zeros(len(cuts), np.int64), np.array(cuts))

@@ -18,7 +18,7 @@ def test_recipes_that_double_at_every_level_are_refused(tmp_path: Path) -> None:
     (tmp_path / "30.yaml").write_text("source: x.jsonl\n")
     with pytest.raises(ConfigError, match="more than 1,000 times") as error:
         Recipe.load(tmp_path / "0.yaml")
-    assert error.value.kind == "too-many-recipes"
+    assert error.value.kind == "bad-recipe"
 
     def files(recipe: Recipe) -> int:
         return 1 + sum(map(files, recipe.nested.values()))

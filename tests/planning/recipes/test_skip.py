@@ -16,6 +16,7 @@ from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.fields import SkipModel
 from feedmill.planning.recipes.recipe import Recipe
 from feedmill.planning.recipes.skip import read_entries
+from helpers.durations import examples
 from helpers.number_dataset import Numbered
 
 SIZES = {"docs": 100, "code": 40}
@@ -61,7 +62,7 @@ def named(skip: list, position: int) -> bool:
 
 
 @given(st.lists(entries, min_size=1, max_size=5))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_what_is_named_is_gone_and_the_rest_is_as_it_was(skip: list) -> None:
     plan = planned(str(skip))
     kept = [p for p in range(1000) if not named(skip, p)]

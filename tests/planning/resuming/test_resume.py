@@ -18,6 +18,7 @@ from feedmill.loading.loader import Loader
 from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.recipe import Recipe
 from feedmill.samples.open import open as open_dataset
+from helpers.durations import examples
 from helpers.number_dataset import Growing, Numbered
 from helpers.tars import make_shards
 
@@ -52,7 +53,7 @@ lists = st.lists(st.integers(0, 599), max_size=6, unique=True)
 
 
 @given(lists, lists, st.integers(0, 590))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 def test_another_skip_list_takes_effect_from_here_on(before: list[int], after: list[int], count: int) -> None:
     """Whatever the lists: what was seen stays seen, and what follows is all the rest but what the new list names."""
     seen, state = take(planned(str(before) if before else ""), count)

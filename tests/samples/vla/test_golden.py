@@ -53,7 +53,7 @@ def test_longer_text_is_cut_at_a_random_place_and_shorter_padded() -> None:
 def test_captions_make_the_same_batches() -> None:
     view = Captions(16)
     samples, bad = cooked(view, "image_caption")
-    assert [(error.kind, error.record) for error in bad] == [("missing-part", "000010007")]
+    assert [(error.kind, error.record) for error in bad] == [("missing-field", "000010007")]
     for number, batch in enumerate(expected("image_caption")["vla_pipeline"]["batches"]):
         mine = view.batch(samples[3 * number : 3 * number + 3])
         assert mine["__key__"] == batch["keys"] and list(mine["pixel_values"].shape) == batch["pixel_shape"]

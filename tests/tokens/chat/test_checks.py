@@ -93,19 +93,27 @@ WEIGHTS = [("weight", 0, 1), ("loss", 0, 1.0), ("loss_weight", 0.0, 1), ("loss_s
 WEIGHTS += [("training", False, True), ("trainable", False, True), ("masked", True, False)]
 
 
-@pytest.mark.parametrize("key,off,on", WEIGHTS)
 @pytest.mark.parametrize("template", [CHATML, MARKED], ids=["turns", "generation"])
-def test_a_weight_of_zero_takes_a_message_out_of_the_loss(key: str, off: Any, on: Any, template: str) -> None:
+def test_a_weight_of_zero_takes_a_message_out_of_the_loss(template: str) -> None:
     made = folder(template)
-    turns = [user("q"), answer("bad", **{key: off}), user("again"), answer("good", **{key: on}), user("x"), answer("y")]
     names = {"user": "human", "assistant": "gpt"}
-    shared = [{**turn, "from": names[turn["role"]], "value": turn["content"]} for turn in turns]
-    shared = [{name: value for name, value in turn.items() if name not in ("role", "content")} for turn in shared]
-    for rows in ([{"messages": turns}], [{"conversations": shared}]):
-        shown, report = learned(made, rows)
-        assert in_loss(shown[0]) == ["good<|im_end|>", "y<|im_end|>"] and report.checks == {}
-    shown, report = learned(made, [{"messages": turns[:2]}])
-    assert in_loss(shown[0]) == [] and list(report.checks) == [NOTHING]
+    rows, shared, alone = [], [], []
+    for key, off, on in WEIGHTS:
+        turns = [user("q"), answer("bad", **{key: off}), user("again"), answer("good", **{key: on})]
+        turns += [user("x"), answer("y")]
+        others = [{**turn, "from": names[turn["role"]], "value": turn["content"]} for turn in turns]
+        for turn in others:
+            del turn["role"], turn["content"]
+        rows.append({"messages": turns})
+        shared.append({"conversations": others})
+        alone.append({"messages": turns[:2]})
+    for each in (rows, shared):
+        shown, report = learned(made, each)
+        assert [in_loss(one) for one in shown] == [["good<|im_end|>", "y<|im_end|>"]] * len(WEIGHTS)
+        assert report.checks == {}
+    shown, report = learned(made, alone)
+    assert [in_loss(one) for one in shown] == [[]] * len(WEIGHTS)
+    assert list(report.checks) == [NOTHING] and report.checks[NOTHING].count == len(WEIGHTS)
 
 
 @pytest.mark.parametrize(
@@ -306,12 +314,12 @@ def test_arguments_are_json_once_in_either_form(form: str) -> None:
     )
     value = {"x": 1, "y": {"ü": None}, "values": 2}
     text = json.dumps(value, ensure_ascii=False)
-    shown = []
+    rows = []
     for arguments in (value, text):
-        for calls in (call(arguments), call(arguments) | {"tool_calls": json.dumps(call(arguments)["tool_calls"])}):
-            documents, report = learned(made, [{"messages": [user("q"), calls]}])
-            shown.append(documents[0])
-            assert set(report.checks) <= {CONVERTED}
+        calls = call(arguments)
+        rows += [[user("q"), calls], [user("q"), calls | {"tool_calls": json.dumps(calls["tool_calls"])}]]
+    shown, report = learned(made, [{"messages": turns} for turns in rows])
+    assert set(report.checks) <= {CONVERTED}
     wrote = {"items": 'x=1;y={"ü": null};values=2;', "inside": f'{{"n": "f", "a": {text}}}'}
     wrote |= {"filter": wrote["items"], "keys": wrote["items"], "plus": f"<{text}>", "tilde": f"<{text}>"}
     assert shown == [f"q<|im_end|>[{wrote.get(form, text)}<|im_end|>]"] * 4

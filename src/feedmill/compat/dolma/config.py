@@ -229,15 +229,13 @@ def _resolved(value: Any, given: Mapping[str, Any], schema: Schema, depth: int =
     if not isinstance(value, str) or "${" not in value:
         return value
     if depth > _DEEPEST or len(value) > _LONGEST:  # each step may double it
-        raise ConfigError(
-            f"circular interpolation in {value[:200]!r}", kind="bad-interpolation", fix="Remove the cycle."
-        )
+        raise ConfigError(f"circular interpolation in {value[:200]!r}", kind="bad-config", fix="Remove the cycle.")
     whole = _PLACE.fullmatch(value)
     if whole:
         return _resolved(_looked_up(whole[1], given, schema), given, schema, depth + 1)
     new = _PLACE.sub(lambda match: str(_looked_up(match[1], given, schema)), value)
     if new == value:
-        raise ConfigError(f"{value!r} has a ${{ without a closing brace", kind="bad-interpolation", fix="Add it.")
+        raise ConfigError(f"{value!r} has a ${{ without a closing brace", kind="bad-config", fix="Add it.")
     return _resolved(new, given, schema, depth + 1)
 
 
@@ -248,7 +246,7 @@ def _looked_up(text: str, given: Mapping[str, Any], schema: Schema) -> Any:
     if name == "oc.env":
         variable, comma, default = argument.partition(",")
         if variable.strip() not in os.environ and not comma:
-            raise ConfigError(f"environment variable {variable} is not set", kind="bad-interpolation", fix="Set it.")
+            raise ConfigError(f"environment variable {variable} is not set", kind="bad-config", fix="Set it.")
         return os.environ.get(variable.strip(), default.strip())
     if name == "d.glob":
         found = sorted(glob.glob(argument, recursive=True))
@@ -263,7 +261,7 @@ def _looked_up(text: str, given: Mapping[str, Any], schema: Schema) -> Any:
         return argument
     raise ConfigError(
         f"unknown interpolation ${{{text}}}",
-        kind="bad-interpolation",
+        kind="bad-config",
         fix="Use another key, oc.env, d.glob, d.processes or d.cache.",
     )
 
@@ -276,9 +274,7 @@ def _referred(name: str, given: Mapping[str, Any], schema: Schema) -> Any:
     below = {key[len(name) + 1 :]: value for key, value in given.items() if key.startswith(f"{name}.")}
     if below:
         return below
-    raise ConfigError(
-        f"${{{name}}} refers to an unknown key", kind="bad-interpolation", fix="Use a key of the configuration."
-    )
+    raise ConfigError(f"${{{name}}} refers to an unknown key", kind="bad-config", fix="Use a key of the configuration.")
 
 
 def _converted(value: Any, key: Key, where: str) -> Any:
@@ -304,4 +300,4 @@ def _converted(value: Any, key: Key, where: str) -> Any:
             return float(value)
     except (TypeError, ValueError, KeyError, OverflowError):
         pass
-    raise ConfigError(f"expected {kind}, found {value!r}", file=where, kind="bad-value", fix="Change the value.")
+    raise ConfigError(f"expected {kind}, found {value!r}", file=where, kind="bad-option", fix="Change the value.")

@@ -55,7 +55,7 @@ def _source(entry: Any) -> Source:
     if not isinstance(entry, Mapping) or entry.keys() != {"prefix", "sample_rate"}:
         raise ConfigError(
             f"expected a source with prefix and sample_rate, found {entry!s:.200}",
-            kind="bad-value",
+            kind="bad-option",
             fix="Write both, for example {prefix: tokens/wiki, sample_rate: 1.5}.",
         )
     try:

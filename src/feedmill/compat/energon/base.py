@@ -77,7 +77,7 @@ class SavableDataset(IterableDataset[Any], ABC):  # type: ignore[misc]
         if not self.can_restore_sample():
             raise ConfigError(
                 f"the batches of {type(self).__name__} cannot be restored by their keys",
-                kind="not-supported",
+                kind="unsupported",
                 fix="Read the samples with plan.read(positions), or use `feedmill trace`.",
             )
 

@@ -45,7 +45,7 @@ def closed(table: Table, *own: str) -> Callable[[Function], Function]:
                 if not setting.accepts(value):
                     raise ConfigError(
                         f"{function.__name__} does not support {name}={value!r:.60}: {_plain(setting.words)}",
-                        kind="not-supported",
+                        kind="unsupported",
                         fix="Remove it.",
                     )
                 if setting.warns and value is not None:

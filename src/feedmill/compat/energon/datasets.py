@@ -328,14 +328,14 @@ def check_hooks(encoder: TaskEncoder) -> None:
     if "cooker" in taken or "aux" in taken:
         raise ConfigError(
             f"{type(encoder).__name__}.cook_crude_sample is unsupported: it takes a sample, and a generator 'rng'",
-            kind="not-supported",
+            kind="unsupported",
             fix="Write a Cooker, which gets auxiliary data by its parameters.",
         )
     hooks = sorted({*own, *(name for name in dir(encoder) if name.startswith("build_"))})
     if hooks:
         raise ConfigError(
             f"{type(encoder).__name__}.{hooks[0]} is unsupported: Feedmill does not build a pipeline of datasets",
-            kind="not-supported",
+            kind="unsupported",
             fix="Remove it, and override the hooks of samples and batches, or use feedmill.Recipe.",
         )
 

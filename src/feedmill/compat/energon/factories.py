@@ -227,7 +227,7 @@ def _ratio(pairs: Sequence[tuple[str, float]]) -> list[float]:
     if not shares or [name for name in _NAMES if name in shares] != list(shares):
         raise ConfigError(
             f"a ratio is for train, val and test, in this order: found {', '.join(shares) or 'none'}",
-            kind="bad-ratio",
+            kind="bad-option",
             fix="Use split_parts_patterns for other splits.",
         )
     return [float(shares.get(name, 0)) for name in _NAMES]
@@ -353,7 +353,7 @@ class CrudeWebdataset(DefaultDecoderWebdatasetFactory):
     ) -> None:
         for name in ("sample_loader", "field_map"):
             if name in options:
-                raise ConfigError(f"crude data has no {name!r}", kind="not-supported", fix="Remove it.")
+                raise ConfigError(f"crude data has no {name!r}", kind="unsupported", fix="Remove it.")
         super().__init__(path, sample_loader=dict, part_filter=part_filter, **options)
 
     def load_sample(self, raw_data: dict[str, Any]) -> Any:
@@ -474,7 +474,7 @@ def _check_methods(factory: BaseCoreDatasetFactory) -> None:
 
 def _unsupported(cls: type[BaseCoreDatasetFactory], name: str) -> ConfigError:
     words = METHODS.settings[name].words
-    return ConfigError(f"{cls.__name__}.{name} is unsupported: {words}", kind="not-supported", fix="Remove it.")
+    return ConfigError(f"{cls.__name__}.{name} is unsupported: {words}", kind="unsupported", fix="Remove it.")
 
 
 def typed_factory(name: str) -> type[DefaultDecoderWebdatasetFactory]:

@@ -117,7 +117,7 @@ def check_subset(subset: object) -> None:
     if subset is not None and not isinstance(subset, DatasetSubset):
         raise ConfigError(
             f"subset is a {type(subset).__name__}, expected a DatasetSubset",
-            kind="bad-subset",
+            kind="bad-recipe",
             fix="Write DatasetSubset(range=(0.0, 0.5)) or DatasetSubset(absolute_range=(0, 100)).",
         )
 
@@ -137,7 +137,7 @@ def filtered(dataset: Dataset, keep: PartFilter) -> Dataset:
         raise ConfigError(
             "'part_filter' is for crude data: the field map or loader of a description has the parts of other data",
             file=dataset.url,
-            kind="not-supported",
+            kind="unsupported",
             fix="Omit 'part_filter'.",
         )
     if dataset.url.endswith(".jsonl"):

@@ -46,7 +46,7 @@ class DatasetSubset:
         if outside or not 0 <= first < end <= total_samples:
             raise ConfigError(
                 f"{self} is empty or outside the {total_samples:,} samples of the split",
-                kind="bad-subset",
+                kind="bad-recipe",
                 fix="Give a first and a later end: shares from 0 to 1 in 'range', sample numbers in 'absolute_range'.",
             )
         return first, end
@@ -60,7 +60,7 @@ class DatasetSubset:
         first, end = map(dataset.kept_before, self.compute_subset(dataset.stored_length))
         if first == end:
             raise ConfigError(
-                f"{self} has only excluded samples", file=dataset.url, kind="bad-subset", fix="Give a larger range."
+                f"{self} has only excluded samples", file=dataset.url, kind="bad-recipe", fix="Give a larger range."
             )
         return first, end
 

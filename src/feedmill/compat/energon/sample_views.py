@@ -160,7 +160,7 @@ class _Selecting(OfSamples):
     def _stream(self, options: LoaderOptions) -> Stream:  # noqa: ARG002
         raise ConfigError(
             f"{type(self).__name__} needs the single samples of a dataset: {self.dataset} is batched or combined",
-            kind="not-supported",
+            kind="unsupported",
             fix="Wrap get_train_dataset(..., batch_size=None), or use the hooks of a task encoder.",
         )
 

@@ -32,7 +32,7 @@ class BaseWrapperDataset(SavableDataset):
             if getattr(type(self), name, None) is not getattr(SavableDataset, name, None):
                 raise ConfigError(
                     f"{type(self).__name__}.{name} is unsupported: Feedmill does not call it",
-                    kind="not-supported",
+                    kind="unsupported",
                     fix="Give a function to MapDataset, FilterDataset or IterMapDataset.",
                 )
         given = [datasets] if isinstance(datasets, SavableDataset) else datasets

@@ -35,7 +35,7 @@ def gpt_settings(run: Mapping[str, Any] | str | os.PathLike[str]) -> dict[str, b
         run = read_settings(open_store(folder).read(name), file)
     if not isinstance(run, Mapping):
         raise ConfigError(
-            "the file is not a mapping of arguments", file=file, kind="bad-yaml", fix="Write NAME: VALUE."
+            "the file is not a mapping of arguments", file=file, kind="bad-config", fix="Write NAME: VALUE."
         )
     given = {attribute(str(name)): value for name, value in run.items()}
     found = {}
@@ -44,7 +44,7 @@ def gpt_settings(run: Mapping[str, Any] | str | os.PathLike[str]) -> dict[str, b
             raise ConfigError(
                 f"'{name}' must be true or false, found {given[name]!r:.60}",
                 file=file,
-                kind="bad-value",
+                kind="bad-option",
                 fix="Change it.",
             )
         negative = name.startswith("no_")

@@ -33,7 +33,7 @@ def merge_datasets(folder: str, prefix: str, *, multimodal: bool = False, overwr
                 raise NotFound(
                     f"the {suffix} file of this prefix is missing",
                     file=source.locate(each),
-                    kind="no-index",
+                    kind="not-prepared",
                     fix="Copy both files of the pair into the folder.",
                 )
     if not prefixes:

@@ -226,7 +226,7 @@ def _eod(tokenizer: Tokenizer, given: Namespace) -> str:
         raise ConfigError(
             "the tokenizer's files do not define an EOS token, which --append-eod appends",
             file=str(tokenizer.path),
-            kind="no-eos",
+            kind="unknown-token",
             fix=f"Set eos_token in tokenizer_config.json beside it, or omit --append-eod ({given.tokenizer_type}).",
         )
     return tokenizer.declared_eos

@@ -14,9 +14,9 @@ import typer
 
 from feedmill.cli.app import new_app
 from feedmill.cli.merge import show
-from feedmill.cli.options import AllowEmpty
-from feedmill.cli.tokenize import TemplateFrom
+from feedmill.jobs.options import options_of
 from feedmill.jobs.policy import METAVAR
+from feedmill.tokens.options import Tokenize
 
 app = new_app(no_args_is_help=True, help="Modalities' command line: the same options and output files.")
 data = new_app(no_args_is_help=True)
@@ -44,6 +44,9 @@ Chunks = Annotated[int, typer.Option("--num_chunks", help="Number of chunks.")]
 GlobalSeed = Annotated[int | None, typer.Option("--global_seed", help="Default: a random seed, which is shown.")]
 InputData = Annotated[str, typer.Option("--input_data_path", metavar="FILE", help="The file to read.")]
 OutputData = Annotated[str, typer.Option("--output_data_path", metavar="FILE", help="The file to write.")]
+_TEMPLATE = options_of(Tokenize)["template_source"].opt
+TemplateFrom = Annotated[str, typer.Option("--template-source", metavar=_TEMPLATE.metavar, help=_TEMPLATE.help)]
+AllowEmpty = Annotated[bool, typer.Option("--allow-empty", help="Accept a result without documents or samples.")]
 Seed = Annotated[int | None, typer.Option("--seed", help="Default: a random seed, which is shown.")]
 
 

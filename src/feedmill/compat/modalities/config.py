@@ -178,7 +178,7 @@ class _Resolver:
 
     def _fail(self, text: str, why: str, fix: str = "Fix it.") -> NoReturn:
         raise ConfigError(
-            f"cannot resolve the reference in {text!r}: {why}", file=self.where, kind="bad-reference", fix=fix
+            f"cannot resolve the reference in {text!r}: {why}", file=self.where, kind="bad-config", fix=fix
         )
 
 

@@ -121,7 +121,7 @@ def _weights(split: Any, where: str) -> dict[str, int]:
         raise ConfigError(
             f"the splits {', '.join(f'{name} {value}' for name, value in parts.items())} do not add up to 100",
             file=where,
-            kind="bad-split",
+            kind="bad-option",
             fix="Set non-negative whole percentages.",
         )
     return {part: parts[part] for part in PARTS}

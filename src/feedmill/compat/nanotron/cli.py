@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from feedmill.cli.app import new_app
-from feedmill.cli.options import Json
+from feedmill.cli.command import Json
 from feedmill.cli.output import counted, emit, facts, to_json
 from feedmill.jobs.policy import METAVAR
 

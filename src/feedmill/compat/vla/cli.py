@@ -7,11 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from feedmill.cli.app import new_app
-from feedmill.cli.options import Json, Processes, Threads
+from feedmill.cli.command import Json
 from feedmill.cli.output import counted, emit, facts, table
 
 if TYPE_CHECKING:
     from feedmill.compat.vla.run import VlaRun
+
+Threads = Annotated[int | None, typer.Option("--workers", metavar="N", min=1, help="Threads; default: four per core.")]
+Processes = Annotated[
+    int | None, typer.Option("--workers", metavar="N", min=1, help="Processes; default: one per core.")
+]
 
 app = new_app(no_args_is_help=True, help="VLA Foundry's data: manifests, statistics, checkpoint windows.")
 
@@ -106,8 +111,7 @@ def windows(
     json: Json = False,
 ) -> None:
     """Cut the episodes of a LeRobot dataset into windows, with manifest, configuration and statistics."""
-    from feedmill.converting.episodes import write_windows
-    from feedmill.converting.windows import Cut
+    from feedmill.converting.windows import Cut, write_windows
 
     report = write_windows(
         path,
@@ -162,7 +166,7 @@ def plan(
         from feedmill.errors import ConfigError
 
         raise ConfigError(
-            "no run was given", kind="bad-usage", fix="Pass its YAML file, or settings: --data.NAME VALUE."
+            "no run was given", kind="bad-option", fix="Pass its YAML file, or settings: --data.NAME VALUE."
         )
     if config is not None and config.startswith("--"):
         words, config = [config, *words], None

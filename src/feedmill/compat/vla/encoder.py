@@ -39,7 +39,7 @@ class VlaEncoder(TaskEncoder):
         if found is None:
             raise ConfigError(
                 f"unknown modality {name!r} of a dataset: the run has {', '.join(self.modalities)}",
-                kind="bad-modality",
+                kind="bad-recipe",
                 fix="Add it to dataset_modality.",
             )
         prepare = getattr(found, "prepare", found.cook)  # some modalities finish decoding in `batch`

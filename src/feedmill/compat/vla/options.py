@@ -45,16 +45,16 @@ def parse_options(arguments: Sequence[str]) -> dict[str, Any]:
         name, equals, text = word.removeprefix("--").partition("=")
         if not word.startswith("--") or not name:
             raise ConfigError(
-                f"{word!r} is not an option", kind="bad-usage", fix="Pass the file first, then --data.NAME VALUE."
+                f"{word!r} is not an option", kind="bad-option", fix="Pass the file first, then --data.NAME VALUE."
             )
         if not equals:
             if not todo:
-                raise ConfigError(f"the option {word} has no value", kind="bad-usage", fix="Write --data.NAME VALUE.")
+                raise ConfigError(f"the option {word} has no value", kind="bad-option", fix="Write --data.NAME VALUE.")
             text = todo.pop(0)
         try:
             value = read_settings(text, f"--{name}")
         except ConfigError:
-            raise ConfigError(f"the value of --{name} is not valid YAML: {text[:80]!r}", kind="bad-usage") from None
+            raise ConfigError(f"the value of --{name} is not valid YAML: {text[:80]!r}", kind="bad-option") from None
         put(out, name.replace("-", "_").split("."), value, name)
     return out
 

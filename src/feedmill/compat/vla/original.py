@@ -136,7 +136,7 @@ class OriginalOrder:
             ConfigError: the rank does not exist.
         """
         if not 0 <= rank < self.ranks:
-            raise ConfigError(f"rank {rank} is not one of {self.ranks} ranks", kind="bad-rank", fix="Count from 0.")
+            raise ConfigError(f"rank {rank} is not one of {self.ranks} ranks", kind="bad-option", fix="Count from 0.")
         for one in window.ranks[rank][start : window.steps]:
             modality = self._modalities[one.dataset]
             samples = self._sources[one.dataset].read_raw(one.samples)

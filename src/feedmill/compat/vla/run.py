@@ -80,7 +80,7 @@ class VlaRun:
                 raise ConfigError(
                     f"{name} must be a whole number of at least {least}, found {value!r}",
                     file=file,
-                    kind="bad-number",
+                    kind="bad-option",
                     fix=f"Set {name}.",
                 )
         epochs_of(self.config, file)
@@ -100,7 +100,7 @@ class VlaRun:
         folder, name = split_url(url)
         found = read_settings(open_store(folder).read(name), url)
         if not isinstance(found, dict):
-            raise ConfigError("the file is not a mapping of settings", file=url, kind="bad-yaml", fix="Add 'data:'.")
+            raise ConfigError("the file is not a mapping of settings", file=url, kind="bad-config", fix="Add 'data:'.")
         return cls(merged(nested(found), given), base=folder, file=url)
 
     @property
@@ -159,7 +159,7 @@ class VlaRun:
         weights = get(self.config, "data.dataset_weighting")
         if isinstance(weights, list) and weights and all(weight == 0 for weight in weights):
             raise ConfigError(
-                "all weights are 0", file=self.file, kind="bad-weight", fix="Set the weight of a dataset above 0."
+                "all weights are 0", file=self.file, kind="bad-recipe", fix="Set the weight of a dataset above 0."
             )
         with self._named():
             return Recipe.parse(self._for_recipe, base=self.base)
@@ -289,7 +289,7 @@ class VlaRun:
         if not window.start <= loader.position <= window.stop:
             raise ConfigError(
                 f"position {loader.position:,} of the loader is outside the window {window.start:,} to {window.stop:,}",
-                kind="bad-window",
+                kind="bad-recipe",
                 fix="Load a state that was saved in this window, or use the window of the loader's position.",
             )
         if loader.position == window.stop:

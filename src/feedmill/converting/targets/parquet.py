@@ -289,7 +289,7 @@ def _table(rows: list[dict[str, Any]], schema: Any, where: str) -> Any:
         raise DataError(
             f"a value does not fit its column ({str(error)[:200]})",
             file=where,
-            kind="bad-value",
+            kind="bad-option",
             fix="Fix the source, or select other columns with --fields.",
         ) from None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,20 +28,38 @@ def writer_of(to: str) -> ColumnWriter:
 
 
 @dataclass(frozen=True, slots=True)
-class Shards(SampleTarget):
-    """Samples as a folder of shards, with an index if the format has one.
+class NumberedShards(SampleTarget):
+    """Samples as a folder of numbered shards.
 
     Attributes:
         to: name of the format.
-        columns: the columns, sorted by name.
     """
 
     to: str
-    columns: Columns
 
     def path(self, unit: Unit) -> str:
         """See `Target`."""
         return targets()[self.to].shards % unit.number
+
+    def writes(self, units: Sequence[Unit]) -> tuple[Sequence[str], str]:  # noqa: ARG002
+        """See `Target`."""
+        pattern = targets()[self.to].shards.replace(".", r"\.")
+        return self.beside(), re.sub(r"%0\dd", r"\\d+", pattern) + r"(\.idx)?"
+
+    @abstractmethod
+    def beside(self) -> Sequence[str]:
+        """Return the paths of the files that describe the shards."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shards(NumberedShards):
+    """Shards of columns, with an index if the format has one.
+
+    Attributes:
+        columns: the columns, sorted by name.
+    """
+
+    columns: Columns
 
     @contextmanager
     def output(self, store: Store, path: str, unit: Unit, extra: dict[str, Any]) -> Iterator[Add]:  # noqa: ARG002
@@ -57,11 +76,10 @@ class Shards(SampleTarget):
         yield add
         extra["shard"] = writer.write(store, path, self.columns.forms, rows)
 
-    def writes(self, units: Sequence[Unit]) -> tuple[Sequence[str], str]:  # noqa: ARG002
-        """See `Target`."""
+    def beside(self) -> Sequence[str]:
+        """See `NumberedShards`."""
         index = writer_of(self.to).index
-        pattern = targets()[self.to].shards.replace(".", r"\.")
-        return (index,) if index else (), re.sub(r"%0\dd", r"\\d+", pattern) + r"(\.idx)?"
+        return (index,) if index else ()
 
     def finish(self, store: Store, units: Sequence[Unit], done: Sequence[Done]) -> list[str]:  # noqa: ARG002
         """See `Target`."""

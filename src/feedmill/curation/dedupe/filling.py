@@ -47,7 +47,7 @@ AT_ONCE = 2 << 20
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What decides the bits of a key: the seeds of the filter, uint64[k, 4], and its number of words."""
+    """Settings of the bits of a key: the seeds of the filter, uint64[k, 4], and its number of words."""
 
     seeds: npt.NDArray[np.uint64]
     words: int
@@ -183,9 +183,9 @@ class FillTask:
 def fill_filter(task: FillTask) -> float:
     """Write which keys were in the filter before, and the filled filter, unless an earlier run did. Return its fill."""
     marker, answers = f"{task.path}.json", found_name(task.work, task.whole, 0, 1)
-    found = get_marker(marker)
-    if found is not None and is_there(answers) and is_there(task.path):
-        return float(found["fill"])
+    finished = get_marker(marker)
+    if finished is not None and is_there(answers) and is_there(task.path):
+        return float(finished["fill"])
     bloom = open_filter(open_store(task.folder), task.name, task.settings)
     shape = Shape(bloom.seeds, len(bloom.words))
     sizes = [int(totals(name, 1)[1]) for name in read_names(task.work, task.whole)]

@@ -182,7 +182,7 @@ def _exact(
         for n, file in enumerate([*known, *files])
     ]
     results = find_exact(tasks, work.scratch, workers=workers, progress=progress)
-    return [one for one in results if one is not None]
+    return [result for result in results if result is not None]
 
 
 def _bloomed(
@@ -296,7 +296,7 @@ def _record(
     bloom: tuple[Store, str] | None,
 ) -> None:
     """Write the manifests, keeping the entries of other files, and fill the report."""
-    entries = [entry(one, one.documents, one.units) for one in results]
+    entries = [entry(result, result.documents, result.units) for result in results]
     digest = digest_of(*bloom) if bloom is not None else None
     manifest = {"verb": "dedupe", "options": options.as_dict(), "run": run_print, "bloom": digest}
     record(files, entries, options.name, options.documents_folder, manifest)

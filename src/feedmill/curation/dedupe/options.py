@@ -97,4 +97,4 @@ def _is_text(value: str) -> bool:
 
 
 def _bad(what: str, fix: str) -> ConfigError:
-    return ConfigError(what, kind="bad-dedupe-options", fix=fix)
+    return ConfigError(what, kind="bad-option", fix=fix)

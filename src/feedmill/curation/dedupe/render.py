@@ -73,7 +73,7 @@ def _span_rows(
 
 def _strings(strings: Sequence[bytes]) -> tuple[npt.NDArray[np.uint8], Ints]:
     """Return the concatenated strings, and the end of each."""
-    ends = np.cumsum([len(one) for one in strings], dtype=np.int64)
+    ends = np.cumsum([len(string) for string in strings], dtype=np.int64)
     return np.frombuffer(b"".join(strings) or b" ", np.uint8), ends
 
 

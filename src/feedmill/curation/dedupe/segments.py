@@ -47,7 +47,7 @@ Bools = npt.NDArray[np.bool_]
 
 
 class Keys(Protocol):
-    """What is stored of keys."""
+    """Stored form of keys."""
 
     def read(self, units: Units) -> Any:
         """Return what is stored of the keys of a block of rows. Other processes may call it."""
@@ -113,9 +113,9 @@ def scan_file(
         preload: See `feedmill.jobs.run.run`.
     """
     name = f"{task.work}/{fingerprint}"
-    found = get_marker(f"{name}.json")
-    if found is not None and found.pop("fingerprint", None) == fingerprint:
-        return Scanned(**found)
+    finished = get_marker(f"{name}.json")
+    if finished is not None and finished.pop("fingerprint", None) == fingerprint:
+        return Scanned(**finished)
     rows, segments, digest, read = 0, 0, digest_ids([]), list[str]()
     segment, written, totals = _Segment(), 0, np.zeros(0, np.int64)
     with put(f"{name}.keys") as out, put(f"{name}.parts") as parts:
@@ -216,7 +216,7 @@ def read_keys(name: str, spans: Ints, out: npt.NDArray[Any]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """Where it is written which keys were seen: in a file for each range of parts.
+    """Files that record which keys were seen, one for each range of parts.
 
     Attributes:
         work: Path of the work folder.
@@ -262,10 +262,10 @@ def finish(answers: Answers, item: tuple[DedupeTask, Scanned], workers: int = 1)
     out = task.file.attributes(task.options.name, task.options.documents_folder)
     name = read_names(answers.work, answers.whole)[task.number]
     marker = f"{name}.done"
-    found = get_marker(marker)
-    mine = found is not None and found.pop("whole") == answers.whole
-    if found is not None and mine and store.exists(out) and store.stat(out).size == found["size"]:
-        return Finished(**found)
+    finished = get_marker(marker)
+    mine = finished is not None and finished.pop("whole") == answers.whole
+    if finished is not None and mine and store.exists(out) and store.stat(out).size == finished["size"]:
+        return Finished(**finished)
     documents = units = 0
     kind = compression(out) if task.output is None and task.input is None else task.output
     written: list[str] = []

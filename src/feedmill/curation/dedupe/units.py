@@ -102,7 +102,7 @@ def _by_path(rows: Sequence[bytes], options: DedupeOptions, file: str, first: in
                 f"{options.key} is {'missing' if value is None else 'not a string'}, but documents are compared by it",
                 file=file,
                 record=f"line {line}",
-                kind="bad-key",
+                kind="bad-document",
                 fix="Use another key, or fix the document.",
             )
         ids.append(dump(document["id"]) if "id" in document else b"")

@@ -101,15 +101,15 @@ def get_marker(path: str) -> dict[str, Any] | None:
     remote = stored(path)
     try:
         if remote is not None:
-            found = orjson.loads(remote[0].read(remote[1]))
+            content = orjson.loads(remote[0].read(remote[1]))
         else:
             with open(path, "rb") as f:
-                found = orjson.loads(f.read())
+                content = orjson.loads(f.read())
     except (FileNotFoundError, NotFound, orjson.JSONDecodeError):
         return None
     except OSError as error:
         raise storage_error(error, path) from None
-    return found if isinstance(found, dict) else None
+    return content if isinstance(content, dict) else None
 
 
 def put_arrays(path: str, arrays: Mapping[str, npt.NDArray[Any]]) -> None:

@@ -11,7 +11,7 @@ import msgspec
 from feedmill.curation.documents import RowWithMetadata
 from feedmill.curation.extract.pages import Draft, Form, Pieces
 from feedmill.curation.tag import attribute_row
-from feedmill.documents.warc.pages import Page, Wanted, read_pages
+from feedmill.documents.warc.pages import Page, PageFilter, read_pages
 from feedmill.documents.warc.records import Fault, Record
 
 _encode = msgspec.json.Encoder().encode
@@ -31,7 +31,7 @@ class DocumentForm(Form):
 
     archive: str
     source: str
-    wanted: Wanted
+    wanted: PageFilter
     html: bool
     sets: tuple[str, ...]
 

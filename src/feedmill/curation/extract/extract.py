@@ -15,18 +15,20 @@ from feedmill.curation.extract.documents import DocumentForm
 from feedmill.curation.extract.job import PRELOAD, ExtractRecord, ExtractTask, Output, extract_archive, is_up_to_date
 from feedmill.curation.extract.pages import Settings
 from feedmill.curation.modules import load_modules, module_hashes
+from feedmill.curation.options import Extract
 from feedmill.curation.registry import Choice
 from feedmill.curation.spans import attribute_name
-from feedmill.documents.beside import FOLDER
 from feedmill.documents.file import DocumentFile
+from feedmill.documents.record_folders import FOLDER
 from feedmill.documents.warc.find import find_archives, stem
-from feedmill.documents.warc.pages import HTML, KINDS, Wanted
+from feedmill.documents.warc.pages import KINDS, PageFilter
 from feedmill.errors import ConfigError, refuse_empty
 from feedmill.formats.documents import ATTRIBUTES, DOCUMENTS
 from feedmill.jobs.cores import available_cores
-from feedmill.jobs.dry_run import JobReport, active, can_run_dry
+from feedmill.jobs.dry_run import JobReport, active
 from feedmill.jobs.engine import Where, current, key_of
 from feedmill.jobs.left_out import LeftOut
+from feedmill.jobs.options import verb
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run
 from feedmill.storage import open_store, paths_of
@@ -34,8 +36,6 @@ from feedmill.storage.base import refuse_non_utf8
 from feedmill.storage.hashed import hash_file
 from feedmill.storage.limits import parse_size
 
-PAGE_SIZE = "16MB"
-SECONDS = 20.0
 _HEADERS = 1 << 20
 """Bytes that the headers of a record may add to those of its page."""
 
@@ -74,51 +74,10 @@ class ExtractReport(JobReport):
         return self.outputs
 
 
-@can_run_dry
-def extract(
-    archives: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
-    output: str | os.PathLike[str],
-    *,
-    linearizer: linearizers.Name = "resiliparse",
-    taggers: Sequence[str] = (),
-    html_taggers: Sequence[str] = (),
-    only_tagged: bool = False,
-    tagger_modules: Sequence[str] = (),
-    source: str = "web",
-    status: Sequence[int] = (200,),
-    mime: Sequence[str] = HTML,
-    max_page_size: int | str = PAGE_SIZE,
-    page_timeout: float = SECONDS,
-    keep_html: bool = False,
-    workers: int | None = None,
-    overwrite: bool = False,
-    allow_empty: bool = False,
-    dry_run: bool = False,  # noqa: ARG001 - see `can_run_dry`
-    progress: bool = True,
-) -> ExtractReport:
-    """Make documents from the pages of web archives (WARC files), one file of documents for each archive.
-
-    Documents are in ``<output>/documents``, the attributes of taggers in ``<output>/attributes``. The output does not
-    depend on `workers`. After a kill, or with more archives, the same call does what is missing.
-
-    Args:
-        archives: paths, URLs or patterns of archives, or folders of them.
-        output: path or URL of a folder.
-        linearizer: ``"resiliparse"`` or ``"trafilatura"``.
-        taggers: taggers of the texts, see `feedmill.tag`; each writes an attribute set.
-        html_taggers: taggers that run before the text is extracted; they see ``metadata.html``, and no text.
-        only_tagged: leave out pages in which the HTML taggers find nothing.
-        tagger_modules: files or modules with user-defined taggers; their code is run.
-        source: the ``source`` of the documents.
-        status: HTTP statuses of the pages to read.
-        mime: types of the pages to read, besides the plain text of ``.wet`` files.
-        max_page_size: larger pages are left out; a number of bytes, or text such as ``"16MB"``.
-        page_timeout: seconds that the linearizer may take for a page.
-        keep_html: keep the HTML in ``metadata.html``.
-        workers: number of processes; by default one per core. A large archive is divided among them.
-        overwrite: also extract archives whose documents are up to date.
-        allow_empty: accept an empty result, and a pattern without archives if another one has some.
-        dry_run: write nothing; the report has what would be written. Archives are not read.
+@verb(Extract)
+def extract(options: Extract) -> ExtractReport:
+    """Documents are in ``<output>/documents``, the attributes of taggers in ``<output>/attributes``: one file of each
+    for an archive. The output does not depend on `workers`. A dry run does not read archives.
 
     Raises:
         ConfigError: an option is invalid; nothing has been written.
@@ -126,36 +85,42 @@ def extract(
         EmptyResult: there are no documents.
         MissingExtra: a package is not installed.
     """
-    folder = os.fspath(output)
+    folder = os.fspath(options.output)
     refuse_non_utf8(folder)
-    settings, options = settings_of(
-        linearizer, html_taggers, taggers, tagger_modules, page_timeout, only_tagged_before=only_tagged
+    settings, facts = settings_of(
+        options.linearizer,
+        options.html_taggers,
+        options.taggers,
+        options.tagger_modules,
+        options.page_timeout,
+        only_tagged_before=options.only_tagged,
     )
-    if only_tagged and not html_taggers:
+    if options.only_tagged and not options.html_taggers:
         raise ConfigError("--only-tagged requires an HTML tagger", kind="bad-option", fix="Add --html-tagger NAME.")
-    wanted = _wanted(status, mime, max_page_size)
+    source, html = options.source, options.keep_html
+    wanted = _wanted(options.status, options.mime, options.max_page_size)
     sets = tuple(choice.name for choice in (*settings.before, *settings.after))
     report = ExtractReport(folder, attributes=list(sets))
-    options |= {"source": source, "status": wanted.statuses, "mime": wanted.mimes, "largest": wanted.largest}
-    options |= {"html": keep_html, "sets": sets}
+    facts |= {"source": source, "status": wanted.statuses, "mime": wanted.mimes, "largest": wanted.largest}
+    facts |= {"html": html, "sets": sets}
     tasks = [
-        _task(file, folder, DocumentForm(file.path, source, wanted, keep_html, sets), settings, options, overwrite)
-        for file in _find(archives, report, allow_empty)
+        _task(file, folder, DocumentForm(file.path, source, wanted, html, sets), settings, facts, options.overwrite)
+        for file in _find(options.archives, report, options.allow_empty)
     ]
-    run_tasks(tasks, report, workers, progress)
+    run_tasks(tasks, report, options.workers, options.progress)
     if active() is not None:
         return report
-    seen = report.documents + len(report.left_out)
-    refuse_empty(report.documents, seen, "page", file=folder, skipped=report.left_out.counts, allow=allow_empty)
+    seen, skipped = report.documents + len(report.left_out), report.left_out.counts
+    refuse_empty(report.documents, seen, "page", file=folder, skipped=skipped, allow=options.allow_empty)
     return report
 
 
-def _wanted(status: Sequence[int], mime: Sequence[str], max_page_size: int | str) -> Wanted:
+def _wanted(status: Sequence[int], mime: Sequence[str], max_page_size: int | str) -> PageFilter:
     """Return which pages are read. Raises `ConfigError` for an invalid size."""
     largest = parse_size(max_page_size) or 0
     if largest < 1:
         raise ConfigError(f"the page size {max_page_size!r} is invalid", kind="bad-option", fix="Use 1 or more bytes.")
-    return Wanted(tuple(status), tuple(kind.lower() for kind in mime), largest)
+    return PageFilter(tuple(status), tuple(kind.lower() for kind in mime), largest)
 
 
 def _find(
@@ -164,7 +129,7 @@ def _find(
     """Return each archive once, and report the patterns without any."""
     patterns = paths_of(archives)
     if not patterns:
-        raise ConfigError("no archive was given", kind="no-source", fix="Name WARC files, or folders of them.")
+        raise ConfigError("no archive was given", kind="missing-option", fix="Name WARC files, or folders of them.")
     files = list[DocumentFile]()
     for pattern in patterns:
         found = find_archives(pattern, allow_missing=allow_missing)
@@ -230,7 +195,7 @@ def settings_of(
     return settings, {"linearizer": release, "taggers": names, "only": only, "modules": hashes, "files": files}
 
 
-def run_tasks(tasks: list[ExtractTask], report: ExtractReport, workers: int | None, progress: bool) -> None:
+def run_tasks(tasks: list[ExtractTask], report: ExtractReport, workers: int | None, progress: bool | None) -> None:
     """Extract the archives, and complete the report. Raises `ConfigError` if two would share an output."""
     begin = time.perf_counter()
     _refuse_shared(tasks)
@@ -289,6 +254,6 @@ def _refuse_shared(tasks: Sequence[ExtractTask]) -> None:
             raise ConfigError(
                 f"this archive and {other.input.name} would share the file {task.outputs[0].url}",
                 file=task.input.name,
-                kind="shared-output",
+                kind="name-clash",
                 fix="Extract them into separate folders, or name the folder above both.",
             )

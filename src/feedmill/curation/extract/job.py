@@ -18,10 +18,10 @@ import orjson
 from feedmill._version import __version__
 from feedmill.curation import records
 from feedmill.curation.extract import pages
-from feedmill.curation.extract.pages import Form, Made, Settings, Work, extract_block
+from feedmill.curation.extract.pages import ArchiveSettings, BlockResult, Form, Settings, extract_block
 from feedmill.curation.records import FileState
-from feedmill.documents.beside import Place, beside, inside
 from feedmill.documents.file import DocumentFile
+from feedmill.documents.record_folders import RecordFolder, beside, inside
 from feedmill.documents.warc.records import blocks
 from feedmill.documents.warc.stored import chunks
 from feedmill.errors import FeedmillError
@@ -103,7 +103,7 @@ class ExtractRecord(msgspec.Struct):
     """Whether this run made it; not part of the file."""
 
 
-def place_of(output: Output) -> Place:
+def place_of(output: Output) -> RecordFolder:
     """Return where the files about an output are."""
     folder = join_url(output.root, output.folder) if output.folder else output.root
     return beside(folder) or inside(folder)
@@ -135,7 +135,7 @@ def extract_archive(
     return found
 
 
-def _extracted(task: ExtractTask, place: Place, workers: int, advance: Callable[[int], object]) -> ExtractRecord:
+def _extracted(task: ExtractTask, place: RecordFolder, workers: int, advance: Callable[[int], object]) -> ExtractRecord:
     source, name = task.input.store(), task.input.path
     before = records.state(source, name, "", task.input.name)  # before it is read, to notice later changes
     left_out, skipped = LeftOut(), dict[str, int]()
@@ -178,8 +178,8 @@ def _extracted(task: ExtractTask, place: Place, workers: int, advance: Callable[
     )
 
 
-def _made(task: ExtractTask, parts: Any, workers: int) -> Generator[Made, None, None]:
-    policy = Policy(shared=Work(task.form, task.settings))
+def _made(task: ExtractTask, parts: Any, workers: int) -> Generator[BlockResult, None, None]:
+    policy = Policy(shared=ArchiveSettings(task.form, task.settings))
     return run(extract_block, parts, workers=workers, preload=PRELOAD, policy=policy)
 
 
@@ -196,13 +196,13 @@ def _fingerprint(task: ExtractTask) -> str:
     return records.fingerprint({**task.options, "feedmill": __version__})
 
 
-def _read(place: Place, output: str) -> ExtractRecord | None:
+def _read(place: RecordFolder, output: str) -> ExtractRecord | None:
     try:
-        found = msgspec.json.decode(place.store.read(place.path(output, RECORD)), type=ExtractRecord)
+        content = msgspec.json.decode(place.store.read(place.path(output, RECORD)), type=ExtractRecord)
     except (FeedmillError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    found.made = False
-    return found
+    content.made = False
+    return content
 
 
 def is_up_to_date(task: ExtractTask) -> bool:

@@ -26,7 +26,7 @@ _open: dict[tuple[Any, ...], Sandbox[str, str]] = {}
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What decides the text and the attributes of pages.
+    """Settings of the text and the attributes of pages.
 
     Attributes:
         linearizer: name of the linearizer.
@@ -81,15 +81,15 @@ class Form(Protocol):
         ...
 
 
-class Work(NamedTuple):
-    """What all blocks of an archive have in common."""
+class ArchiveSettings(NamedTuple):
+    """Settings that all blocks of an archive share."""
 
     form: Form
     settings: Settings
 
 
-class Made(NamedTuple):
-    """What became of a block.
+class BlockResult(NamedTuple):
+    """Result of a block.
 
     Attributes:
         lines: lines of each output; empty without documents.
@@ -104,7 +104,7 @@ class Made(NamedTuple):
     skipped: dict[str, int]
 
 
-def extract_block(work: Work, block: Block) -> Made:
+def extract_block(work: ArchiveSettings, block: Block) -> BlockResult:
     """Return what becomes of a block."""
     form, settings = work.form, work.settings
     drafts, left_out = list[Draft](), list[Fault]()
@@ -117,7 +117,7 @@ def extract_block(work: Work, block: Block) -> Made:
     rows = [form.rows(draft, found) for draft, found in zip(drafts, pieces, strict=True)]
     lines = [b"".join([row + b"\n" for row in column]) for column in zip(*rows, strict=True)]
     left_out.sort(key=lambda fault: fault.offset)
-    return Made(lines, len(drafts), left_out, block.skipped)
+    return BlockResult(lines, len(drafts), left_out, block.skipped)
 
 
 def _tagged(

@@ -51,7 +51,7 @@ class Pairing:
         return Entry(self.file.path, self.file.size, self.file.version)
 
 
-class Found(NamedTuple):
+class PairingCheck(NamedTuple):
     """Error of a pairing, if any, and the attribute files that were computed from other documents, if allowed."""
 
     error: FeedmillError | None
@@ -71,7 +71,7 @@ def vouched(pairing: Pairing) -> bool:
         return False  # `verify` raises the error again
 
 
-def verify(pairing: Pairing) -> Found:
+def verify(pairing: Pairing) -> PairingCheck:
     """Check the attributes of one file of documents."""
     store = pairing.file.store()
     compared: dict[str, bool] = {}
@@ -81,20 +81,20 @@ def verify(pairing: Pairing) -> Found:
             path = pairing.file.attributes(name)
             if not store.exists(path):
                 if not pairing.allow_missing and not pairing.recorded_only:
-                    return Found(_missing(store, path, pairing, name))
+                    return PairingCheck(_missing(store, path, pairing, name))
                 continue
             answer = verdict(store, name, path, pairing.entry)
             if answer is Verdict.OTHER:
                 if not pairing.allow_stale:
-                    return Found(stale(store, path, pairing.file.name))
+                    return PairingCheck(stale(store, path, pairing.file.name))
                 others.append(store.locate(path))
             if answer is not Verdict.SAME:
                 compared[path] = answer is Verdict.UNKNOWN and not pairing.allow_stale
         if compared and not pairing.recorded_only:
             _compare(store, pairing, compared)
     except FeedmillError as error:
-        return Found(error)
-    return Found(None, tuple(others))
+        return PairingCheck(error)
+    return PairingCheck(None, tuple(others))
 
 
 def _compare(store: Store, pairing: Pairing, paths: dict[str, bool]) -> None:
@@ -208,7 +208,7 @@ def _missing(store: Store, path: str, pairing: Pairing, name: str) -> DataError:
     return DataError(
         f"there are no attributes {name!r} for {pairing.file.name}",
         file=store.locate(path),
-        kind="missing-attributes",
+        kind="no-such-attribute",
         fix=f"Run '{pairing.tag} --name {name}'." if pairing.tag else otherwise,
     )
 

@@ -96,7 +96,7 @@ def _needed_rows(needs: Needs) -> Callable[[bytes, str, int], list[Pair]]:
 def _pack(rows: list[Any], name: str) -> bool:
     """Pack the spans of this name in place (`feedmill.kernels.jsonl.spanlists`). Return False if that is impossible."""
     holders = [row.attributes for row in rows if name in row.attributes]
-    packed = pack([one[name] for one in holders])
+    packed = pack([holder[name] for holder in holders])
     if packed is None:
         return False
     for one, spans in zip(holders, packed, strict=True):

@@ -41,15 +41,17 @@ class Bulk:
 
     def __init__(self, stream: Stream, names: Sequence[str], *, exact: bool) -> None:
         self._names, self._exact = names, exact
-        self._bounds = [bounds(one) for one in stream.replacements]
-        self._new = [dump(one.text)[1:-1] for one in stream.replacements]
+        self._bounds = [bounds(replacement) for replacement in stream.replacements]
+        self._new = [dump(replacement.text)[1:-1] for replacement in stream.replacements]
         self._enough = min(stream.min_text_length, 1 << 62)  # the kernel counts in 64 bits
 
     @classmethod
     def of(cls, stream: Stream, *, exact: bool) -> Bulk | None:
         """Return the bulk replacements of a stream, or None if they cannot be done in bulk."""
-        names = [whole_attribute(one.span) for one in stream.replacements]
-        constant = all("{}" not in one.text and not one.text.startswith("$") for one in stream.replacements)
+        names = [whole_attribute(replacement.span) for replacement in stream.replacements]
+        constant = all(
+            "{}" not in replacement.text and not replacement.text.startswith("$") for replacement in stream.replacements
+        )
         if not constant or None in names or not texts_unseen(stream):
             return None
         return cls(stream, [name for name in names if name is not None], exact=exact)

@@ -283,4 +283,4 @@ def _as_written(value: Any, kinds: Any) -> Any:
 
 
 def _bad(what: str, fix: str) -> ConfigError:
-    return ConfigError(what, kind="bad-mix-config", fix=fix)
+    return ConfigError(what, kind="bad-config", fix=fix)

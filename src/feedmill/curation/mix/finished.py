@@ -1,4 +1,4 @@
-"""Records of finished outputs of a filter: a small JSON file for each, in the place of `feedmill.documents.beside`."""
+"""Records of finished outputs of a filter: a small JSON file for each, in a `RecordFolder`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 import orjson
 
-from feedmill.documents.beside import Records
 from feedmill.documents.lineage.sidecar import hidden
+from feedmill.documents.record_folders import Records
 from feedmill.errors import FeedmillError
 
 
@@ -20,9 +20,9 @@ class Finished(Records):
         for place in self.places:
             if place.store.exists(place.path(output)):
                 with contextlib.suppress(orjson.JSONDecodeError, FeedmillError):
-                    found = orjson.loads(place.store.read(place.path(output)))
-                    if isinstance(found, dict):
-                        return found
+                    content = orjson.loads(place.store.read(place.path(output)))
+                    if isinstance(content, dict):
+                        return content
         return None
 
     def record(self, output: str, record: dict[str, Any]) -> None:

@@ -175,7 +175,7 @@ def _keep_apart(shards: Sequence[Shard]) -> None:
         if (other := made.setdefault(where, shard)) is not shard:
             raise ConfigError(
                 f"{other.files[0].name} and {shard.files[0].name} would both become {path}",
-                kind="outputs-clash",
+                kind="name-clash",
                 fix="Put them into streams with different output paths.",
             )
 

@@ -76,15 +76,15 @@ class Limit:
     @classmethod
     def parse(cls, text: str) -> Limit:
         """Return the rule of a text. Raises `ConfigError`."""
-        found = _RULE.fullmatch(text)
-        if found is None:
+        match = _RULE.fullmatch(text)
+        if match is None:
             raise ConfigError(
                 f"{text[:100]!r} is no short rule",
-                kind="bad-mix-config",
+                kind="bad-config",
                 fix="Write a name, one of >= <= > < == !=, and a number, such as 'gopher_v2.word_count >= 50'. "
                 "'include' and 'exclude' take JSONPath and jq.",
             )
-        return cls(found[1], found[2], float(found[3]))
+        return cls(match[1], match[2], float(match[3]))
 
     @property
     def key(self) -> str:
@@ -99,13 +99,13 @@ class Limit:
             return False
         test, value = _TESTS[self.test], self.value
         if type(spans) is not list:  # a bare number, as some programs write
-            return not _number(spans) or not test(spans, value)
+            return not _is_number(spans) or not test(spans, value)
         return not all(
-            type(span) is list and len(span) == 3 and _number(span[2]) and test(span[2], value) for span in spans
+            type(span) is list and len(span) == 3 and _is_number(span[2]) and test(span[2], value) for span in spans
         )
 
 
-def _number(value: Any) -> bool:
+def _is_number(value: Any) -> bool:
     return type(value) is float or type(value) is int
 
 
@@ -114,7 +114,7 @@ def preset(name: str, where: str) -> tuple[str, ...]:
     if name not in PRESETS:
         raise ConfigError(
             f"{where} names the preset {name[:40]!r}, which does not exist",
-            kind="bad-mix-config",
+            kind="bad-config",
             fix=suggestion(name, PRESETS, f"Known: {', '.join(PRESETS)}."),
         )
     return PRESETS[name]
@@ -140,7 +140,7 @@ def resolved(rules: Iterable[str], known: Iterable[str], stream: str) -> tuple[s
         if len(fits) > 1:
             raise ConfigError(
                 f"stream {stream}: {text!r} could mean {' or '.join(fits[:4])}",
-                kind="bad-mix-config",
+                kind="bad-config",
                 fix="Write the whole name.",
             )
         name = fits[0] if fits else limit.key  # an unknown name is reported when all names are checked

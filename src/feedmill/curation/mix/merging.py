@@ -128,7 +128,7 @@ def _check_odd(
             odd[n],
             file=file.name,
             record=f"line {first + n}",
-            kind="bad-row",
+            kind="bad-document",
             fix="Fix the document: write large integers as strings, and other values as fields of their own.",
         )
     counts.lost += len(odd)

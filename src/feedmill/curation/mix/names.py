@@ -74,8 +74,8 @@ def with_whole_names(stream: Stream, files: Sequence[DocumentFile]) -> Stream:
     if not stream.keep or not files:
         return stream
     names = set(look(_sought(stream, files[0], frozenset({""}), blocks=1)).names)
-    for one in stream.attributes:
-        says = _declared(files[0], one)
+    for attribute in stream.attributes:
+        says = _declared(files[0], attribute)
         names |= says.names if says is not None else set()
     return replace(stream, keep=resolved(stream.keep, names, stream.name))
 
@@ -93,7 +93,7 @@ def check_names(stream: Stream, files: Sequence[DocumentFile], workers: int | No
     missing = frozenset(wanted) - look(_sought(stream, files[0], frozenset(wanted), blocks=1)).names
     if not missing:
         return []
-    sets = {one: _declared(files[0], one) for one in stream.attributes}
+    sets = {attribute: _declared(files[0], attribute) for attribute in stream.attributes}
     declared = {name for name in missing if any(one is not None and one.has(name) for one in sets.values())}
     seen, bare = set[str](), {one for one, says in sets.items() if says is None}
     if missing - declared:

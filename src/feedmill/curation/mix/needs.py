@@ -40,22 +40,22 @@ def needed_attributes(stream: Stream) -> Needs | None:
             return None
         named.update(inside.findall(expression))
     named.update(Limit.parse(text).key for text in stream.keep)
-    spans = [name for one in stream.replacements if (name := whole_attribute(one.span)) is not None]
+    spans = [name for replacement in stream.replacements if (name := whole_attribute(replacement.span)) is not None]
     only = frozenset(name for name in spans if named[name] == spans.count(name))
     return Needs(tuple(sorted(named)), only)
 
 
 def whole_attribute(span: str) -> str | None:
     """Return the attribute's name if an expression selects exactly one attribute, else None."""
-    found = _WHOLE.fullmatch(span.strip())
-    return found[1] if found else None
+    match = _WHOLE.fullmatch(span.strip())
+    return match[1] if match else None
 
 
 def expressions(stream: Stream) -> list[tuple[str, str]]:
     """Return all expressions of a stream, each with its syntax."""
     found = [(text, stream.syntax) for text in (*stream.include, *stream.exclude)]
-    for one in stream.replacements:
-        found.append((one.span, one.syntax))
-        if one.text.startswith("$"):
-            found.append((one.text[1:], JQ))
+    for replacement in stream.replacements:
+        found.append((replacement.span, replacement.syntax))
+        if replacement.text.startswith("$"):
+            found.append((replacement.text[1:], JQ))
     return found

@@ -44,13 +44,13 @@ class MixReport(JobReport):
         """Return the report as plain data."""
         streams = [
             {
-                "name": one.name,
-                "inputs": one.inputs,
-                "outputs": one.outputs,
-                "finished_before": one.finished_before,
-                **one.counts.as_dict(),
+                "name": stream.name,
+                "inputs": stream.inputs,
+                "outputs": stream.outputs,
+                "finished_before": stream.finished_before,
+                **stream.counts.as_dict(),
             }
-            for one in self.streams
+            for stream in self.streams
         ]
         return {
             "streams": streams,

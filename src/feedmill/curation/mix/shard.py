@@ -13,8 +13,8 @@ from feedmill.curation.mix.attributes import Attributes
 from feedmill.curation.mix.config import Stream
 from feedmill.curation.mix.counts import Counts
 from feedmill.curation.mix.finished import Finished
+from feedmill.curation.mix.line_blocks import LineBlock, pieces
 from feedmill.curation.mix.merging import Document, Shard, merged, read_merged
-from feedmill.curation.mix.pieces import Piece, pieces
 from feedmill.curation.mix.rules import Rules
 from feedmill.curation.mix.spans import SpanError
 from feedmill.documents.expressions import JqError
@@ -95,7 +95,7 @@ def _filtered(shard: Shard, counts: Counts, origins: Origins, workers: int) -> I
             origins.add(Runs.of(numbers[file], rows))
 
 
-def filter_piece(shard: Shard, piece: Piece) -> tuple[int, bytes, Counts, list[int]]:
+def filter_piece(shard: Shard, piece: LineBlock) -> tuple[int, bytes, Counts, list[int]]:
     """Return the number of a piece's file, the lines to write, their counts, and their rows in the file."""
     file, stream, counts, rows = shard.files[piece.file], shard.stream, Counts.of(shard.stream), list[int]()
     rules, draw = _compiled(stream, shard.config.exact, shard.config.seed)
@@ -216,7 +216,7 @@ def _undrawn(file: DocumentFile, line: int) -> DataError:
         "the document has no 'id': a fractional rate draws documents by their ids",
         file=file.name,
         record=f"line {line}",
-        kind="no-id",
+        kind="bad-document",
         fix="Add ids to the documents, or set the rate of the stream to an integer.",
     )
 
@@ -228,7 +228,7 @@ def _too_deep(documents: list[Document]) -> DataError:
             dump(document)
         except RecursionError:
             place = document["metadata"]["provenance"]
-            return DataError("the document is nested too deeply", record=place, kind="bad-row", fix="Simplify it.")
+            return DataError("the document is nested too deeply", record=place, kind="bad-document", fix="Simplify it.")
     raise AssertionError("all documents can be written")
 
 
@@ -238,13 +238,13 @@ def _failed(error: Exception, document: Document, file: DocumentFile, line: int)
             "the document is nested too deeply",
             file=file.name,
             record=f"line {line}",
-            kind="bad-row",
+            kind="bad-document",
             fix="Simplify the document.",
         )
     return DataError(
         f"{error} (document {dump(document.get('id')).decode()})",
         file=file.name,
         record=f"line {line}",
-        kind="filter-failed",
+        kind="bad-document",
         fix="Make the expression accept documents like this one (jq: '(...)? // default'), or fix the document.",
     )

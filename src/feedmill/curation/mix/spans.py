@@ -11,7 +11,7 @@ from feedmill.documents.expressions import MISSING, compile_jq, compile_path, co
 from feedmill.kernels.jsonl.spanlists import unpack
 
 
-class Taken(NamedTuple):
+class SpanEdits(NamedTuple):
     """Spans to replace: ``(start, end, score)`` with one text `new`, or ``(start, end, text)`` if `new` is None."""
 
     spans: list[Any]
@@ -31,15 +31,15 @@ class SpanError(Exception):
     """Raised if the result of an expression is not a list of spans, or a replacement is not a string."""
 
 
-def compile_spans(replacements: Sequence[Replacement]) -> Callable[[Any], Taken]:
+def compile_spans(replacements: Sequence[Replacement]) -> Callable[[Any], SpanEdits]:
     """Return a function from a document to the spans to replace, ordered by start.
 
     The function raises `SpanError`, or `feedmill.documents.expressions.JqError` if an expression fails.
     """
-    compiled = [_Compiled(one) for one in replacements]
+    compiled = [_Compiled(replacement) for replacement in replacements]
 
-    def run(document: Any) -> Taken:
-        groups: list[Taken] = []
+    def run(document: Any) -> SpanEdits:
+        groups: list[SpanEdits] = []
         for one in compiled:
             spans = one.spans(document)
             if not spans:
@@ -50,9 +50,9 @@ def compile_spans(replacements: Sequence[Replacement]) -> Callable[[Any], Taken]
             else:
                 chosen = [span for span in spans if low <= span[2] < high]
             if chosen:
-                groups.append(Taken(chosen, new if one.text is None else _text(one.text(document), one.of)))
+                groups.append(SpanEdits(chosen, new if one.text is None else _text(one.text(document), one.of)))
         if len(groups) != 1:
-            groups = [Taken([(start, end, new) for triples, new in groups for start, end, _ in triples], None)]
+            groups = [SpanEdits([(start, end, new) for triples, new in groups for start, end, _ in triples], None)]
         groups[0].spans.sort(key=itemgetter(0))
         return groups[0]
 
@@ -101,7 +101,7 @@ def _text(found: list[Any], one: Replacement) -> str:
     return str(found[0])
 
 
-def replace(text: str, taken: Taken) -> tuple[str, int]:
+def replace(text: str, taken: SpanEdits) -> tuple[str, int]:
     """Return the text with its spans replaced from left to right, and the number of skipped spans.
 
     A span is skipped if it overlaps a replaced one, is empty or inverted, or begins beyond the text. A span that ends
@@ -122,7 +122,7 @@ def replace(text: str, taken: Taken) -> tuple[str, int]:
     return "".join(parts), passed
 
 
-def replace_as_dolma(text: str, found: Taken) -> tuple[str, int]:
+def replace_as_dolma(text: str, found: SpanEdits) -> tuple[str, int]:
     """Replace spans as Dolma 1.2.1 does, including its defects.
 
     For example, an empty span removes the character after it and repeats the rest of the text.

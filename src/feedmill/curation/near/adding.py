@@ -9,11 +9,13 @@ from typing import Any
 import msgspec
 
 from feedmill.curation.attribute_set import fingerprint
-from feedmill.curation.near import join, keys, sketch
+from feedmill.curation.near import covering, join, keys, sketch, stars
 from feedmill.curation.near.cluster import find_clusters
 from feedmill.curation.near.dumps import Dumps
-from feedmill.curation.near.options import NearOptions, NearReport
-from feedmill.curation.near.parallel import spread, spread_files
+from feedmill.curation.near.graph import NODES
+from feedmill.curation.near.options import COVERED, LONGEST, NearOptions, NearReport
+from feedmill.curation.near.parallel import map_units, spread_files
+from feedmill.curation.near.stars import Stage
 from feedmill.curation.near.view import open_view
 from feedmill.documents.file import DocumentFile
 from feedmill.errors import ConfigError
@@ -77,10 +79,14 @@ def add_dump(
         record = _plan(dumps, tasks, sketched, plan)
         _warn_of_copies(dumps, record, report)
         write_record(dumps.store, f"{record['folder']}/plan.json", record)
-        pairs = _compare(dumps, record, options, report, workers, progress)
-        view = open_view(dumps.folder, len(dumps.records), record["folder"])
-        stage = partial(_stage, dumps, record, workers, progress)
-        found, size = find_clusters(dumps.folder, view, list(pairs), list(pairs.values()), options.keep, stage)
+        stage = partial(_run_stage, dumps, record, workers, progress)
+        joins, sizes = _compare(dumps, record, options, report, workers, progress, stage)
+        if options.removal == COVERED:
+            few = sum(sizes) <= stars.EDGES and record["rows"] <= NODES  # then each part decides by itself
+            found, size = covering.cover(joins, options.keep, _at_once if few else stage), covering.NODES
+        else:
+            view, paths = open_view(dumps.folder, len(dumps.records), record["folder"]), [task.path for task in joins]
+            found, size = find_clusters(dumps.folder, view, paths, sizes, options.keep, stage)
         for name, value in found.items():
             setattr(report, name, value)
         if size:
@@ -115,7 +121,7 @@ def _unknown(dumps: Dumps, files: Sequence[DocumentFile], options: NearOptions) 
             raise ConfigError(
                 "the file has changed since its signatures were made: earlier decisions cannot be changed",
                 file=file.name,
-                kind="changed-documents",
+                kind="changed",
                 fix="Put new documents into a new file, or make new signatures in another folder.",
             )
     return tasks
@@ -170,25 +176,29 @@ def _compare(
     report: NearReport,
     workers: int | None,
     progress: bool | None,
-) -> dict[str, int]:
-    """Compare the new documents. Return the path of each result, and its number of similar pairs."""
+    stage: Stage,
+) -> tuple[list[join.JoinTask], list[int]]:
+    """Compare the new documents. Return the tasks that did, and the number of similar pairs of each."""
     parts, bands = join.ranges(record["rows"]), options.shape[0]
     place, files = (dumps.folder, len(dumps.records), record["folder"]), 0
     if len(parts) > 1:
         bounds = tuple(high for _, high in parts)
         segments = keys.groups(open_view(*place), bands)
         ordering = [keys.KeysTask(*place, n, low, high, bands, bounds) for n, (low, high) in enumerate(segments)]
-        files = len(list(_stage(dumps, record, workers, progress, keys.order_keys, ordering, "ordering")))
+        files = len(list(stage(keys.order_keys, ordering, "ordering")))
+    if options.removal == COVERED and options.keep == LONGEST:
+        few = record["rows"] <= NODES
+        list((_at_once if few else stage)(keys.rank, [keys.RankTask(*place)], "ranking"))
     tasks = [
-        join.JoinTask(*place, options.threshold, band, part, low, high, files)
+        join.JoinTask(*place, options.threshold, band, part, low, high, files, options.removal, options.keep)
         for band in range(bands)
         for part, (low, high) in enumerate(parts)
     ]
-    pairs = {}
+    sizes = []
     with Progress("comparing", len(tasks), "bands", progress) as bar:
         where = Where("comparing", record["print"], dumps.store, last=False)
-        for task, one in zip(tasks, spread(join.join, tasks, workers, bar, where), strict=True):
-            pairs[task.path] = one.edges
+        for one in map_units(join.join, tasks, workers, bar, where):
+            sizes.append(one.edges)
             report.candidates += one.candidates
             report.left_out += one.left_out
     if report.left_out:
@@ -196,10 +206,15 @@ def _compare(
             f"up to {report.left_out:,} pairs of documents were not compared: their keys are shared by thousands of"
             " documents. Use more rows or longer shingles to get smaller groups"
         )
-    return pairs
+    return tasks, sizes
 
 
-def _stage(
+def _at_once(function: Callable[[Any], Any], tasks: Sequence[Any], name: str) -> Iterator[Any]:  # noqa: ARG001 - a `Stage`
+    """Yield the results of a stage that is run here."""
+    return map(function, tasks)
+
+
+def _run_stage(
     dumps: Dumps,
     record: dict[str, Any],
     workers: int | None,
@@ -212,4 +227,4 @@ def _stage(
     word = name.partition(" ")[0]
     with Progress(word, len(tasks), "files", progress) as bar:
         where = Where(word, fingerprint(record["print"], name), dumps.store, last=False)
-        yield from spread(function, tasks, workers, bar, where)
+        yield from map_units(function, tasks, workers, bar, where)

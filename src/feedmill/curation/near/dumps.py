@@ -29,7 +29,7 @@ from feedmill.storage import Entry, LocalStore, Store, open_store
 from feedmill.storage.staging import TEMPORARY_SUFFIX
 
 
-class Place(NamedTuple):
+class DumpFile(NamedTuple):
     """Position of a file's documents: the dump, the number of the first document, and the file's entry in the dump."""
 
     dump: int
@@ -54,13 +54,13 @@ class Dumps:
         """Number of documents in all dumps."""
         return sum(record["rows"] for record in self.records)
 
-    def known(self) -> dict[str, Place]:
+    def known(self) -> dict[str, DumpFile]:
         """Return the place of each file in the dumps, by its location."""
         found = {}
         for number, record in enumerate(self.records):
             first = record["first"]
             for file in record["files"]:
-                found[file["location"]] = Place(number, first, file)
+                found[file["location"]] = DumpFile(number, first, file)
                 first += file["rows"]
         return found
 
@@ -160,28 +160,28 @@ def _refuse_others(store: Store) -> None:
         raise ConfigError(
             f"the folder contains files but no signatures: {', '.join(there[:3])}",
             file=store.url,
-            kind="no-signatures",
+            kind="other-format",
             fix="Use a folder for signatures that is empty or does not exist yet.",
         )
 
 
 def _agree(store: Store, options: NearOptions) -> None:
     wanted = options.signature()
-    found = read_record(store, RECORD)
-    if found is None and active() is not None:
+    record = read_record(store, RECORD)
+    if record is None and active() is not None:
         return
-    if found is None:
+    if record is None:
         write_record(store, RECORD, {"version": VERSION, "options": wanted})
         return
-    if found.get("version") != VERSION or not isinstance(found.get("options"), dict):
+    if record.get("version") != VERSION or not isinstance(record.get("options"), dict):
         raise damaged(store, RECORD, f"expected version {VERSION}")
-    different = [name for name in wanted if found["options"].get(name) != wanted[name]]
+    different = [name for name in wanted if record["options"].get(name) != wanted[name]]
     if different:
-        differences = ", ".join(f"{name} {found['options'].get(name)} instead of {wanted[name]}" for name in different)
+        differences = ", ".join(f"{name} {record['options'].get(name)} instead of {wanted[name]}" for name in different)
         raise ConfigError(
             f"these signatures were made with other options: {differences}",
             file=store.locate(RECORD),
-            kind="other-signatures",
+            kind="settings-differ",
             fix="Use those options, or another folder.",
         )
 

@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import orjson
 
 from feedmill.curation.attribute_set import fingerprint
-from feedmill.curation.near.view import View, open_view
+from feedmill.curation.near.join import shared_sizes
+from feedmill.curation.near.view import Ints, View, open_view
 from feedmill.documents.file import DocumentFile
 from feedmill.formats.arrays import Arrays
 from feedmill.formats.documents import write_lines
@@ -21,7 +23,8 @@ class FinishTask:
     """File of documents to write attributes for.
 
     `first` is the number of its first document, in the dump `dump`. `read` is the hash of its stored bytes. `key`
-    identifies the content of the dumps.
+    identifies the content of the dumps. Duplicates below `threshold` are
+    counted.
     """
 
     file: DocumentFile
@@ -35,6 +38,7 @@ class FinishTask:
     rows: int
     ids: str
     read: str
+    threshold: float
 
     @property
     def out(self) -> str:
@@ -46,12 +50,16 @@ class FinishTask:
 class Finished:
     """Result of a file: rows, the digest of their ids, and duplicates; size and hash of the attribute file.
 
-    `read` is the hash of the documents.
+    `of` is the number of duplicates of documents in each file, `lowest` their lowest similarity, and `uncovered` the
+    number of those below the threshold. `read` is the hash of the documents.
     """
 
     rows: int
     ids: str
     duplicates: int
+    of: dict[str, int]
+    lowest: float | None
+    uncovered: int
     size: int
     xxh3: str
     read: str
@@ -62,18 +70,22 @@ def finish(task: FinishTask) -> Finished:
     view, store = open_view(task.folder, task.dumps, None, task.key), task.file.store()
     marker = f"done/{fingerprint(store.locate(task.out))}.json"
     dump = view.plans[task.dump]["print"]
-    found = read_marker(view.store, marker)
-    if found is not None and found.pop("dump") == dump and found.pop("documents") == task.file.version:
-        done = Finished(**found)
+    finished = read_marker(view.store, marker)
+    if finished is not None and finished.pop("dump") == dump and finished.pop("documents") == task.file.version:
+        done = Finished(**finished)
         if done.ids == task.ids and store.exists(task.out) and store.stat(task.out).size == done.size:
             return done
-    duplicates, written = 0, list[str]()
+    written, files, lowest, uncovered = list[str](), dict[str, int](), None, 0
     with write_lines(store, task.out, hashed=written.append) as append:
         for first, arrays in _segments(view, task):
-            rows, marked = _rows(view, task, first, arrays)
+            rows, kept, similarities = _rows(view, task, first, arrays)
             append(b"".join([part for row in rows for part in (row, b"\n")]))
-            duplicates += marked
-    done = Finished(task.rows, task.ids, duplicates, store.stat(task.out).size, written[0], task.read)
+            for name, count in view.files(kept).items():
+                files[name] = files.get(name, 0) + count
+            uncovered += int(np.count_nonzero(similarities < task.threshold))
+            lowest = min([*similarities.tolist(), *([] if lowest is None else [lowest])], default=None)
+    found_in = (sum(files.values()), files, lowest, uncovered)
+    done = Finished(task.rows, task.ids, *found_in, store.stat(task.out).size, written[0], task.read)
     fields = {name: getattr(done, name) for name in Finished.__slots__}
     write_marker(view.store, marker, {"dump": dump, "documents": task.file.version, **fields})
     return done
@@ -87,8 +99,10 @@ def _segments(view: View, task: FinishTask) -> Iterator[tuple[int, Arrays]]:
         yield first, arrays
 
 
-def _rows(view: View, task: FinishTask, first: int, arrays: Arrays) -> tuple[list[bytes], int]:
-    """Return the attribute rows of a segment, and the number of duplicates among them."""
+def _rows(
+    view: View, task: FinishTask, first: int, arrays: Arrays
+) -> tuple[list[bytes], Ints, npt.NDArray[np.float64]]:
+    """Return the attribute rows of a segment; the kept document and the similarity to it of each duplicate."""
     count = len(arrays["ends"])
     raw, ends = arrays["ids"].tobytes(), arrays["id_ends"].tolist()
     ids = [raw[low:high] for low, high in zip([0, *ends], ends, strict=False)]
@@ -99,15 +113,20 @@ def _rows(view: View, task: FinishTask, first: int, arrays: Arrays) -> tuple[lis
     roots, kept, members = view.decisions(numbers)
     clusters = np.flatnonzero(members)
     marked = kept[clusters] != numbers[clusters]
-    originals = iter(view.ids(kept[clusters[marked]]))
+    removed, covering = numbers[clusters[marked]], kept[clusters[marked]]
+    inside, either = shared_sizes(view, np.stack([removed, covering], axis=1))
+    similarities = inside / either
+    originals = iter(zip(view.ids(covering), similarities.tolist(), strict=True))
     cluster_name = orjson.dumps(f"{task.name}_cluster")
     lengths = arrays["lengths"][clusters].tolist()
     for at, root, length, duplicate in zip(
         clusters.tolist(), roots[clusters].tolist(), lengths, marked.tolist(), strict=True
     ):
         spans = b"[[0,%d,1]]" % length if duplicate else b"[]"
-        of = b'"duplicate_of":' + next(originals) + b"," if duplicate else b""
-        rows[at] = b'{"attributes":{%b:%b,%b:[[0,%d,%d]]},%b"id":%b}' % (
-            name, spans, cluster_name, length, root, of, ids[at],
+        original, similarity = next(originals) if duplicate else (b"", 0.0)
+        of = b'"duplicate_of":%b,' % original if duplicate else b""
+        near = b',"similarity":%b' % orjson.dumps(similarity) if duplicate else b""
+        rows[at] = b'{"attributes":{%b:%b,%b:[[0,%d,%d]]},%b"id":%b%b}' % (
+            name, spans, cluster_name, length, root, of, ids[at], near,
         )  # fmt: skip
-    return rows, int(marked.sum())
+    return rows, covering, similarities

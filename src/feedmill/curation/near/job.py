@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Sequence
 from dataclasses import fields
+from typing import Any
 
 from feedmill.curation.attribute_set import fingerprint, read_manifest, set_store
 from feedmill.curation.dry_run import plan_set, read_first
@@ -12,7 +14,7 @@ from feedmill.curation.near import finish as finishing
 from feedmill.curation.near.adding import add_dump
 from feedmill.curation.near.dumps import Dumps, open_dumps, refuse_other_signatures, tidy_signatures
 from feedmill.curation.near.options import NearOptions, NearReport
-from feedmill.curation.near.parallel import spread
+from feedmill.curation.near.parallel import map_units
 from feedmill.documents.file import DocumentFile, by_folder
 from feedmill.documents.find import find_in_datasets
 from feedmill.documents.rows import bad_row, ids_of, parse_texts
@@ -122,7 +124,7 @@ def _run(
     report: NearReport,
 ) -> None:
     manifests = [read_manifest(open_store(root or "."), options.name) for root in by_folder(files)]
-    recorded = all(one is not None and one.get("run") == run_print for one in manifests)
+    recorded = all(manifest is not None and manifest.get("run") == run_print for manifest in manifests)
     with open_dumps(folder, options) as dumps:
         add_dump(dumps, files, options, report, run_print, recorded, workers, progress)
         results = _finish(dumps, files, options, workers, progress)
@@ -137,11 +139,12 @@ def _finish(
     key = fingerprint([record["print"] for record in dumps.records])
     for file in files:
         place = known[file.store().locate(file.path)]
-        at = (dumps.folder, len(dumps.records), key, place.dump, place.first, place.record["rows"], place.record["ids"])
-        tasks.append(finishing.FinishTask(file, options.name, options.documents_folder, *at, place.record["xxh3"]))
+        of = (place.dump, place.first, place.record["rows"], place.record["ids"], place.record["xxh3"])
+        to = (options.name, options.documents_folder, dumps.folder, len(dumps.records))
+        tasks.append(finishing.FinishTask(file, *to, key, *of, options.threshold))
     with Progress.of_files("writing", [task.file.size for task in tasks], progress) as bar:
         where = Where("writing", fingerprint([task.key for task in tasks]), dumps.store)
-        return list(spread(finishing.finish, tasks, workers, bar, where))
+        return list(map_units(finishing.finish, tasks, workers, bar, where))
 
 
 def _done(files: list[DocumentFile], options: NearOptions, run_print: str, report: NearReport) -> bool:
@@ -167,6 +170,31 @@ def _record(
     """Fill the report and write the manifests, keeping the entries of other files."""
     report.files, report.documents = len(files), sum(one.rows for one in results)
     report.duplicates = sum(one.duplicates for one in results)
+    report.lowest = min((one.lowest for one in results if one.lowest is not None), default=None)
+    report.uncovered = sum(one.uncovered for one in results)
+    report.sources = _sources(files, results)
+    if report.uncovered:
+        report.warnings.append(
+            f"{report.uncovered:,} of {report.duplicates:,} marked documents are less similar than {options.threshold}"
+            f" to the one that is kept, down to {report.lowest:.2g}: they are only connected to it by others. With"
+            " '--removal covered' they stay unless a kept one is similar"
+        )
     entries = [entry(one, one.duplicates, one.duplicates) for one in results]
     manifest = {"verb": "neardedupe", "options": options.as_dict(), "run": run_print, "report": report.as_dict()}
     record(files, entries, options.name, options.documents_folder, manifest)
+
+
+def _sources(files: list[DocumentFile], results: list[finishing.Finished]) -> list[dict[str, Any]]:
+    """Return `NearReport.sources`."""
+    sources: dict[str, dict[str, Any]] = {}
+    for file, one in zip(files, results, strict=True):
+        folder = posixpath.dirname(file.name)
+        source = sources.setdefault(folder, {"folder": folder, "documents": 0, "duplicates": 0, "of": {}})
+        source["documents"] += one.rows
+        source["duplicates"] += one.duplicates
+        for name, count in one.of.items():
+            of = posixpath.dirname(name)
+            source["of"][of] = source["of"].get(of, 0) + count
+    for source in sources.values():
+        source["of"] = dict(sorted(source["of"].items(), key=lambda item: (-item[1], item[0])))
+    return sorted(sources.values(), key=lambda source: (-source["duplicates"], source["folder"]))

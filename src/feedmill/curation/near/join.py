@@ -13,11 +13,12 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from feedmill.curation.near.keys import read_ordered
+from feedmill.curation.near.options import CONNECTED, COVERED
 from feedmill.curation.near.parallel import go_on
-from feedmill.curation.near.view import Ints, View, Words, open_view
+from feedmill.curation.near.view import Bytes, Flags, Ints, Order, View, Words, open_view, order_of
+from feedmill.curation.options import Keep, Removal
 from feedmill.formats.arrays import write_arrays
 from feedmill.formats.signatures import read_arrays
 from feedmill.kernels.hashing import near_pairs
@@ -37,7 +38,8 @@ BATCH = 1 << 16
 class JoinTask:
     """Range of the keys of a band, including `high`. `last` is the folder of the dump that is being added.
 
-    `files` is the number of files with ordered keys (see `curation.near.keys`); 0 if there is one range.
+    `files` is the number of files with ordered keys (see `curation.near.keys`); 0 if there is one range. `removal` and
+    `keep` are those of the options.
     """
 
     folder: str
@@ -49,9 +51,16 @@ class JoinTask:
     low: int
     high: int
     files: int
+    removal: Removal
+    keep: Keep
 
     def __str__(self) -> str:
         return f"band {self.band}, range {self.part} of its keys"
+
+    @property
+    def view(self) -> View:
+        """All documents."""
+        return open_view(self.folder, self.dumps, self.last)
 
     @property
     def path(self) -> str:
@@ -83,7 +92,7 @@ def ranges(documents: int) -> list[tuple[int, int]]:
 
 def join(task: JoinTask) -> Joined:
     """Write the index and the similar pairs of a range, unless an earlier run did."""
-    view = open_view(task.folder, task.dumps, task.last)
+    view = task.view
     if view.store.exists(task.path):
         done = read_arrays(view.store, task.path)
         candidates, left_out = done["counts"].tolist()
@@ -92,14 +101,16 @@ def join(task: JoinTask) -> Joined:
     keys, numbers = _column(view, task, first)
     old_keys, old_numbers, left_out = _matches(view, task, keys)
     shared, documents = _shared(np.concatenate([old_keys, keys]), np.concatenate([old_numbers, numbers]))
-    edges, candidates = [np.empty((0, 2), np.int64)], 0
-    for low, high in _chunks(shared):
-        go_on()
-        members = documents[low:high]
-        columns = view.columns(members, task.band)
-        pairs, more = near_pairs.candidates(shared[low:high], members >= first, view.digests(members), columns)
-        del columns
-        edges.append(members[_similar(view, members, pairs, task.threshold)])
+    none, candidates = np.empty((0, 2), np.int64), 0
+    edges, copies = [none], [none]
+    order = order_of(view, task.keep) if task.removal == COVERED else Order(first)
+    for members, pairs, equal, more in _candidates(view, task, shared, documents, order):
+        if task.removal == CONNECTED:
+            edges.append(members[_connected(view, members, pairs, task.threshold)])
+        else:
+            covered = removed_before(view, members).astype(np.uint8)
+            edges.append(covered_pairs(view, members, pairs[~equal], covered, task.threshold))
+            copies.append(members[pairs[equal]])
         candidates, left_out = candidates + len(pairs), left_out + more
     similar = np.concatenate(edges)
     write_arrays(
@@ -109,10 +120,52 @@ def join(task: JoinTask) -> Joined:
             "keys": keys,
             "documents": (numbers - first).astype(np.uint32),
             "edges": similar,
+            "copies": np.concatenate(copies),
             "counts": np.array([candidates, left_out], np.int64),
         },
     )
     return Joined(candidates, left_out, len(similar))
+
+
+def again(view: View, task: JoinTask, documents: Ints, order: Order) -> Iterator[tuple[Ints, Ints, Flags]]:
+    """Yield the members and pairs of the buckets of these documents, and whether the two of each pair are equal."""
+    if not len(documents):
+        return
+    first, arrays = view.plan["first"], read_arrays(view.store, task.path)
+    wanted = np.unique(view.columns(documents, task.band + 1)[task.band])
+    keys = arrays["keys"]
+    starts, ends = (np.searchsorted(keys, wanted, side) for side in ("left", "right"))
+    sizes = ends - starts
+    own = np.arange(int(sizes.sum())) + np.repeat(starts - np.cumsum(sizes) + sizes, sizes)
+    keys, numbers = keys[own], arrays["documents"][own].astype(np.int64) + first
+    old_keys, old_numbers, _ = _matches(view, task, keys)
+    shared, members = _shared(np.concatenate([old_keys, keys]), np.concatenate([old_numbers, numbers]))
+    for chunk, pairs, equal, _ in _candidates(view, task, shared, members, order):
+        yield chunk, pairs, equal
+
+
+def _candidates(
+    view: View, task: JoinTask, keys: Words, documents: Ints, order: Order
+) -> Iterator[tuple[Ints, Ints, Flags, int]]:
+    """Yield documents, pairs of indices into them, whether the two are equal, and how many pairs are left out."""
+    for low, high in _chunks(keys):
+        go_on()
+        members = documents[low:high]
+        if order.ranks is not None:
+            members = members[np.lexsort((order.places(members), keys[low:high]))]
+        digests = view.digests(members)
+        columns = view.columns(members, task.band)
+        pairs, more = near_pairs.candidates(keys[low:high], members >= view.plan["first"], digests, columns)
+        del columns
+        yield members, pairs, digests[pairs[:, 0]] == digests[pairs[:, 1]], more
+
+
+def removed_before(view: View, documents: Ints) -> Flags:
+    """Return which documents an earlier dump has removed, bool[n]. These cover nothing."""
+    removed, old = np.zeros(len(documents), np.bool_), documents < view.plan["first"]
+    if old.any():
+        removed[old] = view.decisions(documents[old])[1] != documents[old]
+    return removed
 
 
 def _column(view: View, task: JoinTask, first: int) -> tuple[Words, Ints]:
@@ -184,17 +237,59 @@ def _chunks(keys: Words) -> Iterator[tuple[int, int]]:
         low, before = high, int(room[high - 1])
 
 
-def _similar(view: View, numbers: Ints, pairs: npt.NDArray[np.int64], threshold: float) -> npt.NDArray[np.int64]:
+def _connected(view: View, numbers: Ints, pairs: Ints, threshold: float) -> Ints:
     """Return the similar pairs among `pairs` of indices into `numbers`, without those that other pairs connect."""
-    kept = [np.empty((0, 2), np.int64)]
-    sizes, parents = view.sizes(numbers), np.arange(len(numbers))
+    kept, parents = [np.empty((0, 2), np.int64)], np.arange(len(numbers))
+    for batch, which, sets, starts, sizes in _batches(view, numbers, pairs):
+        kept.append(near_pairs.similar(sets, starts, sizes, which, batch, threshold, parents))
+    return np.concatenate(kept)
+
+
+def covered_pairs(view: View, numbers: Ints, pairs: Ints, covered: Bytes, threshold: float) -> Ints:
+    """Return similar pairs of documents, int64[k, 2]: the first one of each later document, of those not covered.
+
+    Args:
+        numbers: The documents.
+        pairs: int64[m, 2], indices into `numbers`; those of one later document follow one another.
+        covered: uint8[n], whether each document is covered; changed in place.
+    """
+    found = [np.empty((0, 2), np.int64)]
+    for batch, which, sets, starts, sizes in _batches(view, numbers, pairs, covered):
+        kept = np.empty(len(batch), np.int64)
+        table = np.empty(near_pairs.room(sizes), np.uint64)
+        count = near_pairs.covering(sets, starts, sizes, which, batch, threshold, covered, table, kept)
+        found.append(numbers[batch[kept[:count]]])
+    return np.concatenate(found)
+
+
+def shared_sizes(view: View, pairs: Ints) -> tuple[Ints, Ints]:
+    """Return the sizes of the intersection and of the union of the sets of each pair of documents, int64[m] each."""
+    numbers, at = np.unique(pairs, return_inverse=True)
+    inside, either = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    for _, which, sets, starts, sizes in _batches(view, numbers, at.reshape(-1, 2)):
+        shared = np.empty(len(which), np.int64)
+        near_pairs.overlaps(sets, starts, sizes, which, np.empty(near_pairs.room(sizes), np.uint64), shared)
+        inside.append(shared)
+        either.append(sizes[which].sum(axis=1) - shared)
+    return np.concatenate(inside), np.concatenate(either)
+
+
+def _batches(
+    view: View, numbers: Ints, pairs: Ints, covered: Bytes | None = None
+) -> Iterator[tuple[Ints, Ints, Words, Ints, Ints]]:
+    """Yield pairs, the two sets of each, and these sets: concatenated, their starts and their sizes.
+
+    Pairs with a document that is covered by then are left out.
+    """
+    sizes = view.sizes(numbers)
     todo = [pairs[at : at + BATCH] for at in range(0, len(pairs), BATCH)][::-1]
     while todo:
         batch = todo.pop()
+        if covered is not None:
+            batch = batch[(covered[batch] == 0).all(axis=1)]
         used, which = np.unique(batch, return_inverse=True)
         if sizes[used].sum() > HELD and len(batch) > 1:
             todo += [batch[len(batch) // 2 :], batch[: len(batch) // 2]]
             continue
-        sets, starts = view.sets(numbers[used])
-        kept.append(near_pairs.similar(sets, starts, sizes[used], which.reshape(-1, 2), batch, threshold, parents))
-    return np.concatenate(kept)
+        if len(batch):
+            yield batch, which.reshape(-1, 2), *view.sets(numbers[used]), sizes[used]

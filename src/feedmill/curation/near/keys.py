@@ -1,6 +1,7 @@
-"""Order the keys of the documents of a dump by band and range, so that a join task reads only its own.
+"""Order the keys of the documents of a dump by band and range, so that a join task reads only its own; and by length.
 
-This is a stage of its own, for dumps with more than one range: only when all files are read are the ranges known.
+These are stages of their own, the first for dumps with more than one range: only when all files are read are the ranges
+and lengths known.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from feedmill.curation.near.parallel import go_on
-from feedmill.curation.near.view import WORK, Ints, View, Words, open_view
+from feedmill.curation.near.view import WORK, Ints, View, Words, open_view, order_name
 from feedmill.formats.arrays import Arrays, write_arrays
 from feedmill.formats.signatures import read_arrays
 
@@ -96,3 +97,31 @@ def read_ordered(view: View, files: int, slot: int) -> tuple[Sequence[Words], Se
         keys.append(arrays["keys"][own])
         documents.append(arrays["documents"][own].astype(np.int64) + view.plan["first"])
     return keys, documents
+
+
+@dataclass(frozen=True, slots=True)
+class RankTask:
+    """Documents of the dump that is being added, in the folder `last`."""
+
+    folder: str
+    dumps: int
+    last: str
+
+    def __str__(self) -> str:
+        return "lengths"
+
+
+def rank(task: RankTask) -> int:
+    """Write the order of ``keep="longest"``, unless an earlier run did: by length, then by number. Return the number.
+
+    This holds 24 bytes for each document.
+    """
+    view = open_view(task.folder, task.dumps, task.last)
+    if not view.store.exists(order_name(task.last)):
+        pieces = [arrays["lengths"] for _, arrays in view.segments(view.plan["first"])]
+        lengths = np.concatenate([np.empty(0, np.int64), *pieces])
+        numbers = np.argsort(-lengths, kind="stable").astype(np.uint32)
+        ranks = np.empty_like(numbers)
+        ranks[numbers] = np.arange(len(numbers), dtype=np.uint32)
+        write_arrays(view.store, order_name(task.last), {"ranks": ranks, "numbers": numbers})
+    return int(view.plan["rows"])

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Any
 
+from feedmill.curation.options import Keep, Removal
 from feedmill.errors import ConfigError
 from feedmill.jobs.dry_run import JobReport
 from feedmill.storage.base import refuse_non_utf8
@@ -12,7 +13,8 @@ from feedmill.storage.base import refuse_non_utf8
 HASHES = 128
 """Maximum number of MinHash values of a document if bands and rows are not given."""
 RECALL = 0.98
-Keep = Literal["first", "longest"]
+COVERED: Removal = "covered"
+CONNECTED: Removal = "connected"
 FIRST: Keep = "first"
 LONGEST: Keep = "longest"
 
@@ -30,6 +32,8 @@ class NearOptions:
         bands, rows: Shape of the locality-sensitive hashing. 0 uses `chosen_bands`.
         keep: Document of a cluster that is not marked: the ``"first"`` in input order, or the ``"longest"`` in
             characters (the first of the longest).
+        removal: What is marked: documents ``"covered"`` by a kept one that is similar to them; or all but one of those
+            that are ``"connected"`` by similar pairs, also if they are not similar to the kept one.
         documents_folder: Name of the folder of documents.
     """
 
@@ -41,6 +45,7 @@ class NearOptions:
     bands: int = 0
     rows: int = 0
     keep: Keep = FIRST
+    removal: Removal = COVERED
     documents_folder: str = "documents"
 
     def __post_init__(self) -> None:
@@ -57,6 +62,8 @@ class NearOptions:
             raise _bad(f"{self.bands} bands of {self.rows} rows are too many", "Use up to 16,384 hashes in total.")
         if self.keep not in (FIRST, LONGEST):
             raise _bad(f"unknown document to keep of a cluster: {self.keep!r}", "Use 'first' or 'longest'.")
+        if self.removal not in (COVERED, CONNECTED):
+            raise _bad(f"unknown rule of removal: {self.removal!r}", "Use 'covered' or 'connected'.")
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -70,7 +77,7 @@ class NearOptions:
     def signature(self) -> dict[str, Any]:
         """Return the options that signatures and decisions depend on. Runs that share a folder must agree on them."""
         bands, rows = self.shape
-        names = ("threshold", "ngram", "lower", "punctuation", "keep")
+        names = ("threshold", "ngram", "lower", "punctuation", "keep", "removal")
         return {**{name: getattr(self, name) for name in names}, "bands": bands, "rows": rows}
 
 
@@ -92,6 +99,11 @@ class NearReport(JobReport):
         signatures: Folder of the signatures, if they are kept.
         known: Number of documents in that folder.
         skipped: Whether an earlier run had done everything.
+        lowest: Lowest similarity of a duplicate to the document that is kept; None if there are no duplicates.
+        uncovered: Duplicates that are less similar to it than the threshold; 0 unless `NearOptions.removal` is
+            ``"connected"``.
+        sources: For each folder of documents: its documents and duplicates, and how many of these are duplicates of
+            documents in which folder; by descending number of duplicates.
     """
 
     name: str
@@ -108,6 +120,9 @@ class NearReport(JobReport):
     signatures: str | None = None
     known: int = 0
     skipped: bool = False
+    lowest: float | None = None
+    uncovered: int = 0
+    sources: list[dict[str, Any]] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
@@ -143,4 +158,4 @@ def chosen_bands(threshold: float) -> tuple[int, int]:
 
 
 def _bad(what: str, fix: str) -> ConfigError:
-    return ConfigError(what, kind="bad-near-options", fix=fix)
+    return ConfigError(what, kind="bad-option", fix=fix)

@@ -46,7 +46,7 @@ def go_on() -> None:
         raise Stopped
 
 
-def spread(
+def map_units(
     function: Callable[[Item], Result],
     items: Sequence[Item],
     workers: int | None,
@@ -81,7 +81,7 @@ def spread_files(
     """Return ``function(item)`` for each file, in order; see `feedmill.curation.blocks.run_cut` for large ones."""
 
     def others(function: Callable[..., Result], items: Sequence[Item], sizes: Sequence[int], **_: Any) -> list[Result]:
-        return list(spread(function, items, workers, progress.of_sizes(sizes), where))
+        return list(map_units(function, items, workers, progress.of_sizes(sizes), where))
 
     return run_cut(function, items, sizes, workers=workers, others=others, progress=progress)
 

@@ -119,9 +119,9 @@ def sketch(task: SketchTask, workers: int = 1) -> Sketched:
                 segment = _Segment()
     if segment.ids:
         segments.append(segment.write(work, segment_name(own, len(segments))))
-    found = Sketched(rows, digest.hexdigest(), content.hexdigest(), segments, empty, read[0])
-    write_marker(work, f"segments/{own}.json", {name: getattr(found, name) for name in Sketched.__slots__})
-    return found
+    sketched = Sketched(rows, digest.hexdigest(), content.hexdigest(), segments, empty, read[0])
+    write_marker(work, f"segments/{own}.json", {name: getattr(sketched, name) for name in Sketched.__slots__})
+    return sketched
 
 
 def signatures(texts: Sequence[bytes], options: NearOptions) -> Arrays:

@@ -34,7 +34,7 @@ Stage = Callable[[Callable[..., Any], Sequence[Any], str], Iterator[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """Where the graph of the dump that is added lies: the folder of signatures, and the dump's folder in it."""
+    """Location of the graph of an added dump: the folder of signatures, and the dump's folder in it."""
 
     folder: str
     dumps: int
@@ -240,6 +240,6 @@ def stars(graph: Graph, paths: Sequence[str], stage: Stage) -> tuple[int, tuple[
             number += 1
             units = [StarTask(graph, number, part, runs) for part in range(graph.ranges.count)]
             results = list(stage(star, units, f"connecting star {number}"))
-            runs = tuple(one.runs for one in results)
-            changed += sum(one.changed for one in results)
+            runs = tuple(result.runs for result in results)
+            changed += sum(result.changed for result in results)
     return number, runs

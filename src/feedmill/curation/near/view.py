@@ -11,12 +11,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from feedmill.curation.near.options import LONGEST
+from feedmill.curation.options import Keep
 from feedmill.formats.arrays import Arrays
 from feedmill.formats.signatures import damaged, dump_name, read_arrays, read_record, segment_name
 from feedmill.storage import Store, open_store
 
 Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
+Flags = npt.NDArray[np.bool_]
+Bytes = npt.NDArray[np.uint8]
 MAPPED = 8192
 """Maximum number of segments that are mapped at once."""
 WORK = "work"
@@ -50,13 +54,13 @@ class View:
 
     def segment(self, number: int) -> Arrays:
         """Return the memory-mapped arrays of a segment."""
-        found = self._open.pop(number, None)
-        if found is None:
-            found = read_arrays(self.store, self.names[number])
+        arrays = self._open.pop(number, None)
+        if arrays is None:
+            arrays = read_arrays(self.store, self.names[number])
             if len(self._open) >= MAPPED:
                 self._open.popitem(last=False)
-        self._open[number] = found
-        return found
+        self._open[number] = arrays
+        return arrays
 
     def segments(self, first: int) -> Iterator[tuple[int, Arrays]]:
         """Yield the segments with documents from number `first` on, each with the number of its first document."""
@@ -122,6 +126,13 @@ class View:
                 number -= file["rows"]
         raise IndexError(number)
 
+    def files(self, numbers: Ints) -> dict[str, int]:
+        """Return how many of these documents are in each file, by its name."""
+        files = [file for plan in self.plans for file in plan["files"]]
+        ends = np.cumsum([file["rows"] for file in files])
+        which, counts = np.unique(np.searchsorted(ends, numbers, side="right"), return_counts=True)
+        return {str(files[at]["name"]): count for at, count in zip(which.tolist(), counts.tolist(), strict=True)}
+
     def decisions(self, numbers: Ints) -> tuple[Ints, Ints, npt.NDArray[np.bool_]]:
         """Return the first and the kept document of each document's cluster, int64[n] each.
 
@@ -154,6 +165,48 @@ class View:
         for where in np.split(order, cuts) if len(order) else []:
             owner = int(owners[where[0]])
             yield where, self.segment(owner), numbers[where] - self.firsts[owner]
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Numbers of the new documents in the order in which they are settled, and back.
+
+    Attributes:
+        first: Number of the first new document. Earlier ones keep their numbers.
+        ranks, numbers: int[n], the place of each new document, and the document at each place; None where these agree.
+    """
+
+    first: int
+    ranks: npt.NDArray[Any] | None = None
+    numbers: npt.NDArray[Any] | None = None
+
+    def places(self, documents: Ints) -> Ints:
+        """Return the places of documents."""
+        return self._mapped(documents, self.ranks)
+
+    def documents(self, places: Ints) -> Ints:
+        """Return the documents at these places."""
+        return self._mapped(places, self.numbers)
+
+    def _mapped(self, values: Ints, table: npt.NDArray[Any] | None) -> Ints:
+        if table is None:
+            return values
+        out, new = values.copy(), values >= self.first
+        out[new] = table[values[new] - self.first] + self.first
+        return out
+
+
+def order_of(view: View, keep: Keep) -> Order:
+    """Return the order in which the last dump's documents are settled; `curation.near.keys.rank` wrote it."""
+    if keep != LONGEST:
+        return Order(view.plan["first"])
+    arrays = read_arrays(view.store, order_name(view.plan["folder"]))
+    return Order(view.plan["first"], arrays["ranks"], arrays["numbers"])
+
+
+def order_name(folder: str) -> str:
+    """Return the path of the order by length of the dump in this folder."""
+    return f"{folder}/{WORK}/order"
 
 
 def clusters_name(folder: str, number: int | None = None) -> str:

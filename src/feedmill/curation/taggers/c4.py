@@ -77,10 +77,10 @@ def c4_v2(batch: Batch) -> Spans:
 
 
 def _flags(batch: Batch) -> npt.NDArray[np.uint8]:
-    found: npt.NDArray[np.uint8] = flags(batch.codes, batch.offsets, characters.table(), *_automaton())
-    for k in np.flatnonzero(found & DOTTED).tolist():
-        found[k] = DOTTED | flags_of_lowered(batch.texts[k].lower(), *naughty_words())
-    return found
+    by_document: npt.NDArray[np.uint8] = flags(batch.codes, batch.offsets, characters.table(), *_automaton())
+    for k in np.flatnonzero(by_document & DOTTED).tolist():
+        by_document[k] = DOTTED | flags_of_lowered(batch.texts[k].lower(), *naughty_words())
+    return by_document
 
 
 def _lines(codes: npt.NDArray[np.uint32], offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

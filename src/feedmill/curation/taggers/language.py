@@ -39,13 +39,13 @@ class Language(Tagger):
 
     def tag(self, batch: Batch) -> Spans:
         kinds: dict[str, int] = {}
-        found: list[list[tuple[int, int, int, float]]] = [[] for _ in batch.texts]
+        by_document: list[list[tuple[int, int, int, float]]] = [[] for _ in batch.texts]
         for k, low, high in self._parts(batch):
             for label, score in self._wanted(batch.texts[k][low:high]):
-                found[k].append((kinds.setdefault(label, len(kinds)), low, high, score))
-        for k, spans in enumerate(found):
+                by_document[k].append((kinds.setdefault(label, len(kinds)), low, high, score))
+        for k, spans in enumerate(by_document):
             spans += self._derived(spans, kinds, len(batch.texts[k]))
-        return Spans.of_lists(tuple(kinds), found)
+        return Spans.of_lists(tuple(kinds), by_document)
 
     def _parts(self, batch: Batch) -> list[tuple[int, int, int]]:
         if not self.paragraphs:
@@ -82,7 +82,7 @@ class Language(Tagger):
 
 
 class Form(NamedTuple):
-    """What a tagger writes of a model's labels; see `Language`."""
+    """Form in which a tagger writes a model's labels; see `Language`."""
 
     paragraphs: bool = False
     english: bool = False

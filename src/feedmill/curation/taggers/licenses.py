@@ -48,18 +48,18 @@ def _careful(html: str) -> Iterator[str]:
 def _licenses(batch: Batch, find: Any) -> Spans:
     """Return one span over the document per license; number i scores ``0.5 + 0.5 / i``."""
     kinds: dict[str, int] = {}
-    found: list[list[tuple[int, int, int, float]]] = []
+    by_document: list[list[tuple[int, int, int, float]]] = []
     for k, row in enumerate(batch.rows):
         html = _html(row, batch.place(k))
         names = find(html) if any(place in html for place in _PLACES) else ()
         length = len(row.text)
-        found.append(
+        by_document.append(
             [
                 (kinds.setdefault(f"cc_{name}", len(kinds)), 0, length, 0.5 + 0.5 / number)
                 for number, name in enumerate(names, 1)
             ]
         )
-    return Spans.of_lists(tuple(kinds), found) if kinds else Spans.none(("cc",))
+    return Spans.of_lists(tuple(kinds), by_document) if kinds else Spans.none(("cc",))
 
 
 def _html(row: Any, place: str) -> str:
@@ -69,7 +69,7 @@ def _html(row: Any, place: str) -> str:
         raise DataError(
             "this document has no string 'html' in its metadata: the license taggers search there for links",
             record=place,
-            kind="no-html",
+            kind="bad-document",
             fix="Remove 'cc_re' and 'cc_re_fast' for documents that did not come from web pages.",
         )
     return html

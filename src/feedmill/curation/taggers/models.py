@@ -151,11 +151,11 @@ class CodeComposition(_Classifier):
             boundaries += {before, label} == {"code", "prose"}
             before = label
         lines = sum(map(len, entropies.values()))
-        found: list[Label] = [("boundaries", float(boundaries))]
+        labels: list[Label] = [("boundaries", float(boundaries))]
         for label, values in entropies.items():
-            found += [(f"{label}_pct", round(len(values) / lines, 2)), (label, float(len(values)))]
-            found.append((f"{label}_entropy", sum(values) / len(values)))
-        return found
+            labels += [(f"{label}_pct", round(len(values) / lines, 2)), (label, float(len(values)))]
+            labels.append((f"{label}_entropy", sum(values) / len(values)))
+        return labels
 
 
 class _Tokens:
@@ -169,9 +169,9 @@ class _Tokens:
 
     def tag(self, batch: Batch) -> Spans:
         texts = [text.strip() for text in batch.texts] if self.stripped else batch.texts
-        found = self.tokenizer.encode_batch_fast(texts, add_special_tokens=self.special)
+        encoded = self.tokenizer.encode_batch_fast(texts, add_special_tokens=self.special)
         # Like Dolma, count 0 for an empty text: the special tokens would count otherwise.
-        counts = np.array([len(tokens) if text else 0 for tokens, text in zip(found, texts, strict=True)])
+        counts = np.array([len(tokens) if text else 0 for tokens, text in zip(encoded, texts, strict=True)])
         return Spans.of_documents(batch.lengths, **{self.kind: counts})
 
 

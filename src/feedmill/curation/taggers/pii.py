@@ -143,7 +143,7 @@ def _stop_without_words(batch: Batch, name: str) -> None:
             raise DataError(
                 f"{name!r} divides by the number of words, and this document has no words",
                 record=batch.place(int(empty[0])),
-                kind="no-words",
+                kind="bad-document",
                 fix="Remove --exact, or use 'pii_regex_v2'.",
             )
 

@@ -62,7 +62,7 @@ def not_alphanum_paragraph(batch: Batch) -> Spans:
     matches = regex.compile(_NO_WORDS).fullmatch
     document, starts, ends, blank = batch.paragraphs
     base = batch.offsets[document]
-    found: list[list[tuple[int, int, int, float]]] = [[] for _ in batch.texts]
+    by_document: list[list[tuple[int, int, int, float]]] = [[] for _ in batch.texts]
     chosen = np.flatnonzero(blank == 0)
     # A paragraph whose first character is a letter or digit cannot match.
     first = characters.table()[batch.codes[starts[chosen]]] & characters.ALNUM
@@ -70,8 +70,8 @@ def not_alphanum_paragraph(batch: Batch) -> Spans:
     columns = (document[chosen], (starts - base)[chosen], (ends - base)[chosen])
     for k, low, high in zip(*(column.tolist() for column in columns), strict=True):
         if matches(batch.texts[k], low, high):
-            found[k].append((0, low, high, 1.0))
-    for k, spans in enumerate(found):
+            by_document[k].append((0, low, high, 1.0))
+    for k, spans in enumerate(by_document):
         if not spans:
             spans.append((0, 0, len(batch.texts[k]), 0.0))
-    return Spans.of_lists(("all_punct",), found)
+    return Spans.of_lists(("all_punct",), by_document)

@@ -112,7 +112,7 @@ class _Starcoder:
             ending = metadata.get("ext", "-no-lang")
             language = languages().get(ending) if isinstance(ending, str) else None
             ratios[k] = self.ratios(row.text, language)
-            stars[k] = _number(metadata.get("max_stars_count"))
+            stars[k] = _float_or_zero(metadata.get("max_stars_count"))
         return Spans.of_documents(
             batch.lengths,
             has_xml_template_doc=["<?xml version=" in text[:100] for text in batch.texts],
@@ -122,7 +122,7 @@ class _Starcoder:
         )
 
 
-def _number(value: Any) -> float:
+def _float_or_zero(value: Any) -> float:
     try:
         return float(value or 0)
     except (TypeError, ValueError, OverflowError):

@@ -35,13 +35,13 @@ def find_periods(ids: npt.NDArray[np.int64], longest: int = _LONGEST, shortest: 
     >>> find_periods(np.array([5, 1, 2, 1, 2, 1, 2, 1]))
     [Repetition(start=1, end=8, times=3, period=2)]
     """
-    found = []
+    periods = []
     for unit in range(shortest, min(longest, len(ids) // _TIMES) + 1):
         same = np.concatenate(([False], ids[unit:] == ids[:-unit], [False]))
         edges = np.flatnonzero(np.diff(same)).reshape(-1, 2)
         for low, high in edges[edges[:, 1] - edges[:, 0] >= (_TIMES - 1) * unit].tolist():
-            found.append(Repetition(low, high + unit, (high - low) // unit + 1, unit))
-    return found
+            periods.append(Repetition(low, high + unit, (high - low) // unit + 1, unit))
+    return periods
 
 
 class _TokenRepetitions:
@@ -63,16 +63,16 @@ class _TokenRepetitions:
 
     def tag(self, batch: Batch) -> Spans:
         parts = list(self.parts(batch))
-        found: list[list[tuple[int, int, int, float]]] = [[] for _ in batch.texts]
+        by_document: list[list[tuple[int, int, int, float]]] = [[] for _ in batch.texts]
         tokens = self.tokenizer.encode_batch([text for _, _, text in parts], add_special_tokens=False)
         for (k, base, _), encoded in zip(parts, tokens, strict=True):
             for start, end, times in self.chosen(_places(encoded)):
                 low = base + start + (self.added and start == 0 and not batch.exact)
-                found[k].append((0, low, base + end, float(times)))
-        for k, spans in enumerate(found):
+                by_document[k].append((0, low, base + end, float(times)))
+        for k, spans in enumerate(by_document):
             spans += self._whole(spans, len(batch.texts[k]))
         kinds = ("repetition", "doc_max_score_repetition", "doc_max_length_repetition", "doc_frac_repetition")
-        return Spans.of_lists(kinds, found)
+        return Spans.of_lists(kinds, by_document)
 
     def _whole(self, spans: list[tuple[int, int, int, float]], length: int) -> list[tuple[int, int, int, float]]:
         if not (spans or self.when_empty):
@@ -86,8 +86,8 @@ class _TokenRepetitions:
 def _places(encoded: Any) -> list[tuple[int, int, int]]:
     """Return the (start, end, times) of each repetition, in characters of the text."""
     offsets = encoded.offsets
-    found = find_periods(np.array(encoded.ids, np.int64))
-    return [(offsets[one.start][0], offsets[one.end - 1][1], one.times) for one in found]
+    periods = find_periods(np.array(encoded.ids, np.int64))
+    return [(offsets[one.start][0], offsets[one.end - 1][1], one.times) for one in periods]
 
 
 @register("tokenizer_repetitions_v1", file=NEOX)

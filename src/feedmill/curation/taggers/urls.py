@@ -80,7 +80,7 @@ def read_list(path: str, domains: bool) -> frozenset[str]:
 def _read_list(path: str, domains: bool, _state: tuple[int, int, int] | None) -> frozenset[str]:
     found = frozenset(entry for line in _lines(path) for entry in _entries(line.lower(), domains) if entry)
     if not found:
-        raise ConfigError("this URL list has no entries", file=path, kind="empty-list", fix="Pass another file.")
+        raise ConfigError("this URL list has no entries", file=path, kind="empty-file", fix="Pass another file.")
     return found
 
 
@@ -140,7 +140,7 @@ class UrlBlocker:
         rules = {line for path in paths for line in _lines(os.fspath(path)) if line and line[0] not in "!["}
         if not rules:
             given = ", ".join(os.fspath(path) for path in paths)
-            raise ConfigError("this list has no rules", file=given, kind="empty-list", fix="Pass another file.")
+            raise ConfigError("this list has no rules", file=given, kind="empty-file", fix="Pass another file.")
         return cls(sorted(rules))
 
     def check_network_urls(self, url: str, source_url: str | None = None, request_type: str = "") -> bool:

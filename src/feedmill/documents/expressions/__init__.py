@@ -1,12 +1,12 @@
 """Expressions on documents: one tree, which is read from jq or from JSONPath and evaluated in one place.
 
-tree          the nodes of the tree, and what an expression says of itself: its path, the keys it names
-jq            from the text of jq to the tree
-jsonpath      from the text of a JSONPath to the tree
-evaluate      from the tree to functions of a document
-functions     what jq calls by name
-comparisons   the comparisons of JSONPath
-values        JSON values in both dialects: order, truth, arithmetic, indexing
+- `tree.py`: the nodes of the tree, and what an expression says of itself: its path, the keys it names
+- `jq.py`: from the text of jq to the tree
+- `jsonpath.py`: from the text of a JSONPath to the tree
+- `evaluate.py`: from the tree to functions of a document
+- `functions.py`: what jq calls by name
+- `comparisons.py`: the comparisons of JSONPath
+- `values.py`: JSON values in both dialects: order, truth, arithmetic, indexing
 
 The dialects are those of Dolma's mixer: jq as jaq 1.2 evaluates it, JSONPath as the library jsonpath-rust 0.3 does. No
 code is generated. Unsupported features are errors when an expression is read.

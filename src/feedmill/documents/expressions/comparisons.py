@@ -26,12 +26,12 @@ def _equal(left: list[Any], right: list[Any]) -> bool:
     return len(left) == len(right) and all(map(same, left, right))
 
 
-def _number(value: Any) -> bool:
+def _is_number(value: Any) -> bool:
     return type(value) is int or type(value) is float
 
 
 def _less(left: list[Any], right: list[Any]) -> bool:
-    if len(left) != 1 or len(right) != 1 or not _number(left[0]) or not _number(right[0]):
+    if len(left) != 1 or len(right) != 1 or not _is_number(left[0]) or not _is_number(right[0]):
         return False
     return bool(left[0] < right[0])
 
@@ -60,7 +60,7 @@ def _subset(left: list[Any], right: list[Any]) -> bool:
 
 
 def _size(left: list[Any], right: list[Any]) -> bool:
-    if not right or not _number(right[0]):
+    if not right or not _is_number(right[0]):
         return False
     sizes = [len(v.encode()) if isinstance(v, str) else len(v) if isinstance(v, list | dict) else -1 for v in left]
     return all(size == int(right[0]) for size in sizes)
@@ -78,7 +78,7 @@ def _pattern(text: str) -> re.Pattern[str]:
     try:
         return re.compile(text)
     except PATTERN_ERRORS as error:
-        raise ConfigError(f"{text!r} is not a valid regular expression ({error})", kind="bad-jsonpath") from None
+        raise ConfigError(f"{text!r} is not a valid regular expression ({error})", kind="bad-expression") from None
 
 
 COMPARISONS: dict[str, Callable[[list[Any], list[Any]], bool]] = {

@@ -47,9 +47,9 @@ def compile_jq(text: str) -> Filter:
     [[2, 3]]
 
     Raises:
-        ConfigError: Of kind ``bad-jq``, with the position of the invalid or unsupported part.
+        ConfigError: Of kind ``bad-expression``, with the position of the invalid or unsupported part.
     """
-    with _not_deep("jq expression", "bad-jq"):
+    with _not_deep("jq expression", "bad-expression"):
         many, one, _ = build(read_jq(text))
 
     def run(value: Any) -> list[Any]:
@@ -69,9 +69,9 @@ def compile_path(text: str) -> Filter:
     ['y']
 
     Raises:
-        ConfigError: The path is invalid (kind ``bad-jsonpath``); the message has the position of the error.
+        ConfigError: The path is invalid (kind ``bad-expression``); the message has the position of the error.
     """
-    with _not_deep("JSONPath", "bad-jsonpath"):
+    with _not_deep("JSONPath", "bad-expression"):
         tree = read_path(text)
         return _on_documents(_values(tree), tree)
 
@@ -83,7 +83,7 @@ def compile_test(text: str) -> Callable[[Any], bool]:
     Raises:
         ConfigError: See `compile_path`.
     """
-    with _not_deep("JSONPath", "bad-jsonpath"):
+    with _not_deep("JSONPath", "bad-expression"):
         tree = read_path(text)
         return _on_documents(_one(("exists", tree)), tree)
 
@@ -310,7 +310,7 @@ def _binary(tree: Node) -> Compiled:
             )
         )
     general = lifted(function, second, first)
-    limit = _number(right)
+    limit = _literal_number(right)
     keys = keys_of(left, "index")
     if keys and limit is not None and sign in _SIGNS and all(type(key) in (str, int) for key in keys):
         assert general.one is not None
@@ -318,7 +318,7 @@ def _binary(tree: Node) -> Compiled:
     return general
 
 
-def _number(tree: Node) -> int | float | None:
+def _literal_number(tree: Node) -> int | float | None:
     """Return the value of a literal number; None for other expressions."""
     value = tree[1] if tree[0] == "literal" else None
     return value if type(value) is int or type(value) is float else None
@@ -464,7 +464,7 @@ def _compare(tree: Node) -> Compiled:
     def general(variables: Variables, value: Any) -> bool:
         return test(first(variables, value), second(variables, value))
 
-    keys, limit = keys_of(left, "find"), _number(right)
+    keys, limit = keys_of(left, "find"), _literal_number(right)
     if keys is None or limit is None or sign not in "<>":
         return single(general)
     return single(_number_test(keys, sign, limit, lambda _variables, _value: False))
@@ -510,7 +510,7 @@ def _any_below(keys: list[Any], tree: Node) -> One:
 
     if tree[0] != "compare" or tree[3] not in "<>":
         return run
-    below, limit = keys_of(tree[1], "find"), _number(tree[2])
+    below, limit = keys_of(tree[1], "find"), _literal_number(tree[2])
     if not below or limit is None or type(below[0]) is not str:
         return run
     return _number_test([*keys, *below], tree[3], limit, run)

@@ -357,7 +357,7 @@ def _some(name: str, decides: bool) -> None:
         def run(variables: Variables, value: Any) -> bool:
             items = source.many(variables, value)
             outputs = (truth(one) for item in items for one in test.many(variables, item))
-            return decides if any(one == decides for one in outputs) else not decides
+            return decides if any(output == decides for output in outputs) else not decides
 
         return single(run)
 

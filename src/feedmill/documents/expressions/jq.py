@@ -33,7 +33,7 @@ def read_jq(text: str) -> Node:
     """Return the tree of a jq expression.
 
     Raises:
-        ConfigError: Of kind ``bad-jq``, with the position of the invalid or unsupported part.
+        ConfigError: Of kind ``bad-expression``, with the position of the invalid or unsupported part.
     """
     return _Reader(text).whole()
 
@@ -54,7 +54,7 @@ class _Reader:
         """Raise `ConfigError` for the current token, or for one that begins at another character."""
         raise ConfigError(
             f"{what}, at character {(self.begin if begin is None else begin) + 1} of the jq expression {self.text!r}",
-            kind="bad-jq",
+            kind="bad-expression",
             fix=fix or "See docs/filter.md for the supported syntax.",
         )
 
@@ -75,10 +75,10 @@ class _Reader:
             if self.at >= len(self.text):
                 self.kind, self.value = "end", ""
                 return
-            found = _TOKEN.match(self.text, self.at)
-            if not found:
+            match = _TOKEN.match(self.text, self.at)
+            if not match:
                 self.fail(f"unexpected character {self.text[self.at]!r}")
-            self.kind, self.value, self.at = str(found.lastgroup), found[0], found.end()
+            self.kind, self.value, self.at = str(match.lastgroup), match[0], match.end()
             if self.kind != "space":
                 return
 

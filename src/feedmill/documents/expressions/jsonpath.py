@@ -39,7 +39,7 @@ def read_path(text: str) -> Node:
     """Return the tree of a JSONPath.
 
     Raises:
-        ConfigError: The path is invalid (kind ``bad-jsonpath``); the message has the position of the error.
+        ConfigError: The path is invalid (kind ``bad-expression``); the message has the position of the error.
     """
     return _Reader(text).whole()
 
@@ -63,7 +63,7 @@ class _Reader:
     def fail(self, what: str) -> NoReturn:
         raise ConfigError(
             f"{what}, at character {self.at + 1} of the JSONPath {self.text!r}",
-            kind="bad-jsonpath",
+            kind="bad-expression",
             fix="See docs/filter.md for the dialect, or use syntax: jq.",
         )
 
@@ -83,10 +83,10 @@ class _Reader:
 
     def match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
         self.space()
-        found = pattern.match(self.text, self.at)
-        if found:
-            self.at = found.end()
-        return found
+        match = pattern.match(self.text, self.at)
+        if match:
+            self.at = match.end()
+        return match
 
     def path(self, root: Node) -> Node:
         """Parse a path that begins with ``$``, for which `root` stands, or ``@``."""
@@ -132,10 +132,10 @@ class _Reader:
         return None
 
     def key(self) -> str:
-        found = self.match(_KEY)
-        if not found:
+        match = self.match(_KEY)
+        if not match:
             self.fail("expected a key")
-        return found[0]
+        return match[0]
 
     def quoted(self) -> str:
         self.expect("[")
@@ -146,10 +146,10 @@ class _Reader:
         return key
 
     def string(self) -> str | None:
-        found = self.match(_STRING)
-        if not found:
+        match = self.match(_STRING)
+        if not match:
             return None
-        return re.sub(r"\\(['\"\\])", r"\1", found[1] if found[1] is not None else found[2])
+        return re.sub(r"\\(['\"\\])", r"\1", match[1] if match[1] is not None else match[2])
 
     def bracket(self, tree: Node) -> tuple[Node, bool]:
         self.space()
@@ -191,12 +191,12 @@ class _Reader:
         return ("part", tree, bounds[0] or 0, bounds[1] or 0, (bounds[2] if len(bounds) == 3 else None) or 1), True
 
     def integer(self) -> int | None:
-        found = self.match(_INTEGER)
-        if not found:
+        match = self.match(_INTEGER)
+        if not match:
             return None
-        if len(found[0]) > _DIGITS:
-            self.refuse_long(found[0], _DIGITS)
-        return int(found[0])
+        if len(match[0]) > _DIGITS:
+            self.refuse_long(match[0], _DIGITS)
+        return int(match[0])
 
     def refuse_long(self, number: str, most: int = _DIGITS_OF_VALUES) -> None:
         """Raise `ConfigError` for a number of too many digits."""
@@ -233,8 +233,8 @@ class _Reader:
 
     def comparison(self) -> Node:
         left = self.operand()
-        found = self.match(_SIGN)
-        return ("compare", left, self.operand(), found[0]) if found else ("exists", left)
+        match = self.match(_SIGN)
+        return ("compare", left, self.operand(), match[0]) if match else ("exists", left)
 
     def operand(self) -> Node:
         self.space()
@@ -257,13 +257,13 @@ class _Reader:
                     self.expect(",")
                 items.append(self.literal())
             return items
-        found = self.match(_NUMBER)
-        if not found:
+        match = self.match(_NUMBER)
+        if not match:
             self.fail("expected a path, a string, a number, a list, true, false or null")
-        if _INTEGER.fullmatch(found[0]):
-            self.refuse_long(found[0])
-            return int(found[0])
-        return float(found[0])
+        if _INTEGER.fullmatch(match[0]):
+            self.refuse_long(match[0])
+            return int(match[0])
+        return float(match[0])
 
 
 def _find(tree: Node, *keys: Any) -> Node:

@@ -84,8 +84,8 @@ class Lineages:
 
     def _of(self, path: str) -> Lineage | None:
         """Return the lineage of a file; None for a raw file. Raises DataError if an input has changed since."""
-        found = read_lineage(path)
-        for url, known in zip(found.inputs, found.header.inputs, strict=True) if found is not None else ():
+        lineage = read_lineage(path)
+        for url, known in zip(lineage.inputs, lineage.header.inputs, strict=True) if lineage is not None else ():
             folder, name = split_url(url)
             store = open_store(folder)
             if store.exists(name) and store.stat(name).size != known.size:
@@ -96,7 +96,7 @@ class Lineages:
                     kind="changed",
                     fix="Restore it, or make the outputs again.",
                 )
-        return found
+        return lineage
 
     def follow(self, path: str, row: int) -> Origin:
         """Return a row with the rows that it was made from, back to the raw ones. Raises NotFound, DataError."""
@@ -108,8 +108,8 @@ class Lineages:
 
 
 @dataclass(frozen=True)
-class Made:
-    """What became of a row in one output.
+class OutputRows:
+    """Rows of one output that were made from a row.
 
     Attributes:
         output: path or URL of the output.
@@ -159,7 +159,7 @@ class Descent:
         place = self.lineages.place(name)
         return [place] if place in self.files else [path for path in self.files if path.endswith(f"/{name}")]
 
-    def made_from(self, path: str, row: int) -> Iterator[Made]:
+    def made_from(self, path: str, row: int) -> Iterator[OutputRows]:
         """Yield what became of a row in each output, nearest first.
 
         The rows of an input can be divided among several files (numbered files, parts of a split). Those without the
@@ -176,7 +176,7 @@ class Descent:
             for output, number in self._made.get(source.path, ()):
                 lineage = self.files[output]
                 assert lineage is not None
-                made.append(Made(output, lineage.header.verb, lineage.found(number, source.row), source))
+                made.append(OutputRows(output, lineage.header.verb, lineage.found(number, source.row), source))
             held = {one.verb for one in made if one.rows and one.verb != _WHOLE}
             for one in made:
                 if one.rows or one.verb not in held:
@@ -203,7 +203,7 @@ def read_raw(path: str, rows: Collection[int]) -> dict[int, bytes]:
             return found
     if len(found) < len(wanted):
         raise NotFound(
-            f"it has {first:,} lines", file=path, record=f"line {min(wanted - set(found)) + 1:,}", kind="no-such-row"
+            f"it has {first:,} lines", file=path, record=f"line {min(wanted - set(found)) + 1:,}", kind="no-such-sample"
         )
     return found
 
@@ -257,6 +257,6 @@ def blocks_of(path: str, *, fields: Sequence[str] | None = None) -> Iterator[byt
         ConfigError: its name is not that of documents. A lineage that came with data must not make others be read.
     """
     if kind_of(path) is None:
-        raise ConfigError("the lineage names a file that is not documents", file=path, kind="not-documents")
+        raise ConfigError("the lineage names a file that is not documents", file=path, kind="no-documents")
     (file,) = find_documents([path]).files
     return read_blocks(file, fields=fields, shown=True)

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from feedmill.documents.beside import FOLDER
 from feedmill.documents.lineage.runs import Int64s, Runs
 from feedmill.documents.lineage.sidecar import HIDDEN, Lineage, Origins, lineage_path
+from feedmill.documents.record_folders import FOLDER
 from feedmill.formats.base import Dataset
 from feedmill.formats.vla.dataset import ManifestDataset
 from feedmill.storage import Store, open_store, split_url

@@ -54,7 +54,7 @@ def read_samples(path: str, rows: Sequence[int]) -> dict[int, bytes]:
     for row in rows:
         samples = dataset.samples_of_row(file, row)
         if not samples:
-            raise NotFound("there is no such sample", file=path, record=f"sample {row + 1:,}", kind="no-such-row")
+            raise NotFound("there is no such sample", file=path, record=f"sample {row + 1:,}", kind="no-such-sample")
         (sample,) = dataset.read_raw(samples[:1])
         out[row] = orjson.dumps({"id": sample.key, **{name: _part(name, sample.raw(name)) for name in sample}})
     return out

@@ -15,8 +15,8 @@ all rows were kept in order. A random order takes the bytes that its numbers hav
 columns, or documents of token files.
 
 The file is ``<output>.feedmill.lineage`` for token files. For lines it is in the hidden folder of
-`feedmill.documents.beside`. A verb removes it before it replaces its output, and writes it before the record that the
-output is finished: an output has its own lineage, or none.
+`feedmill.documents.record_folders`. A verb removes it before it replaces its output, and writes it before the record
+that the output is finished: an output has its own lineage, or none.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ import msgspec
 import numpy as np
 import xxhash
 
-from feedmill.documents.beside import Place, beside, inside
 from feedmill.documents.kinds import kind_of
 from feedmill.documents.lineage.runs import Encoded, Int64s, Runs, decode, decode_runs, encode, encode_runs, joined
+from feedmill.documents.record_folders import RecordFolder, beside, inside
 from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats.documents import DOCUMENTS
 from feedmill.formats.tokens.manifest import LINEAGE
@@ -84,7 +84,7 @@ class Header(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Lineage:
-    """Where the rows of one output came from.
+    """Origin of each row of one output.
 
     Attributes:
         output: path or URL of the output.
@@ -106,7 +106,7 @@ class Lineage:
     def origins(self, row: int) -> list[tuple[int, int]]:
         """Return (input, row in it) of a row; of all its documents for a sequence. Raises NotFound without the row."""
         if not 0 <= row < self.header.rows:
-            raise NotFound(f"there is no row {row:,} of {self.header.rows:,}", file=self.output, kind="no-such-row")
+            raise NotFound(f"there is no row {row:,} of {self.header.rows:,}", file=self.output, kind="no-such-sample")
         documents = np.array([row], np.int64)
         if self.first_last is not None:
             first, last = self.first_last
@@ -233,7 +233,7 @@ def _places(output: str) -> Iterator[tuple[Store, str]]:
         yield from ((place.store, place.path(below, HIDDEN)) for place in (beside(top), inside(top)) if place)
 
 
-def hidden(place: Place, output: str) -> str:
+def hidden(place: RecordFolder, output: str) -> str:
     """Return the path of the lineage of an output in its place."""
     return place.path(output, HIDDEN)
 
@@ -257,7 +257,7 @@ def read_lineage(output: str) -> Lineage | None:
                 f"it has {size:,} bytes, but {found.header.size:,} when 'feedmill {found.header.verb}' wrote it:"
                 f" its lineage {store.locate(path)} does not describe it",
                 file=output,
-                kind="stale-lineage",
+                kind="changed",
                 fix="Write it again with Feedmill, or delete the lineage.",
             )
         return found

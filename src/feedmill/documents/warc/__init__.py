@@ -1,7 +1,10 @@
 """Web archives: find WARC files, divide them into records, and read pages from records.
 
-find       the archives of inputs: files, folders, patterns
-stored     the unpacked bytes of an archive, with the places of its gzip members; corrupt members are skipped
-records    records of an archive, in blocks that can be processed in parallel; whatever is no record is a fault
-pages      pages of records: URL, date, status, type, and the decoded HTML
+- `find.py`: the archives of inputs: files, folders, patterns
+- `stored.py`: the unpacked bytes of an archive, with the places of its gzip members; corrupt members are skipped
+- `records.py`: records of an archive, in blocks that can be processed in parallel; whatever is no record is a fault
+- `pages.py`: pages of records: URL, date, status, type, and the decoded HTML
 """
+
+HTML = ("text/html", "application/xhtml+xml")
+"""Types of pages."""

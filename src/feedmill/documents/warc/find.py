@@ -36,7 +36,7 @@ def find_archives(pattern: str, *, allow_missing: bool = False) -> list[Document
         raise NotFound(
             what,
             file=pattern,
-            kind="no-archives",
+            kind="no-documents",
             fix="Check the path; a folder stands for its files named .warc, .warc.gz, .warc.zst or .wet.gz.",
         )
     return files

@@ -13,10 +13,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from feedmill.documents.warc import HTML
 from feedmill.documents.warc.records import INFO, Fault, Record
 from feedmill.errors import MissingExtra
 
-HTML = ("text/html", "application/xhtml+xml")
 KINDS = ("response", "resource", "conversion")
 """Types of records that have pages; ``conversion`` is the plain text of a page, in ``.wet`` files."""
 TEXT = "text/plain"
@@ -30,8 +30,8 @@ _DECLARATION = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """Which pages are read.
+class PageFilter:
+    """Filter of the pages to read.
 
     Attributes:
         statuses: statuses of HTTP responses; empty for all.
@@ -90,7 +90,7 @@ def parsed(record: Record, decoding: Literal["all", "none"] = "all") -> Any:
         return None
 
 
-def read_pages(items: Sequence[Record | Fault], wanted: Wanted) -> Iterator[Page | Fault]:
+def read_pages(items: Sequence[Record | Fault], wanted: PageFilter) -> Iterator[Page | Fault]:
     """Yield the pages of records, and what is left out, in order."""
     for item in items:
         if isinstance(item, Fault):
@@ -99,7 +99,7 @@ def read_pages(items: Sequence[Record | Fault], wanted: Wanted) -> Iterator[Page
             yield found
 
 
-def _page(record: Record, wanted: Wanted) -> Page | Fault | None:
+def _page(record: Record, wanted: PageFilter) -> Page | Fault | None:
     found = parsed(record)
     if found is None:
         return Fault(record.offset, "the header of the record is invalid")
@@ -185,8 +185,8 @@ def decode(content: bytes, declared: str | None) -> tuple[str, str]:
     for mark, known in _BOMS:
         if content.startswith(mark):
             return content.decode(known, "replace"), known.removesuffix("-sig")
-    found = _DECLARED.search(content[:_DECLARATION])
-    own = found[1].decode("ascii", "replace") if found is not None else None
+    match = _DECLARED.search(content[:_DECLARATION])
+    own = match[1].decode("ascii", "replace") if match is not None else None
     for label in (declared, own, "utf-8") if content.isascii() else ("utf-8", declared, own):
         name = codec(label) if label else None
         if name:

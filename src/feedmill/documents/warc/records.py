@@ -229,8 +229,8 @@ class _Splitter:
     def _skip_blank(self) -> bool:
         """Skip the empty lines between records. Return whether anything follows."""
         while True:
-            found = _BLANK.match(self._data)
-            self._drop(found.end() if found is not None else 0)
+            match = _BLANK.match(self._data)
+            self._drop(match.end() if match is not None else 0)
             if self._data:
                 return True
             if not self._fill():
@@ -239,10 +239,10 @@ class _Splitter:
     def _seek(self) -> None:
         """Go to the next line that begins like a record, or to the end."""
         while True:
-            found = _NEXT.search(self._data)
+            match = _NEXT.search(self._data)
             starts = [position - self._position for position, _ in self._members]
             ends = [at for at in starts if at >= 0 and self._data.startswith(BEGIN, at)]
-            ends += [found.end()] if found is not None else []
+            ends += [match.end()] if match is not None else []
             if ends:
                 self._drop(min(ends))
                 return

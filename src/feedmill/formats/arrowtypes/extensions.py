@@ -37,7 +37,7 @@ def boolean(place: Place) -> Read:  # noqa: ARG001 - a maker of readers
 
 
 def decoded_json(place: Place) -> Read | None:
-    """What a text of JSON says; None if the type is no text, or its feature says that it is not to be decoded."""
+    """Value of a text of JSON; None if the type is no text, or its feature says that it is not to be decoded."""
     kind = place.storage
     plain = kind.value_type if load_pyarrow().types.is_dictionary(kind) else kind
     if not nested.is_text(plain) or (place.feature or {}).get("decode") is False:
@@ -79,8 +79,8 @@ def variable_tensor(place: Place) -> Read:
     """Arrays, each of its own shape."""
     kind = place.storage
     rank = kind.field("shape").type.list_size
-    found = re.search(r"permutation=\[([\d,]*)\]", str(place.kind))  # pyarrow has no other access to it
-    order = [int(one) for one in found[1].split(",")] if found else list(range(rank))
+    match = re.search(r"permutation=\[([\d,]*)\]", str(place.kind))  # pyarrow has no other access to it
+    order = [int(one) for one in match[1].split(",")] if match else list(range(rank))
     inner = place.of(kind.field("data").type.value_field, "[]")
 
     def read(array: Any) -> list[Any]:

@@ -18,8 +18,8 @@ def features_of(schema: Any, file: str | None) -> Mapping[str, Any]:
     if stored is None:
         return {}
     try:
-        found = json.loads(stored)
-        info = found.get("info") or {}
+        content = json.loads(stored)
+        info = content.get("info") or {}
         features = info.get("features") or {}
         if isinstance(features, dict):
             return features
@@ -28,7 +28,7 @@ def features_of(schema: Any, file: str | None) -> Mapping[str, Any]:
     raise DataError(
         "its metadata 'huggingface' is not what 'datasets' writes, so the types of its columns are not known",
         file=file,
-        kind="bad-info",
+        kind="bad-index",
         fix="Write it again with 'datasets', or without this metadata.",
     )
 

@@ -90,7 +90,7 @@ def structure(place: Place) -> Read:
     fields = list(kind)
     twice = [name for name, count in Counter(field.name for field in fields).items() if count > 1]
     if twice:
-        place.refuse(f"has two fields named {twice[0]!r}", "Rename one of them.", "duplicate-column")
+        place.refuse(f"has two fields named {twice[0]!r}", "Rename one of them.", "duplicate-part")
     if is_file(kind) and not place.context.plain:
         return files(place)
     features = _field_features(place.feature)
@@ -170,7 +170,7 @@ def _only_named(path: str | None) -> Lazy | None:
 def _refuse_path(path: str) -> Any:
     raise DataError(
         f"the dataset does not contain the bytes of this file, only its path {path!r}",
-        kind="outside-file",
+        kind="unreadable-value",
         fix="Save the dataset again with embedded files (embed_external_files=True).",
     )
 

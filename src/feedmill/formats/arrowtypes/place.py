@@ -1,4 +1,4 @@
-"""What a reader of values is made from: the type, where it stands, and what is known about it."""
+"""A type of Arrow with its path in a table, from which the reader of its values is made."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Unreadable(ValueError):
 
 @dataclass(slots=True)
 class Context:
-    """What holds for all types of a file.
+    """Facts about a file that all its types share.
 
     Attributes:
         find: returns the reader of a place.
@@ -71,7 +71,7 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A type, and where it stands.
+    """A type, and its path in a table.
 
     Attributes:
         kind: the `pyarrow.DataType`.
@@ -108,7 +108,7 @@ class Place:
         """Return the type that an extension type is stored as."""
         return self.kind.storage_type if isinstance(self.kind, load_pyarrow().BaseExtensionType) else self.kind
 
-    def refuse(self, what: str, fix: str, kind: str = "unsupported-type") -> NoReturn:
+    def refuse(self, what: str, fix: str, kind: str = "unsupported") -> NoReturn:
         """Raise `DataError`: ``the column 'x' <what>``."""
         raise DataError(f"the column {self.path!r} {what}", file=self.context.file, kind=kind, fix=fix)
 

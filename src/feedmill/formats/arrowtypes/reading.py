@@ -157,6 +157,6 @@ def check_names(names: list[str], file: str | None, *, plain: bool = False) -> N
         raise DataError(
             f"two columns have the same name, {twice[0]!r}, and only one of them could be read",
             file=file,
-            kind="duplicate-column",
+            kind="duplicate-part",
             fix="Rename or drop all but one.",
         )

@@ -82,11 +82,11 @@ class AllOffsets:
         self._lock = threading.Lock()
         self._usable: bool | None = None
         self._all: Int64s | None = None
-        if self._number * 8 <= _SMALL:
+        if self._sample_count * 8 <= _SMALL:
             self.is_usable()
 
     @property
-    def _number(self) -> int:
+    def _sample_count(self) -> int:
         return int(self._ends[-1]) if len(self._ends) else 0
 
     def is_usable(self) -> bool:
@@ -98,7 +98,7 @@ class AllOffsets:
             return self._usable
 
     def _read(self) -> bool:
-        number, uuid = self._number, self._uuid
+        number, uuid = self._sample_count, self._uuid
         whole = 8 * number <= _WHOLE
         try:
             data = read_cached(self._store, PATH) if whole else self._store.read(PATH, 0, _HEADER)
@@ -121,7 +121,7 @@ class AllOffsets:
 
     def fetch(self) -> None:
         """Fetch the file, if it exists, into the cache of remote data in use. Raises `StorageError`."""
-        if 8 * self._number <= _WHOLE:
+        if 8 * self._sample_count <= _WHOLE:
             with contextlib.suppress(NotFound):
                 read_cached(self._store, PATH)
 

@@ -28,20 +28,20 @@ _MOST = 1 << 50
 """Maximum cost of one file; more means corrupt metadata. It keeps the sum over a sample's files below 2^62."""
 
 
-def _number(name: str) -> str:
+def _json_field(name: str) -> str:
     return f"json_extract(metadata_json, '$.{name}')"
 
 
 _FRAMES = (
-    f"coalesce({_number('video_num_frames')},"
-    f" CAST(round({_number('video_duration')} * {_number('video_fps')}) AS INTEGER))"
+    f"coalesce({_json_field('video_num_frames')},"
+    f" CAST(round({_json_field('video_duration')} * {_json_field('video_fps')}) AS INTEGER))"
 )
 _VALUES = {
     "frames": f"CASE metadata_type WHEN 'image' THEN 1 ELSE {_FRAMES} END",
-    "pixels": f"CASE metadata_type WHEN 'image' THEN nullif({_number('width')} * {_number('height')}, 0)"
-    f" ELSE {_number('video_width')} * {_number('video_height')} * {_FRAMES} END",
+    "pixels": f"CASE metadata_type WHEN 'image' THEN nullif({_json_field('width')} * {_json_field('height')}, 0)"
+    f" ELSE {_json_field('video_width')} * {_json_field('video_height')} * {_FRAMES} END",
 }
-_HAS_VIDEO = f"metadata_type = 'image' OR coalesce({_number('video_width')}, {_FRAMES}) IS NOT NULL"
+_HAS_VIDEO = f"metadata_type = 'image' OR coalesce({_json_field('video_width')}, {_FRAMES}) IS NOT NULL"
 _FOLDER = "rtrim(entry_key, replace(entry_key, '/', ''))"
 _NAME = f"substr(entry_key, length({_FOLDER}) + 1)"
 _KEY = (  # up to the first dot after the last slash, as `split_name` cuts

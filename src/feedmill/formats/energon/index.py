@@ -116,7 +116,7 @@ def write_index(path: Path, rows: IndexRows, *, compiled: bool | None = None) ->
             above 900 bytes or with a NUL, more rows than fit into memory twice) are always written through SQLite.
 
     Raises:
-        DataError: ``duplicate-key``, or ``name-not-utf8`` if a name in a tar is not valid UTF-8.
+        DataError: ``duplicate-key``, or ``bad-name`` if a name in a tar is not valid UTF-8.
         StorageError: the disk is full, the folder is read-only, and similar.
     """
     try:
@@ -318,7 +318,7 @@ def _not_utf8(rows: IndexRows) -> DataError:
     return DataError(
         f"the member's name is not valid UTF-8 (shard {shard}, sample {sample})",
         record=name.encode("utf-8", "backslashreplace").decode(),
-        kind="name-not-utf8",
+        kind="bad-name",
         fix="The tar was probably written with another encoding: rename the member and rewrite the tar, for example"
         " with 'tar --format=pax' in a UTF-8 locale.",
     )

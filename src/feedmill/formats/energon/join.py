@@ -47,7 +47,7 @@ ERROR, SKIP, NONE = "error", "skip", "none"
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class JoinSide:
     """One dataset of a join.
 
     Attributes:
@@ -65,7 +65,7 @@ class Part:
         return self.dataset.table
 
     @classmethod
-    def of(cls, dataset: Dataset, nonmatch: str = ERROR) -> Part:
+    def of(cls, dataset: Dataset, nonmatch: str = ERROR) -> JoinSide:
         """Return a part. Raises `ConfigError` if the dataset has no index by key."""
         prepared = isinstance(dataset, TarDataset) and isinstance(dataset.table, PreparedShards)
         if not isinstance(dataset, TarDataset) or not prepared or not dataset.store.exists(INDEX):
@@ -98,7 +98,7 @@ def read_join_index(store: Store, name: str) -> Int64s:
         raise DataError(
             f"not a complete join index ({len(data):,} bytes)",
             file=store.locate(name),
-            kind="bad-join-index",
+            kind="bad-index",
             fix="Delete it and run 'feedmill prepare' on the metadataset.",
         )
     return np.frombuffer(data, "<i8", offset=16).astype(np.int64).reshape(-1, columns, 3)
@@ -113,19 +113,19 @@ def write_join_index(store: Store, name: str, places: Int64s) -> None:
     store.write_bytes(name, head + np.ascontiguousarray(places, "<i8").tobytes())
 
 
-def energon_name(parts: Sequence[Part]) -> str:
+def energon_name(parts: Sequence[JoinSide]) -> str:
     """Return Energon's file name for this join; if a dataset has several excludes, one of the possible names."""
     return _file_name(b"".join(_identity(part) for part in parts))
 
 
-def own_name(parts: Sequence[Part]) -> str:
+def own_name(parts: Sequence[JoinSide]) -> str:
     """Return Feedmill's file name, which is unique for these rows."""
     shards = (f"\0shards={len(part.table.listed)}\0" + "\0".join(part.table.listed) for part in parts)
     listed = "".join(shards).encode("utf-8", "surrogateescape")
     return OWN + _file_name(b"feedmill" + b"".join(_identity(part) for part in parts) + listed)
 
 
-def _identity(part: Part) -> bytes:
+def _identity(part: JoinSide) -> bytes:
     store, excludes = part.dataset.store, sorted(part.table.excludes)
     uuid = store.read(UUID) if store.exists(UUID) else b""
     words = b"".join(word.encode("utf-8", "surrogateescape") + b"\0" for word in excludes)
@@ -136,7 +136,7 @@ def _file_name(words: bytes) -> str:
     return f"join_index_{hashlib.sha256(words).hexdigest()}.bin"
 
 
-def joined_samples(parts: Sequence[Part], cache: Store | None = None) -> Int64s:
+def joined_samples(parts: Sequence[JoinSide], cache: Store | None = None) -> Int64s:
     """Return the rows of a join, int64[n, c], from a prepared file or computed: sample numbers, -1 if missing.
 
     Args:
@@ -152,9 +152,9 @@ def joined_samples(parts: Sequence[Part], cache: Store | None = None) -> Int64s:
         if cache.exists(own):
             return samples_at(parts, read_join_index(cache, own), cache.locate(own))
         if cache.exists(theirs):
-            found = _proven(parts, read_join_index(cache, theirs), cache.locate(theirs))
-            if found is not None:
-                return found
+            proven = _proven(parts, read_join_index(cache, theirs), cache.locate(theirs))
+            if proven is not None:
+                return proven
         elif all(len(part.table.excludes) < 2 for part in parts) and join_files(cache):
             raise _stale(cache.url, "other joins are prepared there, but not this one")
     return compute(parts).samples
@@ -168,14 +168,14 @@ def join_files(cache: Store) -> list[str]:
         return []
 
 
-def prepare_join(parts: Sequence[Part], cache: Store) -> Join:
+def prepare_join(parts: Sequence[JoinSide], cache: Store) -> Join:
     """Compute the rows and write them under `own_name`. Raises as `compute`."""
     join = compute(parts)
     write_join_index(cache, own_name(parts), join.places)
     return join
 
 
-def compute(parts: Sequence[Part]) -> Join:
+def compute(parts: Sequence[JoinSide]) -> Join:
     """Return the rows from the SQLite indices: inner for ``skip``, left for ``error`` and ``none``.
 
     Raises:
@@ -198,7 +198,7 @@ def compute(parts: Sequence[Part]) -> Join:
     return Join(samples[keep][order], places[keep][order])
 
 
-def _columns(first: Part, part: Part) -> tuple[Int64s, Int64s]:
+def _columns(first: JoinSide, part: JoinSide) -> tuple[Int64s, Int64s]:
     """Return the partner's number and place for each sample of the first dataset, in the order of its index."""
     connection = open_index(cached_copy(first.dataset.store, INDEX))
     partner = cached_copy(part.dataset.store, INDEX)
@@ -230,14 +230,14 @@ def _columns(first: Part, part: Part) -> tuple[Int64s, Int64s]:
     return samples, places
 
 
-def samples_at(parts: Sequence[Part], places: Int64s, where: str) -> Int64s:
+def samples_at(parts: Sequence[JoinSide], places: Int64s, where: str) -> Int64s:
     """Convert rows of a file, int64[n, c, 3], to sample numbers, int64[n, c]. Raises `DataError` for stale rows."""
     if places.shape[1] != len(parts):
         raise _stale(where, f"expected {len(parts)} datasets, found {places.shape[1]}")
     return np.stack([_column(part, places[:, i], where) for i, part in enumerate(parts)], axis=1)
 
 
-def _column(part: Part, places: Int64s, where: str) -> Int64s:
+def _column(part: JoinSide, places: Int64s, where: str) -> Int64s:
     samples = np.full(len(places), MISSING, np.int64)
     number = {shard: i for i, shard in enumerate(part.table.shards)}
     for place in np.unique(places[:, 0]).tolist():
@@ -258,7 +258,7 @@ def _column(part: Part, places: Int64s, where: str) -> Int64s:
     return samples
 
 
-def _proven(parts: Sequence[Part], places: Int64s, where: str) -> Int64s | None:
+def _proven(parts: Sequence[JoinSide], places: Int64s, where: str) -> Int64s | None:
     """Return the rows of a file under Energon's name, or None if they may belong to another split.
 
     A left join has one row for each sample of the first dataset, in order, which can be checked without the keys. The
@@ -279,12 +279,12 @@ def _stale(where: str, what: str) -> DataError:
     return DataError(
         f"the join index is out of date: {what}",
         file=where,
-        kind="stale-join",
+        kind="stale-index",
         fix="Run 'feedmill prepare' on the metadataset again.",
     )
 
 
-def _missing(first: Part, part: Part, samples: Int64s) -> ConfigError:
+def _missing(first: JoinSide, part: JoinSide, samples: Int64s) -> ConfigError:
     key = first.dataset.locate(int(samples[0])).key
     more = f", and {len(samples) - 1:,} more" if len(samples) > 1 else ""
     elsewhere = ""
@@ -294,18 +294,18 @@ def _missing(first: Part, part: Part, samples: Int64s) -> ConfigError:
         elsewhere = f"; {error.what}" if error.kind == "other-split" else ""
     return ConfigError(
         f"missing key in a join: {_named(first)} has the key {key!r}{more}, {_named(part)} does not{elsewhere}",
-        kind="join-missing",
+        kind="no-such-sample",
         fix="Add the samples, or set 'nonmatch: skip' (skip such rows) or 'nonmatch: none' (leave a gap).",
     )
 
 
-def _nothing(parts: Sequence[Part]) -> ConfigError:
+def _nothing(parts: Sequence[JoinSide]) -> ConfigError:
     return ConfigError(
         f"the join has no rows: no key of {_named(parts[0])} is in {' and in '.join(map(_named, parts[1:]))}",
-        kind="empty-join",
+        kind="empty-source",
         fix="Join splits that contain the same keys; a join does not combine samples of different splits.",
     )
 
 
-def _named(part: Part) -> str:
+def _named(part: JoinSide) -> str:
     return f"{part.dataset.url} ({part.dataset.split})" if part.dataset.split else part.dataset.url

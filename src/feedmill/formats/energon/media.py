@@ -67,21 +67,21 @@ def read_tables(store: Store) -> MediaTables:
     Raises:
         DataError: the index cannot be read.
     """
-    found = MediaTables()
+    tables = MediaTables()
     if not store.exists(INDEX):
-        return found
+        return tables
     connection = open_index(cached_copy(store, INDEX))
     try:
         if connection.execute(_HAS_TABLES).fetchone() != (2,):
-            return found
+            return tables
         chosen = connection.execute("SELECT strategy, patterns, created_at_utc FROM media_filters ORDER BY filter_id")
-        found.filters = {(strategy, patterns or ""): created for strategy, patterns, created in chosen}
-        found.rows = connection.execute(rows_query(connection)).fetchall()
+        tables.filters = {(strategy, patterns or ""): created for strategy, patterns, created in chosen}
+        tables.rows = connection.execute(rows_query(connection)).fetchall()
     except sqlite3.DatabaseError as error:
         raise _damaged(store, error) from None
     finally:
         connection.close()
-    return found
+    return tables
 
 
 def rows_query(connection: sqlite3.Connection) -> str:

@@ -34,7 +34,7 @@ from feedmill.formats.energon.costs import media_costs
 from feedmill.formats.energon.database import INDEX, MAX_SAMPLES, META, bad_index, open_index
 from feedmill.formats.energon.members import Members
 from feedmill.formats.energon.splits import Splits, read_splits
-from feedmill.formats.format import Wanted
+from feedmill.formats.format import OpenRequest
 from feedmill.formats.objects import invalid_file, read_object
 from feedmill.formats.offsets import Int64s, hash_words, load_offsets, maps_are_full
 from feedmill.formats.sample import no_such_key, split_name
@@ -89,7 +89,7 @@ def read_info(store: Store) -> dict[str, int]:
         DataError: the file is invalid.
     """
     if store.exists(INFO):
-        path, content = INFO, read_object(store, INFO, kind="bad-info", fix=_AGAIN)
+        path, content = INFO, read_object(store, INFO, kind="bad-index", fix=_AGAIN)
     elif store.exists(INFO_YAML):
         path, content = INFO_YAML, yamls.read_yaml(store.read(INFO_YAML), store.locate(INFO_YAML)).value
     else:
@@ -102,7 +102,7 @@ def read_info(store: Store) -> dict[str, int]:
     counts = content.get("shard_counts") if isinstance(content, dict) else None
     if not isinstance(counts, dict) or not all(type(n) is int and 0 <= n < MAX_SAMPLES for n in counts.values()):
         why = "'shard_counts' must map shard paths to numbers of samples"
-        raise invalid_file(store, path, why, kind="bad-info", fix=_AGAIN)
+        raise invalid_file(store, path, why, kind="bad-index", fix=_AGAIN)
     return counts
 
 
@@ -141,10 +141,10 @@ class PreparedShards(ShardTable):
         self._looked_for_members = False
 
     def offsets(self, shard: int) -> Int64s:
-        found = self.offsets_ahead(shard)
+        offsets = self.offsets_ahead(shard)
         if shard not in self._compared:
             self._compare(shard)
-        return found
+        return offsets
 
     def offsets_ahead(self, shard: int) -> Int64s:
         found = self._offsets.get(shard)
@@ -157,10 +157,10 @@ class PreparedShards(ShardTable):
             # The system limits how many files a process may map and open, and other datasets have some of them.
             if len(self._offsets) >= MAX_MAPPED or (self.store.is_local and maps_are_full()):
                 self._offsets = {}
-            found = self._load_offsets(shard)
+            offsets = self._load_offsets(shard)
             if not (self.store.is_local and maps_are_full()):
-                self._offsets[shard] = found
-            return found
+                self._offsets[shard] = offsets
+            return offsets
 
     def load(self, shards: Iterable[int], *, ahead: bool = False) -> None:
         known = self._offsets if ahead else self._compared
@@ -231,7 +231,7 @@ class PreparedShards(ShardTable):
             offsets = load_offsets(self.store, path, fix=again)
         except NotFound:
             where, changed = self.store.locate(path), self._guard.changed(self.shards[shard])
-            error = changed or NotFound("the shard's index is missing", file=where, kind="no-index", fix=again)
+            error = changed or NotFound("the shard's index is missing", file=where, kind="not-prepared", fix=again)
             raise error from None
         if len(offsets) != self.counts[shard] + 1:
             raise self._guard.changed(self.shards[shard]) or DataError(
@@ -451,6 +451,6 @@ def open_prepared(store: Store, name: str, *, split: str | None = None, split_co
         raise
 
 
-def open_found(wanted: Wanted) -> TarDataset:
+def open_found(wanted: OpenRequest) -> TarDataset:
     """See `open_prepared`."""
     return open_prepared(wanted.store, wanted.url, split=wanted.split, split_config=wanted.split_config)

@@ -39,7 +39,7 @@ def meta_file(store: Store, name: str) -> str:
         raise NotFound(
             "there is no such file",
             file=store.locate(path),
-            kind="no-such-config",
+            kind="not-found",
             fix=f"The folder has: {', '.join(h for h in have if not h.startswith(('.', 'feedmill.'))) or 'none'}.",
         )
     return path

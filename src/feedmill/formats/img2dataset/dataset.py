@@ -31,7 +31,7 @@ from feedmill.formats.content import content_of_files
 from feedmill.formats.costs import bad_cost
 from feedmill.formats.energon.costs import MEDIA_COSTS, file_costs
 from feedmill.formats.extents import Extents
-from feedmill.formats.format import Wanted
+from feedmill.formats.format import OpenRequest
 from feedmill.formats.img2dataset import STATS
 from feedmill.formats.offsets import Int64s, hash_words
 from feedmill.formats.sample import Sample, Source, no_such_key
@@ -65,7 +65,7 @@ def _successes(store: Store, path: str) -> int:
         raise DataError(
             f"invalid statistics ({type(error).__name__} {error})",
             file=store.locate(path),
-            kind="bad-info",
+            kind="bad-index",
             fix=_AGAIN,
         ) from None
 
@@ -169,14 +169,14 @@ class DownloadedRows(TableDataset):
 
 def _present(file: Any, column: str, where: str) -> Int64s:
     """Return the numbers of rows with a downloaded image. Raises `DataError`."""
-    found: list[bool] = []
+    present: list[bool] = []
     for block in range(len(file.ends)):
         try:
             column_values = values(file.read(block, [column])[0].column(0))
         except ValueError as error:  # text that is not UTF-8
             raise damaged(where, error, record=f"column {column!r}") from None
-        found += [value == "success" if column == "status" else value is not None for value in column_values]
-    return np.flatnonzero(np.asarray(found, bool)).astype(np.int64)
+        present += [value == "success" if column == "status" else value is not None for value in column_values]
+    return np.flatnonzero(np.asarray(present, bool)).astype(np.int64)
 
 
 class DownloadedFiles(Dataset):
@@ -300,6 +300,6 @@ def _with_image(group: Mapping[str, Mapping[str, str]]) -> int:
     return sum(not parts.keys().isdisjoint(IMAGES) for parts in group.values())
 
 
-def open_found(wanted: Wanted) -> Dataset:
+def open_found(wanted: OpenRequest) -> Dataset:
     """See `open_img2dataset`."""
     return open_img2dataset(wanted.store, wanted.url, lambda shards: plain_shards(wanted.store, shards))

@@ -26,7 +26,7 @@ from feedmill.formats.content import content_hash
 from feedmill.formats.cost_cache import digest_of, kept_costs
 from feedmill.formats.costs import bad_cost, field_costs
 from feedmill.formats.extents import Extents
-from feedmill.formats.format import Wanted
+from feedmill.formats.format import OpenRequest
 from feedmill.formats.jsonl.splits import LineSplits, Pieces, read_splits, unfitting
 from feedmill.formats.line_ranges import Arrays, begin_of, on_engine
 from feedmill.formats.offsets import Int64s, hash_words, load_offsets, read_records
@@ -150,9 +150,9 @@ def write_index(store: Store, path: str, starts: Int64s | None = None) -> Int64s
     Args:
         starts: the offsets; by default, the file is scanned.
     """
-    found = index_file(store, path) if starts is None else starts
-    store.write_bytes(idx_name(path), found.astype("<u8").tobytes())
-    return found
+    index = index_file(store, path) if starts is None else starts
+    store.write_bytes(idx_name(path), index.astype("<u8").tobytes())
+    return index
 
 
 def lines_of(store: Store, path: str, offsets: Int64s) -> Int64s | None:
@@ -288,8 +288,8 @@ class JsonlDataset(Dataset):
         """
         if "_blank" not in self.__dict__:
             self.__dict__["_blank"] = lines_of(self.store, self.path, self._offsets)
-        found: Int64s | None = self.__dict__["_blank"]
-        return found
+        lines: Int64s | None = self.__dict__["_blank"]
+        return lines
 
     def stored_sizes(self, indices: Indices) -> Int64s:
         """Return the sizes of these lines in bytes, int64[n]."""
@@ -396,7 +396,7 @@ def open_jsonl(store: Store, path: str, name: str, split: str | None = None) -> 
     return JsonlDataset(store, path, name=name, split=split)
 
 
-def open_found(wanted: Wanted) -> JsonlDataset:
+def open_found(wanted: OpenRequest) -> JsonlDataset:
     """See `open_jsonl`."""
     return open_jsonl(wanted.store, wanted.name, wanted.url, wanted.split)
 

@@ -203,7 +203,7 @@ def _wrong(document: yamls.Document, place: tuple[str | int, ...], what: str) ->
     return ConfigError(
         what,
         file=document.at(place),
-        kind="bad-splits",
+        kind="bad-config",
         fix="Correct the file, or write it again: 'feedmill prepare FILE --split-ratio 8,1,1'.",
     )
 

@@ -1,4 +1,4 @@
-"""LeRobot datasets: `dataset.py`, and reading ``meta/`` (`meta.py`)."""
+"""LeRobot datasets: `dataset.py`, ``meta/`` (`meta.py`), whole episodes (`episode.py`) and depth maps (`depth.py`)."""
 
 from feedmill.formats.format import Format
 

@@ -40,7 +40,7 @@ from feedmill.errors import DataError, FeedmillError, MissingExtra, NotFound
 from feedmill.formats.avvideo import Frames, as_png
 from feedmill.formats.columns import ColumnFile, ParquetFile
 from feedmill.formats.content import content_of_files
-from feedmill.formats.format import Wanted
+from feedmill.formats.format import OpenRequest
 from feedmill.formats.lerobot.depth import FORM, Depths, depth_of_frame, depth_of_image, depths_of_codes, is_depth
 from feedmill.formats.lerobot.meta import (
     AGAIN,
@@ -211,21 +211,21 @@ class LeRobotDataset(TableDataset):
 
     def verify(self) -> Sequence[FeedmillError]:
         """Read every block once, and check that the video files exist."""
-        found = list(super().verify())
+        findings = list(super().verify())
         for path in sorted({path for places in self.episodes.videos.values() for path, _ in places}):
             if not self.store.exists(path):
-                found.append(gone(self.store, path))
-        return found
+                findings.append(gone(self.store, path))
+        return findings
 
     @cached_property
     def last_starts(self) -> dict[str, dict[str, float]]:
         """Return camera -> video file -> time at which the last episode in it begins, in seconds."""
-        found: dict[str, dict[str, float]] = {}
+        last_starts: dict[str, dict[str, float]] = {}
         for camera, places in self.episodes.videos.items():
-            of = found.setdefault(camera, {})
+            of = last_starts.setdefault(camera, {})
             for path, begins in places:
                 of[path] = max(begins, of.get(path, begins))
-        return found
+        return last_starts
 
     @property
     def split_ranges(self) -> Mapping[str, range]:
@@ -334,7 +334,7 @@ def open_lerobot(store: Store, url: str, split: str | None = None, *, lenient: b
         raise DataError(
             f"the metadata of the dataset is malformed ({type(error).__name__}: {error})",
             file=store.locate(INFO.rpartition("/")[0]),
-            kind="bad-info",
+            kind="bad-index",
             fix=AGAIN,
         ) from None
 
@@ -362,7 +362,7 @@ def _opened(store: Store, url: str, split: str | None, lenient: bool) -> LeRobot
     return LeRobotDataset(store, split=split, chosen=chosen, lenient=lenient, **facts)
 
 
-def open_found(wanted: Wanted) -> LeRobotDataset:
+def open_found(wanted: OpenRequest) -> LeRobotDataset:
     """See `open_lerobot`."""
     return open_lerobot(wanted.store, wanted.url, wanted.split)
 

@@ -48,7 +48,7 @@ def depths_of_codes(store: Store, name: str, feature: Mapping[str, Any]) -> Dept
         raise DataError(
             f"the depth range of {name!r} is {given}: expected numbers with depth_min below depth_max",
             file=store.locate(INFO),
-            kind="bad-info",
+            kind="bad-index",
             fix=AGAIN,
         ) from None
     depth = np.arange(_CODES, dtype=np.float32) * np.float32((ends[1] - ends[0]) / (_CODES - 1)) + np.float32(ends[0])
@@ -78,8 +78,8 @@ def depth_of_image(data: bytes, feature: Mapping[str, Any]) -> Depths:
         with Image.open(io.BytesIO(data)) as image:
             found = np.asarray(image, np.float32)
     except (OSError, SyntaxError, ValueError) as error:
-        raise DataError(f"the depth map cannot be decoded ({error})", kind="bad-image", fix=AGAIN) from None
+        raise DataError(f"the depth map cannot be decoded ({error})", kind="bad-media", fix=AGAIN) from None
     if found.ndim != 2:
-        raise DataError(f"the depth map has the shape {found.shape}: expected one channel", kind="bad-image", fix=AGAIN)
+        raise DataError(f"the depth map has the shape {found.shape}: expected one channel", kind="bad-media", fix=AGAIN)
     unit = (feature.get("info") or {}).get("depth_unit")
     return (found * np.float32(1000) if unit == "m" else found)[..., None]

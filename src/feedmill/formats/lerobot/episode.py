@@ -114,4 +114,4 @@ def _check_numbers(episode: Episode, where: str, length: int) -> None:
 
 
 def _bad(where: str, column: str, why: str) -> DataError:
-    return DataError(f"column {column!r}: {why}", file=where, kind="bad-episode", fix=AGAIN)
+    return DataError(f"column {column!r}: {why}", file=where, kind="bad-data", fix=AGAIN)

@@ -47,16 +47,16 @@ class Episodes:
 def read_info(store: Store) -> dict[str, Any]:
     """Return the content of ``meta/info.json``. Raises `DataError`, `ConfigError`."""
     where = store.locate(INFO)
-    info = read_object(store, INFO, kind="bad-info", fix=AGAIN)
+    info = read_object(store, INFO, kind="bad-index", fix=AGAIN)
     lacking = [key for key in ("codebase_version", "fps", "features", "data_path") if not info.get(key)]
     if lacking:
-        raise DataError(f"it lacks {', '.join(map(repr, lacking))}", file=where, kind="bad-info", fix=AGAIN)
+        raise DataError(f"it lacks {', '.join(map(repr, lacking))}", file=where, kind="bad-index", fix=AGAIN)
     if not isinstance(info["features"], dict) or not isinstance(info["fps"], int | float) or info["fps"] <= 0:
-        raise DataError("'features' must be an object and 'fps' above 0", file=where, kind="bad-info", fix=AGAIN)
+        raise DataError("'features' must be an object and 'fps' above 0", file=where, kind="bad-index", fix=AGAIN)
     try:
         orjson.dumps(info)  # orjson parses deeper nesting than it can write
     except TypeError:
-        raise DataError("it is nested too deeply", file=where, kind="bad-info", fix=AGAIN) from None
+        raise DataError("it is nested too deeply", file=where, kind="bad-index", fix=AGAIN) from None
     if not str(info["codebase_version"]).startswith(("v2", "v3")):
         raise ConfigError(
             f"unsupported version {info['codebase_version']!r}: expected v2 or v3",
@@ -70,7 +70,7 @@ def read_info(store: Store) -> dict[str, Any]:
             raise DataError(
                 f"the feature {name!r} has no valid 'shape', expected a list of numbers such as [7]",
                 file=where,
-                kind="bad-info",
+                kind="bad-index",
                 fix=AGAIN,
             )
     return info
@@ -86,7 +86,7 @@ def splits_of(store: Store, info: Mapping[str, Any], episodes: int) -> dict[str,
             raise DataError(
                 f"the split {name!r} is {text!r}, expected a range of its {episodes} episodes such as '0:10'",
                 file=store.locate(INFO),
-                kind="bad-info",
+                kind="bad-index",
                 fix=AGAIN,
             )
         out[str(name)] = range(begin, end)
@@ -108,7 +108,7 @@ def fill(store: Store, template: Any, **numbers: int | str) -> str:
             raise DataError(
                 f"the path {template!r} has the unknown field {match[1]!r}",
                 file=store.locate(INFO),
-                kind="bad-info",
+                kind="bad-index",
                 fix=f"Supported fields are {', '.join(numbers)}.",
             )
         found = numbers[match[1]]
@@ -179,7 +179,7 @@ def episodes_v3(store: Store, info: Mapping[str, Any]) -> Episodes:
         raise DataError(
             "its episodes are not in the order of the data files",
             file=store.locate("meta/episodes"),
-            kind="bad-info",
+            kind="bad-index",
             fix=AGAIN,
         )
     videos = {
@@ -199,17 +199,17 @@ def _episode_files(store: Store, info: Mapping[str, Any]) -> list[str]:
     try:
         return [entry.path for entry in store.files("meta/episodes", suffixes=(".parquet",))]
     except StorageError as error:
-        if error.kind != "not-supported":
+        if error.kind != "unsupported":
             raise
-    found: list[str] = []
+    episode_files: list[str] = []
     given = info.get("chunks_size")
     chunk = given if type(given) is int and given > 0 else _CHUNK
     while True:
-        number, file = divmod(len(found), chunk)
+        number, file = divmod(len(episode_files), chunk)
         path = f"meta/episodes/chunk-{number:03d}/file-{file:03d}.parquet"
         if not store.exists(path):
-            return found
-        found.append(path)
+            return episode_files
+        episode_files.append(path)
 
 
 def tasks_v3(store: Store) -> dict[int, str]:

@@ -29,7 +29,7 @@ import numpy as np
 
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound
 from feedmill.formats.columns import load_pyarrow
-from feedmill.formats.format import Wanted
+from feedmill.formats.format import OpenRequest
 from feedmill.formats.mds.encodings import Column, column
 from feedmill.formats.objects import read_object
 from feedmill.formats.offsets import Int64s, read_records
@@ -104,7 +104,7 @@ class MdsDataset(RowsDataset):
                     f"the sample cannot be read ({error})",
                     file=self.store.locate(shard.path),
                     offset=begin,
-                    kind="bad-sample",
+                    kind="bad-part",
                     fix=_AGAIN,
                 ) from None
         return out
@@ -186,14 +186,14 @@ class MdsDataset(RowsDataset):
 
     def verify(self) -> Sequence[FeedmillError]:
         """Compare the headers of all shards with the index, and their bytes with its hashes."""
-        found: list[FeedmillError] = []
+        findings: list[FeedmillError] = []
         for number, shard in enumerate(self.shards):
             try:
                 self._shard_offsets(number)
-                found += _wrong_hashes(self.store, shard)
+                findings += _wrong_hashes(self.store, shard)
             except FeedmillError as error:
-                found.append(error)
-        return found
+                findings.append(error)
+        return findings
 
     def describe(self) -> dict[str, Any]:
         """Return plain facts for `info`; ``columns`` maps each column to its encoding."""
@@ -245,7 +245,7 @@ def _unpack(store: Store, shard: Shard) -> tuple[bytes, int]:
         raise DataError(
             f"the decompressed shard does not have the {shard.raw_bytes} bytes of {INDEX}",
             file=where,
-            kind="wrong-size",
+            kind="wrong-count",
             fix=_AGAIN,
         )
     return raw, len(raw)
@@ -307,7 +307,7 @@ def open_mds(store: Store, url: str) -> MdsDataset:
         raise DataError(
             f"the index has the version {content.get('version')!r}, expected version 2",
             file=store.locate(INDEX),
-            kind="other-version",
+            kind="unsupported",
             fix="Write the dataset with another release of MDSWriter.",
         )
     sizes = _sizes(store, listed)
@@ -368,7 +368,7 @@ def _check_file(store: Store, path: str, size: int, sizes: Mapping[str, int]) ->
         raise DataError(
             f"the shard has {sizes[path]} bytes, but {INDEX} has {size}",
             file=store.locate(path),
-            kind="wrong-size",
+            kind="wrong-count",
             fix=_AGAIN,
         )
 
@@ -377,7 +377,7 @@ def _bad(where: str, why: str) -> DataError:
     return DataError(f"invalid index ({why})", file=where, kind="bad-index", fix=_AGAIN)
 
 
-def open_found(wanted: Wanted) -> MdsDataset:
+def open_found(wanted: OpenRequest) -> MdsDataset:
     """See `open_mds`."""
     return open_mds(wanted.store, wanted.url)
 

@@ -68,7 +68,7 @@ def column(name: Any, encoding: Any, size: Any, where: str) -> Column:
             f"the column {name!r} has the unknown encoding {encoding!r}",
             file=where,
             record=name,
-            kind="unknown-encoding",
+            kind="unsupported",
             fix="Write the dataset with one of MDS's own encodings.",
         )
     return Column(name, encoding, size, decode, suffix)
@@ -78,7 +78,7 @@ def _reader(kind: str, rest: str) -> tuple[Callable[[bytes], Any] | None, str]:
     if kind == "ndarray":
         return _ndarray_reader(rest), ""
     if kind in _DTYPES.values():
-        return partial(_number, np.dtype(kind).newbyteorder("<")), ""
+        return partial(_decode_number, np.dtype(kind).newbyteorder("<")), ""
     if kind in ("list[jpeg]", "list[png]"):
         return partial(_pieces, 4), "jpg" if "jpeg" in kind else "png"
     if kind == "list[pil]":
@@ -94,7 +94,7 @@ def _text(data: bytes) -> str:
     return data.decode("utf-8")
 
 
-def _number(dtype: np.dtype[Any], data: bytes) -> Any:
+def _decode_number(dtype: np.dtype[Any], data: bytes) -> Any:
     if len(data) != dtype.itemsize:
         raise ValueError(f"{len(data)} bytes are not a value of {dtype}")
     return np.frombuffer(data, dtype)[0].item()
@@ -162,7 +162,7 @@ def _pil_list(data: bytes) -> list[Any]:
 _READERS: dict[str, tuple[Callable[[bytes], Any], str]] = {
     "bytes": (_same, ""),
     "str": (_text, ""),
-    "int": (partial(_number, np.dtype("<i8")), ""),
+    "int": (partial(_decode_number, np.dtype("<i8")), ""),
     "json": (json.loads, ""),
     "str_int": (int, ""),
     "str_float": (float, ""),

@@ -83,7 +83,7 @@ def write_shard(store: Store, path: str, columns: Mapping[str, str], rows: Seque
         raise DataError(
             f"the shard would have {int(offsets[-1]):,} bytes, more than the maximum of MDS, {_MOST:,}",
             file=store.locate(path),
-            kind="shard-too-large",
+            kind="too-large",
             fix="Write smaller shards: --max-shard-size 64MB.",
         )
     with store.write(path) as file:

@@ -100,7 +100,7 @@ class Archive:
                 behind = offsets[bisect_right(offsets, info.header_offset) :]
                 member = self._member(archive, info, behind[0] if behind else size)
                 if member.name in self.members:
-                    raise self.refused("two arrays have one name", "other-layout", member.name)
+                    raise self.refused("two arrays have one name", "other-columns", member.name)
                 self.members[member.name] = member
 
     @property
@@ -186,7 +186,7 @@ class Archive:
     def _member(self, archive: zipfile.ZipFile, info: zipfile.ZipInfo, end: int) -> Member:
         name = info.filename.removesuffix(".npy")
         if info.flag_bits & _ENCRYPTED:
-            raise self.refused("the archive is encrypted", "encrypted", name)
+            raise self.refused("the archive is encrypted", "unsupported", name)
         start = None
         if info.compress_type == zipfile.ZIP_STORED:
             local = self.store.read(self.path, info.header_offset, 30)
@@ -253,7 +253,7 @@ class Archive:
 
     def _facts(self, why: str, record: str | None = None) -> dict[str, Any]:
         what, file = f"the archive cannot be read: {why}", self.store.locate(self.path)
-        return {"what": what, "file": file, "record": record, "kind": "bad-archive", "instead": _REWRITE}
+        return {"what": what, "file": file, "record": record, "kind": "bad-data", "instead": _REWRITE}
 
     def refused(self, what: str, kind: str, record: str | None = None) -> DataError:
         """Return the error for a whole archive that is no dataset, or has what is not supported."""

@@ -26,7 +26,7 @@ import numpy as np
 import orjson
 
 from feedmill.errors import DataError, FeedmillError, NotFound
-from feedmill.formats.format import Wanted
+from feedmill.formats.format import OpenRequest
 from feedmill.formats.npz.archive import Archive, Member
 from feedmill.formats.objects import decode_json
 from feedmill.formats.offsets import Int64s
@@ -63,7 +63,7 @@ class Shard:
             raise archive.refused("no array has an axis of samples", "no-samples")
         if len(set(counts.values())) > 1:
             shown = ", ".join(f"{name}: {count}" for name, count in list(counts.items())[:4])
-            raise archive.refused(f"its arrays have different numbers of rows ({shown})", "other-lengths")
+            raise archive.refused(f"its arrays have different numbers of rows ({shown})", "other-columns")
         self.count = next(iter(counts.values()))
 
     def schema(self) -> dict[str, str]:
@@ -81,11 +81,11 @@ class Shard:
 
     def values(self, column: Column, local: Int64s) -> list[Any]:
         """Return the values of some samples, None for missing ones. int64[n], numbers in it. Raises `DataError`."""
-        found = self._stored(column, local)
+        values = self._stored(column, local)
         if not column.present:
-            return found
+            return values
         present = self.archive.array(column.present)[local].tolist()
-        return [value if there else None for value, there in zip(found, present, strict=True)]
+        return [value if there else None for value, there in zip(values, present, strict=True)]
 
     def _stored(self, column: Column, local: Int64s) -> list[Any]:
         archive, member = self.archive, self.archive.members[column.name]
@@ -262,18 +262,20 @@ class NpzDataset(RowsDataset):
 
     def verify(self) -> Sequence[FeedmillError]:
         """Compare all arrays with their checksums, and read every value once."""
-        found: list[FeedmillError] = []
+        findings: list[FeedmillError] = []
         for number, shard in enumerate(self.shards):
             wrong = shard.archive.verify()
             if wrong is not None:
-                found.append(wrong)
+                findings.append(wrong)
                 continue
             try:
                 for low in range(0, shard.count, 1024):
                     self._rows(number, np.arange(low, min(low + 1024, shard.count)))
             except FeedmillError as error:
-                found.append(error)
-        return found
+                findings.append(error)
+        if self.key_column is not None and not findings:
+            findings += self._wrong_keys(lambda file: self._all_keys()[file], self.key_column)
+        return findings
 
     def describe(self) -> dict[str, Any]:
         """Return plain facts for `info`; ``columns`` maps each column to its form or dtype."""
@@ -295,7 +297,7 @@ def _array(dtype: np.dtype[Any], shape: Sequence[int], block: bytes) -> Any:
     return np.frombuffer(block, dtype).reshape(shape).copy()
 
 
-def open_found(wanted: Wanted) -> NpzDataset:
+def open_found(wanted: OpenRequest) -> NpzDataset:
     """Open a file, several files, or all files of a folder. Raises `DataError`, `NotFound`, `ConfigError`."""
     store, names = wanted.store, list(wanted.names)
     if wanted.name:

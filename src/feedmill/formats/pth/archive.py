@@ -34,7 +34,7 @@ def entries(data: bytes) -> dict[str, Entry]:
             duplicate.
     """
     first, after, count = _directory(data)
-    found: dict[str, Entry] = {}
+    by_name: dict[str, Entry] = {}
     root: str | None = None
     at = first
     for _ in range(count):
@@ -44,18 +44,18 @@ def entries(data: bytes) -> dict[str, Entry]:
         folder, slash, name = entry.name.partition("/")
         root = folder if root is None else root
         if not slash or folder != root:
-            raise bad(f"the entry {entry.name!r:.80} is not below the folder {root!r:.80}", "not-tensors")
-        if name in found:
+            raise bad(f"the entry {entry.name!r:.80} is not below the folder {root!r:.80}", "bad-pickle")
+        if name in by_name:
             raise bad(f"the entry {name!r:.80} occurs twice")
-        found[name] = entry._replace(name=name)
+        by_name[name] = entry._replace(name=name)
     if at != after:
         raise bad("its directory does not have the declared number of entries")
     stop = 0
-    for entry in sorted(found.values(), key=lambda entry: entry.local):
+    for entry in sorted(by_name.values(), key=lambda entry: entry.local):
         if entry.local < stop:
             raise bad(f"the entry {entry.name!r:.80} overlaps another")
         stop = entry.stop
-    return found
+    return by_name
 
 
 def _directory(data: bytes) -> tuple[int, int, int]:
@@ -97,9 +97,9 @@ def _entry(data: bytes, at: int, limit: int) -> tuple[Entry, int]:
         begin = at + _CENTRAL.size + n
         size, packed, local = _wide(data[begin : begin + extra], size, packed, local)
     if method or size != packed:
-        raise bad(f"the entry {shown!r} is compressed, which torch.save never does", "compressed-pth")
+        raise bad(f"the entry {shown!r} is compressed, which torch.save never does", "unsupported")
     if flags & 1:
-        raise bad(f"the entry {shown!r} is encrypted", "encrypted")
+        raise bad(f"the entry {shown!r} is encrypted", "unsupported")
     if local + _LOCAL.size > limit:
         raise bad(f"the entry {shown!r} lies outside the file")
     header = _LOCAL.unpack_from(data, local)
@@ -140,7 +140,7 @@ def checksums(entry: Entry) -> list[tuple[int, int]]:
     return places
 
 
-def bad(what: str, kind: str = "bad-pth") -> DataError:
+def bad(what: str, kind: str = "bad-pickle") -> DataError:
     """Return the error for an invalid file."""
     return DataError(
         f"this is not a .pth file that can be read: {what}",

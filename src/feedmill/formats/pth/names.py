@@ -11,7 +11,7 @@ import numpy as np
 
 from feedmill.errors import DataError
 from feedmill.formats.pth.archive import bad
-from feedmill.formats.pth.pickled import Named, hashable
+from feedmill.formats.pth.pickled import AllowedGlobal, hashable
 from feedmill.formats.pth.tensors import DTYPES, STORAGES, TORCH, Spec, checked, numpy_dtype, torch_module
 
 _KINDS = "biufc"
@@ -23,7 +23,7 @@ class NumpyArray:
     __slots__ = ()
 
 
-class StorageClass(Named):
+class StorageClass(AllowedGlobal):
     """A storage class; its `value` in the table is the object itself."""
 
     __slots__ = ("dtype",)
@@ -33,7 +33,7 @@ class StorageClass(Named):
         self.dtype = dtype
 
 
-def table(make: Callable[[Spec], Any], to: str) -> dict[str, Named]:
+def table(make: Callable[[Spec], Any], to: str) -> dict[str, AllowedGlobal]:
     """Return the table ``"module name"`` -> allowed global.
 
     Args:
@@ -71,14 +71,14 @@ def table(make: Callable[[Spec], Any], to: str) -> dict[str, Named]:
     for package in ("numpy.core", "numpy._core"):
         makers[f"{package}.multiarray scalar"] = _scalar
         makers[f"{package}.multiarray _reconstruct"] = lambda *_: NumpyArray()
-    names = {name: Named(name, function) for name, function in makers.items()}
-    names["numpy ndarray"] = Named("numpy ndarray", None)
+    names = {name: AllowedGlobal(name, function) for name, function in makers.items()}
+    names["numpy ndarray"] = AllowedGlobal("numpy ndarray", None)
     return names | {**_classes(), **_dtypes(to)}
 
 
 @lru_cache(maxsize=1)
-def _classes() -> dict[str, Named]:
-    out: dict[str, Named] = {}
+def _classes() -> dict[str, AllowedGlobal]:
+    out: dict[str, AllowedGlobal] = {}
     for name, dtype in STORAGES.items():
         for module in ("torch", "torch.storage"):
             out[f"{module} {name}"] = StorageClass(f"{module} {name}", dtype)
@@ -86,11 +86,11 @@ def _classes() -> dict[str, Named]:
 
 
 @lru_cache(maxsize=2)
-def _dtypes(to: str) -> dict[str, Named]:
+def _dtypes(to: str) -> dict[str, AllowedGlobal]:
     """Return torch's dtypes as values: torch's objects with ``to="torch"``, else their names (NumPy lacks some)."""
     torch = torch_module() if to == TORCH else None
     return {
-        f"torch {name}": Named(name, None, name if torch is None else getattr(torch, name))
+        f"torch {name}": AllowedGlobal(name, None, name if torch is None else getattr(torch, name))
         for name in DTYPES
         if torch is None or hasattr(torch, name)
     }

@@ -27,7 +27,7 @@ _NAMES = {ord(code.code): code.name for code in pickletools.opcodes}
 _U16, _U32, _I32, _U64, _F64 = (struct.Struct(f) for f in ("<H", "<I", "<i", "<Q", ">d"))
 
 
-class Named:
+class AllowedGlobal:
     """An allowed global of the pickle, with the function to call for it."""
 
     __slots__ = ("make", "name", "value")
@@ -57,7 +57,7 @@ class Machine:
         data: bytes,
         start: int,
         stop: int,
-        names: Mapping[str, Named],
+        names: Mapping[str, AllowedGlobal],
         persistent: Callable[[Any], Any],
         build: Callable[[Any, Any], Any],
     ) -> None:
@@ -149,13 +149,13 @@ class Machine:
     def reduce(self) -> None:
         """Call an allowed global with its arguments. Raises `DataError` for any other callable."""
         arguments, called = self.pop(), self.pop()
-        if not isinstance(called, Named) or called.make is None or not isinstance(arguments, tuple):
+        if not isinstance(called, AllowedGlobal) or called.make is None or not isinstance(arguments, tuple):
             raise DataError(
                 f"its pickle calls {getattr(called, 'name', type(called).__name__)}, which does not create data",
                 kind="unsafe-pickle",
                 fix="Loading it may run code, so it is not read.",
             )
-        self.left -= sum(len(one) for one in arguments if isinstance(one, _SIZED))
+        self.left -= sum(len(argument) for argument in arguments if isinstance(argument, _SIZED))
         if self.left < 0:
             raise DataError(
                 "its pickle copies the same value many times",
@@ -332,7 +332,7 @@ def check_size(value: Any) -> None:
         item, done = stack.pop()
         kind = type(item)
         if kind not in (list, tuple, dict, OrderedDict, set):
-            if isinstance(item, Named | _Mark):
+            if isinstance(item, AllowedGlobal | _Mark):
                 raise bad(f"its value has {getattr(item, 'name', 'a mark')} in it, which is not data")
             continue
         inside = list(item.values()) if kind in (dict, OrderedDict) else list(item)

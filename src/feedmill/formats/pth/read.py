@@ -58,7 +58,7 @@ def load(data: bytes, *, to: str = NUMPY) -> Any:
         raise bad(f"its content is malformed ({type(error).__name__})") from error
     except DataError as error:
         begin = data[:HEAD]
-        if error.kind != "bad-pth" or begin[:4] == _ZIP or begin[:2] == b"\x80\x02":  # as torch.save begins
+        if error.kind != "bad-pickle" or begin[:4] == _ZIP or begin[:2] == b"\x80\x02":  # as torch.save begins
             raise
         raise other_format(begin) or error from None
 
@@ -67,7 +67,7 @@ def _zipped(data: bytes, to: str) -> Any:
     found = entries(data)
     pickled = found.get("data.pkl")
     if pickled is None or "constants.pkl" in found:
-        raise bad("it is a TorchScript program" if "constants.pkl" in found else "it has no data.pkl", "not-tensors")
+        raise bad("it is a TorchScript program" if "constants.pkl" in found else "it has no data.pkl", "bad-pickle")
     order = found.get("byteorder")
     written = sys.byteorder.encode() if order is None else data[order.start : order.stop]
     if written not in (b"little", b"big"):

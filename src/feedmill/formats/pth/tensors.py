@@ -99,7 +99,7 @@ def checked(storage: Any, offset: Any, shape: Any, strides: Any, dtype: str | No
         raise DataError(
             f"a tensor {tuple(shape)} of {name} at element {offset} needs {(last + 1) * size} bytes of its storage"
             f" {storage.key!r:.40}, which has {stored}",
-            kind="bad-pth",
+            kind="bad-pickle",
             fix="The file is truncated or malicious. Save it again with torch.save.",
         )
     if count * size > max(LARGEST, OVERLAP * stored) or (not count and max(shape, default=0) >= 2**48):

@@ -229,4 +229,4 @@ def _zip(parts: list[tuple[str, bytes]]) -> tuple[bytes, list[tuple[int, int, in
 
 
 def _cannot(what: str) -> DataError:
-    return DataError(f"cannot be written as .pth: {what}", kind="cannot-write", fix="Convert the value first.")
+    return DataError(f"cannot be written as .pth: {what}", kind="no-conversion", fix="Convert the value first.")

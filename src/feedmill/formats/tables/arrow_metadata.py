@@ -15,35 +15,35 @@ _BATCHES, _HEADER, _COMPRESSION, _ENDIANNESS = 3, 2, 3, 0
 """Fields of a Footer, a Message, a RecordBatch and a Schema in https://github.com/apache/arrow/blob/main/format/."""
 
 
-def _number(data: bytes, at: int, kind: str) -> int:
+def _unpack(data: bytes, at: int, kind: str) -> int:
     return int(np.frombuffer(data, kind, 1, at)[0])
 
 
 def field(data: bytes, table: int, number: int) -> int:
     """Return where a table of a flatbuffer has a field; 0 if it has none. pyarrow has verified the flatbuffer."""
-    fields, at = table - _number(data, table, "<i4"), 4 + 2 * number
-    relative = _number(data, fields + at, "<u2") if at < _number(data, fields, "<u2") else 0
+    fields, at = table - _unpack(data, table, "<i4"), 4 + 2 * number
+    relative = _unpack(data, fields + at, "<u2") if at < _unpack(data, fields, "<u2") else 0
     return relative and table + relative
 
 
 def batches(footer: bytes) -> Int64s:
     """Return offset and length of each record batch, int64[batches, 2], by the footer of an Arrow file."""
-    at = field(footer, _number(footer, 0, "<u4"), _BATCHES)
+    at = field(footer, _unpack(footer, 0, "<u4"), _BATCHES)
     if not at:
         return np.empty((0, 2), np.int64)
-    vector = at + _number(footer, at, "<u4")
-    blocks = np.frombuffer(footer, _BLOCK, _number(footer, vector, "<u4"), vector + 4)
+    vector = at + _unpack(footer, at, "<u4")
+    blocks = np.frombuffer(footer, _BLOCK, _unpack(footer, vector, "<u4"), vector + 4)
     return np.stack([blocks["offset"], blocks["head"] + blocks["body"]], axis=1)
 
 
 def is_big_endian(head: bytes) -> bool:
     """Return whether the metadata of a schema says so; little-endian is the default."""
-    at = field(head, _number(head, 0, "<u4"), _HEADER)
-    at = at and field(head, at + _number(head, at, "<u4"), _ENDIANNESS)
-    return bool(at and _number(head, at, "<i2"))
+    at = field(head, _unpack(head, 0, "<u4"), _HEADER)
+    at = at and field(head, at + _unpack(head, at, "<u4"), _ENDIANNESS)
+    return bool(at and _unpack(head, at, "<i2"))
 
 
 def is_compressed(head: bytes) -> bool:
     """Return whether the metadata of a record batch says that its buffers are compressed."""
-    at = field(head, _number(head, 0, "<u4"), _HEADER)
-    return bool(at and field(head, at + _number(head, at, "<u4"), _COMPRESSION))
+    at = field(head, _unpack(head, 0, "<u4"), _HEADER)
+    return bool(at and field(head, at + _unpack(head, at, "<u4"), _COMPRESSION))

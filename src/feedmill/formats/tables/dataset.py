@@ -29,12 +29,12 @@ from feedmill.formats.arrowtypes.reading import Columns, check_names, values
 from feedmill.formats.base import Indices
 from feedmill.formats.columns import ArrowFile, ColumnFile, ParquetFile, damaged, load_pyarrow
 from feedmill.formats.costs import field_costs
-from feedmill.formats.format import Wanted
-from feedmill.formats.leftovers import listed
+from feedmill.formats.format import OpenRequest
 from feedmill.formats.offsets import Int64s
 from feedmill.formats.rows import BlockCache, RowsDataset
 from feedmill.formats.sample import no_such_key
 from feedmill.formats.tables import ARROW_SUFFIXES
+from feedmill.formats.unread_files import listed
 from feedmill.jobs.threads import ordered_map
 from feedmill.storage import Store
 
@@ -228,7 +228,7 @@ class TableDataset(RowsDataset):
                 raise DataError(
                     f"{column.null_count:,} rows have no key in the column {self.key_column!r}",
                     file=self.store.locate(self.files[file]),
-                    kind="no-key",
+                    kind="missing-field",
                     fix="Give each row a key, or rename the column: then keys are row numbers.",
                 )
             where, record = self.store.locate(self.files[file]), f"column {self.key_column!r}"
@@ -295,24 +295,26 @@ class TableDataset(RowsDataset):
         return self._numbers[key]
 
     def verify(self) -> Sequence[FeedmillError]:
-        """Read every block once."""
-        found: list[FeedmillError] = []
+        """Read every block once, and then the keys."""
+        findings: list[FeedmillError] = []
         for number in range(len(self.files)):
             try:
                 columns = self._columns[number]
             except FeedmillError as error:
-                found.append(error)
+                findings.append(error)
                 continue
             try:
                 self._reader(number, columns.schema)
             except FeedmillError as error:
-                found.append(error)
+                findings.append(error)
             for block in range(len(columns.ends)):
                 try:
                     columns.read(block)
                 except FeedmillError as error:
-                    found.append(error)
-        return found
+                    findings.append(error)
+        if self.key_column is not None and not findings:
+            findings += self._wrong_keys(self._keys_of, self.key_column)
+        return findings
 
     def describe(self) -> dict[str, Any]:
         """Return plain facts for `info`; ``columns`` maps each column to its type."""
@@ -347,7 +349,7 @@ def _as_key(value: Any, where: str, record: str) -> str:
         return value.decode("utf-8") if isinstance(value, bytes) else str(value)
     except UnicodeDecodeError:
         what, fix = f"a key is bytes that are no UTF-8 text ({value!r:.60})", "Rename the column: keys are row numbers."
-        raise DataError(what, file=where, record=record, kind="no-key", fix=fix) from None
+        raise DataError(what, file=where, record=record, kind="bad-encoding", fix=fix) from None
 
 
 def _in_folders(files: Sequence[str], unity: Unity) -> Iterator[str]:
@@ -415,11 +417,11 @@ class ArrowTable(TableDataset):
     format: ClassVar[str] = "arrow"
 
 
-def open_found_parquet(wanted: Wanted) -> TableDataset:
+def open_found_parquet(wanted: OpenRequest) -> TableDataset:
     """See `open_parquet`."""
     return open_parquet(wanted.store, wanted.name, wanted.url, wanted.names)
 
 
-def open_found_arrow(wanted: Wanted) -> TableDataset:
+def open_found_arrow(wanted: OpenRequest) -> TableDataset:
     """See `open_arrow`."""
     return open_arrow(wanted.store, wanted.name, wanted.url, wanted.names)

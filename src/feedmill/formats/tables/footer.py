@@ -28,8 +28,8 @@ def unusual(footer: bytes) -> tuple[list[str], list[str]]:
     """
     try:
         columns = [each for group in _Reader(footer).struct(0).get(_ROW_GROUPS, []) for each in group[_COLUMNS]]
-        encrypted = [each[_METADATA][_PATH][0].decode() for each in columns if _CRYPTO in each]
-        files = [each[_FILE].decode() for each in columns if each.get(_FILE)]
+        encrypted = [column[_METADATA][_PATH][0].decode() for column in columns if _CRYPTO in column]
+        files = [column[_FILE].decode() for column in columns if column.get(_FILE)]
         return list(dict.fromkeys(encrypted)), list(dict.fromkeys(files))
     except _ERRORS as error:
         raise _damaged(error) from None
@@ -75,9 +75,9 @@ class _Reader:
             1: lambda _: True,
             2: lambda _: False,
             3: lambda _: self._byte(),
-            4: lambda _: self._number(),
-            5: lambda _: self._number(),
-            6: lambda _: self._number(),
+            4: lambda _: self._zigzag(),
+            5: lambda _: self._zigzag(),
+            6: lambda _: self._zigzag(),
             7: lambda _: self._skip(8),
             8: lambda _: self._bytes(self._varint()),
             9: self._list,
@@ -92,7 +92,7 @@ class _Reader:
         out: dict[int, Any] = {}
         field = 0
         while head := self._byte():
-            field = field + (head >> 4) if head >> 4 else self._number()
+            field = field + (head >> 4) if head >> 4 else self._zigzag()
             out[field] = self._read[head & 15](depth + 1)
         return out
 
@@ -120,7 +120,7 @@ class _Reader:
             if shift > 63:
                 raise ValueError("its footer is damaged (a number is too long)")
 
-    def _number(self) -> int:
+    def _zigzag(self) -> int:
         value = self._varint()
         return (value >> 1) ^ -(value & 1)
 

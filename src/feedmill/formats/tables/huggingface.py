@@ -30,7 +30,7 @@ import numpy as np
 
 from feedmill.errors import DataError, FeedmillError, NotFound
 from feedmill.formats.columns import ArrowFile
-from feedmill.formats.format import Wanted
+from feedmill.formats.format import OpenRequest
 from feedmill.formats.objects import invalid_file, read_object
 from feedmill.formats.tables.dataset import TableDataset, open_columns
 from feedmill.storage import Store
@@ -175,14 +175,14 @@ def _check_counts(dataset: HfDataset, info: Mapping[str, Any]) -> None:
 def _read(store: Store, path: str) -> dict[str, Any]:
     if not store.exists(path):
         raise _gone(store, path, "the layout of 'datasets'")
-    found = read_object(store, path, kind="bad-info", fix=_AGAIN)
-    if not isinstance(found.get("features") or {}, dict):
+    content = read_object(store, path, kind="bad-index", fix=_AGAIN)
+    if not isinstance(content.get("features") or {}, dict):
         raise _bad(store, path, "'features' must be an object")
-    return found
+    return content
 
 
 def _bad(store: Store, path: str, why: str) -> DataError:
-    return invalid_file(store, path, why, kind="bad-info", fix=_AGAIN)
+    return invalid_file(store, path, why, kind="bad-index", fix=_AGAIN)
 
 
 def _gone(store: Store, path: str, said_by: str) -> FeedmillError:
@@ -194,7 +194,7 @@ def _gone(store: Store, path: str, said_by: str) -> FeedmillError:
     )
 
 
-def open_found(wanted: Wanted) -> HfDataset:
+def open_found(wanted: OpenRequest) -> HfDataset:
     """See `open_hf`."""
     return open_hf(wanted.store, wanted.url, wanted.split)
 

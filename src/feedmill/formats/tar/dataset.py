@@ -299,7 +299,7 @@ class TarDataset(Dataset):
         stored = int(self._starts[shard]) + local
         rank = int(np.searchsorted(self._excluded, stored))
         if rank < len(self._excluded) and self._excluded[rank] == stored:
-            raise NotFound("the split excludes this sample", file=self.url, record=key, kind="excluded")
+            raise NotFound("the split excludes this sample", file=self.url, record=key, kind="other-split")
         return stored - rank
 
     def __getitem__(self, index: int | slice | str) -> Any:

@@ -51,12 +51,12 @@ def add_shard(units: Units, path: str, record: ShardRecord, scan: ShardScan, tur
 
 def finished_shards(units: Mapping[str, bytes]) -> dict[str, tuple[ShardRecord, ShardScan, int]]:
     """Return record, scan and the number of turned media of each unit that is a shard, by path."""
-    found = {}
+    finished = {}
     for path, body in units.items():
         with contextlib.suppress(msgspec.MsgspecError, ValueError):  # other units: the shard is scanned again
             facts = msgspec.msgpack.decode(body, type=_Facts)
-            found[path] = facts.record, _scan(facts), facts.turned
-    return found
+            finished[path] = facts.record, _scan(facts), facts.turned
+    return finished
 
 
 def _scan(facts: _Facts) -> ShardScan:

@@ -52,7 +52,7 @@ PATH = ".feedmill/shards"
 _MOST_PARTS = 50
 
 
-class Known(NamedTuple):
+class ShardIndex(NamedTuple):
     """Index data of one shard.
 
     Its state, int64[n + 1] starts, the keys with int64[n] ends, their hashes, what reading it may miss, and the names
@@ -74,7 +74,7 @@ class IndexedShards(ShardTable):
 
     reindex = "The shard changed after it was opened: open the dataset again."
 
-    def __init__(self, store: Store, shards: Sequence[str], known: Sequence[Known]) -> None:
+    def __init__(self, store: Store, shards: Sequence[str], known: Sequence[ShardIndex]) -> None:
         super().__init__(store, shards)
         self._known = list(known)
         self.counts = np.asarray([len(one.key_ends) for one in known], np.int64)
@@ -143,7 +143,7 @@ def indexed_shards(store: Store, entries: Sequence[Entry], *, workers: int | Non
     if missing:
         threads = workers or 4 * available_cores()
 
-        def scan(entry: Entry) -> Known:
+        def scan(entry: Entry) -> ShardIndex:
             return _scanned(store, entry)
 
         size = sum(entry.size for entry in missing)
@@ -162,11 +162,11 @@ def indexed_shards(store: Store, entries: Sequence[Entry], *, workers: int | Non
     return IndexedShards(store, shards, [known[shard] for shard in shards])
 
 
-def _same(known: Known | None, entry: Entry) -> bool:
+def _same(known: ShardIndex | None, entry: Entry) -> bool:
     return known is not None and (known.size, known.version) == (entry.size, entry.version)
 
 
-def _scanned(store: Store, entry: Entry) -> Known:
+def _scanned(store: Store, entry: Entry) -> ShardIndex:
     scan = scan_shard(store, entry.path)
     if scan.problem is not None:
         raise in_file(scan.problem, store.locate(entry.path))
@@ -175,7 +175,7 @@ def _scanned(store: Store, entry: Entry) -> Known:
     ends = np.cumsum([len(key) for key in encoded], dtype=np.int64)
     hashes = np.asarray([xxhash.xxh3_64_intdigest(key) for key in encoded], np.uint64)
     joined = np.frombuffer(b"".join(encoded), np.uint8)
-    return Known(
+    return ShardIndex(
         entry.size, entry.version, scan.starts, joined, ends, hashes, Unread.of(scan, strays), _names(scan.parts)
     )
 
@@ -193,7 +193,7 @@ class _Home:
         digest = hashlib.sha256(store.url.encode()).hexdigest()[:32]
         self._cache = LocalStore(cache_folder() / "shards"), digest
 
-    def read(self) -> dict[str, Known]:
+    def read(self) -> dict[str, ShardIndex]:
         for store, path in self._places():
             try:
                 if store.exists(path):
@@ -203,7 +203,7 @@ class _Home:
                 logger.warning("the index of shards is rebuilt: %s", error)  # it is only a cache
         return {}
 
-    def write(self, known: Mapping[str, Known]) -> None:
+    def write(self, known: Mapping[str, ShardIndex]) -> None:
         arrays = _arrays(known)
         for store, path in self._places():
             try:
@@ -224,7 +224,7 @@ class _Home:
         return [*beside, self._cache]
 
 
-def _arrays(known: Mapping[str, Known]) -> dict[str, npt.NDArray[Any]]:
+def _arrays(known: Mapping[str, ShardIndex]) -> dict[str, npt.NDArray[Any]]:
     encoded = orjson.dumps(
         [
             [path.encode("utf-8", "surrogateescape").hex(), one.size, one.version, len(one.key_ends), sorted(one.parts)]
@@ -234,7 +234,7 @@ def _arrays(known: Mapping[str, Known]) -> dict[str, npt.NDArray[Any]]:
 
     unread = with_remarks(one.unread for one in known.values())
 
-    def joined(pick: Callable[[Known], npt.NDArray[Any]], dtype: str) -> npt.NDArray[Any]:
+    def joined(pick: Callable[[ShardIndex], npt.NDArray[Any]], dtype: str) -> npt.NDArray[Any]:
         return np.concatenate([np.zeros(0, dtype), *(pick(one) for one in known.values())])
 
     return {
@@ -247,15 +247,15 @@ def _arrays(known: Mapping[str, Known]) -> dict[str, npt.NDArray[Any]]:
     }
 
 
-def _parsed(arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, Known]:
-    out: dict[str, Known] = {}
+def _parsed(arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, ShardIndex]:
+    out: dict[str, ShardIndex] = {}
     at = starts = keys = 0
     unread = {number: Unread.stored(row) for number, *row in orjson.loads(arrays["remarks"].tobytes())}
     for number, (name, size, version, samples, names) in enumerate(orjson.loads(arrays["records"].tobytes())):
         ends = arrays["key_ends"][at : at + samples]
         length = int(ends[-1]) if samples else 0
         path = bytes.fromhex(name).decode("utf-8", "surrogateescape")
-        out[path] = Known(
+        out[path] = ShardIndex(
             size,
             version,
             arrays["starts"][starts : starts + samples + 1],

@@ -28,7 +28,7 @@ def refuse_commands(url: str) -> None:
         what = "a shell command" if "pipe:" in url else "a chain of openers"
         raise ConfigError(
             f"{url[:120]!r} is {what}, and names must not run programs",
-            kind="refused-url",
+            kind="unsafe-name",
             fix="Give the path or URL of the data, such as s3://bucket/shard-{000..099}.tar. Feedmill reads object"
             " stores directly.",
         )
@@ -36,7 +36,7 @@ def refuse_commands(url: str) -> None:
     if variable is not None and ("${" in url or not os.path.exists(url)):
         raise ConfigError(
             f"{url[:120]!r} contains {variable[1]}: environment variables in names are not expanded",
-            kind="refused-url",
+            kind="unsafe-name",
             fix="Write the whole path or URL.",
         )
 
@@ -76,7 +76,7 @@ def _matches(pattern: str) -> list[str]:
     base = f"{root}{separator}{folder}".rstrip("/") or ("/" if folder else ".")
     found = [entry.path for entry in open_store(base).files() if wanted.fullmatch(entry.path)]
     if not found:
-        raise NotFound("no file matches this pattern", file=pattern, kind="no-match", fix="Check the pattern.")
+        raise NotFound("no file matches this pattern", file=pattern, kind="not-found", fix="Check the pattern.")
     return [f"{root}{separator}{folder}{path}" for path in found]
 
 

@@ -19,7 +19,7 @@ import msgspec
 import xxhash
 
 from feedmill.errors import DataError
-from feedmill.formats.format import Wanted
+from feedmill.formats.format import OpenRequest
 from feedmill.formats.tar import COMPRESSED
 from feedmill.formats.tar.dataset import TarDataset
 from feedmill.formats.tar.index import plain_shards
@@ -39,7 +39,7 @@ _BLOCK = 1 << 20
 _KINDS = {".tgz": "gz", ".tbz2": "bz2", ".txz": "xz"}
 
 
-def open_found(wanted: Wanted) -> TarDataset:
+def open_found(wanted: OpenRequest) -> TarDataset:
     """Open the given tars, or all tars of the folder. Compressed ones are unpacked into the cache folder."""
     store = wanted.store
     shards = [wanted.name] if wanted.name else list(wanted.names)

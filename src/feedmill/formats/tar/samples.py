@@ -85,7 +85,7 @@ def parse_together(blocks: Sequence[bytes], known: dict[bytes, str]) -> Iterator
         first = behind
 
 
-class Piece(NamedTuple):
+class SampleBytes(NamedTuple):
     """The bytes of consecutive samples, uint8, and the begin and end of each sample in them, int64[n].
 
     The memory is reused when it is no longer referenced.
@@ -96,7 +96,7 @@ class Piece(NamedTuple):
     ends: Int64s
 
 
-def read_piece(store: Store, paths: Sequence[str], shards: Int64s, begins: Int64s, ends: Int64s) -> Piece | None:
+def read_piece(store: Store, paths: Sequence[str], shards: Int64s, begins: Int64s, ends: Int64s) -> SampleBytes | None:
     """Read samples of any size into one buffer. Arguments and None: as for `read_together`."""
     lengths = ends - begins
     files = _open(store, paths, shards, lengths)
@@ -107,11 +107,11 @@ def read_piece(store: Store, paths: Sequence[str], shards: Int64s, begins: Int64
     except (MemoryError, ValueError):  # as above
         return None
     behind = np.cumsum(lengths)
-    return Piece(buffer, behind - lengths, behind) if files.fill(begins, lengths, buffer) else None
+    return SampleBytes(buffer, behind - lengths, behind) if files.fill(begins, lengths, buffer) else None
 
 
 def parse_alike(
-    piece: Piece, order: Int64s, known: dict[bytes, str]
+    piece: SampleBytes, order: Int64s, known: dict[bytes, str]
 ) -> tuple[list[str], dict[str, list[memoryview]]] | None:
     """Return keys of samples, and views of their parts by name; None unless all are plain with the same parts.
 

@@ -20,7 +20,7 @@ CONCATENATED = "Two tars may have been concatenated: split the file again, or re
 
 
 class Unread(NamedTuple):
-    """What reading a shard may miss, and samples in pieces; see `feedmill.kernels.files.tar.ShardScan`."""
+    """Content of a shard that reading may miss, and samples in pieces; see `feedmill.kernels.files.tar.ShardScan`."""
 
     closed: bool = True
     trailing: int = 0
@@ -77,10 +77,10 @@ def scan_bytes(data: npt.NDArray[np.uint8]) -> tar.ShardScan:
             "compressed-shard",
             "Decompress it (gunzip, bunzip2, unxz or zstd -d), or copy the dataset with 'feedmill convert'.",
         )
-    found = tar.scan(data)
-    if found.problem is not None and found.problem.offset == 0:
-        found.problem = other_format(data[:HEAD].tobytes(), "tar", "text") or found.problem
-    return found
+    scanned = tar.scan(data)
+    if scanned.problem is not None and scanned.problem.offset == 0:
+        scanned.problem = other_format(data[:HEAD].tobytes(), "tar", "text") or scanned.problem
+    return scanned
 
 
 def _unreadable(what: str, kind: str, fix: str) -> tar.ShardScan:

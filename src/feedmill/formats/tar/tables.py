@@ -142,11 +142,11 @@ class ShardTable(ABC):
 
 def first_places(keys: Iterable[Iterable[str]]) -> dict[str, tuple[int, int]]:
     """Return for each key the number of its first shard, and its number there, from the keys of all shards."""
-    found: dict[str, tuple[int, int]] = {}
+    places: dict[str, tuple[int, int]] = {}
     for shard, names in enumerate(keys):
         for number, name in enumerate(names):
-            found.setdefault(name, (shard, number))
-    return found
+            places.setdefault(name, (shard, number))
+    return places
 
 
 def with_remarks(unread: Iterable[Unread]) -> dict[int, Unread]:

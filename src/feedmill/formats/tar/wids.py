@@ -23,7 +23,7 @@ from typing import Any
 import orjson
 
 from feedmill.errors import ConfigError, DataError
-from feedmill.formats.format import Wanted
+from feedmill.formats.format import OpenRequest
 from feedmill.formats.objects import read_object
 from feedmill.formats.tar.dataset import TarDataset
 from feedmill.formats.tar.index import plain_shards
@@ -125,7 +125,7 @@ def _inside(url: str, where: str) -> str:
         raise ConfigError(
             f"the name {url!r} leads out of the folder of the index",
             file=where,
-            kind="path-escapes",
+            kind="unsafe-name",
             fix="Use paths relative to the index or complete URLs, and set another folder as 'base'.",
         )
     return url
@@ -169,6 +169,6 @@ def _md5(path: Path) -> str:
         return hashlib.file_digest(f, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
 
 
-def open_found(wanted: Wanted) -> TarDataset:
+def open_found(wanted: OpenRequest) -> TarDataset:
     """See `open_wids`."""
     return open_wids(wanted.store, wanted.name, wanted.url)

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound
 from feedmill.formats.base import Dataset, Indices, Opened, numbers_inside
 from feedmill.formats.extents import Extents
-from feedmill.formats.format import Wanted
+from feedmill.formats.format import OpenRequest
 from feedmill.formats.offsets import hash_words, read_records
 from feedmill.formats.sample import Sample, Source, no_such_key, number_of
 from feedmill.formats.tokens.shard import COUNTED as COUNTED
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How documents are stored.
+    """Storage form of documents.
 
     Attributes:
         format: name of the format.
@@ -48,6 +48,7 @@ class Form:
         loss: whether there is a loss mask.
         sentences: whether a document has a sequence for each sentence: `TokenWriter.add` gets marks of their first
             tokens instead of a loss mask. Only Megatron-LM's format can store them.
+        sequence, shard: for ``vla-text``: tokens per sequence, and sequences per shard.
     """
 
     format: str
@@ -55,6 +56,8 @@ class Form:
     tokenizer: str | None = None
     loss: bool = False
     sentences: bool = False
+    sequence: int = 0
+    shard: int = 0
 
 
 class VocabularySizes(NamedTuple):
@@ -196,7 +199,7 @@ class TokenDataset(Dataset):
             raise NotFound(
                 "the index of documents is missing, so only windows can be read",
                 file=self.store.locate(self._no_index),
-                kind="no-index",
+                kind="not-prepared",
                 fix="Open it with seq_len=..., or restore its index.",
             )
 
@@ -255,14 +258,14 @@ class TokenDataset(Dataset):
                 first, stop = first + starts[rows], np.minimum(stop, first + starts[rows] + lengths[rows])
             begins[rows], ends[rows] = self._offsets(number, first, stop)
         paths = [table.path for table in self.shards]
-        found = [Extents(self.store, paths, np.arange(len(shard)), shard, begins, ends)]
+        extents = [Extents(self.store, paths, np.arange(len(shard)), shard, begins, ends)]
         if self.masks is not None:
             sizes = np.array([table.dtype.itemsize for table in self.shards], np.int64)[shard]
             before = np.array([table.offset for table in self.shards], np.int64)[shard]
-            found += self.masks.extents(
+            extents += self.masks.extents(
                 np.arange(len(shard)), shard, (begins - before) // sizes, (ends - before) // sizes
             )
-        return found
+        return extents
 
     def _tokens_of(self, number: int, local: Int64s) -> tuple[Int64s, Int64s]:
         """Return the first token of documents of a file, and the end of the last one, int64[n] both."""
@@ -325,7 +328,7 @@ class TokenDataset(Dataset):
             f"invalid span: it is outside the document's {length} tokens",
             file=self.url,
             record=str(document),
-            kind="bad-span",
+            kind="bad-data",
         )
 
     def read_tokens(self, indices: Int64s, starts: Int64s, lengths: Int64s) -> list[Tokens]:
@@ -386,15 +389,15 @@ class TokenDataset(Dataset):
         sources = sources_of(self._gather, self.masks, files)
         if sources is None:
             return None
-        found = []
+        flat_spans = []
         for number, tokens, loss in sources:
             bounds = self.shards[number].bounds
             if bounds.dtype != np.int64 or not bounds.dtype.isnative:
                 return None
             rows = None if shard is None or len(sources) == 1 else np.flatnonzero(shard == number)
             documents = None if shard is None else local if rows is None else local[rows]
-            found.append(FlatSpans(tokens, loss, bounds, rows, documents))
-        return found
+            flat_spans.append(FlatSpans(tokens, loss, bounds, rows, documents))
+        return flat_spans
 
     @cached_property
     def _gather(self) -> Gather:
@@ -465,7 +468,7 @@ class TokenDataset(Dataset):
     def fingerprint_of_shards(self, shards: int) -> str:
         """Return the fingerprint of a dataset of only the first `shards` files."""
         words = ordered_map(
-            lambda shard: shard.words, self.shards[:shards], workers=8 if shards > 1 else 0, in_flight=64
+            lambda shard: shard.identity, self.shards[:shards], workers=8 if shards > 1 else 0, in_flight=64
         )
         return hash_words(list(words))
 
@@ -520,7 +523,7 @@ def refuse_missing(store: Store, path: str) -> None:
         raise NotFound("there is no such file", file=store.locate(path), fix="Check the path.") from None
 
 
-def open_files(wanted: Wanted, format: str, open_one: Callable[[Wanted], TokenDataset]) -> TokenDataset:
+def open_files(wanted: OpenRequest, format: str, open_one: Callable[[OpenRequest], TokenDataset]) -> TokenDataset:
     """Return the dataset of a file or folder, or of a list of files in the given order."""
     if not wanted.names:
         if wanted.name:

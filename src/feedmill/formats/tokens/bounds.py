@@ -78,12 +78,12 @@ def read_header(store: Store, path: str, size: int, digest: bytes) -> BoundsHead
     side = bounds_path(path)
     if not store.exists(side):
         return None
-    found = store.stat(side).size
-    if found < HEADER.size:
+    length = store.stat(side).size
+    if length < HEADER.size:
         return None
     magic, layout, *rest = HEADER.unpack(store.read(side, 0, HEADER.size))
     header = BoundsHeader(*rest)
-    fits = found == HEADER.size + 8 * (header.documents + 1) and (header.size, header.digest) == (size, digest)
+    fits = length == HEADER.size + 8 * (header.documents + 1) and (header.size, header.digest) == (size, digest)
     return header if (magic, layout) == (MAGIC, LAYOUT) and fits else None
 
 

@@ -32,7 +32,7 @@ import numpy.typing as npt
 from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats.content import content_hash
 from feedmill.formats.csv_rows import csv_rows
-from feedmill.formats.format import Wanted
+from feedmill.formats.format import OpenRequest
 from feedmill.formats.tokens.base import (
     Form,
     Int64s,
@@ -180,7 +180,7 @@ class DolmaWriter(FlatWriter):
 def _in_folder(store: Store, path: str, url: str) -> list[str]:
     names = [entry.path for entry in store.files(path.rstrip("/"), suffixes=(NPY,))]
     if not names:
-        raise NotFound("no '.npy' files in this folder", file=url, kind="no-token-files", fix="Check the folder.")
+        raise NotFound("no '.npy' files in this folder", file=url, kind="no-tokens", fix="Check the folder.")
     return names
 
 
@@ -326,7 +326,7 @@ def _damaged(store: Store, path: str, what: str, row: int | None = None) -> Data
     )
 
 
-def open_found(wanted: Wanted) -> TokenDataset:
+def open_found(wanted: OpenRequest) -> TokenDataset:
     """See `open_dolma`; files of a list are opened together."""
     return open_files(wanted, FORMAT, lambda one: open_dolma(one.store, one.name, one.url))
 

@@ -33,7 +33,7 @@ import numpy.typing as npt
 
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound
 from feedmill.formats.content import content_hash
-from feedmill.formats.format import Wanted
+from feedmill.formats.format import OpenRequest
 from feedmill.formats.tokens.base import (
     Form,
     Int64s,
@@ -204,7 +204,7 @@ def _listed(store: Store, path: str, recursive: bool, url: str, every: bool) -> 
         raise NotFound(
             "no files match '*.ds' (" + (f"found {inside} ..." if inside else "the folder is empty") + ")",
             file=url,
-            kind="no-token-files",
+            kind="no-tokens",
             fix="Check the folder and the pattern.",
         )
     return found
@@ -261,7 +261,7 @@ def _token_size(store: Store, entry: Entry, metadata: DsMetadata | None, last: i
         raise ConfigError(
             "the token size is unknown, because there is no '.metadata' or '.index' file",
             file=store.locate(entry.path),
-            kind="token-size-unknown",
+            kind="bad-token-size",
             fix="Pass token_size=2, or 4 if the vocabulary has more than 65,536 entries.",
         )
     return given or wanted or 2
@@ -299,7 +299,7 @@ def _same_size(store: Store, shards: Sequence[TokenShard]) -> None:
             f"it has {other.dtype.itemsize} bytes per token, {filled[0].path} has {filled[0].dtype.itemsize}: they are"
             " of different tokenizers",
             file=store.locate(other.path),
-            kind="mixed-token-sizes",
+            kind="bad-token-size",
             fix="Move them to separate folders.",
         )
 
@@ -313,12 +313,12 @@ def _inconsistent(store: Store, path: str, what: str) -> FeedmillError:
     )
 
 
-def open_found(wanted: Wanted) -> TokenDataset:
+def open_found(wanted: OpenRequest) -> TokenDataset:
     """See `open_ds`; files of a list are opened together, files of a folder in the order given by `files`."""
     return open_files(wanted, FORMAT, _open_one)
 
 
-def _open_one(wanted: Wanted) -> TokenDataset:
+def _open_one(wanted: OpenRequest) -> TokenDataset:
     order = wanted.files or "sorted"
     if not FILE_ORDERS.fullmatch(order):
         raise ConfigError(
@@ -376,19 +376,19 @@ def read_metadata(store: Store, path: str) -> DsMetadata | None:
     try:
         lines = store.read(name).decode().split("\n")
         tokenizer, size = lines[0].rsplit("|", 1)
-        found = DsMetadata(tokenizer, int(size), int(lines[1]))
-        if found.token_size not in TOKEN_SIZES:
+        metadata = DsMetadata(tokenizer, int(size), int(lines[1]))
+        if metadata.token_size not in TOKEN_SIZES:
             raise ValueError
     except (UnicodeDecodeError, ValueError, IndexError):
         raise DataError(
             "invalid metadata of token data: expected 'tokenizer|token size', with 2 or 4, then a line with the number"
             " of tokens",
             file=store.locate(name),
-            kind="bad-metadata",
+            kind="bad-index",
             fix="Restore it, or delete it: the token size can also be determined from the '.index'.",
         ) from None
     # without a name, datatrove writes "Unknown Tokenizer|2|2"
-    return found._replace(tokenizer="") if tokenizer.split("|")[0] == _UNKNOWN else found
+    return metadata._replace(tokenizer="") if tokenizer.split("|")[0] == _UNKNOWN else metadata
 
 
 def metadata_text(tokenizer: str | None, token_size: int, tokens: int) -> str:

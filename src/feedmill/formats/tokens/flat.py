@@ -58,7 +58,7 @@ class FlatFile:
             f" (the maximum is {limits.max})",
             file=self.where,
             record=str(self.documents + int(np.searchsorted(ends, self.tokens + wrong, side="right"))),
-            kind="token-too-big",
+            kind="token-too-large",
             fix="Use a larger token size, or check that this is the intended tokenizer.",
         )
 

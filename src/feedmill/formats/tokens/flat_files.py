@@ -27,7 +27,7 @@ import numpy as np
 
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats.content import content_hash
-from feedmill.formats.format import Wanted
+from feedmill.formats.format import OpenRequest
 from feedmill.formats.npz.arrays import npy_header
 from feedmill.formats.tokens.base import Int64s, TokenDataset, TokenShard, open_files
 from feedmill.formats.tokens.bounds import (
@@ -58,8 +58,8 @@ _SIDECAR = 256
 _PIECE = 1 << 24
 
 
-class Layout(NamedTuple):
-    """Where the tokens of a file lie.
+class FlatLayout(NamedTuple):
+    """Location of the tokens in a file.
 
     Attributes:
         kind: ``raw``, ``llm.c`` or ``numpy``.
@@ -90,7 +90,7 @@ def mark(store: Store) -> str | None:
     return None
 
 
-def open_found(wanted: Wanted) -> TokenDataset:
+def open_found(wanted: OpenRequest) -> TokenDataset:
     """Open a flat file, a list of them, or a folder in the order of their paths.
 
     Raises:
@@ -103,7 +103,7 @@ def open_found(wanted: Wanted) -> TokenDataset:
     return open_files(wanted, FORMAT, _open)
 
 
-def _open(wanted: Wanted) -> TokenDataset:
+def _open(wanted: OpenRequest) -> TokenDataset:
     store, path = wanted.store, wanted.name
     size = store.stat(path).size
     side = read_header(store, path, size, file_digest(store, path, size))
@@ -129,7 +129,7 @@ def _open(wanted: Wanted) -> TokenDataset:
     return TokenDataset(store, [shard], name=wanted.url, format=FORMAT, about={"layout": layout.kind})
 
 
-def layout_of(store: Store, path: str, token_size: int | None) -> Layout:
+def layout_of(store: Store, path: str, token_size: int | None) -> FlatLayout:
     """Return the layout of a file.
 
     Args:
@@ -153,14 +153,14 @@ def layout_of(store: Store, path: str, token_size: int | None) -> Layout:
             raise ConfigError(
                 f"the file has no header, and the size of a token is {found}",
                 file=store.locate(path),
-                kind="no-token-size",
+                kind="bad-token-size",
                 fix=f"Pass token_size=2 (nanoGPT) or another of {', '.join(map(str, SIZES))}, or once run"
                 f" 'feedmill index FILE --token-size 2 --eos-id ID'. If it is of another tool, restore its index:"
                 f" {'.idx (Megatron-LM)' if path.endswith(BIN) else '.csv.gz (Dolma)'}.",
             )
         if size % token_size:
             raise _truncated(store, path, f"{size} bytes are no whole number of tokens of {token_size} bytes")
-        return Layout("raw", np.dtype(f"<u{token_size}"), 0, size // token_size)
+        return FlatLayout("raw", np.dtype(f"<u{token_size}"), 0, size // token_size)
     if token_size not in (None, layout.dtype.itemsize):
         raise ConfigError(
             f"token_size={token_size} contradicts the header: {layout.dtype.itemsize} bytes per token",
@@ -173,7 +173,7 @@ def layout_of(store: Store, path: str, token_size: int | None) -> Layout:
 
 def flat_bounds(
     store: Store, path: str, eos: int, *, token_size: int | None = None, vocab_size: int | None = None
-) -> tuple[Layout, Int64s]:
+) -> tuple[FlatLayout, Int64s]:
     """Return the layout of a flat file and the bounds of its documents, int64[documents + 1].
 
     Args and errors: see `write_flat_bounds`.
@@ -188,7 +188,7 @@ def flat_bounds(
             raise DataError(
                 f"the id {int(part[at])} of token {low + at:,} is not in a vocabulary of {vocab_size:,}",
                 file=store.locate(path),
-                kind="token-too-big",
+                kind="token-too-large",
                 fix="Check the size of a token, and that this is the tokenizer of the file.",
             )
         found.append(np.flatnonzero(part == eos) + (low + (layout.kind != "llm.c")))
@@ -196,7 +196,7 @@ def flat_bounds(
         raise ConfigError(
             f"the end-of-text token {eos} does not occur among {layout.tokens:,} tokens",
             file=store.locate(path),
-            kind="no-eos",
+            kind="unknown-token",
             fix="Check --eos-id (50256 for GPT-2) and --token-size.",
         )
     return layout, np.unique(np.concatenate([*found, np.array([layout.tokens])]))
@@ -235,7 +235,7 @@ def _magic(store: Store, path: str, size: int) -> int:
     return int.from_bytes(store.read(path, 0, 4), "little") if size >= 4 else 0
 
 
-def _llm_c_layout(store: Store, path: str, size: int, magic: int) -> Layout:
+def _llm_c_layout(store: Store, path: str, size: int, magic: int) -> FlatLayout:
     version, kind = _LLM_C[magic]
     dtype = np.dtype(kind)
     if size < _LLM_C_HEADER:
@@ -246,10 +246,10 @@ def _llm_c_layout(store: Store, path: str, size: int, magic: int) -> Layout:
     expected = _LLM_C_HEADER + tokens * dtype.itemsize
     if tokens < 0 or size != expected:
         raise _truncated(store, path, f"expected {expected:,} bytes for {tokens:,} tokens, found {size:,}")
-    return Layout("llm.c", dtype, _LLM_C_HEADER, tokens)
+    return FlatLayout("llm.c", dtype, _LLM_C_HEADER, tokens)
 
 
-def _numpy_layout(store: Store, path: str, size: int) -> Layout:
+def _numpy_layout(store: Store, path: str, size: int) -> FlatLayout:
     head = io.BytesIO(store.read(path, 0, min(size, _LONGEST_HEADER)))
     try:
         shape, _, dtype = npy_header(head)
@@ -260,14 +260,14 @@ def _numpy_layout(store: Store, path: str, size: int) -> Layout:
     expected = head.tell() + shape[0] * dtype.itemsize
     if size != expected:
         raise _truncated(store, path, f"expected {expected:,} bytes for {shape[0]:,} tokens, found {size:,}")
-    return Layout("numpy", dtype, head.tell(), shape[0])
+    return FlatLayout("numpy", dtype, head.tell(), shape[0])
 
 
 def _no_index(store: Store, path: str) -> NoReturn:
     raise ConfigError(
         "the documents of a flat file are unknown",
         file=store.locate(path),
-        kind="no-index",
+        kind="not-prepared",
         fix="Run 'feedmill index FILE --eos-id ID' once, or read windows.",
     )
 

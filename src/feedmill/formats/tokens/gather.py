@@ -102,10 +102,10 @@ class Gather:
             return kept.tokens
         table = self._shards[shard]
         end = table.offset + table.tokens * table.dtype.itemsize
-        found = self._store.stat(table.path).size
-        if found < end:
+        size = self._store.stat(table.path).size
+        if size < end:
             raise DataError(
-                f"the file is truncated (its tokens end at byte {end}, the file has {found} bytes)",
+                f"the file is truncated (its tokens end at byte {end}, the file has {size} bytes)",
                 file=self._store.locate(table.path),
                 kind="truncated",
                 fix="The file changed after it was opened. " + copy_again(instead="write it again"),

@@ -42,12 +42,12 @@ def identities(dataset: Dataset) -> list[Identity]:
     documents = dataset.tokens if isinstance(dataset, WindowDataset) else dataset
     if not isinstance(documents, TokenDataset):
         return []
-    found: list[Identity] = []
+    known_by: list[Identity] = []
     for shard in documents.shards:
         identity = _identity(documents, shard.path)
-        if identity is not None and all(identity[:2] != each[:2] for each in found):
-            found.append(identity)
-    return found
+        if identity is not None and all(identity[:2] != each[:2] for each in known_by):
+            known_by.append(identity)
+    return known_by
 
 
 def _identity(dataset: TokenDataset, path: str) -> Identity | None:

@@ -28,7 +28,7 @@ import numpy.typing as npt
 from feedmill.errors import ConfigError, DataError, FeedmillError
 from feedmill.formats.content import content_of_files
 from feedmill.formats.extents import Extents
-from feedmill.formats.format import Wanted
+from feedmill.formats.format import OpenRequest
 from feedmill.formats.sample import Source
 from feedmill.formats.tokens.base import Int64s, TokenDataset, TokenShard
 from feedmill.formats.tokens.gather import pieces_of
@@ -139,10 +139,10 @@ class LevanterCache(TokenDataset):
         if starts is not None and lengths is not None:
             first, stop = first + starts, np.minimum(stop, first + starts + lengths)
         data = self._field.data
-        found = [Extents(self.store, self._field.files, *data.extents(first, stop))]
+        extents = [Extents(self.store, self._field.files, *data.extents(first, stop))]
         if self.masks is not None:
-            found += self.masks.extents(np.arange(len(shard)), shard, first, stop)
-        return found
+            extents += self.masks.extents(np.arange(len(shard)), shard, first, stop)
+        return extents
 
     def _find_costs(self, by: str) -> Int64s | None:  # noqa: ARG002 - chunks are compressed, so documents have no bytes
         return None
@@ -158,19 +158,19 @@ class LevanterCache(TokenDataset):
 
     def verify(self) -> Sequence[FeedmillError]:
         """Read the bounds, and decode all chunks; return the problems."""
-        found = list(super().verify())
+        findings = list(super().verify())
         for field in self._fields:
             for number, error in field.data.verify(field.tokens):
                 if error is not None:
-                    found.append(error)
+                    findings.append(error)
                 elif field is self._field:
-                    found.append(_never_written(field, number))
-        if self.masks is not None and not found:
+                    findings.append(_never_written(field, number))
+        if self.masks is not None and not findings:
             try:
                 self.loss_mask()
             except FeedmillError as error:
-                found.append(error)
-        return found
+                findings.append(error)
+        return findings
 
     def describe(self) -> dict[str, Any]:
         paths = [path for field in self._fields for path in field.paths()]
@@ -199,22 +199,22 @@ class ChunkGather:
         self._data.copy(first, stop, to, out)
 
 
-def open_found(wanted: Wanted) -> LevanterCache:
+def open_found(wanted: OpenRequest) -> LevanterCache:
     """Open the folder of a cache. Raises as `LevanterCache`."""
     return LevanterCache(wanted.store, wanted.url)
 
 
 def _field(store: Store, name: str, sizes: dict[str, int], ledger: Ledger) -> JaggedField:
     """Return a field of the rows. Raises `DataError` if it has another number of rows than the ledger."""
-    found = JaggedField(store, name, sizes)
-    if found.rows != ledger.rows:
+    field = JaggedField(store, name, sizes)
+    if field.rows != ledger.rows:
         raise DataError(
-            f"the field has {found.rows:,} rows, the ledger {ledger.rows:,}",
+            f"the field has {field.rows:,} rows, the ledger {ledger.rows:,}",
             file=store.locate(f"{name}/offsets"),
             kind="bad-index",
             fix=AGAIN,
         )
-    return found
+    return field
 
 
 def _remarks(beside: set[str], sizes: dict[str, int]) -> list[str]:
@@ -231,7 +231,7 @@ def _never_written(field: JaggedField, number: int) -> DataError:
         f"its chunk {local} was never written: {count:,} tokens read as {data.meta.fill}",
         file=data.store.locate(data.path(file)),
         record=f"chunk {local}",
-        kind="empty-chunk",
+        kind="missing-shard",
         fix=f"If these tokens are not all {data.meta.fill}, build the cache again.",
     )
 

@@ -17,7 +17,7 @@ _LARGEST = 1 << 26
 
 
 class Ledger(NamedTuple):
-    """What a ledger says.
+    """Content of a ledger.
 
     Attributes:
         rows: number of rows (documents).
@@ -58,15 +58,15 @@ def read_ledger(store: Store) -> Ledger:
         ConfigError: the cache is not finished.
         DataError: it is no ledger, or contradicts itself.
     """
-    found = read_object(store, LEDGER, kind="bad-ledger", fix=_AGAIN)
+    content = read_object(store, LEDGER, kind="bad-index", fix=_AGAIN)
     where = store.locate(LEDGER)
-    rows, sources = found.get("total_num_rows"), found.get("shard_rows")
-    if found.get("is_finished") is not True:
+    rows, sources = content.get("total_num_rows"), content.get("shard_rows")
+    if content.get("is_finished") is not True:
         raise ConfigError(
-            f"the cache is not finished: {_count(rows)} rows of {len(found.get('finished_shards') or [])} of"
+            f"the cache is not finished: {_count(rows)} rows of {len(content.get('finished_shards') or [])} of"
             f" {len(sources or {})} source shards are written",
             file=where,
-            kind="unfinished",
+            kind="truncated",
             fix="Let Levanter finish it: start the program that builds it again.",
         )
     numbers = list(sources.values()) if isinstance(sources, dict) else []
@@ -74,19 +74,19 @@ def read_ledger(store: Store) -> Ledger:
         raise DataError(
             f"the ledger has no total_num_rows and shard_rows as numbers (found {orjson.dumps(rows)[:80].decode()})",
             file=where,
-            kind="bad-ledger",
+            kind="bad-index",
             fix=_AGAIN,
         )
     if rows < 0 or sum(numbers) != rows:
         raise DataError(
             f"the ledger has {rows:,} rows in total, but {sum(numbers):,} of its source shards",
             file=where,
-            kind="bad-ledger",
+            kind="bad-index",
             fix=_AGAIN,
         )
-    metadata = found.get("metadata")
+    metadata = content.get("metadata")
     processor = metadata.get("preprocessor_metadata") if isinstance(metadata, dict) else None
-    counts = found.get("field_counts")
+    counts = content.get("field_counts")
     return Ledger(
         rows,
         len(sources),

@@ -25,7 +25,7 @@ import numpy as np
 
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats.content import content_hash
-from feedmill.formats.format import Wanted
+from feedmill.formats.format import OpenRequest
 from feedmill.formats.tokens.base import Int64s, TokenDataset, TokenShard
 from feedmill.formats.tokens.flat import load_numbers
 from feedmill.storage import Store
@@ -51,7 +51,7 @@ def mark(store: Store) -> str | None:
     return "" if b'"chunks"' in ends and b'"item_loader"' in ends and b"no_header_" in ends else None
 
 
-def open_found(wanted: Wanted) -> TokenDataset:
+def open_found(wanted: OpenRequest) -> TokenDataset:
     """Open a folder of chunks.
 
     Raises:
@@ -97,7 +97,7 @@ def _type_of(config: dict[str, Any], tokens: Sequence[Any], where: str) -> np.dt
         raise ConfigError(
             f"these chunks are unsupported: {what}",
             file=where,
-            kind="not-done",
+            kind="unsupported",
             fix="Write them again with TokensLoader(), tensors or arrays of integers, and without compression.",
         )
     return np.dtype(_TYPES[kind][int(code)])

@@ -94,13 +94,13 @@ def read_manifest(store: Store, path: str) -> TokenManifest | None:
     if not store.exists(manifest_path(path)):
         return None
     try:
-        found = msgspec.json.decode(store.read(manifest_path(path)), type=TokenManifest)
+        content = msgspec.json.decode(store.read(manifest_path(path)), type=TokenManifest)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
-    if found.version != VERSION:
+    if content.version != VERSION:
         return None
     folder = _folder(store, path)
-    return _with_path(found, lambda given: given if folder is None else os.path.normpath(os.path.join(folder, given)))
+    return _with_path(content, lambda given: given if folder is None else os.path.normpath(os.path.join(folder, given)))
 
 
 def write_manifest(store: Store, path: str, manifest: TokenManifest) -> None:
@@ -147,13 +147,13 @@ def wrong_files(
     where, folder = store.locate(manifest_path(path)), path[: path.rfind("/") + 1]
     for name, size in manifest.sizes.items():
         try:
-            found = store.stat(folder + name).size
+            stored = store.stat(folder + name).size
         except NotFound:
             if not name.endswith(BOUNDS):  # it is written again when needed
-                yield _wrong(store, folder + name, "missing-file", f"{where} lists this file, but it is missing")
+                yield _wrong(store, folder + name, "missing-shard", f"{where} lists this file, but it is missing")
             continue
-        if found != size:
-            yield _wrong(store, folder + name, "wrong-size", f"expected {size:,} bytes by {where}, found {found:,}")
+        if stored != size:
+            yield _wrong(store, folder + name, "wrong-count", f"expected {size:,} bytes by {where}, found {stored:,}")
         elif name in manifest.hashes and hash_of(store, folder + name) != manifest.hashes[name]:
             yield _wrong(store, folder + name, "hash-mismatch", f"its content differs from the hash in {where}")
         if advance is not None:

@@ -77,7 +77,7 @@ class MaskWriter:
                 raise ConfigError(
                     "a loss mask was given, but the file is written without one",
                     file=self._where,
-                    kind="no-loss-mask",
+                    kind="unsupported",
                     fix="Open the writer with loss=True.",
                 )
             return

@@ -36,7 +36,7 @@ import numpy.typing as npt
 
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats.content import content_hash
-from feedmill.formats.format import Wanted
+from feedmill.formats.format import OpenRequest
 from feedmill.formats.tokens.base import (
     Form,
     Int64s,
@@ -197,7 +197,7 @@ class MegatronWriter(FlatWriter):
                 f"the document has {int(lengths[long[0]])} tokens, more than the maximum of the format, {2**31 - 1}",
                 file=self._flat.where,
                 record=str(self._flat.documents + int(long[0])),
-                kind="document-too-long",
+                kind="too-large",
                 fix="Divide it, or write another format.",
             )
         self._mask.add(len(tokens), loss)
@@ -279,7 +279,7 @@ def _load_bounds(store: Store, path: str, index: MegatronIndex, unit: str) -> In
     return np.asarray(bounds[firsts])
 
 
-def open_found(wanted: Wanted) -> TokenDataset:
+def open_found(wanted: OpenRequest) -> TokenDataset:
     """See `open_megatron`; files of a list, or of a folder in the order of their paths, are opened together."""
     if not wanted.name and not wanted.names:
         wanted = wanted._replace(names=tuple(entry.path for entry in wanted.store.files(suffixes=(BIN,))))

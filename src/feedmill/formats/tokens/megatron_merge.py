@@ -30,7 +30,7 @@ _PER_WRITE = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """What was merged: numbers of files, documents and sequences, and bytes of tokens."""
+    """Counts of a merge: files, documents and sequences, and bytes of tokens."""
 
     files: int
     documents: int
@@ -66,7 +66,7 @@ def merge_megatron(
             raise ConfigError(
                 f"its sequences have {'modes' if index.multimodal else 'no modes'}",
                 file=source.locate(name + IDX),
-                kind="multimodal",
+                kind="settings-differ",
                 fix=f"{'Add' if index.multimodal else 'Remove'} --multimodal.",
             )
     sequences, documents = sum(index.sequences for index in indices), sum(index.documents for index in indices)

@@ -40,7 +40,7 @@ class DocumentOrder(Protocol):
         """Return the number of windows."""
 
     @property
-    def words(self) -> str:
+    def identity(self) -> str:
         """Return everything that determines the order, for fingerprints."""
 
 
@@ -193,7 +193,7 @@ class OrderedWindows(WindowDataset):
         return [part.of_samples(pieces.row) for part in self.tokens.extents_of_tokens(*pieces[2:])]
 
     def _rule(self) -> str:
-        return f"{super()._rule()} {self.order.words}"
+        return f"{super()._rule()} {self.order.identity}"
 
     def fingerprint_of_first(self, count: int) -> str | None:  # noqa: ARG002 - other documents change the whole order
         return None

@@ -35,7 +35,7 @@ import numpy.typing as npt
 
 from feedmill.errors import ConfigError, DataError, FeedmillError
 from feedmill.formats.content import content_hash
-from feedmill.formats.format import Wanted
+from feedmill.formats.format import OpenRequest
 from feedmill.formats.offsets import Int64s
 from feedmill.formats.tokens.base import (
     COUNTED,
@@ -150,14 +150,14 @@ def pbin_shard(store: Store, path: str) -> TokenShard:
     return shard
 
 
-def _load(store: Store, path: str, layout: Layout, remarks: list[str]) -> Int64s:
-    found = read_index(store, path, layout)
-    if found.repaired:
-        remarks.append(_repaired(found.repaired))
-    return found.bounds
+def _load(store: Store, path: str, layout: PbinLayout, remarks: list[str]) -> Int64s:
+    index = read_index(store, path, layout)
+    if index.repaired:
+        remarks.append(_repaired(index.repaired))
+    return index.bounds
 
 
-def _from_sidecar(store: Store, path: str, layout: Layout, header: BoundsHeader) -> Int64s:
+def _from_sidecar(store: Store, path: str, layout: PbinLayout, header: BoundsHeader) -> Int64s:
     bounds = map_bounds(store, path, header)
     tokens = layout.data // layout.dtype.itemsize
     if bounds[0] != 0 or bounds[-1] != tokens:
@@ -186,13 +186,13 @@ def documents_of(store: Store, path: str) -> int:
 def write_bounds(store: Store, path: str) -> int:
     """Write the sidecar of a ``.pbin``, and return the number of documents. Raises as `open_pbin`."""
     size = store.stat(path).size
-    found = read_index(store, path, find_layout(store, path, size))
-    documents = len(found.bounds) - 1
-    header = BoundsHeader(found.version, documents, size, file_digest(store, path, size), found.repaired, 0)
-    header = header._replace(table=table_hash(found.bounds))
+    index = read_index(store, path, find_layout(store, path, size))
+    documents = len(index.bounds) - 1
+    header = BoundsHeader(index.version, documents, size, file_digest(store, path, size), index.repaired, 0)
+    header = header._replace(table=table_hash(index.bounds))
     with store.write(bounds_path(path)) as out:
         out.write(header.pack())
-        out.write(found.bounds.astype("<i8", copy=False).data)
+        out.write(index.bounds.astype("<i8", copy=False).data)
     return documents
 
 
@@ -215,7 +215,7 @@ class PbinWriter:
             raise FeedmillError(
                 f"the lengths of the documents do not add up to {len(tokens)} tokens",
                 file=self._where,
-                kind="bad-lengths",
+                kind="bad-costs",
             )
         self._mask.add(len(tokens), loss)
         self._out.write(self._checked(tokens, ends).data)
@@ -227,7 +227,7 @@ class PbinWriter:
         """Return the tokens in their stored type, contiguous."""
         given, most = tokens.dtype, np.iinfo(self._dtype).max
         if given.kind not in "iu":
-            raise FeedmillError(f"tokens must be integers, found {given}", file=self._where, kind="bad-tokens")
+            raise FeedmillError(f"tokens must be integers, found {given}", file=self._where, kind="no-tokens")
         may_be_wrong = given.kind == "i" or given.itemsize > self._dtype.itemsize
         if len(tokens) and may_be_wrong and (tokens.max() > most or tokens.min() < 0):
             i = int(np.flatnonzero((tokens > most) | (tokens < 0))[0])
@@ -286,7 +286,7 @@ def _seal(file: str, side: str, documents: int, table: int) -> None:
         out.write(header.pack())
 
 
-def open_found(wanted: Wanted) -> TokenDataset:
+def open_found(wanted: OpenRequest) -> TokenDataset:
     """Return the file, the files of a list, or all of a folder."""
     store = wanted.store
     named = [wanted.name] if wanted.name else list(wanted.names)
@@ -317,7 +317,7 @@ class Pbin(TokenFormat):
 WRITER = Pbin()
 
 
-class Layout(NamedTuple):
+class PbinLayout(NamedTuple):
     """Layout of a file: token type, bytes before the tokens, bytes of tokens, bytes of the file."""
 
     dtype: np.dtype[Any]
@@ -331,19 +331,19 @@ class Layout(NamedTuple):
         return self.header + self.data
 
 
-def find_layout(store: Store, path: str, size: int, ends: bytes | None = None) -> Layout:
+def find_layout(store: Store, path: str, size: int, ends: bytes | None = None) -> PbinLayout:
     """Return the layout of a file, as needed to read its tokens. Raises `DataError`.
 
     Args:
         ends: its beginning and end, if they were read.
     """
     head = store.read(path, 0, min(12, size)) if ends is None else ends[:12]
-    found = [layout for layout in _possible(head, size) if _is_index(store, path, layout)]
-    if len(found) > 1:  # the first token of a V0 can look like a token size, so the documents must add up
-        found = [layout for layout in found if _adds_up(store, path, layout)] or found[:1]
-    if not found:
+    layouts = [layout for layout in _possible(head, size) if _is_index(store, path, layout)]
+    if len(layouts) > 1:  # the first token of a V0 can look like a token size, so the documents must add up
+        layouts = [layout for layout in layouts if _adds_up(store, path, layout)] or layouts[:1]
+    if not layouts:
         raise _no_layout(store, path, head, size)
-    layout = found[0]
+    layout = layouts[0]
     if (store.read(path, size - 1, 1) if ends is None else ends[-1:]) != b".":
         raise DataError(
             f"the list of documents at byte {layout.behind} is truncated",
@@ -354,18 +354,18 @@ def find_layout(store: Store, path: str, size: int, ends: bytes | None = None) -
     return layout
 
 
-def _possible(head: bytes, size: int) -> Iterator[Layout]:
+def _possible(head: bytes, size: int) -> Iterator[PbinLayout]:
     """Yield the layouts that match the header and the sizes."""
     for order, name in (("<", "little"), (">", "big")):
         data, width = (int.from_bytes(part, name) for part in (head[:8], head[8:12]))  # type: ignore[arg-type]
         if len(head) == 12 and width in (1, 2, 4) and 12 + data < size and data % width == 0:
-            yield Layout(np.dtype(f"{order}u{width}"), 12, data, size)
+            yield PbinLayout(np.dtype(f"{order}u{width}"), 12, data, size)
     data = int.from_bytes(head[:8], "big")
     if 8 + data < size and data % 4 == 0:
-        yield Layout(np.dtype(">u4"), 8, data, size)
+        yield PbinLayout(np.dtype(">u4"), 8, data, size)
 
 
-def _is_index(store: Store, path: str, layout: Layout) -> bool:
+def _is_index(store: Store, path: str, layout: PbinLayout) -> bool:
     """Return whether a pickled list begins after the tokens."""
     start = store.read(path, layout.behind, min(4, layout.size - layout.behind))
     if not (len(start) == 4 and start[0] == PICKLE and 2 <= start[1] <= 5 and start[2] in b"\x5d\x95"):
@@ -375,7 +375,7 @@ def _is_index(store: Store, path: str, layout: Layout) -> bool:
     )  # no tokens: either there are no documents, or the writer was killed
 
 
-def _adds_up(store: Store, path: str, layout: Layout) -> bool:
+def _adds_up(store: Store, path: str, layout: PbinLayout) -> bool:
     try:
         read_index(store, path, layout)
     except DataError:
@@ -393,7 +393,7 @@ def _no_layout(store: Store, path: str, head: bytes, size: int) -> DataError:
         return DataError(
             "the length field is 0 although there is data: the program that wrote the file did not finish",
             file=where,
-            kind="unfinished",
+            kind="truncated",
             fix="Write the file again; it has no list of documents.",
         )
     elif width in (1, 2, 4) and 12 + data >= size:
@@ -411,7 +411,7 @@ def _no_layout(store: Store, path: str, head: bytes, size: int) -> DataError:
             f"this is not a {_FORMAT}: its header has tokens of {width} bytes, expected 1, 2 or 4",
             file=where,
             offset=8,
-            kind="not-pbin",
+            kind="bad-header",
             fix="Check the path.",
         )
     return DataError(what, file=where, kind=kind, fix=_MAKE_AGAIN)
@@ -425,7 +425,7 @@ class Index(NamedTuple):
     repaired: int
 
 
-def read_index(store: Store, path: str, layout: Layout) -> Index:
+def read_index(store: Store, path: str, layout: PbinLayout) -> Index:
     """Read the pickled list of documents. Raises `DataError` if it is corrupt or does not match the tokens."""
     total = documents = repaired = base = 0
     width = layout.dtype.itemsize

@@ -235,10 +235,10 @@ def write_raw_index(
     progress: Progress | None = None,
 ) -> RawIndex:
     """Index a JSONL file as ``modalities data create_raw_index`` does, byte for byte. Raises as `index_lines`."""
-    found = index_lines(store, path, drop=drop, workers=workers, progress=progress)
+    index = index_lines(store, path, drop=drop, workers=workers, progress=progress)
     with store.write(index_path or raw_index_path(path)) as out:
-        write_pairs(out, found.starts, found.lengths)
-    return found
+        write_pairs(out, index.starts, index.lengths)
+    return index
 
 
 def load_raw_index(store: Store, index_path: str, path: str, data: Store | None = None) -> tuple[Int64s, Int64s]:

@@ -154,7 +154,7 @@ class TokenRows(TokenDataset):
     def _bad(self, number: int, what: str) -> FeedmillError:
         error = DataError(
             f"{self.column!r} cannot be read as token ids: {what}",
-            kind="bad-tokens",
+            kind="no-tokens",
             fix="Correct the row, or name another column with tokens=NAME.",
         )
         return locate(error, self.rows.locate(number), record=f"row {number}")

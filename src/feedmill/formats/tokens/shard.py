@@ -44,7 +44,7 @@ class TokenShard:
     __slots__ = (
         "_bounds",
         "_documents",
-        "_words",
+        "_identity",
         "dtype",
         "facts",
         "load_bounds",
@@ -77,7 +77,7 @@ class TokenShard:
         self.remarks = [] if remarks is None else remarks
         self._documents = documents
         self._bounds: Int64s | None = None
-        self._words: str | None = None
+        self._identity: str | None = None
 
     def __getstate__(self) -> tuple[None, dict[str, Any]]:
         # Another process loads or maps the bounds itself.
@@ -134,9 +134,9 @@ class TokenShard:
         return self.tokens if self.load_loss is None else int(np.count_nonzero(self.load_loss()))
 
     @property
-    def words(self) -> str:
+    def identity(self) -> str:
         """Return the string for the fingerprint, which does not require the bounds."""
-        if self._words is None:
+        if self._identity is None:
             facts = " ".join(fact if isinstance(fact, str) else fact() for fact in self.facts)
-            self._words = f"{self.path} {self.dtype.str} {self.tokens} {self._documents} {facts}"
-        return self._words
+            self._identity = f"{self.path} {self.dtype.str} {self.tokens} {self._documents} {facts}"
+        return self._identity

@@ -48,10 +48,10 @@ def shard_name(number: int) -> str:
 def shard_files(store: Store, folder: str) -> list[str]:
     """Return the shards in a folder of the store: only files whose names have the form of `shard_name`."""
     try:
-        found = list(store.files(folder, suffixes=(".tar",)))
+        files = list(store.files(folder, suffixes=(".tar",)))
     except NotFound:
         return []
-    return [entry.path for entry in found if _SHARD.fullmatch(entry.path.removeprefix(f"{folder}/"))]
+    return [entry.path for entry in files if _SHARD.fullmatch(entry.path.removeprefix(f"{folder}/"))]
 
 
 @contextlib.contextmanager
@@ -69,7 +69,7 @@ def write_vla_text(store: Store, folder: str, length: int, sequences: int = SEQU
         raise ConfigError(
             f"invalid shards of {sequences} sequences of {length} tokens",
             file=store.locate(folder),
-            kind="bad-sequence-length",
+            kind="bad-option",
             fix="Use a sequence length of 1 or more, and at least one sequence per shard.",
         )
     with ExitStack() as stack:
@@ -103,7 +103,7 @@ class VlaTextWriter:
             raise ConfigError(
                 "this format cannot store a loss mask",
                 file=self._store.locate(self._folder),
-                kind="no-loss-mask",
+                kind="unsupported",
                 fix="Write another token format, or remove the mask.",
             )
         together = np.concatenate((self._rest, tokens.astype(np.int64)))

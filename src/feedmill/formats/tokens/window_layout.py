@@ -1,4 +1,4 @@
-"""Where windows lie over the flat tokens of files, and which documents they hold; reading them is in `windows`."""
+"""Positions of windows over the flat tokens of files, and the documents in them; reading them is in `windows`."""
 
 from __future__ import annotations
 
@@ -78,13 +78,13 @@ class WindowLayout:
             NotFound: a file has no index of documents.
         """
         self.tokens.need_index()
-        found = []
+        documents = []
         (file,), (start,) = self.begins([index])
         for number, first, count in self._pieces(int(file), int(start)):
             bounds = self.tokens.shards[number].bounds
             ends = np.searchsorted(bounds, first, "right") - 1, np.searchsorted(bounds, first + count, "left")
-            found += [(number, one) for one in range(*map(int, ends)) if bounds[one] < bounds[one + 1]]
-        return found
+            documents += [(number, one) for one in range(*map(int, ends)) if bounds[one] < bounds[one + 1]]
+        return documents
 
     def windows_of(self, file: int, document: int) -> Sequence[int]:
         """Return the windows that have tokens of a document of a file. Raises as `documents_of`."""

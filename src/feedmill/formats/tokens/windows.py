@@ -105,7 +105,7 @@ class WindowDataset(WindowLayout, Dataset):
             raise ConfigError(
                 f"no file has a whole window of {width} tokens (the largest has {max(sizes, default=0)})",
                 file=self.url,
-                kind="no-windows",
+                kind="too-few-samples",
                 fix="Use a smaller seq_len, or tail='pad'.",
             )
 
@@ -288,8 +288,8 @@ class WindowDataset(WindowLayout, Dataset):
             for column in zip(*((shard.offset, shard.dtype.itemsize) for shard in shards), strict=True)
         )
         paths = [shard.path for shard in shards]
-        found = [Extents(store, paths, window, file, offset + low * size, offset + high * size)]
-        return found if self.tokens.masks is None else [*found, *self.tokens.masks.extents(window, file, low, high)]
+        extents = [Extents(store, paths, window, file, offset + low * size, offset + high * size)]
+        return extents if self.tokens.masks is None else [*extents, *self.tokens.masks.extents(window, file, low, high)]
 
     def before(self, index: int, most: int) -> npt.NDArray[Any]:
         """Return the last `most` tokens before a window that belong to its first document.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from feedmill.formats.format import Wanted
+from feedmill.formats.format import OpenRequest
 from feedmill.formats.tar.dataset import TarDataset
 from feedmill.formats.tar.index import indexed_shards
 from feedmill.formats.tar.tables import ShardTable
@@ -51,12 +51,12 @@ def open_manifest(store: Store, manifest: str, name: str) -> ManifestDataset:
 def shard_entries(store: Store, manifest: str, rows: Sequence[Row]) -> list[Entry]:
     """Return path, size and version of each shard. Raises `DataError` if a shard is missing."""
     paths = [shard_path(row.shard, f"{store.locate(manifest)}:{number}") for number, row in enumerate(rows, 1)]
-    found: list[Entry] = []
+    listed: list[Entry] = []
     for number, (path, entry) in enumerate(zip(paths, store.entries(paths), strict=True), 1):
         if entry is None:
             raise missing_shard(store, manifest, number, path)
-        found.append(entry)
-    return found
+        listed.append(entry)
+    return listed
 
 
 def check_counts(store: Store, manifest: str, rows: Sequence[Row], counts: Sequence[int]) -> None:
@@ -67,6 +67,6 @@ def check_counts(store: Store, manifest: str, rows: Sequence[Row], counts: Seque
             raise wrong_count(store, manifest, number, path, row.samples, found)
 
 
-def open_found(wanted: Wanted) -> ManifestDataset:
+def open_found(wanted: OpenRequest) -> ManifestDataset:
     """Open a recognized manifest, see `open_manifest`."""
     return open_manifest(wanted.store, wanted.name, wanted.url)

@@ -87,7 +87,7 @@ def bad_manifest(what: str, where: str) -> ConfigError:
     return ConfigError(
         what,
         file=where,
-        kind="bad-manifest",
+        kind="bad-index",
         fix='Each line must be {"shard": "name", "num_sequences": samples}, without empty lines. '
         "To write a manifest from the shards, use 'feedmill vla manifest'.",
     )
@@ -103,7 +103,7 @@ def shard_path(shard: str, where: str) -> str:
         raise ConfigError(
             f"the shard name {shard[:60]!r} would run a command in WebDataset",
             file=where,
-            kind="runs-command",
+            kind="unsafe-name",
             fix="Use the path of a tar, relative to the manifest.",
         )
     parts = shard.split("/")
@@ -111,7 +111,7 @@ def shard_path(shard: str, where: str) -> str:
         raise ConfigError(
             f"the shard {shard[:60]!r} is not in the manifest's folder",
             file=where,
-            kind="path-escapes",
+            kind="unsafe-name",
             fix="Use a path relative to the manifest, without '..'.",
         )
     path = "/".join(part for part in parts if part not in ("", "."))

@@ -117,7 +117,7 @@ def walk(
         headers: receives the offset of every header, including extension headers.
 
     Raises:
-        DataError: ``bad-header``, ``truncated-header`` or ``truncated-member``, with the offset.
+        DataError: ``bad-header`` or ``truncated``, with the offset.
     """
     end = len(buffer) if end is None else end
     globals_: dict[bytes, bytes] = {}
@@ -376,7 +376,7 @@ def cut_header(position: int, found: int) -> DataError:
     return DataError(
         f"the archive is truncated inside a header (expected {BLOCK} bytes, found {found})",
         offset=position,
-        kind="truncated-header",
+        kind="truncated",
         fix="The shard was truncated: restore it, or run 'feedmill repair' to drop the incomplete tail.",
     )
 
@@ -387,7 +387,7 @@ def cut_member(position: int, name: str, size: int, found: int) -> DataError:
         f"the archive is truncated inside this member (expected {size} bytes, found {max(0, found)})",
         offset=position,
         record=name,
-        kind="truncated-member",
+        kind="truncated",
         fix="The shard was truncated: restore it, or run 'feedmill repair' to drop the incomplete sample.",
     )
 

@@ -1,4 +1,4 @@
-"""Candidate pairs of near-duplicates, the pairs among them that are similar enough, and their connected components.
+"""Candidate pairs of near-duplicates, those that are similar enough, and what is connected or covered by them.
 
 A bucket is a run of documents with one band key, in the order of the input. Of documents with equal sets (by their
 digest), only the first takes part. The others are paired with it, in the first band only; equal sets share that key
@@ -9,6 +9,7 @@ with some of the first documents and some of the last before it. Pairs found by 
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from feedmill.kernels.native import Array, kernel
 
@@ -189,6 +190,91 @@ def _similar(sets, starts, sizes, which, pairs, threshold, parents, table, kept)
             kept[count, 0], kept[count, 1] = pairs[k, 0], pairs[k, 1]
             count += 1
     return count
+
+
+@kernel("u64[:], i64[:], i64[:], i64[:,:], i64[:,:], f64, out u8[:], out u64[:], out i64[:] -> i64")
+def covering(sets, starts, sizes, which, pairs, threshold, covered, table, kept):  # type: ignore[no-untyped-def]
+    """Compare the pairs whose documents are both not covered yet, and let the later one of a similar pair be covered.
+
+    Args:
+        sets, starts, sizes, which: See `similar`.
+        pairs: int64[m, 2], the indices of each pair in `covered`; those of one later document follow one another.
+        threshold: Minimum Jaccard similarity.
+        covered: uint8, whether each document is covered; changed in place.
+        table: uint64, room for twice the elements of the largest set, rounded up to a power of two.
+        kept: int64[m], receives the indices of the similar pairs.
+
+    Returns:
+        The number of similar pairs.
+    """
+    count, held, places = 0, -1, 2
+    for k in range(len(pairs)):
+        if covered[pairs[k, 0]] != 0 or covered[pairs[k, 1]] != 0:
+            continue
+        i, j = which[k, 0], which[k, 1]
+        if min(sizes[i], sizes[j]) < threshold * max(sizes[i], sizes[j]) - 1:
+            continue
+        if held != j:
+            places = 2
+            while places < 2 * sizes[j]:
+                places *= 2
+            _fill(table, places, sets, starts[j], starts[j] + sizes[j])
+            held = j
+        shared = _shared(table, places, sets, starts[i], starts[i] + sizes[i])
+        if shared / (sizes[i] + sizes[j] - shared) >= threshold:
+            covered[pairs[k, 1]] = 1
+            kept[count] = k
+            count += 1
+    return count
+
+
+def room(sizes: npt.NDArray[np.int64]) -> int:
+    """Return the room of a table for sets of these sizes: a power of two of at least twice the largest."""
+    return 2 << (int(sizes.max(initial=1)) - 1).bit_length()
+
+
+@kernel("u64[:], i64[:], i64[:], i64[:,:], out u64[:], out i64[:]")
+def overlaps(sets, starts, sizes, which, table, shared):  # type: ignore[no-untyped-def]
+    """Write the number of elements that the two sets of each pair share to `shared`, int64[m]; see `covering`."""
+    for k in range(len(which)):
+        i, j = which[k, 0], which[k, 1]
+        places = 2
+        while places < 2 * sizes[j]:
+            places *= 2
+        _fill(table, places, sets, starts[j], starts[j] + sizes[j])
+        shared[k] = _shared(table, places, sets, starts[i], starts[i] + sizes[i])
+
+
+@kernel("i64[:,:], i64, i64, out u8[:], out i64[:]")
+def settle(pairs, first, low, kept, covers):  # type: ignore[no-untyped-def]
+    """Let each document of a range be kept unless a kept one before it is similar: the greedy independent set.
+
+    Args:
+        pairs: int64[m, 2], (later, earlier) documents, sorted. ``~earlier`` is one with an equal set.
+        first: Documents before this one are kept.
+        low: First document of the range, which all later ones are in.
+        kept: uint8, whether each document from `first` on is kept; changed in place.
+        covers: int64, receives for each document of the range the first kept one that covers it: itself if it is kept.
+            Of a document whose equal is before the range and not kept, ``~equal``.
+    """
+    for at in range(len(covers)):
+        covers[at] = low + at
+    for k in range(len(pairs)):
+        later, earlier = pairs[k, 0], pairs[k, 1]
+        if covers[later - low] != later:
+            continue
+        equal = earlier < 0
+        if equal:
+            earlier = ~earlier
+        if earlier < first or kept[earlier - first] != 0:
+            covers[later - low] = earlier
+        elif equal and earlier >= low:
+            covers[later - low] = covers[earlier - low]
+        elif equal:
+            covers[later - low] = ~earlier
+        else:
+            continue
+        kept[later - first] = 0
 
 
 def components(count: int, pairs: Array) -> Array:

@@ -2,7 +2,7 @@
 
 - `mapped.py` has `PlanDataset`, a plan by position, for libraries that index a dataset.
 - `iterable.py` has `LoaderDataset`, a loader in the workers of a torch `DataLoader`.
-- `taken.py` has `Taken`, the state after the batches that were used, for trainers that take batches ahead.
+- `tracked.py` has `TrackedBatches`, the state after the batches that were used, for trainers that take batches ahead.
 - `lightning.py`, `transformers.py`, `torchtitan.py`, `megatron.py` and `jax.py` (also for Orbax and Grain).
 
 docs/training.md lists the versions. `examples/frameworks` has a program for each.

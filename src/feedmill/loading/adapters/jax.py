@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from feedmill.loading.adapters.taken import Taken
+from feedmill.loading.adapters.tracked import TrackedBatches
 from feedmill.loading.loader import Loader
 
 
@@ -32,7 +32,7 @@ class GlobalBatches:
     """
 
     def __init__(self, loader: Loader, sharding: jax.sharding.Sharding | None = None) -> None:
-        self._taken, self._sharding = Taken(loader), sharding
+        self._taken, self._sharding = TrackedBatches(loader), sharding
         self.used: int | None = None
         self._iterator: Iterator[Any] | None = None
 

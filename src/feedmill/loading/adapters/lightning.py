@@ -13,7 +13,7 @@ from typing import Any
 
 from lightning.pytorch import LightningDataModule
 
-from feedmill.loading.adapters.taken import Taken
+from feedmill.loading.adapters.tracked import TrackedBatches
 from feedmill.loading.loader import Loader
 from feedmill.loading.plan import PlainPlan
 
@@ -91,7 +91,7 @@ class _Batches:
     """The batches for Lightning: without a length, and with a stop where the plan ends."""
 
     def __init__(self, loader: Loader, trainer: Any) -> None:
-        self.taken, self.trainer = Taken(loader), trainer
+        self.taken, self.trainer = TrackedBatches(loader), trainer
         self._base: int | None = None
 
     def __iter__(self) -> Iterator[Any]:

@@ -91,7 +91,7 @@ def _dataset(name: str, plan: PlainPlan | None, number: int | None, attention_ma
     if plan.length is not None and number is not None and plan.length < number:
         raise ConfigError(
             f"the plan for {name} has {plan.length:,} rows, and Megatron-LM needs {number:,}",
-            kind="too-short",
+            kind="too-few-samples",
             fix="Raise 'rows' or 'epochs' in the recipe, or lower --train-iters or --eval-iters.",
         )
     return MegatronDataset(plan, samples=number, attention_mask=attention_mask)

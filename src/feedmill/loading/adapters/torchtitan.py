@@ -84,7 +84,7 @@ class FeedmillDataLoader(BaseDataLoader):  # type: ignore[misc]
                 raise ConfigError(
                     f"rows have {inputs.shape[1] + 1} tokens, and torchtitan's seq_len is {self._seq_len}: expected one"
                     " token more, which is the last label",
-                    kind="bad-windows",
+                    kind="bad-option",
                     fix=f"Set seq_len: {self._seq_len + 1} under 'pack' of the recipe, or seq_len: {self._seq_len} with"
                     " 'overlap: true'.",
                 )

@@ -55,8 +55,8 @@ class Costs:
 
     Raises:
         ConfigError: with kind ``no-costs``, the cost is unknown, or sources lack it; the message names all of these
-            sources and what to do. With kind ``bad-linear``, `linear` is negative, not finite, or given without
-            attention. With kind ``coarse-costs``, a field's values are too small to be rounded to integers.
+            sources and what to do. With kind ``bad-option``, `linear` is negative, not finite, or given without
+            attention. With kind ``bad-costs``, a field's values are too small to be rounded to integers.
         DataError: an index is damaged, or a sample's cost is missing, NaN or negative. The message names source, sample
             and value.
     """
@@ -211,7 +211,7 @@ def _check_linear(by: str, linear: float) -> None:
     if not (math.isfinite(linear) and linear >= 0) or (linear and by != ATTENTION):
         raise ConfigError(
             f"linear is {linear} for the cost {by!r}, expected a number >= 0, and only with attention",
-            kind="bad-linear",
+            kind="bad-option",
             fix="Give the cost per token in addition to the square of its document's length, or omit it.",
         )
 

@@ -203,7 +203,7 @@ class Dealer:
         located = locate(np.concatenate(positions))
         if located is None:
             return steps
-        ends = np.cumsum([len(each) for each in positions]).tolist()
+        ends = np.cumsum([len(position) for position in positions]).tolist()
         return [
             step._replace(located=located[end - len(each) : end])
             for step, each, end in zip(steps, positions, ends, strict=True)

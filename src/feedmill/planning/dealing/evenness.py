@@ -23,7 +23,7 @@ POSITIONS = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class SourceShare:
     """A source's share of the samples over all ranks, and the lowest and highest share of a single rank.
 
     Attributes:
@@ -61,7 +61,7 @@ class CostSpread:
 
 @dataclass(frozen=True, slots=True)
 class BudgetUse:
-    """How batches use their budget.
+    """Use of the budget by batches.
 
     Attributes:
         budget: the budget of a rank, for display.
@@ -93,7 +93,7 @@ class Spread:
     batch_size: int | None
     dealing: str
     steps: int
-    shares: list[Share]
+    shares: list[SourceShare]
     by: str | None
     costs: list[CostSpread]
     unknown: str | None = None
@@ -212,12 +212,12 @@ def _by_budget(plan: Plan, world_size: int, positions: int | None) -> Spread:
     return Spread(world_size, None, "by budget", steps, _shares(plan, counts), budget.by, costs, None, use)
 
 
-def _shares(plan: Plan, counts: Any) -> list[Share]:
+def _shares(plan: Plan, counts: Any) -> list[SourceShare]:
     """Return the sources' shares from int64[ranks, sources]."""
     own = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     whole = counts.sum(axis=0) / max(counts.sum(), 1)
     return [
-        Share(name, float(whole[n]), float(own[:, n].min()), float(own[:, n].max()))
+        SourceShare(name, float(whole[n]), float(own[:, n].min()), float(own[:, n].max()))
         for n, name in enumerate(plan.names)
     ]
 

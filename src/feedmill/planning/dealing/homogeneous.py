@@ -39,7 +39,7 @@ def check_skip(plan: Plan) -> None:
             raise ConfigError(
                 f"the skip list removes the positions [{first:,}, {stop:,}) from runs of {length:,} samples: later"
                 " positions would move up, and batches would hold two sources",
-                kind="bad-homogeneous",
+                kind="bad-recipe",
                 fix=f"Skip ranges that begin and end at multiples of {length:,}, or substitute bad samples"
                 " (on_error='substitute').",
             )
@@ -71,7 +71,7 @@ def check_drawn(plan: Plan, names: Sequence[str]) -> None:
             raise ConfigError(
                 f"the source {name!r} has a share of {float(asked):.4g} of {total:,} samples, and gets none of the"
                 f" {-(-total // node.run_length):,} runs of {node.run_length:,} samples",
-                kind="empty-batch",
+                kind="too-few-samples",
                 fix="Raise its weight, use more samples or shorter runs, or remove it.",
             )
 
@@ -126,4 +126,4 @@ def check_layout(plan: Any, grid: Grid | BudgetGrid, balanced: bool) -> None:
 
 def bad_homogeneous(what: str, fix: str) -> ConfigError:
     """Return the error for batches of one source that are impossible."""
-    return ConfigError(what, kind="bad-homogeneous", fix=fix)
+    return ConfigError(what, kind="bad-recipe", fix=fix)

@@ -1,4 +1,4 @@
-"""What a recipe or a loader asks of global batches: a budget, a balance of costs over ranks, and a way of dealing."""
+"""Settings of global batches in a recipe or a loader: a budget, a balance of costs over ranks, and a way of dealing."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Balance:
         if not 0 <= self.linear < 1e18 or (self.linear and self.by != "attention"):
             raise ConfigError(
                 f"balance by {self.by} with linear={self.linear} is invalid",
-                kind="bad-balance",
+                kind="bad-option",
                 fix="Set 'linear' to 0 or more, only with 'by: attention'.",
             )
 
@@ -105,7 +105,7 @@ class Balance:
         if unknown or not isinstance(options.get("by"), str):
             raise ConfigError(
                 f"balance={value!r} is invalid: {f'{unknown[0]!r} is unknown' if unknown else 'it needs by'}",
-                kind="bad-balance",
+                kind="bad-option",
                 fix="Give balance={'by': 'tokens'}, for example; 'linear' and 'within' are optional.",
             )
         return cls(**options)
@@ -113,7 +113,7 @@ class Balance:
 
 @dataclass(frozen=True, slots=True)
 class Dealing:
-    """How positions are dealt to ranks, as set in a recipe or loader.
+    """Rule by which positions are dealt to ranks, as set in a recipe or loader.
 
     Attributes:
         kind: ``shuffled`` or ``contiguous``.
@@ -134,7 +134,7 @@ class Dealing:
         if self.kind == "contiguous" and self.balance is not None:
             raise ConfigError(
                 "balance and deal='contiguous' cannot be combined: the cost of a slice is fixed",
-                kind="bad-balance",
+                kind="bad-option",
                 fix="Remove one of them.",
             )
         if self.budget is not None and (self.kind == "contiguous" or self.balance is not None):
@@ -142,10 +142,10 @@ class Dealing:
             raise ConfigError(
                 f"{other} and batches by budget cannot be combined: the cost of the budget determines which rank gets"
                 " which sample",
-                kind="bad-budget",
+                kind="bad-option",
                 fix="Remove one of them.",
             )
 
 
 def bad_budget(what: str, fix: str) -> ConfigError:
-    return ConfigError(f"the budget of a batch: {what}", kind="bad-budget", fix=fix)
+    return ConfigError(f"the budget of a batch: {what}", kind="bad-option", fix=fix)

@@ -65,8 +65,8 @@ class Translation:
 
     def line(self, place: Any) -> int:
         """Return the line of `where`, 0 if unknown."""
-        found = re.search(r":(\d+)$", self.where(place))
-        return int(found[1]) if found else 0
+        match = re.search(r":(\d+)$", self.where(place))
+        return int(match[1]) if match else 0
 
 
 def recognize(source: str | bytes | Mapping[str, Any]) -> str | None:
@@ -110,7 +110,7 @@ def check_chain(files: int, file: str) -> None:
         raise ConfigError(
             f"more than {MOST_NESTED} levels of nested files",
             file=file,
-            kind="recipe-cycle",
+            kind="bad-recipe",
             fix="Check whether the files contain each other through a link.",
         )
 
@@ -124,7 +124,7 @@ def check_files(files: int, file: str | None) -> None:
         raise ConfigError(
             f"its nested recipes are read more than {MOST_FILES:,} times in total",
             file=file,
-            kind="too-many-recipes",
+            kind="bad-recipe",
             fix="List each dataset once, with one weight, instead of repeating nested recipes.",
         )
 
@@ -132,4 +132,4 @@ def check_files(files: int, file: str | None) -> None:
 def check_mode(mode: str, file: str) -> None:
     """Raise `ConfigError` if the mode is neither ``train`` nor ``validation``."""
     if mode not in MODES:
-        raise ConfigError(f"unknown mode {mode!r}", file=file, kind="bad-mode", fix=f"Use {' or '.join(MODES)}.")
+        raise ConfigError(f"unknown mode {mode!r}", file=file, kind="bad-option", fix=f"Use {' or '.join(MODES)}.")

@@ -48,7 +48,7 @@ _YAML = (".yaml", ".yml")
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a call asks of all datasets of a split, as an enclosing file would.
+    """Settings of a call for all datasets of a split, as an enclosing file would have them.
 
     Attributes:
         ranges: ranges of each dataset; sample numbers only for a V1 metadataset.
@@ -135,7 +135,7 @@ def _splits(document: Document) -> Mapping[str, Any]:
         raise ConfigError(
             f"the metadataset class {module}.{name} is unsupported",
             file=document.at(("__class__",)),
-            kind="unknown-version",
+            kind="unsupported",
             fix=f"Use {_V1} or {_V2} of megatron.energon.",
         )
     for key in value:
@@ -185,7 +185,7 @@ class _Translator:
                 raise ConfigError(
                     "an absolute range cannot be given for a metadataset",
                     file=document.at(path),
-                    kind="bad-subset",
+                    kind="bad-recipe",
                     fix="Give a relative range, or write the subset at the datasets.",
                 )
             return self.node(outer, path, node, place)
@@ -194,14 +194,14 @@ class _Translator:
 
     def node(self, outer: _Outer, path: Place, node: Mapping[str, Any], place: Place) -> dict[str, Any]:
         """Return a reference, a join, or one of the two kinds of blends."""
-        found = [key for key in ("path", "join", *_KINDS) if key in node]
-        if len(found) != 1:
+        keys = [key for key in ("path", "join", *_KINDS) if key in node]
+        if len(keys) != 1:
             raise ConfigError(
-                f"expected one of 'path', 'join', 'blend' or 'blend_epochized', found {' and '.join(found) or 'none'}",
+                f"expected one of 'path', 'join', 'blend' or 'blend_epochized', found {' and '.join(keys) or 'none'}",
                 file=outer.document.at(path),
                 fix="Give exactly one; blends are nested by the path of another metadataset.",
             )
-        kind = found[0]
+        kind = keys[0]
         if kind == "path":
             check_known(outer.document, path, node, _REFERENCE_KEYS, "a reference")
             return self.reference(outer, path, node, place)
@@ -224,7 +224,7 @@ class _Translator:
             raise ConfigError(
                 f"'blend' and 'blend_epochized' cannot be combined (the other one: {self.kind[1]})",
                 file=document.at(path),
-                kind="mixed-blends",
+                kind="bad-recipe",
                 fix="Use one kind everywhere.",
             )
         self.kind = self.kind or (kind, document.at(path))
@@ -295,7 +295,7 @@ class _Translator:
             raise ConfigError(
                 f"the metadatasets contain each other: {loop}",
                 file=at,
-                kind="recipe-cycle",
+                kind="bad-recipe",
                 fix="Remove one of them from the other.",
             )
         check_chain(len(outer.chain), at)
@@ -394,7 +394,7 @@ class _Translator:
         bounds = own.get("range") if isinstance(own, Mapping) and set(own) == {"range"} else None
         if not isinstance(bounds, list) or len(bounds) != 2:
             raise ConfigError(
-                f"expected 'subset: {{range: [first, end]}}', found {own!r:.60}", file=at, kind="bad-subset"
+                f"expected 'subset: {{range: [first, end]}}', found {own!r:.60}", file=at, kind="bad-recipe"
             )
         percent = all(isinstance(bound, str) and bound.endswith("%") for bound in bounds)
         if not percent and not leaf:
@@ -402,7 +402,7 @@ class _Translator:
                 f"the range {bounds} of a mixture must be in percent: numbers of samples are only allowed for a leaf"
                 " dataset",
                 file=at,
-                kind="bad-subset",
+                kind="bad-recipe",
                 fix="Use for example ['0%', '50%'], or set sample numbers on a dataset.",
             )
         return ((bounds[0], bounds[1]), *outer.ranges)
@@ -490,7 +490,7 @@ def _fold_members(result: Translation, members: list[Any], place: Place, *, whol
                 if times < 0
                 else "'shuffle_over_epochs_multiplier' cannot be combined with nested fractions of 'repetitions'",
                 file=result.where(here),
-                kind="not-supported",
+                kind="unsupported",
                 fix="Remove 'shuffle_over_epochs_multiplier'.",
             )
         member["repetitions"] = floor(given) * times + (given - floor(given))

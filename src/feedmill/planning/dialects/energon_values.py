@@ -13,8 +13,8 @@ from feedmill.planning.dialects import Place
 def mapping_of(document: Document, path: Place, value: Any) -> Mapping[str, Any]:
     """Return a value that must be a mapping. Raises `ConfigError`, which names its place."""
     if not isinstance(value, Mapping):
-        found = "nothing" if value is None else repr(value)[:60]
-        raise ConfigError(f"{path[-1]!r}: expected a mapping, found {found}", file=document.at(path), kind="bad-recipe")
+        shown = "nothing" if value is None else repr(value)[:60]
+        raise ConfigError(f"{path[-1]!r}: expected a mapping, found {shown}", file=document.at(path), kind="bad-recipe")
     return value
 
 

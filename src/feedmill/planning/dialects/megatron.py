@@ -185,12 +185,12 @@ class _Arguments:
     def of_part(self, name: str, text: str, part: str) -> Any:
         """Return the data of a part in a file of blends per split."""
         try:
-            found = json.loads(text)
+            content = json.loads(text)
         except ValueError as error:
             raise self.error(name, f"the file of blends is no JSON ({error})", "Write it as for Megatron-LM.") from None
-        if not isinstance(found, dict) or not isinstance(found.get(part), str | list):
+        if not isinstance(content, dict) or not isinstance(content.get(part), str | list):
             raise self.error(name, f"the file of blends has no data for {part!r}", "Add it, or use another split.")
-        return found[part]
+        return content[part]
 
     def read(self, name: str, path: str) -> str:
         folder, file = split_url(join_url(self.base, path) if self.base else path)
@@ -274,7 +274,7 @@ def blend_of(words: list[str]) -> tuple[list[str], list[float] | None]:
     if len(weights) < len(words) // 2:
         raise ConfigError(
             f"only {len(weights)} of {len(words) // 2} weights of the blend are numbers",
-            kind="bad-weight",
+            kind="bad-recipe",
             fix="Write a weight before each prefix, or before none.",
         )
     return words[1::2], weights

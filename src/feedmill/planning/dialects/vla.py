@@ -63,18 +63,18 @@ def epochs_of(config: Mapping[str, Any], file: str | None = None) -> int | None:
         raise ConfigError(
             f"num_epochs must be a whole number of at least 1, found {epochs!r}",
             file=file,
-            kind="bad-number",
+            kind="bad-option",
             fix="Set num_epochs.",
         )
     if given.get("total_train_samples") is not None:
         raise ConfigError(
-            "num_epochs and total_train_samples are both set", file=file, kind="bad-usage", fix="Set only one of them."
+            "num_epochs and total_train_samples are both set", file=file, kind="bad-option", fix="Set only one of them."
         )
     if not given.get("data.allow_multiple_epochs"):
         raise ConfigError(
             "num_epochs requires allow_multiple_epochs: datasets with different weights end at different times",
             file=file,
-            kind="bad-usage",
+            kind="bad-option",
             fix="Set data.allow_multiple_epochs to true, or set total_train_samples.",
         )
     return epochs
@@ -82,11 +82,11 @@ def epochs_of(config: Mapping[str, Any], file: str | None = None) -> int | None:
 
 def samples_per_dataset(manifests: list[Any], base: str) -> list[int]:
     """Return the number of samples of each dataset: the sum of ``num_sequences`` in its manifest."""
-    found = []
+    counts = []
     for manifest in manifests:
         folder, name = split_url(join_url(base, str(manifest)))
-        found.append(sum(row.samples for row in read_rows(open_store(folder), name)))
-    return found
+        counts.append(sum(row.samples for row in read_rows(open_store(folder), name)))
+    return counts
 
 
 class _Lists:
@@ -150,12 +150,12 @@ class _Lists:
                 "dataset_modality"
             ]  # the modalities of the training data are used, and there may be more of them
         if len(set(wanted.values())) > 1:
-            found = ", ".join(f"{name}: {count}" for name, count in wanted.items())
+            listed = ", ".join(f"{name}: {count}" for name, count in wanted.items())
             odd = next(name for name, count in wanted.items() if count != len(manifests))
             raise ConfigError(
-                f"the lists must have the same length ({found})",
+                f"the lists must have the same length ({listed})",
                 file=self.at(odd),
-                kind="length-mismatch",
+                kind="bad-recipe",
                 fix="Give one weight and one modality for each manifest.",
             )
 
@@ -172,7 +172,7 @@ class _Lists:
                 raise ConfigError(
                     f"the modality {modality!r} cannot be used in a run of type {kind!r}",
                     file=self.at("dataset_modality", number),
-                    kind="bad-modality",
+                    kind="bad-recipe",
                     fix=f"It takes {' and '.join(MODALITIES[kind])}. A run of type 'mixed' takes all modalities.",
                 )
 

@@ -132,7 +132,7 @@ def put(out: dict[str, Any], path: list[str], value: Any, name: str) -> None:
     for key in path[:-1]:
         inner = out.setdefault(key, {})
         if not isinstance(inner, dict):
-            raise ConfigError(f"--{name} is below {key!r}, which has a value and not settings", kind="bad-usage")
+            raise ConfigError(f"--{name} is below {key!r}, which has a value and not settings", kind="bad-option")
         out = inner
     out[path[-1]] = value
 

@@ -107,7 +107,7 @@ def _from_text(text: str) -> Fraction:
 def _bad_weight(value: Any, why: str) -> ConfigError:
     return ConfigError(
         f"the weight {str(value)[:60]!r} {why}",
-        kind="bad-weight",
+        kind="bad-recipe",
         fix="Give a number such as 0.7, 30% or 1/3; weights are relative to their sum.",
     )
 
@@ -124,7 +124,7 @@ def normalize(weights: Sequence[Any]) -> tuple[Fraction, ...]:
     if not total:
         raise ConfigError(
             "the weights of the blend add up to zero",
-            kind="bad-weight",
+            kind="bad-recipe",
             fix="Give at least one source a weight above 0.",
         )
     shares = {weight: weight / total for weight in often}
@@ -271,7 +271,7 @@ def run_schedule(weights: Sequence[Any], run_length: int, limit: int = PERIOD_LI
     """
     if run_length < 1:
         raise ConfigError(
-            f"runs of {run_length} samples are invalid", kind="bad-run", fix="Use runs of at least one sample."
+            f"runs of {run_length} samples are invalid", kind="bad-recipe", fix="Use runs of at least one sample."
         )
     inner = schedule(weights, limit)
     return inner if run_length == 1 else Runs(inner, run_length)
@@ -316,7 +316,7 @@ def apportion(shares: Sequence[Fraction], period: int) -> list[int]:
     if wanted > period:
         raise ConfigError(
             f"the blend has {wanted} sources, at most {period} are supported",
-            kind="too-many-sources",
+            kind="too-large",
             fix="Blend them in groups: a blend can be a source of another blend.",
         )
     counts = [max(1, int(share * period)) if share else 0 for share in shares]
@@ -379,27 +379,27 @@ class Stages:
     """
 
     def __init__(self, weights: Sequence[Sequence[Any]], samples: Sequence[int | None], run_length: int = 1) -> None:
-        if not weights or len(weights) != len(samples) or len({len(each) for each in weights}) != 1:
-            raise ConfigError("each stage needs a length and a weight per source", kind="bad-stage")
+        if not weights or len(weights) != len(samples) or len({len(weight) for weight in weights}) != 1:
+            raise ConfigError("each stage needs a length and a weight per source", kind="bad-recipe")
         for number, size in enumerate(samples):
             if size is None and number < len(samples) - 1:
                 raise ConfigError(
                     f"stage {number + 1} of {len(samples)} has no end",
-                    kind="bad-stage",
+                    kind="bad-recipe",
                     fix="Only the last stage may be open-ended: set the lengths of the others.",
                 )
             if size is not None and size < 1:
                 raise ConfigError(
-                    f"stage {number + 1} has {size} samples", kind="bad-stage", fix="Set at least 1, or remove it."
+                    f"stage {number + 1} has {size} samples", kind="bad-recipe", fix="Set at least 1, or remove it."
                 )
             if size is not None and size % run_length and number < len(samples) - 1:
                 raise ConfigError(
                     f"stage {number + 1} has {size:,} samples, which is not a multiple of runs of {run_length:,}",
-                    kind="bad-stage",
+                    kind="bad-recipe",
                     fix=f"Give it {max(size // run_length, 1) * run_length} samples, for example.",
                 )
         self.samples = tuple(samples)
-        self.schedules: list[AnySchedule] = [run_schedule(each, run_length) for each in weights]
+        self.schedules: list[AnySchedule] = [run_schedule(weight, run_length) for weight in weights]
         self.starts = [0]
         self.before = [[0] * len(weights[0])]
         for part, size in zip(self.schedules, samples, strict=True):
@@ -408,7 +408,7 @@ class Stages:
                 self.before.append([a + b for a, b in zip(self.before[-1], part.drawn(size), strict=True)])
         self.length = None if samples[-1] is None else self.starts[-1]
         if self.starts[-1] >= 2**63:
-            raise ConfigError("the stages have more than 2^63 - 1 samples", kind="too-long", fix="Shorten them.")
+            raise ConfigError("the stages have more than 2^63 - 1 samples", kind="too-large", fix="Shorten them.")
         self._before = np.array(self.before, np.int64)
         last = self._before[-1] > 0
         self.counts = np.where(last, 1, 0) if self.length else np.where(last, 1, self.schedules[-1].counts)

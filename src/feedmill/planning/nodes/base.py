@@ -308,7 +308,7 @@ class Junction(Node):
         self.children = tuple(children)
         self.leaves = tuple(leaf for child in children for leaf in child.leaves)
         if len(set(self.leaves)) != len(self.leaves):
-            raise ConfigError("the same leaf occurs twice in the plan", kind="leaf-twice", fix="Number each leaf once.")
+            raise ConfigError("the same leaf occurs twice in the plan", kind="bad-plan", fix="Number each leaf once.")
         home = np.zeros(max(self.leaves, default=-1) + 1, np.int64)
         for number, child in enumerate(self.children):
             home[list(child.leaves)] = number

@@ -88,7 +88,7 @@ class Interleaved(Junction):
         if length is not None and not 1 <= length <= (self.length or LONGEST):
             raise ConfigError(
                 f"the blend cannot have {length:,} samples: a source of it ends after {self.length or LONGEST:,}",
-                kind="too-long",
+                kind="too-large",
                 fix="Request fewer samples, or allow its sources to repeat more often.",
             )
         self.length = length or self.length
@@ -258,7 +258,7 @@ class Blend(Interleaved):
         run_length: int = 1,
     ) -> None:
         if len(children) != len(weights):
-            raise ConfigError(f"{len(children)} sources and {len(weights)} weights", kind="bad-weight")
+            raise ConfigError(f"{len(children)} sources and {len(weights)} weights", kind="bad-recipe")
         self.schedule, self.limit = run_schedule(weights, run_length, limit), limit
         self.run_length = run_length
         super().__init__(children, self.schedule, length)
@@ -317,14 +317,14 @@ class EpochizedBlend(Interleaved):
         length: int | None = None,
     ) -> None:
         if len(children) != len(repetitions):
-            raise ConfigError(f"{len(children)} sources and {len(repetitions)} repetitions", kind="bad-repeat")
+            raise ConfigError(f"{len(children)} sources and {len(repetitions)} repetitions", kind="bad-recipe")
         sizes = [child.finite("an epochized blend") for child in children]
         self.counts = [epochs_of(times, size)[1] for times, size in zip(repetitions, sizes, strict=True)]
         self.repetitions = [epochs_of(times, size)[0] for times, size in zip(repetitions, sizes, strict=True)]
         if sum(self.counts) > LINES_LIMIT:
             raise ConfigError(
                 f"an epoch of {sum(self.counts):,} samples is longer than 2^50",
-                kind="too-long",
+                kind="too-large",
                 fix="Repeat its sources less often.",
             )
         caps = max_repeats or [None] * len(children)
@@ -387,7 +387,7 @@ class StagedBlend(Interleaved):
         for number, (_, weights) in enumerate(stages):
             if len(weights) != len(children):
                 raise ConfigError(
-                    f"{len(children)} sources and {len(weights)} weights in stage {number + 1}", kind="bad-weight"
+                    f"{len(children)} sources and {len(weights)} weights in stage {number + 1}", kind="bad-recipe"
                 )
         self.stages = Stages([weights for _, weights in stages], [samples for samples, _ in stages], run_length)
         self.run_length = run_length

@@ -41,7 +41,7 @@ class Repeat(Wrapper):
         if times is not None or max_repeats is not None:
             child.finite("counting epochs")
         if min(length or 1, max_repeats or 1) < 1 or 0 in (length, max_repeats):
-            raise ConfigError("a repetition needs at least one epoch and one sample", kind="bad-repeat")
+            raise ConfigError("a repetition needs at least one epoch and one sample", kind="bad-recipe")
         self._inner = child.length
         self.times: Fraction | None = None
         self.length = length
@@ -111,11 +111,11 @@ def epochs_text(times: Fraction) -> str:
 
 
 def _bad_epochs(what: str, size: int) -> ConfigError:
-    return ConfigError(what, kind="bad-repeat", fix=f"Give a number such as 3 or 2.5, here at least 1/{size}.")
+    return ConfigError(what, kind="bad-recipe", fix=f"Give a number such as 3 or 2.5, here at least 1/{size}.")
 
 
 def too_long(total: int) -> ConfigError:
     """Return the error for a node whose length exceeds 64 bits."""
     return ConfigError(
-        f"{total:,} positions exceed the maximum length of a plan (2^63 - 1)", kind="too-long", fix="Use fewer epochs."
+        f"{total:,} positions exceed the maximum length of a plan (2^63 - 1)", kind="too-large", fix="Use fewer epochs."
     )

@@ -86,7 +86,7 @@ class BlockShuffle(Shuffle):
         if block < 1 or window < 1:
             raise ConfigError(
                 f"a block shuffle cannot have block {block} and window {window}",
-                kind="bad-shuffle",
+                kind="bad-recipe",
                 fix="Both must be at least 1.",
             )
         self.block, self.window = block, window
@@ -214,13 +214,13 @@ class ShardShuffle(Shuffle):
         for name, number in (("parallel", parallel), ("sequence", sequence)):
             if number is not None and number < 1:
                 raise ConfigError(
-                    f"a shuffle of shards cannot have {name} {number}", kind="bad-shuffle", fix="It must be at least 1."
+                    f"a shuffle of shards cannot have {name} {number}", kind="bad-recipe", fix="It must be at least 1."
                 )
         counts = np.asarray(sizes, np.int64)
         self.sizes, self.parallel, self.sequence = counts[counts > 0], parallel, sequence
         if int(self.sizes.sum()) != self.length or (counts < 0).any():
             raise ConfigError(
-                f"the shards have {int(counts.sum()):,} samples, expected {self.length:,}", kind="bad-shuffle"
+                f"the shards have {int(counts.sum()):,} samples, expected {self.length:,}", kind="bad-recipe"
             )
         self._pieces = self.sizes if sequence is None else _cut(self.sizes, sequence)
         self._ends = np.cumsum(self._pieces)
@@ -342,7 +342,7 @@ def shard_sizes(node: Node, sources: Sequence[Dataset | None]) -> list[int]:
     if isinstance(node, Leaf):
         dataset = sources[node.number]
         if dataset is None:
-            raise ConfigError("the shards of a source that is no longer there are unknown", kind="bad-shuffle")
+            raise ConfigError("the shards of a source that is no longer there are unknown", kind="bad-recipe")
         sizes: list[int] = np.diff(dataset.shard_bounds).tolist()
         return sizes
     if isinstance(node, Subset):
@@ -393,4 +393,4 @@ def shuffled(
         return BlockShuffle(child, key, usual_block(child, sources) if block is None else block, window)
     if kind == "shards":
         return ShardShuffle(child, key, shard_sizes(child, sources), parallel, sequence)
-    raise ConfigError(f"unknown shuffle {kind!r}", kind="bad-shuffle", fix="Use 'none', 'global', 'block' or 'shards'.")
+    raise ConfigError(f"unknown shuffle {kind!r}", kind="bad-recipe", fix="Use 'none', 'global', 'block' or 'shards'.")

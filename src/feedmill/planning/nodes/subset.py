@@ -27,13 +27,13 @@ class Subset(Wrapper):
         size = child.finite("a subset")
         if len(child.leaves) != 1:
             raise ConfigError(
-                "a subset needs a single source", kind="bad-subset", fix="Set a subset on each source separately."
+                "a subset needs a single source", kind="bad-recipe", fix="Set a subset on each source separately."
             )
         if not 0 <= start < stop <= size:
             reason = "is empty" if start == stop else f"does not lie in its {size:,} samples"
             raise ConfigError(
                 f"the subset [{start:,}, {stop:,}) {reason}",
-                kind="bad-subset",
+                kind="bad-recipe",
                 fix=f"Give a first number and an end with 0 <= first < end <= {size}.",
             )
         self.start, self.stop, self.length, self._size = start, stop, stop - start, size

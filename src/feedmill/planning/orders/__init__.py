@@ -121,7 +121,7 @@ def made_whole(samples: int) -> Iterator[None]:
         size = samples * (4 if samples <= 2**32 else 8) / 1e9
         raise ConfigError(
             f"this order does not fit into memory: {samples:,} samples need {size:,.1f} GB and half as much again",
-            kind="too-long",
+            kind="too-large",
             fix="Use a machine with more memory, or Feedmill's own order, which needs none.",
         ) from error
 

@@ -58,7 +58,7 @@ def split_ranges(split: str) -> list[tuple[float, float] | None]:
     if not 1 <= len(shares) <= len(PARTS) or not sum(shares) or re.search(r"[^.0-9,;/ ]", split):
         raise ConfigError(
             f"the split {split!r} is not one to three numbers with a sum above zero",
-            kind="bad-split",
+            kind="bad-option",
             fix="Write it as in the original run, such as 969,30,1.",
         )
     shares += [0.0] * (len(PARTS) - len(shares))
@@ -129,7 +129,9 @@ class GptOrder:
         if not 0 <= seed < 2**32 or stop > 2**31:
             what = f"cannot have the seed {seed}" if stop <= 2**31 else f"cannot have {stop:,} documents"
             raise ConfigError(
-                f"a GPTDataset {what}", kind="bad-seed", fix="Use a seed from 0 to 2^32 - 1, and up to 2^31 documents."
+                f"a GPTDataset {what}",
+                kind="bad-option",
+                fix="Use a seed from 0 to 2^32 - 1, and up to 2^31 documents.",
             )
         self.first, self.stop, self.seed, self.seq_len, self.extra = first, stop, seed, seq_len, int(extra)
         each = int(np.sum(lengths[first:stop], dtype=np.int64))
@@ -151,7 +153,7 @@ class GptOrder:
             raise ConfigError(
                 f"{samples:,} samples of {seq_len} tokens need {last:,} of the last of {self.epochs} epochs, which has"
                 f" {per_epoch:,}",
-                kind="bad-order",
+                kind="bad-recipe",
                 fix="Megatron-LM stops at such a number of samples too: change it, or use more documents.",
             )
         self.apart = self.epochs > 1 and last < int(_APART * per_epoch)
@@ -172,7 +174,7 @@ class GptOrder:
         return order
 
     @property
-    def words(self) -> str:
+    def identity(self) -> str:
         """Return everything that determines the order, without the documents themselves."""
         apart = " apart" if self.apart else ""
         size = f"{self.windows} of {self.seq_len} + {self.extra}"
@@ -280,7 +282,7 @@ class GptShuffle(Wrapper):
         return f"gpt shuffle seed {order.seed}, {passes} of documents {order.first:,} to {order.stop:,}{apart}"
 
     def identity(self) -> str:
-        return self.order.words
+        return self.order.identity
 
 
 class BlendedDataset(Dealt):
@@ -316,7 +318,7 @@ class BlendedDataset(Dealt):
         if (row <= 0).any():
             raise ConfigError(
                 "a weight of a Megatron-LM blend is zero",
-                kind="bad-weight",
+                kind="bad-recipe",
                 fix="Remove the dataset, as Megatron-LM requires.",
             )
         if weights is not None and size is None:

@@ -167,7 +167,7 @@ class IndexCache:
     @cached_property
     def _descriptions(self) -> dict[str, dict[str, Any]]:
         """Return all descriptions by the beginning of the names of their indices."""
-        found = {}
+        descriptions = {}
         for entry in self.store.files(suffixes=(_DESCRIPTION,)):
             try:
                 about = json.loads(self.store.read(entry.path))
@@ -180,8 +180,8 @@ class IndexCache:
                     kind="bad-index",
                     fix="Delete its indices, or remove 'cache' from the recipe to compute them.",
                 )
-            found[entry.path.removesuffix("description.txt")] = about
-        return found
+            descriptions[entry.path.removesuffix("description.txt")] = about
+        return descriptions
 
     def gpt(
         self, url: str, seed: int, samples: int | None
@@ -242,7 +242,7 @@ class IndexCache:
         return ConfigError(
             f"the cache has {what}",
             file=self.folder,
-            kind="no-index",
+            kind="not-prepared",
             fix="Check the settings of the recipe, or remove 'cache' from its order to compute the indices.",
         )
 

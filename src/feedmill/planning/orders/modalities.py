@@ -29,11 +29,11 @@ def dealt(n: int, ranks: int, skip: int = 0, *, drop_last: bool = True) -> int:
         ConfigError: `ranks` is below 1, or `skip` exceeds the number of samples.
     """
     if ranks < 1:
-        raise ConfigError(f"a sampler cannot have {ranks} ranks", kind="bad-sampler", fix="Give at least 1 rank.")
+        raise ConfigError(f"a sampler cannot have {ranks} ranks", kind="bad-recipe", fix="Give at least 1 rank.")
     if not 0 <= skip <= n:
         raise ConfigError(
             f"the sampler cannot skip {skip:,} of {n:,} samples",
-            kind="bad-sampler",
+            kind="bad-recipe",
             fix="Give the number of samples seen so far in this epoch by all ranks together.",
         )
     left = n - skip
@@ -97,7 +97,7 @@ class ModalitiesSampler(Wrapper):
                 fix="Use fewer ranks, skip less, or set drop_last to false.",
             )
         if batch_size is not None and batch_size < 1:
-            raise ConfigError(f"batch_size {batch_size} is invalid", kind="bad-sampler", fix="Give at least 1.")
+            raise ConfigError(f"batch_size {batch_size} is invalid", kind="bad-recipe", fix="Give at least 1.")
         self.ranks, self.shuffle, self.drop_last, self.skip = ranks, shuffle, drop_last, skip
         self.seed, self.epoch, self.batch_size = seed, epoch, batch_size
         # How often a pass begins the full order; more than once if its beginning pads the end.
@@ -185,7 +185,7 @@ def sampler_indices(
     total = dealt(n, ranks, skip, drop_last=drop_last)
     if not 0 <= rank < ranks:
         raise ConfigError(
-            f"rank {rank} of {ranks} ranks is invalid", kind="bad-sampler", fix=f"Give a rank from 0 to {ranks - 1}."
+            f"rank {rank} of {ranks} ranks is invalid", kind="bad-recipe", fix=f"Give a rank from 0 to {ranks - 1}."
         )
     if not total:
         return np.empty(0, np.int64)

@@ -175,7 +175,7 @@ class Nanoset(Dealt):
         if not 0 <= seed < 2**32:
             raise ConfigError(
                 f"a Nanoset cannot have the seed {seed}",
-                kind="bad-seed",
+                kind="bad-option",
                 fix="Give the run's own seed, a number from 0 to 2^32 - 1.",
             )
         self.seed, self.normalize = seed, normalize
@@ -257,7 +257,7 @@ def for_children(weights: Sequence[float], count: int) -> npt.NDArray[np.float64
     if len(weights) != count:
         raise ConfigError(
             f"{count} datasets and {len(weights)} weights",
-            kind="bad-weight",
+            kind="bad-recipe",
             fix="Give one weight for each dataset, in the same order.",
         )
     return _checked(weights)
@@ -278,6 +278,6 @@ def _checked(weights: Sequence[float] | npt.NDArray[Any]) -> npt.NDArray[np.floa
 def _bad_weights(weights: Any, why: str) -> ConfigError:
     return ConfigError(
         f"the weights {str(list(weights))[:80]} {why}",
-        kind="bad-weight",
+        kind="bad-recipe",
         fix="Give plain numbers such as 0.8, at least one above 0, written as in the original run.",
     )

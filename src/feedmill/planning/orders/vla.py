@@ -65,14 +65,14 @@ class Manifest:
             raise ConfigError(
                 "the manifest has no samples" if fits else "a manifest needs a number of samples for each shard",
                 file=self.file,
-                kind="bad-manifest",
+                kind="bad-index",
                 fix="Recreate its lines from the shards.",
             )
 
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """How far a dataset was read when a window ended; VLA Foundry stores it in its checkpoint.
+    """Position in a dataset when a window ended; VLA Foundry stores it in its checkpoint.
 
     Attributes:
         row: the next row of the permuted manifest (`curr_shard_idx_per_dataset`).
@@ -126,19 +126,19 @@ def select_window(
     if not len(manifests) == len(cursors) == len(given):
         raise ConfigError(
             f"{len(manifests)} manifests, {len(cursors)} cursors and {len(given)} weights",
-            kind="bad-weight",
+            kind="bad-recipe",
             fix="Give one of each per dataset: 'dataset_manifest' and 'dataset_weighting' have the same length.",
         )
     if not manifests:
         raise ConfigError("a window needs a dataset", kind="empty-source", fix="Give at least one manifest.")
     if workers < 0:
-        raise ConfigError(f"{workers} workers are invalid", kind="bad-workers", fix="Give ranks times workers.")
+        raise ConfigError(f"{workers} workers are invalid", kind="bad-option", fix="Give ranks times workers.")
     if samples >= 2**63:
-        raise ConfigError("the samples of a window exceed 64 bits", kind="bad-window", fix="Use fewer samples.")
+        raise ConfigError("the samples of a window exceed 64 bits", kind="bad-recipe", fix="Use fewer samples.")
     if samples <= 0 and repeat:
         raise ConfigError(
             "a window without a number of samples cannot repeat epochs",
-            kind="bad-window",
+            kind="bad-recipe",
             fix="Give a number of samples, or set allow_multiple_epochs to false.",
         )
     total = _sum(given)
@@ -169,7 +169,7 @@ def _take(manifest: Manifest, cursor: Cursor, need: int | None, workers: int, re
             f"the epoch of dataset {number} ends within the window: {need:,} samples on {workers} workers are needed,"
             f" {have:,} samples in {len(rest)} of {len(manifest.shards)} shards are left",
             file=manifest.file,
-            kind="epoch-ends",
+            kind="too-few-samples",
             fix="Allow several epochs (repeat, allow_multiple_epochs), or use fewer samples.",
         )
     chosen, seed = [rest], cursor.seed
@@ -178,7 +178,7 @@ def _take(manifest: Manifest, cursor: Cursor, need: int | None, workers: int, re
         raise ConfigError(
             f"the window would read dataset {number} {epochs:,} times: {need:,} samples on {workers:,} workers",
             file=manifest.file,
-            kind="bad-window",
+            kind="bad-recipe",
             fix="Use fewer samples.",
         )
     for _ in range(epochs):
@@ -245,7 +245,7 @@ def _checked_weights(weights: Sequence[Any]) -> list[float]:
 def _bad_weights(weights: Sequence[Any]) -> ConfigError:
     return ConfigError(
         f"the weights {str(list(weights))[:80]} are not all finite and non-negative, with one above 0",
-        kind="bad-weight",
+        kind="bad-recipe",
         fix="Give plain numbers such as 0.7, written as in the original run.",
     )
 
@@ -255,7 +255,7 @@ def _checked_cursor(cursor: Cursor, manifest: Manifest) -> Cursor:
         raise ConfigError(
             f"the cursor (row {cursor.row}, seed {cursor.seed}) is not in a manifest of {len(manifest.shards)} shards",
             file=manifest.file,
-            kind="bad-cursor",
+            kind="bad-state",
             fix="Use the cursor and the manifest of the same run.",
         )
     return cursor
@@ -303,7 +303,7 @@ def shard_order(
     if seed < 0:
         raise ConfigError(
             f"the negative seed {seed} gives each process a different order",
-            kind="bad-seed",
+            kind="bad-option",
             fix="Give a seed of at least 0.",
         )
     rng = random.Random(seed + checkpoint + 1)
@@ -390,7 +390,7 @@ def window_batches(
     """
     if workers < 1:
         raise ConfigError(
-            "without workers the order depends on the training program", kind="bad-workers", fix="Give at least 1."
+            "without workers the order depends on the training program", kind="bad-option", fix="Give at least 1."
         )
     if any(not len(rows) for rows in window.rows):
         raise ConfigError("a dataset has no shard in this window", kind="empty-source", fix="Use a larger window.")

@@ -1,1 +1,7 @@
-"""Packing of documents into rows of tokens, planned from lengths alone: windows, and best-fit packing."""
+"""Packing of documents into rows of tokens, planned from lengths alone: windows, and best-fit packing.
+
+- `packed.py`: `PackedPlan`, whose positions are rows; `options.py`: ways of packing.
+- `documents.py`: the stream of documents and their lengths; `windows.py` cuts it, `best_fit.py` fills rows with whole
+  documents, and `segments.py` stores that plan in files.
+- `spans.py`: the documents of a row, and the rows of a document.
+"""

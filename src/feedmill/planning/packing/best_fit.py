@@ -36,7 +36,8 @@ BUFFER = 1 << 20
 BUFFER_ON_READ = 1 << 12
 """Documents of a segment if they are tokenized when they are read: all of a segment are, for its first row."""
 _KEPT = 4
-
+_SORTED = 1 << 16
+"""Rows that are sorted at once."""
 
 IntArray32 = npt.NDArray[np.int32]
 
@@ -264,12 +265,16 @@ class BestFit:
         buffer = np.empty(rows, np.int32)
         buffer[bins] = np.repeat(np.arange(len(buffers) - 1, dtype=np.int32), np.diff(buffers))
         key = branch(self.key, number)
-        # The first buffer has the permutation of a segment that is one buffer; the others sort by a hash, all at once.
+        # The first buffer has the permutation of a segment that is one buffer; the others sort by a hash.
         first = int(np.searchsorted(buffer, 0, side="right"))
         order = np.empty(rows, np.int32)
         order[:first] = permute(np.arange(first), first, key)
-        others = np.lexsort((branch(key, np.arange(first, rows)), buffer[first:]))
-        order[first + others] = np.arange(first, rows, dtype=np.int32)
+        begin = first
+        while begin < rows:  # some whole buffers at a time, which the processor's cache holds
+            end = int(np.searchsorted(buffer, buffer[min(begin + _SORTED, rows) - 1], side="right"))
+            others = np.lexsort((branch(key, np.arange(begin, end)), buffer[begin:end]))
+            order[begin + others] = np.arange(begin, end, dtype=np.int32)
+            begin = end
         return order
 
 

@@ -86,7 +86,7 @@ class Documents:
         """Return whether a document has tokens, and no more than `most`; also if lengths are only known by reading."""
         limit = np.iinfo(np.int64).max if most is None else most
         lengths = [dataset.lengths for dataset in self.plan.sources]
-        return any(each is None or bool(((each > 0) & (each <= limit)).any()) for each in lengths)
+        return any(length is None or bool(((length > 0) & (length <= limit)).any()) for length in lengths)
 
     def segments(self, size: int) -> int | None:
         """Return how many segments of `size` documents the stream has; None for no end."""
@@ -99,7 +99,7 @@ def _known(name: str, dataset: Dataset) -> npt.NDArray[np.int64]:
         raise ConfigError(
             f"the index of {name!r} has no lengths in tokens, so its samples cannot be packed",
             file=dataset.url,
-            kind="no-lengths",
+            kind="no-costs",
             fix="Use tokenized data, add 'tokenize' to the source of text, or remove 'pack'. If it has a column of"
             " token ids, name it: 'tokens: input_ids'.",
         )
@@ -107,7 +107,7 @@ def _known(name: str, dataset: Dataset) -> npt.NDArray[np.int64]:
         raise DataError(
             f"the index has {len(dataset):,} samples, but lengths of shape {lengths.shape} and type {lengths.dtype}",
             file=dataset.url,
-            kind="bad-lengths",
+            kind="bad-costs",
         )
     return lengths
 
@@ -121,7 +121,7 @@ def _checked_hash(lengths: npt.NDArray[np.int64], dataset: Dataset) -> str:
             raise DataError(
                 f"sample {number} has {int(part.min())} tokens",
                 file=dataset.url,
-                kind="bad-lengths",
+                kind="bad-costs",
                 fix="The index is damaged: rebuild it.",
             )
         digest.update(part.data)

@@ -47,18 +47,18 @@ class Packing:
             if getattr(self, name) not in get_args(known):
                 raise ConfigError(
                     f"{name} {getattr(self, name)!r} is unknown",
-                    kind="bad-packing",
+                    kind="bad-recipe",
                     fix=f"Use {' or '.join(get_args(known))}.",
                 )
         for name, most in (("seq_len", _LONGEST), ("buffer", _LONGEST), ("rows", 2**63 - 1)):
             value = getattr(self, name)
             if value is not None and not 1 <= value <= most:
                 raise ConfigError(
-                    f"{name} {value} is out of range", kind="bad-packing", fix=f"Give a number from 1 to {most}."
+                    f"{name} {value} is out of range", kind="bad-recipe", fix=f"Give a number from 1 to {most}."
                 )
         if self.overlap and self.method != "concat":
             raise ConfigError(
-                "only windows overlap", kind="bad-packing", fix="Use 'method: concat', or remove 'overlap'."
+                "only windows overlap", kind="bad-recipe", fix="Use 'method: concat', or remove 'overlap'."
             )
 
     def order(self) -> str:

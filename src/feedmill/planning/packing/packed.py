@@ -78,7 +78,7 @@ class PackedPlan(Plan):
         skip: Gaps | None = None,
     ) -> None:
         if isinstance(documents, PackedPlan):
-            raise ConfigError("rows cannot be packed again", kind="bad-packing", fix="Pack the documents themselves.")
+            raise ConfigError("rows cannot be packed again", kind="bad-recipe", fix="Pack the documents themselves.")
         super().__init__(documents.node, documents.sources, documents.names, documents.seed)
         self.documents = documents
         self.packing = packing
@@ -134,7 +134,7 @@ class PackedPlan(Plan):
             raise ConfigError(
                 f"{self.documents.length:,} documents give {total:,} rows" + (f", not {asked:,}" if asked else ""),
                 file=self._where,
-                kind="too-few-rows",
+                kind="too-few-samples",
                 fix=f"Use at most 'rows: {total}', or more epochs." if total else self._no_rows(),
             )
         return total
@@ -197,13 +197,13 @@ class PackedPlan(Plan):
         rows_at = self.locate_spans(positions)
         spans, placed = rows_at.spans, rows_at.located
         row = np.repeat(np.arange(len(spans)), np.diff(spans.row_offsets))
-        found: list[Extents] = []
+        extents_of_files: list[Extents] = []
         for number in np.unique(placed.source).tolist():
             dataset, of_it = self.sources[number], np.flatnonzero(placed.source == number)
             if dataset.is_remote and isinstance(dataset, TokenDataset):
                 asked = placed.index[of_it], spans.start[of_it], spans.length[of_it]
-                found += [extents.of_samples(row[of_it]) for extents in dataset.extents_of_tokens(*asked)]
-        return found
+                extents_of_files += [extents.of_samples(row[of_it]) for extents in dataset.extents_of_tokens(*asked)]
+        return extents_of_files
 
     def positions_of(self, source: int | str, indices: Sequence[int], within: int | None = None) -> IntArray:
         """Return all rows that hold a token of the samples, in order, int64[n]. See `Plan.positions_of`."""
@@ -272,7 +272,7 @@ class PackedPlan(Plan):
 
     @property
     def _shorter(self) -> bool:
-        """Whether the last row can be shorter than the others."""
+        """Return whether the last row can be shorter than the others."""
         return self.packing.method == "concat" and self.packing.last == "keep"
 
     def _columns(self, rows_at: LocatedSpans) -> dict[str, Any]:
@@ -288,7 +288,7 @@ class PackedPlan(Plan):
 
     @cached_property
     def _masked(self) -> bool:
-        """Whether a source has loss masks."""
+        """Return whether a source has loss masks."""
         return any(getattr(dataset, "masks", None) is not None for dataset in self.sources)
 
     @property
@@ -467,7 +467,7 @@ def _wrong_length(dataset: Dataset, located: Located, spans: Spans, span: int, f
         f"tokens {start} to {start + length} were requested, {found} were read",
         file=dataset.url,
         record=str(int(located.index[span])),
-        kind="bad-lengths",
+        kind="bad-costs",
         fix="The index does not match the tokens: rebuild it.",
     )
 

@@ -153,7 +153,7 @@ class Segments:
                     count = sum(head.documents for head in self._heads[-empty:])
                     raise ConfigError(
                         f"{count:,} consecutive documents have no token to pack",
-                        kind="nothing-to-pack",
+                        kind="too-few-samples",
                         fix="Check the datasets; with 'long: drop', whether seq_len is shorter than all documents.",
                     )
 

@@ -54,7 +54,7 @@ from feedmill.storage.remote.options import storage_options
 
 if TYPE_CHECKING:
     from feedmill.formats.base import Dataset
-    from feedmill.formats.energon.join import Part
+    from feedmill.formats.energon.join import JoinSide
     from feedmill.planning.recipes.fields import HomogeneousModel, JoinPart, ShuffleModel, StageModel, TargetsModel
     from feedmill.planning.recipes.read import Parsed
     from feedmill.planning.recipes.schema import Member, RecipeModel
@@ -334,14 +334,14 @@ class Walk:
                     raise ConfigError(
                         f"a nested recipe cannot have {key!r}: it applies to whole batches",
                         file=nested.where((key,)),
-                        kind="nested-deal",
+                        kind="bad-recipe",
                         fix="Move it to the outermost recipe.",
                     )
             if nested.model.pack is not None:
                 raise ConfigError(
                     f"the nested recipe {member.recipe} has 'pack': packed rows cannot be blended or packed again",
                     file=self.file.where((*place, "recipe")),
-                    kind="nested-pack",
+                    kind="bad-recipe",
                     fix="Move its 'pack' to the top of the outermost recipe.",
                 )
             # A recipe defines its own order; only an explicit 'shuffle' of the member shuffles its output again.
@@ -408,7 +408,7 @@ class Walk:
             for key, url in urls.items():
                 if not aux_is_there(url):
                     raise NotFound(
-                        f"the auxiliary data {key!r} is missing", file=url, kind="no-aux", fix="Check its path."
+                        f"the auxiliary data {key!r} is missing", file=url, kind="bad-recipe", fix="Check its path."
                     )
         return dataset
 
@@ -435,7 +435,7 @@ def _opened_twice(path: str) -> AbstractContextManager[None]:
     return preloaded_once()
 
 
-def joins(recipe: Parsed, open: Open) -> Iterator[tuple[str, str | None, list[Part]]]:
+def joins(recipe: Parsed, open: Open) -> Iterator[tuple[str, str | None, list[JoinSide]]]:
     """Yield for each join of a recipe: its ``file:line``, the folder of its prepared rows, and its opened datasets."""
     walk = Walk(_Compiler(open, False), recipe, 0)
     for place, member in members(recipe.model):
@@ -550,7 +550,7 @@ def check_names(stages: Sequence[StageModel], names: Sequence[str], where: Calla
     if silent:
         raise ConfigError(
             f"no stage has a weight for {', '.join(map(repr, silent))}",
-            kind="bad-stage",
+            kind="bad-recipe",
             fix="Give it a weight (0 pauses it), or remove it from the blend.",
         )
 
@@ -583,7 +583,7 @@ def stage_length(
         if global_batch is None:
             raise ConfigError(
                 f"a stage of {stage.steps:,} steps needs a batch size",
-                kind="bad-stage",
+                kind="bad-recipe",
                 fix="Set 'global_batch' at the top of the recipe, or give 'samples'.",
             )
         return stage.steps * global_batch
@@ -595,7 +595,7 @@ def stage_length(
         raise ConfigError(
             f"{stage.tokens:,} tokens are less than one {_unit(run_length)}, which has"
             f" {float(per_sample * run_length):.4g} on average in this stage",
-            kind="bad-stage",
+            kind="bad-recipe",
             fix=f"Give at least 'tokens: {ceil(per_sample * run_length)}'.",
         )
     return samples
@@ -622,7 +622,7 @@ def targets_of(model: TargetsModel, pad: int) -> tuple[FillInMiddle | None, Targ
     if model.fim is not None and model.mask is not None:
         raise ConfigError(
             "'fim' and 'mask' cannot be combined: rearranged documents have no answers between markers",
-            kind="bad-targets",
+            kind="bad-recipe",
             fix="Store the mask beside the tokens, see docs/targets.md; masked documents are not rearranged.",
         )
     mask = None if model.mask is None else LossMask(**model.mask.model_dump())

@@ -40,12 +40,12 @@ class Marks:
             raise ConfigError(
                 f"this is not valid YAML: {error.problem or error.context}",
                 file=f"{file}:{mark.line + 1}" if mark else file,
-                kind="bad-yaml",
+                kind="bad-config",
                 fix="Check the indentation, quotes and brackets around here.",
             ) from None
         except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
             raise ConfigError(
-                f"this is not valid YAML: {str(error).splitlines()[0]}", file=file, kind="bad-yaml"
+                f"this is not valid YAML: {str(error).splitlines()[0]}", file=file, kind="bad-config"
             ) from None
 
     def where(self, place: Place) -> str:
@@ -81,7 +81,7 @@ def _built(root: yaml.Node, file: str) -> Any:
                 raise ConfigError(
                     f"{scalar.value[:60]!r} is not a valid value of the YAML type {kind!r}",
                     file=f"{file}:{scalar.start_mark.line + 1}",
-                    kind="bad-yaml",
+                    kind="bad-config",
                     fix="Put text in quotes, without a tag.",
                 ) from None
         raise

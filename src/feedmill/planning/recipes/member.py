@@ -21,7 +21,7 @@ from feedmill.storage import join_url
 
 if TYPE_CHECKING:
     from feedmill.formats.base import Dataset
-    from feedmill.formats.energon.join import Part
+    from feedmill.formats.energon.join import JoinSide
     from feedmill.planning.recipes.fields import JoinPart, ShuffleModel
     from feedmill.planning.recipes.read import Parsed
     from feedmill.planning.recipes.schema import Member
@@ -31,13 +31,13 @@ logger = logging.getLogger("feedmill")
 _SUFFIX = re.compile(r"\.[A-Za-z]\w*$")
 
 
-def join_parts(open_part: Callable[[JoinPart, Mapping[str, Any] | None], Dataset], member: Member) -> list[Part]:
+def join_parts(open_part: Callable[[JoinPart, Mapping[str, Any] | None], Dataset], member: Member) -> list[JoinSide]:
     """Return the opened datasets of a join. Raises `ConfigError` if one has no index of its keys."""
-    from feedmill.formats.energon.join import Part
+    from feedmill.formats.energon.join import JoinSide
 
     assert member.join is not None
     parts = member.join.values() if isinstance(member.join, dict) else member.join
-    return [Part.of(open_part(part, member.subflavors), part.nonmatch) for part in parts]
+    return [JoinSide.of(open_part(part, member.subflavors), part.nonmatch) for part in parts]
 
 
 def join_folder(recipe: Parsed, member: Member) -> str | None:
@@ -116,7 +116,7 @@ def within(ranges: Sequence[tuple[int | str, int | str]], size: int) -> tuple[in
         if len(ranges) > 1 and not 0 <= end - first <= left:
             raise ConfigError(
                 f"the subset [{start}, {stop}] is outside the {int(left):,} samples that remain of {size:,}",
-                kind="bad-subset",
+                kind="bad-recipe",
                 fix="Each range of a subset applies to the result of the previous one.",
             )
     return int(first), int(end)

@@ -119,7 +119,7 @@ def parse(
         raise ConfigError(
             "subsets, subflavors and shuffle_over_epochs_multiplier apply to datasets and metadatasets",
             file=file,
-            kind="not-supported",
+            kind="unsupported",
             fix="Set them at the sources of the recipe.",
         )
     if dialect is not None:
@@ -132,7 +132,7 @@ def parse(
         raise ConfigError(
             "'split' and 'mode' are not supported for Feedmill recipes, which set the split of each source",
             file=file,
-            kind="bad-mode",
+            kind="bad-option",
             fix="Omit 'split' and 'mode', or write a separate recipe for validation.",
         )
     return _validated(source if marks is None else marks.data, base, file, marks, chain)
@@ -172,7 +172,7 @@ def _translate(
     if dialect == dialects.MEGATRON:
         return megatron.translate(data, marks, where, mode=mode, split=split, base=base)
     if split is not None:
-        raise ConfigError("this kind of recipe has no splits", file=file, kind="bad-mode", fix="Omit 'split'.")
+        raise ConfigError("this kind of recipe has no splits", file=file, kind="bad-option", fix="Omit 'split'.")
     if dialect == dialects.NANOTRON:
         return nanotron.translate(data, marks, where, mode=mode)
     return vla.translate(data, marks, where, mode=mode, base=base)
@@ -232,7 +232,7 @@ def _nested(outer: Parsed, place: Place, path: str, chain: tuple[str, ...]) -> P
         raise ConfigError(
             f"the recipes contain each other: {loop}",
             file=outer.where((*place, "recipe")),
-            kind="recipe-cycle",
+            kind="bad-recipe",
             fix="Remove one of them from the other.",
         )
     dialects.check_chain(len(chain), outer.where((*place, "recipe")))

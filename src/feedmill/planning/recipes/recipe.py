@@ -103,7 +103,7 @@ class Recipe(Parsed):
 
         Comments, the order of keys, and keys that repeat a default do not affect it.
         """
-        data = _plain(self.model.model_dump(exclude_defaults=True, exclude={"cache", "storage"}))
+        data = _as_json(self.model.model_dump(exclude_defaults=True, exclude={"cache", "storage"}))
         inner = {repr(place): recipe.fingerprint for place, recipe in self.nested.items()}
         text = json.dumps([data, inner], sort_keys=True, ensure_ascii=False)
         return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
@@ -202,7 +202,7 @@ def _not_made_of(given: Any) -> ConfigError:
     path = isinstance(given, str | os.PathLike)
     return ConfigError(
         f"a recipe is not made of a {type(given).__name__} in this way",
-        kind="no-recipe",
+        kind="bad-recipe",
         fix="Use fm.Recipe.load(path)."
         if path
         else "Use fm.Recipe.parse(data) for data, fm.Recipe.load(path) for a file.",
@@ -212,14 +212,14 @@ def _not_made_of(given: Any) -> ConfigError:
 _SHOWN = ("split", "dataset_config", "split_config", "repetitions", "epochs", "max_repeats")
 
 
-def _plain(value: Any) -> Any:
+def _as_json(value: Any) -> Any:
     """Return a value as JSON data; types that JSON lacks, such as dates and bytes in subflavors, become text."""
     if isinstance(value, Mapping):
-        return {str(key): _plain(each) for key, each in value.items()}
+        return {str(key): _as_json(each) for key, each in value.items()}
     if isinstance(value, set | frozenset):
         return sorted(map(str, value))
     if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
+        return [_as_json(each) for each in value]
     return value if isinstance(value, str | int | float | None) else str(value)
 
 

@@ -408,11 +408,11 @@ _FOR_SOURCES = {
 
 def problems(error: ValidationError) -> list[tuple[tuple[int | str, ...], str]]:
     """Return each problem of a recipe: the place of the value and a message."""
-    found = []
+    messages = []
     for item in error.errors(include_url=False):
         place = tuple(step for step in item["loc"] if step not in TAGS)
-        found.append((place, _in_words(place, item["type"], item["msg"], item["input"])))
-    return found
+        messages.append((place, _in_words(place, item["type"], item["msg"], item["input"])))
+    return messages
 
 
 def _in_words(place: tuple[int | str, ...], kind: str, message: str, value: Any) -> str:

@@ -148,7 +148,7 @@ def traverse_metadataset(path: str | os.PathLike[str], *, split_part: str = "tra
     found = []
     for place, member in members(recipe.model):
         if member.join is not None:
-            raise ConfigError("a join is not a single dataset", file=recipe.where(place), kind="join")
+            raise ConfigError("a join is not a single dataset", file=recipe.where(place), kind="unsupported")
         if member.path is not None:
             aux = {name: aux_url(recipe.base, url) for name, url in (member.aux or {}).items()}
             url = join_url(recipe.base, member.path)

@@ -37,7 +37,7 @@ _KEY = "key"
 
 
 class Ordered(Protocol):
-    """What resuming uses of a `Plan`, which has these attributes; the plan is above this module."""
+    """Attributes of a `Plan` that resuming uses; the plan is above this module."""
 
     @property
     def node(self) -> Node:
@@ -61,7 +61,7 @@ class Ordered(Protocol):
 
     @property
     def skip(self) -> Gaps | None:
-        """What the skip list removes."""
+        """Positions that the skip list removes."""
 
     @property
     def fingerprint(self) -> str:
@@ -76,7 +76,7 @@ class Ordered(Protocol):
 
 
 class OrderedRows(Ordered, Protocol):
-    """What resuming uses of a `PackedPlan` besides."""
+    """Attributes of a `PackedPlan` that resuming uses besides."""
 
     documents: Any
     packing: Any
@@ -91,7 +91,7 @@ def packed(plan: Ordered) -> OrderedRows | None:
 
 @dataclass(frozen=True)
 class Rows:
-    """How the documents of a plan are packed into rows.
+    """Packing of the documents of a plan into rows.
 
     Attributes:
         order: what determines which tokens are in which row, from `Packing.order`.

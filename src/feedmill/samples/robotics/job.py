@@ -57,20 +57,20 @@ def compute_statistics(
             f"the samples have no {LOWDIM} (they have: {', '.join(sorted(first)) or 'nothing'})"
             + (": this is a LeRobot dataset" if found_there.kind == "lerobot" else ""),
             file=url,
-            kind="no-lowdim",
+            kind="no-parts",
             fix="Make windows of a LeRobot dataset with 'feedmill vla windows', or with VLA Foundry's preprocessing.",
         )
     with Progress("statistics", len(dataset), "samples", enabled=progress) as bar:
         try:
             with closing(_fields(dataset, fields, groups, bar)) as read:
-                found = collect(read, fields)
+                statistics = collect(read, fields)
         except DataError as error:
             if error.kind == "missing-field":
                 error.fix = " ".join(one for name in fields or () if (one := advice(name, groups))) or error.fix
             if error.file is None and error.record is not None:
                 raise locate(error, dataset.locate(dataset.find(error.record)), error.record) from None
             raise
-    if found and not any(field.count.any() for field in found.values()):
+    if statistics and not any(field.count.any() for field in statistics.values()):
         raise ConfigError(
             f"all steps of its {len(dataset):,} samples are masked: past_mask and future_mask are false everywhere",
             file=url,
@@ -78,8 +78,8 @@ def compute_statistics(
             fix="Fix the masks: statistics use only the steps where a mask is true.",
         )
     if output is not None:
-        write_statistics(output, found)
-    return found
+        write_statistics(output, statistics)
+    return statistics
 
 
 def _fields(
@@ -87,7 +87,9 @@ def _fields(
 ) -> Generator[tuple[str, dict[str, npt.NDArray[Any]]], None, None]:
     starts = range(0, len(dataset), _AT_ONCE)
     names = None if fields is None else (*fields, *sources(fields, groups), PAST_MASK, FUTURE_MASK)
-    relative = [f"{field}{SUFFIX}" for one in groups for field in (one.position, one.rotation) if field is not None]
+    relative = [
+        f"{field}{SUFFIX}" for group in groups for field in (group.position, group.rotation) if field is not None
+    ]
     if fields is not None:
         relative = [name for name in fields if name.endswith(SUFFIX)]
     work = partial(_read, dataset, names, relative, groups)

@@ -115,9 +115,7 @@ class Normalization:
 
 def _one_of(name: str, value: Any, known: tuple[str, ...]) -> None:
     if value not in known:
-        raise ConfigError(
-            f"unknown normalization {name} {value!r}", kind="bad-normalization", fix=f"Use {', '.join(known)}."
-        )
+        raise ConfigError(f"unknown normalization {name} {value!r}", kind="bad-option", fix=f"Use {', '.join(known)}.")
 
 
 class Normalizer:
@@ -141,7 +139,7 @@ class Normalizer:
                 if name not in statistics:
                     raise ConfigError(
                         f"the field {name!r} has no statistics{did_you_mean(name, list(statistics))}",
-                        kind="no-statistics",
+                        kind="bad-statistics",
                         fix="Compute them with 'feedmill vla stats'. The fields with statistics are:"
                         f" {', '.join(statistics) or 'none'}.",
                     )
@@ -164,13 +162,13 @@ class Normalizer:
         except (KeyError, ValueError, TypeError):
             raise ConfigError(
                 f"the statistics of {name!r} have no {first}{suffix} and {second}{suffix}",
-                kind="no-statistics",
+                kind="bad-statistics",
                 fix="Compute them again with 'feedmill vla stats'.",
             ) from None
         if per_step and self.how.past is None:
             raise ConfigError(
                 "the scope per_timestep requires the number of steps before the anchor in the statistics",
-                kind="bad-normalization",
+                kind="bad-option",
                 fix="Set 'past' (lowdim_past_timesteps) to past_lowdim_steps of preprocessing_config.yaml.",
             )
         if own["method"] == "std":
@@ -219,7 +217,7 @@ class Normalizer:
                 f"the window is outside the statistics of {name!r}: it has {anchor} steps before the anchor and"
                 f" {steps - anchor - 1} after it, the statistics have {self.how.past} and"
                 f" {len(center) - self.how.past - 1}",
-                kind="window-mismatch",
+                kind="bad-statistics",
                 fix="Use a shorter window, or compute the statistics of a longer one.",
             )
         return center[wanted], scale[wanted]

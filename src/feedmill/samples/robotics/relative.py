@@ -194,7 +194,7 @@ def advice(name: str, groups: Sequence[PoseGroup]) -> str | None:
 
 
 def _group(field: str, groups: Sequence[PoseGroup]) -> PoseGroup | None:
-    return next((one for one in groups if field in (one.position, one.rotation)), None)
+    return next((group for group in groups if field in (group.position, group.rotation)), None)
 
 
 def _columns(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -203,7 +203,7 @@ def _columns(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 def _relative_pose(group: PoseGroup, values: Sequence[npt.NDArray[Any]], anchor: int) -> tuple[Any, Any]:
     position, reference_position, rotation, reference_rotation = values
-    shapes = [one.shape for one in values]
+    shapes = [value.shape for value in values]
     steps = len(position)
     if shapes != [(steps, 3), (steps, 3), (steps, 6), (steps, 6)]:
         found = ", ".join(f"{field!r} {list(shape)}" for field, shape in zip(group.fields, shapes, strict=True))

@@ -114,10 +114,10 @@ class RoboticsSettings:
 def _preprocessing(store: Store) -> Mapping[str, Any]:
     if not store.exists(PREPROCESSING):
         return {}
-    found = read_settings(store.read(PREPROCESSING), store.locate(PREPROCESSING))
-    if not isinstance(found, dict):
+    settings = read_settings(store.read(PREPROCESSING), store.locate(PREPROCESSING))
+    if not isinstance(settings, dict):
         raise ConfigError("expected a mapping of settings", file=store.locate(PREPROCESSING))
-    return found
+    return settings
 
 
 def _shortest(found: Sequence[Mapping[str, Any]], name: str, folders: Sequence[str]) -> int | None:

@@ -277,7 +277,7 @@ def collect(
     Raises:
         DataError: A field is missing, differs in shape between samples, or is not finite. The error names the sample.
     """
-    found: Statistics = {}
+    statistics: Statistics = {}
     waiting: dict[str, list[tuple[Float64s, npt.NDArray[np.bool_]]]] = {}
     for name, lowdim in samples:
         mask = window_mask(lowdim, name)
@@ -290,10 +290,10 @@ def collect(
                 raise _bad(name, f"{field!r} has the shape {values.shape}, earlier samples have {known[0][0].shape}")
             known.append((values, mask))
             if len(known) == 256:
-                _flush(found, field, known)
+                _flush(statistics, field, known)
     for field, known in waiting.items():
-        _flush(found, field, known, keep=False)
-    return found
+        _flush(statistics, field, known, keep=False)
+    return statistics
 
 
 def _flush(
@@ -338,7 +338,7 @@ def _values(lowdim: Mapping[str, npt.NDArray[Any]], field: str, name: str, steps
     return values
 
 
-def _bad(name: str, what: str, kind: str = "bad-lowdim") -> DataError:
+def _bad(name: str, what: str, kind: str = "bad-statistics") -> DataError:
     return DataError(what, record=name, kind=kind, fix="Fix or remove the sample.")
 
 
@@ -354,7 +354,7 @@ def merge_statistics(parts: Sequence[Statistics]) -> Statistics:
             odd = sorted(set(part) ^ set(out))[0]
             raise ConfigError(
                 f"the field {odd!r} is not in the statistics of all datasets",
-                kind="statistics-differ",
+                kind="settings-differ",
                 fix="Merge only datasets with the same robot fields.",
             )
         for field, one in part.items():
@@ -364,7 +364,7 @@ def merge_statistics(parts: Sequence[Statistics]) -> Statistics:
                 raise ConfigError(
                     f"the field {field!r} has {one.shape} steps and channels in one dataset, {out[field].shape} in"
                     " another",
-                    kind="statistics-differ",
+                    kind="settings-differ",
                     fix="Merge only datasets with the same window and the same robot fields.",
                 )
             out[field].merge(one)

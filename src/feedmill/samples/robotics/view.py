@@ -81,12 +81,12 @@ class Robotics:
         try:
             cut = window(lowdim, anchor, settings.past, settings.future)
         except ValueError as error:
-            raise bad_sample(sample, str(error), "bad-window") from None
+            raise bad_sample(sample, str(error), "bad-batch") from None
         wanted = dict.fromkeys((*settings.proprioception_fields, *settings.action_fields))
         try:
             lowdim = {**lowdim, **computed(lowdim, wanted, settings.pose_groups, anchor)}
         except ValueError as error:
-            raise bad_sample(sample, str(error), "bad-pose") from None
+            raise bad_sample(sample, str(error), "bad-batch") from None
         out: dict[str, Any] = {
             "__key__": sample.key,
             _FIELDS: {name: self._field(sample, lowdim, name, cut) for name in wanted},
@@ -120,7 +120,7 @@ class Robotics:
                 known = [part.removesuffix(".npy") for part in file.namelist()]
             what = f"{LOWDIM} has no field {name!r}{did_you_mean(name, known)}"
             fixes = (advice(name, self.settings.pose_groups), f"Use the fields that it has: {', '.join(known)}.")
-            raise bad_sample(sample, what, "missing-field", " ".join(one for one in fixes if one))
+            raise bad_sample(sample, what, "missing-field", " ".join(fix for fix in fixes if fix))
         if value.dtype.kind not in "fiub" or value.ndim not in (1, 2) or len(value) < cut.stop:
             raise bad_sample(sample, f"the field {name!r} is {value.dtype}{list(value.shape)}, expected numbers [T, C]")
         taken = np.asarray(value[cut.start : cut.stop], np.float32)
@@ -166,7 +166,7 @@ class Robotics:
         if not isinstance(out[PAST_MASK], np.ndarray) or any(not isinstance(v, np.ndarray) for v in fields.values()):
             raise DataError(
                 "the samples of a batch have windows of different lengths",
-                kind="bad-window",
+                kind="bad-batch",
                 fix="Set lowdim_past_timesteps and lowdim_future_timesteps.",
             )
         if _IMAGES in out:
@@ -175,7 +175,7 @@ class Robotics:
         if (out[_ANCHOR] != anchor).any():
             raise DataError(
                 f"the samples of a batch have their anchors at different steps: {sorted(set(out[_ANCHOR].tolist()))}",
-                kind="bad-window",
+                kind="bad-batch",
                 fix="Set a window around the anchor with lowdim_past_timesteps and lowdim_future_timesteps.",
             )
         settings = self.settings
@@ -194,7 +194,7 @@ class Robotics:
                     raise DataError(
                         f"{name}.pth would not be normalized: the fields to normalize are {', '.join(named)}",
                         record=str(out["__key__"][0]),
-                        kind="no-statistics",
+                        kind="bad-statistics",
                         fix=f"Add {name!r} to action_fields or proprioception_fields, or set normalization.enabled to"
                         " false.",
                     )
@@ -251,13 +251,13 @@ def _stacked(samples: list[_Encoded | list[npt.NDArray[Any]]], size: int | None,
     Raises:
         DataError: An image cannot be decoded, or the images differ in size or dtype.
     """
-    if all(isinstance(one, _Encoded) for one in samples):
-        parts = [one.sample.raw(part) for one in samples for part in one.parts]  # type: ignore[union-attr]
+    if all(isinstance(sample, _Encoded) for sample in samples):
+        parts = [sample.sample.raw(part) for sample in samples for part in sample.parts]  # type: ignore[union-attr]
         together = decode_images(parts, "rgb8")  # into one array without a copy: images are most of a batch's bytes
         if together is not None:
             together = together.reshape(len(samples), -1, *together.shape[1:])
             return together if size is None else _resized(together, size)
-    lists = [one.decoded() if isinstance(one, _Encoded) else one for one in samples]
+    lists = [sample.decoded() if isinstance(sample, _Encoded) else sample for sample in samples]
     first = lists[0][0]
     if size is not None and first.ndim == 3:
         first = np.empty((3, size, size), np.float32)
@@ -270,7 +270,7 @@ def _stacked(samples: list[_Encoded | list[npt.NDArray[Any]]], size: int | None,
                     f"the images of a batch differ in size or dtype: {image.dtype}{list(image.shape)} here,"
                     f" {lists[0][0].dtype}{list(lists[0][0].shape)} in {keys[0]!r}",
                     record=key,
-                    kind="unlike-images",
+                    kind="bad-batch",
                     fix="Set image_size to resize them, or use cameras of one kind in camera_names.",
                 )
             place[...] = ready

@@ -64,7 +64,7 @@ def modality(
     if not paths:
         raise ConfigError(
             "normalization requires statistics",
-            kind="no-statistics",
+            kind="bad-statistics",
             fix="Set dataset_statistics to a stats.json for each dataset ('feedmill vla stats' computes it),"
             " or set normalization.enabled to false.",
         )
@@ -73,7 +73,7 @@ def modality(
     if not include:
         raise ConfigError(
             "normalization is enabled, but there are no fields to normalize",
-            kind="no-fields",
+            kind="no-parts",
             fix="Set action_fields and proprioception_fields, or normalization.enabled to false.",
         )
     # As in VLA Foundry, an entry of field_configs applies only to the field of exactly this name.

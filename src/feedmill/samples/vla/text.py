@@ -42,7 +42,7 @@ def missing(sample: Sample, what: str) -> DataError:
     """Return the error for a sample that lacks a part required by its modality."""
     have = ", ".join(sorted(sample)) or "nothing"
     fix = "Fix or remove the sample, or correct dataset_modality."
-    return bad_sample(sample, f"the sample has no {what} (it has: {have})", "missing-part", fix)
+    return bad_sample(sample, f"the sample has no {what} (it has: {have})", "missing-field", fix)
 
 
 def bad_sample(sample: Sample, what: str, kind: str = "bad-part", fix: str = "Fix or remove the sample.") -> DataError:
@@ -151,11 +151,11 @@ class RawText:
 def _text_of(text: str) -> str:
     if text.startswith("{"):
         try:
-            found = msgspec.json.decode(text)
+            content = msgspec.json.decode(text)
         except (msgspec.DecodeError, RecursionError):
             return text
-        if isinstance(found, dict) and "text" in found:
-            return str(found["text"])
+        if isinstance(content, dict) and "text" in content:
+            return str(content["text"])
     return text
 
 
@@ -178,7 +178,7 @@ class Captions:
         """Return ``image`` (or ``pixel_values``) and ``text``.
 
         Raises:
-            DataError: A part cannot be decoded, or is missing (``missing-part``).
+            DataError: A part cannot be decoded, or is missing (``missing-field``).
         """
         fields = tensor_fields(sample)
         if fields is not None:

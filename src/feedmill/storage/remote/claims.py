@@ -254,7 +254,7 @@ def _take(
                 if store.put_new(path, data):
                     return run
             except StorageError as error:
-                if error.kind != "not-supported":
+                if error.kind != "unsupported":
                     raise
                 logger.warning(
                     "%s: this server does not support conditional writes: two writers may overlap", store.url

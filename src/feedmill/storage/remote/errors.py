@@ -56,7 +56,7 @@ _REASONS = (
     ),
     (
         r"BadScheme",
-        "no-http",
+        "bad-url",
         "the address is http://, which is not encrypted",
         "Use https://, or set {allow} if the network can be trusted.",
     ),
@@ -69,13 +69,13 @@ _REASONS = (
     (r"kind: Timeout|TimedOut|timed out", "timeout", "the server did not answer in time", AGAIN),
     (
         r"Range request not supported",
-        "no-ranges",
+        "unsupported",
         "this server does not support range requests",
         "Copy the data to a local disk or to a server that supports them.",
     ),
     (
         r"PROPFIND|405 Method Not Allowed|501 Not Implemented|NotSupported|NotImplemented",
-        "not-supported",
+        "unsupported",
         "this server cannot list or change its files",
         "A plain web server only serves reads of prepared data; use an object store or a local folder here.",
     ),
@@ -137,7 +137,7 @@ class Reaction(enum.Enum):
     FINAL = "raise the error"
 
 
-_FINAL = frozenset({"no-bucket", "no-credentials", "wrong-region", "no-http", "no-ranges", "not-supported", "bad-name"})
+_FINAL = frozenset({"no-bucket", "no-credentials", "wrong-region", "bad-url", "unsupported", "bad-name"})
 
 
 def cloud_of(url: str) -> str:

@@ -334,7 +334,7 @@ def _entry(path: str, info: Mapping[str, Any]) -> Entry:
         raise StorageError(
             "the file system does not report the size of this file",
             file=path,
-            kind="not-supported",
+            kind="unsupported",
             fix="Copy the data to a local disk.",
         )
     version = next((info[name] for name in _VERSIONS if info.get(name) is not None), "")
@@ -459,7 +459,7 @@ def translate(error: BaseException, url: str) -> FeedmillError | None:
         kind, what, fix = "eisdir", "this is a folder, a file was expected", CHECK
     elif isinstance(error, _READ_ONLY):
         kind, what = (
-            "not-supported",
+            "unsupported",
             f"the file system does not support this operation ({type(error).__name__}: {text})",
         )
         fix = "Use a local folder or an object store here."
@@ -494,7 +494,7 @@ def filesystem_class(protocol: str, url: str) -> Any:
             if protocol not in schemes
             else "chained URLs are not supported",
             file=url,
-            kind="bad-scheme",
+            kind="bad-url",
             fix="Use a path, s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, https://host/folder,"
             f" msc://profile/path, or one of fsspec: {', '.join(sorted(schemes))}.",
         )

@@ -20,7 +20,7 @@ def guard_against_fork(url: str) -> None:
         raise StorageError(
             "this process was forked after its parent had sent requests to a store: requests would hang",
             file=url,
-            kind="forked",
+            kind="wrong-process",
             fix="Start processes with 'spawn' or 'forkserver' (for a torch DataLoader: multiprocessing_context=...).",
         )
     if not _process["requested"]:

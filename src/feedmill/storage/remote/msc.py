@@ -104,7 +104,7 @@ def resolve(url: str) -> Location:
         raise ConfigError(
             f"the profile {name!r} is unknown: there is no configuration of the Multi-Storage Client or rclone",
             file=url,
-            kind="no-profile",
+            kind="bad-profile",
             fix="Set MSC_CONFIG to the configuration file, or create ~/.msc_config.yaml.",
         )
     return _location(config, name, path)
@@ -121,7 +121,7 @@ def _dataset_url(url: str, rest: str) -> str:
         raise ConfigError(
             f"the folder of the datasets is unknown: {DATASETS_FOLDER} is not set",
             file=url,
-            kind="no-variable",
+            kind="bad-profile",
             fix=f"Set {DATASETS_FOLDER}.",
         )
     return "/".join(filter(None, (folder.rstrip("/"), name, version, path.strip("/"))))
@@ -151,7 +151,7 @@ def _location(config: Config, name: str, path: str) -> Location:
         raise ConfigError(
             f"there is no profile {name!r}: the profiles are {known}",
             file=config.file,
-            kind="no-profile",
+            kind="bad-profile",
             fix="Check the URL.",
         )
     profile = _Profile(config.file, name)
@@ -181,8 +181,8 @@ class _Profile:
         return ConfigError(f"profile {self.name!r}: {what}", file=self.file, kind=kind, fix=fix)
 
     def unsupported(self, what: str) -> ConfigError:
-        """Return the error for a setting that Feedmill does not support; of kind ``not-supported``."""
-        return self.error(f"{what} is not supported", _UNSUPPORTED, "not-supported")
+        """Return the error for a setting that Feedmill does not support; of kind ``unsupported``."""
+        return self.error(f"{what} is not supported", _UNSUPPORTED, "unsupported")
 
     def section(self, parent: Mapping[str, Any], key: str) -> Mapping[str, Any]:
         """Return a mapping below another one; an empty one if it is absent. Raises `ConfigError`."""
@@ -202,7 +202,7 @@ class _Profile:
     def _variable(self, match: re.Match[str]) -> str:
         name = match[1] or match[2]
         if name not in os.environ:
-            raise self.error(f"the environment variable {name} is not set", f"Set {name}.", "no-variable")
+            raise self.error(f"the environment variable {name} is not set", f"Set {name}.", "bad-profile")
         return os.environ[name]
 
     def text(self, options: Mapping[str, Any], name: str) -> str:

@@ -205,7 +205,7 @@ def _shared_aws_settings(given: dict[str, Any], profile: str | None) -> dict[str
     config = _section(environment.get("AWS_CONFIG_FILE", home / "config"), section)
     options = {**config, **_section(environment.get("AWS_SHARED_CREDENTIALS_FILE", home / "credentials"), profile)}
     if is_explicit and not options:
-        raise ConfigError(f"there is no profile {profile!r} in ~/.aws", kind="no-profile", fix="Check its name.")
+        raise ConfigError(f"there is no profile {profile!r} in ~/.aws", kind="bad-profile", fix="Check its name.")
     settings: dict[str, Any] = {}
     if not {"access_key_id", "skip_signature"} & set(given) and (is_explicit or "AWS_ACCESS_KEY_ID" not in environment):
         names = ("access_key_id", "secret_access_key", "session_token")

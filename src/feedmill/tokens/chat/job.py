@@ -25,6 +25,7 @@ from feedmill.tokens.template import TemplateSource
 from feedmill.tokens.tokenizer import Tokenizer, load_tokenizer
 
 if TYPE_CHECKING:
+    from feedmill.tokens.options import Tokenize
     from feedmill.tokens.token_files import TokenizeOptions, TokenizeReport
 
 Inputs = Sequence[str | os.PathLike[str] | DocumentFile]
@@ -35,27 +36,24 @@ logger = logging.getLogger("feedmill")
 def tokenize_chats(
     inputs: Inputs,
     files: Sequence[DocumentFile],
-    output: Output,
-    given: str | os.PathLike[str] | Tokenizer,
+    asked: Tokenize,
     options: TokenizeOptions,
-    form: str,
-    template: str | os.PathLike[str] | None,
-    rule: str,
-    variables: Mapping[str, Any] | None,
     run: Callable[[Inputs, Output, Tokenizer, TokenizeOptions], TokenizeReport],
 ) -> TokenizeReport:
-    """Tokenize conversations; see `feedmill.tokens.tokenize` for the arguments and errors.
+    """Tokenize conversations. Raises as `feedmill.tokens.tokenize`.
 
     Args:
         files: the files of the inputs.
+        asked: the options of the verb; `options`: those of its job.
         run: runs the job for one output.
     """
     _refuse_options(options)
-    tokenizer = _for_templates(given, options.template_source)
-    form = _first_form(files) if form == AUTO else form
-    name = None if template is None else os.fspath(template)
+    tokenizer = _for_templates(asked.tokenizer, options.template_source)
+    form = _first_form(files) if asked.chat == AUTO else str(asked.chat)
+    name = None if asked.chat_template is None else os.fspath(asked.chat_template)
     eos = None if options.eos == AUTO else ends_of(tokenizer, None, options.eos).eos
-    spec = ChatSpec.of(tokenizer, form, name, rule, variables, closed=eos is not None)
+    output, rule = asked.output, asked.chat_mask
+    spec = ChatSpec.of(tokenizer, form, name, rule, asked.chat_template_args, closed=eos is not None)
     chosen = replace(
         options,
         chat=spec,
@@ -93,7 +91,7 @@ def _for_templates(given: str | os.PathLike[str] | Tokenizer, source: TemplateSo
         raise ConfigError(
             f"chat templates write special tokens as text, which {found.kind} encodes as plain text",
             file=str(found.path),
-            kind="other-tokenizer-kind",
+            kind="unsupported-tokenizer",
             fix="Use the tokenizer.json of the model.",
         )
     return found
@@ -117,7 +115,7 @@ def _pairs(
         raise DataError(
             f"{chosen.documents:,} chosen and {rejected.documents:,} rejected documents: the pairs do not match",
             file=next(iter(rejected.outputs.values())),
-            kind="bad-pairs",
+            kind="wrong-count",
             fix="Fix the documents that were skipped on one side only, and run the command again with --overwrite.",
         )
     sides = list(zip(SIDES, reports, strict=True))
@@ -197,7 +195,7 @@ def _first_form(files: Sequence[DocumentFile]) -> str:
             raise ConfigError(
                 f"no conversation in the first rows: {why}",
                 file=unit.file.url,
-                kind="no-conversation",
+                kind="bad-document",
                 fix="Pass the form, such as --chat messages, and check the names of the fields.",
             )
-    raise ConfigError(why, kind="no-conversation", fix="Check the inputs.")
+    raise ConfigError(why, kind="bad-document", fix="Check the inputs.")

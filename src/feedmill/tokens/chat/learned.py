@@ -46,13 +46,13 @@ class Learned(NamedTuple):
 def rule_for(rule: str, has_generation: bool) -> str:
     """Return the rule for a template. Raises ConfigError if it has no blocks that the rule needs."""
     if rule not in RULES:
-        raise ConfigError(f"unknown chat mask {rule!r}", kind="bad-chat-mask", fix=f"Use one of {', '.join(RULES)}.")
+        raise ConfigError(f"unknown chat mask {rule!r}", kind="bad-option", fix=f"Use one of {', '.join(RULES)}.")
     if rule == "auto":
         return "generation" if has_generation else "turns"
     if rule == "generation" and not has_generation:
         raise ConfigError(
             "the chat template has no {% generation %} blocks",
-            kind="bad-chat-mask",
+            kind="bad-option",
             fix="Use --chat-mask turns, or a template that marks what the model generates.",
         )
     return rule

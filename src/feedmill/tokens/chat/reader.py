@@ -22,7 +22,7 @@ from feedmill.jobs.sandbox import Failure, Sandbox
 from feedmill.tokens.chat import checks
 from feedmill.tokens.chat.forms import COLUMNS, FORMS, SIDES, Messages, conversation_of
 from feedmill.tokens.chat.learned import learned, rule_for
-from feedmill.tokens.chat.render import Rendered, Template, sandbox, variables_of
+from feedmill.tokens.chat.render import Rendered, Template, prepare_children, variables_of
 from feedmill.tokens.chat.values import Notes, as_seen
 from feedmill.tokens.chat.variables import Variables, checked_variables, row_variables
 from feedmill.tokens.template import CONFIG, family_of, read_settings
@@ -110,7 +110,7 @@ class _Examined(NamedTuple):
 
 def _examined(texts: Sequence[str]) -> list[_Examined]:
     """Return the facts about templates. Raises ConfigError for an invalid one."""
-    sandbox()  # a missing package is found here, and what is imported here is there in the child
+    prepare_children()
     out = []
     with Sandbox(_examine, SECONDS, memory=MEMORY) as box:
         for found in box.map(texts):
@@ -145,7 +145,7 @@ class ChatReader:
 
     def __init__(self, spec: ChatSpec) -> None:
         self.spec = spec
-        sandbox()
+        prepare_children()
         self._sandbox = Sandbox(Conversations(spec).record, SECONDS, memory=MEMORY)
         self._slow = 0
         """Conversations in a row that took too long."""
@@ -289,14 +289,14 @@ def find_template(folder: Path, asked: str | None = None) -> ChatTemplate:
     if asked is not None and (os.sep in asked or asked.endswith((".jinja", ".jinja2", ".j2", ".txt"))):
         path = Path(asked)
         if not path.is_file():
-            raise ConfigError("the chat template does not exist", file=asked, kind="no-chat-template")
+            raise ConfigError("the chat template does not exist", file=asked, kind="bad-template")
         return ChatTemplate(_text(path), None, asked)
     named, where = _named(folder)
     if not named:
         raise ConfigError(
             "the tokenizer's files have no chat template",
             file=str(folder),
-            kind="no-chat-template",
+            kind="bad-template",
             fix=f"Pass --chat-template FILE, or put {_FILE} beside the tokenizer.",
         )
     name = asked or DEFAULT
@@ -304,7 +304,7 @@ def find_template(folder: Path, asked: str | None = None) -> ChatTemplate:
         raise ConfigError(
             f"the tokenizer has no chat template {name!r}",
             file=where,
-            kind="no-chat-template",
+            kind="bad-template",
             fix=f"Pass --chat-template with one of {', '.join(map(repr, named))}.",
         )
     return ChatTemplate(named[name], named.get(TOOLS) if asked is None else None, where)

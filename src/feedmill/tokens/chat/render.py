@@ -121,6 +121,16 @@ def sandbox(**options: Any) -> Any:
     return environment
 
 
+def prepare_children() -> None:
+    """Import and make what every template needs, so that the child processes that compile them inherit it.
+
+    Raises:
+        MissingExtra: jinja2 is not installed.
+    """
+    Template("{% generation %}{{ messages }}{% endgeneration %}")
+    variables_of("")
+
+
 def compiled(environment: Any, text: str) -> Any:
     """Return a compiled template. Raises ConfigError with the line of a syntax error.
 

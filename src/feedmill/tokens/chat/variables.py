@@ -35,13 +35,13 @@ def checked_variables(given: Mapping[str, Any] | None, known: Collection[str]) -
         if name in RESERVED:
             raise ConfigError(
                 f"the variable {name!r} of the chat template cannot be set",
-                kind="bad-variable",
+                kind="bad-template",
                 fix="The rows set it.",
             )
         if name not in read:
             raise ConfigError(
                 f"the chat template does not read the variable {name!r}",
-                kind="bad-variable",
+                kind="bad-template",
                 fix=f"It reads {', '.join(read) or 'none'}.",
             )
         try:
@@ -49,7 +49,7 @@ def checked_variables(given: Mapping[str, Any] | None, known: Collection[str]) -
         except (TypeError, ValueError, RecursionError) as error:
             raise ConfigError(
                 f"the value of the variable {name!r} is no JSON ({error})",
-                kind="bad-variable",
+                kind="bad-template",
                 fix="Use texts, numbers, true, false, null, lists and objects.",
             ) from None
     return tuple(found)
@@ -88,7 +88,7 @@ def parse_variables(words: Sequence[str]) -> dict[str, Any]:
         if not equals or not name.isidentifier() or name in found:
             raise ConfigError(
                 f"--chat-template-args {word!r} " + ("repeats a key" if name in found else "is not KEY=VALUE"),
-                kind="bad-variable",
+                kind="bad-template",
                 fix="Pass --chat-template-args enable_thinking=false, once per variable.",
             )
         try:

@@ -90,7 +90,7 @@ def _in_folder(folder: Path) -> Path:
         raise ConfigError(
             f"the folder has several tokenizers: {', '.join(path.name for path in named)}",
             file=str(folder),
-            kind="several-tokenizers",
+            kind="ambiguous",
             fix="Pass one of the files.",
         )
     other = next((name for name in _UNSUPPORTED if (folder / name).is_file()), None)
@@ -98,7 +98,7 @@ def _in_folder(folder: Path) -> Path:
         raise ConfigError(
             f"expected {_READS}; found {other}, whose ids the model's class in transformers changes",
             file=str(folder),
-            kind="other-tokenizer-kind",
+            kind="unsupported-tokenizer",
             fix="AutoTokenizer.from_pretrained(FOLDER).save_pretrained(NEW) of transformers writes a tokenizer.json.",
         )
     raise NotFound(

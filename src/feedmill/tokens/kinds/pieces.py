@@ -219,7 +219,7 @@ def as_class(path: Path, data: bytes) -> dict[str, Any]:
         raise ConfigError(
             f"special tokens in texts are read from a SentencePiece model only as {CLASS} does, but {why}",
             file=str(path),
-            kind="other-tokenizer-kind",
+            kind="unsupported-tokenizer",
             fix="AutoTokenizer.from_pretrained(FOLDER).save_pretrained(NEW) of transformers writes a tokenizer.json.",
         )
     found: dict[str, Any] = orjson.loads(made)

@@ -101,7 +101,7 @@ def read_tiktoken(path: Path, data: bytes, pattern: str | None, special: dict[st
                 "a tiktoken file does not say how texts are split: expected one whose name and number of tokens are"
                 f" those of {', '.join(NAMED)}, found {path.name} with {len(ranks):,} tokens",
                 file=str(path),
-                kind="no-pattern",
+                kind="unsupported-tokenizer",
                 fix="Pass the name of its encoding, or the regular expression of its program, with --tokenizer-pattern"
                 " (in Python pattern=...).",
             )
@@ -111,7 +111,7 @@ def read_tiktoken(path: Path, data: bytes, pattern: str | None, special: dict[st
             raise ConfigError(
                 f"unknown encoding {pattern!r}: a word is no pattern that splits texts",
                 file=str(path),
-                kind="no-pattern",
+                kind="unsupported-tokenizer",
                 fix=suggestion(pattern, NAMED, f"Use one of {', '.join(NAMED)}, or a regular expression."),
             )
         return Ranks(ranks, pattern, special, source="given")

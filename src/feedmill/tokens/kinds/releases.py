@@ -216,7 +216,7 @@ def _add_all(
     for token in (*roles.values(), *several):
         text = token_of(token)
         if text is None:
-            raise ConfigError(f"a special token is {token!r:.80}, expected a text", kind="bad-token")
+            raise ConfigError(f"a special token is {token!r:.80}, expected a text", kind="unknown-token")
         if text not in known:
             new.append(flags_of(token, isinstance(token, str)))
             known |= {text}

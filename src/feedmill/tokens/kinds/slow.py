@@ -128,7 +128,7 @@ def class_of(path: Path, settings: Mapping[str, Any]) -> tuple[str, Class]:
         f"a folder with {' and '.join(FILES[path.name])} is read for the classes"
         f" {', '.join(n for n, known in CLASSES.items() if known.file == path.name)}; found {name}",
         file=str(path.parent),
-        kind="other-tokenizer-kind",
+        kind="unsupported-tokenizer",
         fix="AutoTokenizer.from_pretrained(FOLDER).save_pretrained(NEW) of transformers writes a tokenizer.json.",
     )
 

@@ -87,7 +87,7 @@ def run(arguments: Sequence[str]) -> None:
         return
     name = words.pop(0)
     if name not in COMMANDS:
-        raise ConfigError(f"unknown command {name!r}", kind="unknown-command", fix=f"Use {', '.join(COMMANDS)}.")
+        raise ConfigError(f"unknown command {name!r}", kind="unknown-option", fix=f"Use {', '.join(COMMANDS)}.")
     command = COMMANDS[name]
     # Dolma accepts these options only before the command; accepting them after it is harmless.
     while words and words[0] in ("-c", "--config", "--exact"):

@@ -7,6 +7,7 @@ exits with 0. docs/migration/energon.md lists the differences.
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass, fields, replace
 from typing import Annotated, Any
 
 import typer
@@ -15,43 +16,18 @@ from feedmill._version import __version__
 from feedmill.cli import prepare as prepare_cli
 from feedmill.cli.app import new_app
 from feedmill.cli.check import show as show_findings
+from feedmill.cli.command import command
 from feedmill.cli.info import show as show_info
-from feedmill.cli.options import DatasetConfig, DatasetPath, SplitConfig, Trust
 from feedmill.cli.output import counted, printable
-from feedmill.cli.prepare import (
-    ByExtension,
-    ByGlob,
-    ByHeader,
-    DatasetArgument,
-    Exclude,
-    FieldMapText,
-    Media,
-    SampleType,
-    ShuffleTars,
-    SkipYaml,
-    SplitParts,
-    SplitRatio,
-    TarIndexOnly,
-    YamlName,
-)
-from feedmill.cli.prepare_media import MediaTarget
 from feedmill.cli.prepare_media import show as show_media
 from feedmill.compat.energon.checkpoint import app as checkpoint_app
+from feedmill.indexing.options import MediaChoice, MediaTarget, Prepare, SplitAndDescribe
+from feedmill.jobs.options import Flag, Opt, call
+from feedmill.mounting.options import Mount
+from feedmill.samples.options import DatasetConfig, DatasetPath, Described, Trust
 
 ENERGON = "7.4"
 """The release whose commands these are."""
-NumWorkers = Annotated[
-    int | None, typer.Option("--num-workers", "--workers", metavar="N", min=1, help="Threads; default: by cores.")
-]
-Overwrite = Annotated[bool, typer.Option("--force-overwrite", help="Prepare again without asking.")]
-TmpPath = Annotated[
-    str | None,
-    typer.Option(
-        "--tmp-path", metavar="DIR", help="Accepted without effect: TMPDIR sets the folder of temporary files."
-    ),
-]
-Progress = Annotated[bool, typer.Option("--progress/--no-progress", help="Show a progress bar on a terminal.")]
-
 _TYPES = (
     "CaptioningSample",
     "ImageClassificationSample",
@@ -88,18 +64,20 @@ def root(
     """Energon's command line: the same options and output files."""
 
 
-@app.command("info", short_help="Describe a dataset.")
-def info_(
-    path: DatasetPath,
-    dataset_config: DatasetConfig = None,
-    split_config: SplitConfig = None,
-    trust: Trust = False,
-) -> None:
+@dataclass(frozen=True)
+class Info(Described):
     """Describe a dataset: samples, shards, bytes, splits, sample type and the parts of a sample."""
+
+    path: DatasetPath
+
+
+@app.command("info", short_help="Describe a dataset.")
+@command(Info, json=False)
+def info_(options: Info) -> None:
     from feedmill.converting.info import info as describe
 
-    facts = describe(path, dataset_config=dataset_config, split_config=split_config, trust=trust).facts
-    typer.echo(f"{path}: {_counts(facts)}\n")
+    facts = call(describe, options).facts
+    typer.echo(f"{options.path}: {_counts(facts)}\n")
     show_info(facts)
 
 
@@ -108,25 +86,27 @@ def _counts(facts: dict[str, Any]) -> str:
     return " in ".join(numbers)
 
 
-@app.command("preview")
-def preview_(
-    path: DatasetPath,
-    split_parts: Annotated[
-        str, typer.Option("--split-parts", metavar="A,B", help="Splits to show.")
-    ] = "train,val,test",
-    dataset_config: DatasetConfig = None,
-    count: Annotated[
-        int | None, typer.Option("--count", "-n", metavar="N", min=1, help="Samples per split; default: ask.")
-    ] = None,
-    trust: Trust = False,
-) -> None:
+@dataclass(frozen=True)
+class Preview(Trust):
     """Show the first samples of each split as text. Asks after each sample whether to continue."""
+
+    path: DatasetPath
+    _: KW_ONLY
+    split_parts: Annotated[str, Opt("A,B", "Splits to show.")] = "train,val,test"
+    dataset_config: DatasetConfig = None
+    count: Annotated[int | None, Opt("N", "Samples per split; default: ask.", "-n", min=1)] = None
+
+
+@app.command("preview")
+@command(Preview, json=False)
+def preview_(options: Preview) -> None:
     from feedmill.samples.open import open as open_dataset
 
-    for split in _present(path, split_parts):
+    path, count = str(options.path), options.count
+    for split in _present(path, options.split_parts):
         if split is not None:
             typer.secho(f"split {split}", bold=True)
-        dataset = open_dataset(path, split=split, dataset_config=dataset_config, trust=trust)
+        dataset = open_dataset(path, split=split, dataset_config=options.dataset_config, trust=options.trust)
         for index in range(len(dataset) if count is None else min(count, len(dataset))):
             _show_sample(index, dataset.locate(index).key, dataset.read([index])[0])
             if count is None and not _continues():
@@ -176,59 +156,51 @@ def _present(path: str, names: str) -> list[str] | list[None]:
     return present
 
 
-@app.command()
-def lint(
-    path: DatasetPath,
-    split_parts: Annotated[  # noqa: ARG001 - all splits are checked at once
-        str, typer.Option("--split-parts", metavar="A,B", help="Accepted without effect: all splits are checked.")
-    ] = "train,val,test",
-    dataset_config: DatasetConfig = None,
-    split_config: SplitConfig = None,
-    parallel: Annotated[int, typer.Option("--parallel", metavar="N", min=1, help="Threads.")] = 1,
-    trust: Trust = False,
-) -> None:
+@dataclass(frozen=True)
+class Lint(Described):
     """Check the index and shards, and decode every sample. The exit status is 1 if there are problems."""
+
+    path: DatasetPath
+    _: KW_ONLY
+    split_parts: Annotated[str, Opt("A,B", "Accepted without effect: all splits are checked.")] = "train,val,test"
+    parallel: Annotated[int, Opt("N", "Threads.", min=1)] = 1
+
+
+@app.command()
+@command(Lint, json=False)
+def lint(options: Lint) -> None:
     from feedmill.indexing.check import check
 
-    report = check(
-        path,
-        read_samples=True,
-        dataset_config=dataset_config,
-        split_config=split_config,
-        trust=trust,
-        workers=parallel,
-    )
+    report = check(options.path, read_samples=True, workers=options.parallel, **options.description())
     show_findings(report)
     if report.findings:
         raise typer.Exit(1)
 
 
-@app.command()
-def prepare(
-    path: DatasetArgument,
-    progress: Progress = True,
-    split_parts: SplitParts = None,
-    exclude: Exclude = None,
-    num_workers: NumWorkers = None,
-    tar_index_only: TarIndexOnly = False,
-    shuffle_tars: ShuffleTars = False,
-    media_metadata: Media = False,
-    media_metadata_by_glob: ByGlob = None,
-    media_metadata_by_header: ByHeader = False,
-    media_metadata_by_extension: ByExtension = False,
-    fix_duplicates: Annotated[
-        bool, typer.Option("--fix-duplicates", help="Rejected: it would rewrite the tars in place.")
-    ] = False,
-    non_interactive: Annotated[bool, typer.Option("--non-interactive", help="Do not ask.")] = False,
-    split_ratio: SplitRatio = None,
-    force_overwrite: Overwrite = False,
-    skip_dataset_yaml: SkipYaml = False,
-    dataset_yaml_name: YamlName = "dataset.yaml",
-    sample_type: SampleType = None,
-    field_map: FieldMapText = None,
-    tmp_path: TmpPath = None,  # noqa: ARG001
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class EnergonOptions(MediaChoice):
+    """Options of both commands that prepare."""
+
+    progress: Annotated[bool, Flag("Show a progress bar on a terminal.")] = True
+    num_workers: Annotated[int | None, Opt("N", "Threads; default: by cores.", "--num-workers --workers", min=1)] = None
+    tmp_path: Annotated[
+        str | None, Opt("DIR", "Accepted without effect: TMPDIR sets the folder of temporary files.")
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnergonPrepare(SplitAndDescribe, EnergonOptions):
     """Index a folder of tars or a JSONL file, as Energon does."""
+
+    fix_duplicates: Annotated[bool, Flag("Rejected: it would rewrite the tars in place.")] = False
+    non_interactive: Annotated[bool, Flag("Do not ask.")] = False
+    force_overwrite: Annotated[bool, Flag("Prepare again without asking.")] = False
+    skip_dataset_yaml: Annotated[bool, Flag("Do not write a sample description.")] = False
+
+
+@app.command()
+@command(EnergonPrepare, json=False)
+def prepare(options: EnergonPrepare) -> None:
     from feedmill.errors import ConfigError
     from feedmill.formats.energon.prepared import INFO, INFO_YAML
     from feedmill.formats.tar.finished import SHARDS
@@ -237,26 +209,25 @@ def prepare(
     from feedmill.jobs.work import tidy
     from feedmill.storage import open_store
 
-    if fix_duplicates:
+    path, asks, listed = str(options.url), not options.non_interactive, options.tar_index_only
+    if options.fix_duplicates:
         raise ConfigError(
             "--fix-duplicates is unsupported: it rewrites the tars in place, and prepare does not change data",
             file=path,
             fix="Run without it. The error for a duplicate key names the key and both shards.",
         )
     is_folder = not prepare_cli.is_file(path)
-    media = prepare_cli.media_filter(
-        media_metadata, media_metadata_by_extension, media_metadata_by_header, media_metadata_by_glob
-    )
-    if tar_index_only and media is not None:
+    media = options.media_filter()
+    if listed and media is not None:
         raise ConfigError("--tar-index-only cannot be combined with media metadata", fix="Omit one of them.")
-    if is_folder and non_interactive and not tar_index_only:
-        if split_ratio is None and not split_parts:
+    if is_folder and not asks and not listed:
+        if options.split_ratio is None and not options.split_parts:
             raise ConfigError(
                 "--non-interactive requires --split-ratio or --split-parts", fix="Add --split-ratio 8,1,1."
             )
         store = open_store(path)
         if (
-            not force_overwrite
+            not options.force_overwrite
             and (store.exists(INFO) or store.exists(INFO_YAML))
             and not Units(scratch_of(store), SHARDS).exist
         ):
@@ -264,69 +235,55 @@ def prepare(
             raise ConfigError(
                 "the dataset is already prepared", file=path, fix="Add --force-overwrite to prepare it again."
             )
+    chosen = {field.name: getattr(options, field.name) for field in fields(SplitAndDescribe)}
+    chosen |= {"sample_type": None} if options.skip_dataset_yaml else {}
+    chosen |= {"media": media, "workers": options.num_workers, "progress": options.progress}
     report = prepare_cli.run(
-        path,
-        asking=not non_interactive and not tar_index_only,
-        overwrite=force_overwrite,
-        describe=not skip_dataset_yaml,
-        split_ratio=split_ratio,
-        split_parts=split_parts or (),
-        exclude=exclude,
-        shuffle_tars=shuffle_tars,
-        tar_index_only=tar_index_only,
-        sample_type=None if skip_dataset_yaml else sample_type,
-        field_map=prepare_cli.parse_field_map(field_map),
-        dataset_yaml_name=dataset_yaml_name,
-        media=media,
-        rescan=True,
-        energon_exact=True,
-        workers=num_workers,
-        progress=progress,
+        Prepare(**chosen, rescan=True, energon_exact=True),
+        asking=asks and not listed,
+        overwrite=options.force_overwrite,
+        describe=not options.skip_dataset_yaml,
         types=_TYPES,
     )
     prepare_cli.show(report)
     if not is_folder:
         typer.echo(f"Found {counted(report.samples, 'sample')}.")
-    if is_folder and non_interactive and sample_type is None and not skip_dataset_yaml and not tar_index_only:
+    described = options.sample_type is not None or options.skip_dataset_yaml
+    if is_folder and not asks and not described and not listed:
         typer.echo("No dataset.yaml was written (--sample-type writes one).")
     typer.echo("Done.")
 
 
-@app.command("prepare-media")
-def prepare_media_(
-    path: MediaTarget,
-    progress: Progress = True,
-    num_workers: NumWorkers = None,
-    media_metadata: Media = False,  # noqa: ARG001 - always on for this command
-    media_metadata_by_glob: ByGlob = None,
-    media_metadata_by_header: ByHeader = False,
-    media_metadata_by_extension: ByExtension = False,
-    tmp_path: TmpPath = None,  # noqa: ARG001
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class EnergonPrepareMedia(EnergonOptions):
     """Add media metadata to a prepared dataset or a plain folder, as Energon does."""
+
+    url: MediaTarget
+
+
+@app.command("prepare-media")
+@command(EnergonPrepareMedia, json=False)
+def prepare_media_(options: EnergonPrepareMedia) -> None:
     from feedmill.indexing.prepare_media import prepare_media
 
-    media = prepare_cli.media_filter(
-        True, media_metadata_by_extension, media_metadata_by_header, media_metadata_by_glob
-    )
-    show_media(prepare_media(path, media, workers=num_workers, progress=progress))
+    media: Any = replace(options, media_metadata=True).media_filter()
+    show_media(prepare_media(options.url, media, workers=options.num_workers, progress=options.progress))
     typer.echo("Done.")
 
 
-@app.command()
-def mount(
-    path: DatasetPath,
-    mountpoint: Annotated[str, typer.Argument(metavar="MOUNTPOINT", help="An empty folder.")],
-    detach: Annotated[bool, typer.Option("--detach", "-d", help="Run in the background and return at once.")] = False,
-    sample_folders: Annotated[bool, typer.Option("--sample-folders", "-s", help="One folder per sample.")] = False,
-    allow_slow: Annotated[  # noqa: ARG001 - tars without an index are always scanned
-        bool,
-        typer.Option(
-            "--allow-slow", "-w", help="Accepted without effect: datasets without an index are always scanned."
-        ),
-    ] = False,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class EnergonMount(Mount):
     """Show a dataset as a read-only file system."""
+
+    detach: Annotated[bool, Flag("Run in the background and return at once.", "-d")] = False
+    allow_slow: Annotated[
+        bool, Flag("Accepted without effect: datasets without an index are always scanned.", "-w")
+    ] = False
+
+
+@app.command()
+@command(EnergonMount, json=False)
+def mount(options: EnergonMount) -> None:
     from feedmill.mounting.mount import mount as mount_dataset
 
-    mount_dataset(path, mountpoint, sample_folders=sample_folders, detach=detach)
+    call(mount_dataset, options)

@@ -102,7 +102,7 @@ class PreTrainedHFTokenizer(_Loaded):
         if padding not in (None, False, "do_not_pad") or (truncation and max_length is None):
             raise ConfigError(
                 "padding, and truncation without max_length, are unsupported",
-                kind="not-done",
+                kind="unsupported",
                 fix="Remove them: batches are padded by the collate function.",
             )
         values = (special_tokens or {}).values()

@@ -74,7 +74,7 @@ class ZarrArray:
                     f"the file is missing: the numbers from {first:,} to {min(first + self.meta.stored, length):,} of"
                     f" the array would all be {self.meta.fill}",
                     file=self.store.locate(path),
-                    kind="missing-chunk",
+                    kind="missing-shard",
                     fix=_AGAIN,
                 )
         return paths
@@ -179,7 +179,7 @@ class ZarrArray:
         """Return begin and end of the chunks of a file, int64[chunks, 2], and their bytes in memory."""
         path, meta = self.path(file), self.meta
         if path not in self._sizes:
-            raise DataError("the file is missing", file=self.store.locate(path), kind="missing-chunk", fix=_AGAIN)
+            raise DataError("the file is missing", file=self.store.locate(path), kind="missing-shard", fix=_AGAIN)
         size = self._sizes[path]
         if meta.table is None:
             return np.array([[0, size]], np.int64), 16
@@ -223,7 +223,7 @@ class ZarrArray:
             f"the chunk {local} of {self.folder} cannot be read: {what}",
             file=self.store.locate(self.path(file)),
             record=f"chunk {local}",
-            kind="bad-chunk",
+            kind="bad-data",
             fix=_AGAIN,
         )
 

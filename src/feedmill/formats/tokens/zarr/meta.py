@@ -71,15 +71,15 @@ def read_meta(store: Store, folder: str) -> ZarrMeta:
         DataError: it is no metadata of an array of integers of one dimension, or has something unsupported.
     """
     path = f"{folder}/{NAME}"
-    found = read_object(store, path, kind="bad-zarr", fix=copy_again("the folder"))
+    content = read_object(store, path, kind="bad-index", fix=copy_again("the folder"))
     try:
-        return _parsed(found)
+        return _parsed(content)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         raise DataError(
             f"this array cannot be read: {what}",
             file=store.locate(path),
-            kind="bad-zarr",
+            kind="bad-index",
             fix="Write it again with the codecs of Levanter's own writer.",
         ) from None
 

@@ -1,0 +1,511 @@
+"""Run decontamination: index the questions, scan the files, count n-grams over all of them, and write attributes.
+
+1. *index*: The questions of all benchmarks, in an array file that all processes map.
+2. *scan*: For each file, the pieces of questions in its documents, and how many documents have each n-gram of these.
+3. *count*: N-grams of more than a share of all documents are common phrases.
+4. *finish*: A piece counts if it has n-grams that are not common, and a question if its text counts, or enough of its
+   text and choices together. The attributes of the file are written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+
+from feedmill.curation.attribute_set import digest_ids, fingerprint, set_store
+from feedmill.curation.blocks import blocks
+from feedmill.curation.decontaminate.benchmarks import (
+    Counted,
+    index_questions,
+    piece_of,
+    question_name,
+    read_questions,
+    shown,
+)
+from feedmill.curation.decontaminate.matching import Match, Matcher
+from feedmill.curation.decontaminate.options import DecontaminateOptions, DecontaminateReport
+from feedmill.curation.dry_run import plan_set, read_first
+from feedmill.curation.manifest_entries import entry, record, recorded
+from feedmill.curation.options import Decontaminate
+from feedmill.documents.file import DocumentFile
+from feedmill.documents.find import find_documents, find_in_datasets
+from feedmill.documents.lines import read_blocks
+from feedmill.documents.rows import bad_row, ids_of, parse_texts
+from feedmill.errors import ConfigError, refuse_empty
+from feedmill.formats.arrays import Arrays, write_arrays
+from feedmill.formats.documents import write_lines
+from feedmill.formats.signatures import read_arrays, read_marker, write_marker
+from feedmill.jobs.dry_run import active
+from feedmill.jobs.engine import Where
+from feedmill.jobs.options import verb
+from feedmill.jobs.progress import Progress
+from feedmill.jobs.run import run, run_largest_first
+from feedmill.jobs.work import Work, tidy
+from feedmill.storage import open_store, paths_of
+
+LEAST_COMMON = 50
+"""An n-gram of up to this many documents is no common phrase, however few documents there are."""
+EXAMPLES = 3
+"""Examples of each benchmark in the report."""
+_PRELOAD = ("feedmill.curation.decontaminate.job", "feedmill.kernels.text.questions")
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class IndexTask:
+    """Benchmarks to index."""
+
+    files: tuple[DocumentFile, ...]
+    options: DecontaminateOptions
+    folder: str
+
+    def __str__(self) -> str:
+        return "the questions"
+
+
+def index(task: IndexTask) -> list[Counted]:
+    """Write the index of all questions, unless an earlier run did. Return what is counted of each benchmark."""
+    store = open_store(task.folder)
+    done = read_marker(store, "index.json")
+    if done is None:
+        arrays, counted = index_questions(task.files, task.options)
+        write_arrays(store, "index", arrays)
+        done = {"benchmarks": [list(one) for one in counted]}
+        write_marker(store, "index.json", done)
+    return [Counted(*one) for one in done["benchmarks"]]
+
+
+@dataclass(frozen=True, slots=True)
+class ScanTask:
+    """File of documents to scan, and the folder of the work."""
+
+    file: DocumentFile
+    options: DecontaminateOptions
+    folder: str
+    number: int
+
+    def __str__(self) -> str:
+        return str(self.file)
+
+
+@dataclass(frozen=True, slots=True)
+class Scanned:
+    """Result of a scan: rows, the digest of their ids, and the hash of the stored bytes."""
+
+    rows: int
+    ids: str
+    read: str
+
+
+def scan(task: ScanTask) -> Scanned:
+    """Write the pieces of questions in a file and its counts of n-grams, unless an earlier run did.
+
+    The array file has for each piece ``rows`` int64, ``pieces`` int32, ``shares`` int32 (of 10,000), ``begins`` and
+    ``ends`` int64 (characters), ``answered`` uint8, ``gram_ends`` int64 into ``grams`` int64, and ``excerpts`` uint8
+    with ``excerpt_ends`` int64; ``counted`` and ``times`` int64, the n-grams and the number of documents with each; and
+    ``ids`` uint8 with ``id_ends`` int64.
+
+    Raises:
+        DataError: A row is not a document or has no id.
+    """
+    store, name = open_store(task.folder), f"scan-{task.number:06d}"
+    done = read_marker(store, f"{name}.json")
+    if done is not None:
+        return Scanned(**done)
+    matcher = Matcher(read_arrays(store, "index"), task.options.ngram, task.options.threshold)
+    digest, rows, read = digest_ids([]), 0, list[str]()
+    found, ids, counts = list[tuple[int, Match, int, int, bytes]](), list[bytes](), list[Ints]()
+    with closing(read_blocks(task.file, fields=("id", "text"), hashed=read.append)) as source:
+        for block in blocks(source):
+            parsed = parse_texts(block.lines, task.file.name, block.line)
+            own = ids_of(parsed, task.file.name, block.line)
+            if not all(own):
+                raise bad_row(b"-", "the row has no 'id'", task.file.name, block.line + own.index(b""))
+            texts = [row.text.encode() for row in parsed]
+            matches, once = matcher.find(texts)
+            for match in matches:
+                text = texts[match.text]
+                begin = len(text[: match.begin].decode())
+                end = begin + len(text[match.begin : match.end].decode())
+                found.append((rows + match.text, match, begin, end, shown(text[match.begin : match.end])))
+            digest_ids(own, digest)
+            ids += own
+            counts.append(once)
+            rows += len(parsed)
+    counted, times = np.unique(np.concatenate([np.empty(0, np.int64), *counts]), return_counts=True)
+    grams = [match.grams for _, match, _, _, _ in found]
+    excerpts = [excerpt for *_, excerpt in found]
+    arrays: Arrays = {
+        "rows": np.array([row for row, *_ in found], np.int64),
+        "pieces": np.array([match.piece for _, match, *_ in found], np.int32),
+        "shares": np.array([round(match.share * 10_000) for _, match, *_ in found], np.int32),
+        "begins": np.array([begin for _, _, begin, _, _ in found], np.int64),
+        "ends": np.array([end for *_, end, _ in found], np.int64),
+        "answered": np.array([match.answered for _, match, *_ in found], np.uint8),
+        "grams": np.concatenate([np.empty(0, np.int64), *grams]),
+        "gram_ends": np.cumsum([len(one) for one in grams], dtype=np.int64),
+        "excerpts": np.frombuffer(b"".join(excerpts), np.uint8),
+        "excerpt_ends": np.cumsum([len(one) for one in excerpts], dtype=np.int64),
+        "counted": counted.astype(np.int64), "times": times.astype(np.int64),
+        "ids": np.frombuffer(b"".join(ids), np.uint8), "id_ends": np.cumsum([len(one) for one in ids], dtype=np.int64),
+    }  # fmt: skip
+    write_arrays(store, name, arrays)
+    scanned = Scanned(rows, digest.hexdigest(), read[0])
+    write_marker(store, f"{name}.json", {name: getattr(scanned, name) for name in Scanned.__slots__})
+    return scanned
+
+
+@dataclass(frozen=True, slots=True)
+class CountTask:
+    """Scans whose counts of n-grams are added up."""
+
+    folder: str
+    scans: int
+    most: float
+
+    def __str__(self) -> str:
+        return "the n-grams"
+
+
+def count(task: CountTask) -> list[int]:
+    """Write the n-grams of more than `most` documents, unless an earlier run did.
+
+    Returns:
+        For each benchmark, the number of questions that have no other n-grams.
+    """
+    store = open_store(task.folder)
+    questions = read_arrays(store, "index")
+    grams = len(questions["grams"])
+    if not store.exists("common"):
+        times = np.zeros(grams, np.int64)
+        for number in range(task.scans):
+            arrays = read_arrays(store, f"scan-{number:06d}")
+            times[arrays["counted"]] += arrays["times"]
+        write_arrays(store, "common", {"common": np.flatnonzero(times > task.most)})
+    common = np.zeros(grams, np.bool_)
+    common[read_arrays(store, "common")["common"]] = True
+    owners = questions["owners"][questions["pieces"]]
+    gram_of = np.repeat(np.arange(grams), np.diff(questions["starts"]))
+    has, rare = (np.zeros(len(questions["benchmark"]), np.bool_) for _ in range(2))
+    has[owners] = True
+    rare[owners[~common[gram_of]]] = True
+    benchmarks = questions["benchmark"][has & ~rare]
+    most = int(questions["benchmark"].max(initial=-1)) + 1
+    counts: list[int] = np.bincount(benchmarks, minlength=most).tolist()
+    return counts
+
+
+@dataclass(frozen=True, slots=True)
+class FinishTask:
+    """File whose attributes are written; `names` are those of the benchmarks."""
+
+    scan: ScanTask
+    names: tuple[str, ...]
+    scanned: Scanned
+
+    def __str__(self) -> str:
+        return str(self.scan)
+
+    @property
+    def out(self) -> str:
+        """Path of the attribute file below the dataset's root."""
+        return self.scan.file.attributes(self.scan.options.name, self.scan.options.documents_folder)
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """Result of a file.
+
+    Attributes:
+        rows, ids, read: See `Scanned`.
+        flagged, matches: Documents with questions, and questions in documents.
+        documents: For each benchmark, the documents with a question of it.
+        leaked: For each question found: its number, documents, those with an answer, and an example: the row, share of
+            words in 10,000 and excerpt.
+        size, xxh3: Of the attribute file as stored.
+    """
+
+    rows: int
+    ids: str
+    read: str
+    flagged: int
+    matches: int
+    documents: dict[str, int]
+    leaked: list[list[Any]]
+    size: int
+    xxh3: str
+
+
+def finish(task: FinishTask) -> Finished:
+    """Write the attributes of a file, unless this run wrote them before it was interrupted."""
+    scan_, store = task.scan, open_store(task.scan.folder)
+    marker, files = f"done-{scan_.number:06d}.json", scan_.file.store()
+    done = read_marker(store, marker)
+    if done is not None and files.exists(task.out) and files.stat(task.out).size == done["size"]:
+        return Finished(**done)
+    questions, found = read_arrays(store, "index"), read_arrays(store, f"scan-{scan_.number:06d}")
+    common = read_arrays(store, "common")["common"]
+    by_row: dict[int, list[_Leak]] = {}
+    for leak in _leaks(questions, found, common, scan_.options):
+        by_row.setdefault(leak.row, []).append(leak)
+    written, name = list[str](), scan_.options.name
+    key, answers = orjson.dumps(name), orjson.dumps(f"{name}_answered")
+    with write_lines(files, task.out, hashed=written.append) as append:
+        begin = 0
+        for row, end in enumerate(found["id_ends"].tolist()):
+            own = found["ids"][begin:end].tobytes()
+            begin = end
+            leaks = by_row.get(row, ())
+            spans = orjson.dumps([[leak.begin, leak.end, leak.share / 10_000] for leak in leaks])
+            near = orjson.dumps([[leak.begin, leak.end, 1] for leak in leaks if leak.answered])
+            names = orjson.dumps([question_name(questions, leak.question, task.names) for leak in leaks])
+            of = b',"questions":' + names if leaks else b""
+            append(b'{"attributes":{%b:%b,%b:%b},"id":%b%b}\n' % (key, spans, answers, near, own, of))
+    documents: dict[str, set[int]] = {}
+    leaked: dict[int, list[Any]] = {}
+    for row, leaks in sorted(by_row.items()):
+        for leak in leaks:
+            documents.setdefault(task.names[int(questions["benchmark"][leak.question])], set()).add(row)
+        for number in {leak.question for leak in leaks}:
+            best = max((leak for leak in leaks if leak.question == number), key=lambda leak: leak.share)
+            excerpt = piece_of(found["excerpts"], found["excerpt_ends"], best.match).decode()
+            one = leaked.setdefault(number, [number, 0, 0, row, best.share, excerpt])
+            one[1] += 1
+            one[2] += any(leak.answered for leak in leaks if leak.question == number)
+    finished = Finished(
+        rows=task.scanned.rows,
+        ids=task.scanned.ids,
+        read=task.scanned.read,
+        flagged=len(by_row),
+        matches=sum(len({leak.question for leak in leaks}) for leaks in by_row.values()),
+        documents={name: len(rows) for name, rows in documents.items()},
+        leaked=[leaked[number] for number in sorted(leaked)],
+        size=files.stat(task.out).size,
+        xxh3=written[0],
+    )
+    write_marker(store, marker, {one.name: getattr(finished, one.name) for one in fields(finished)})
+    return finished
+
+
+@dataclass(frozen=True, slots=True)
+class _Leak:
+    """A question in a document: `match` is the number of its best piece among those found in the file."""
+
+    row: int
+    question: int
+    share: int
+    begin: int
+    end: int
+    answered: bool
+    match: int
+
+
+def _leaks(questions: Arrays, found: Arrays, common: Ints, options: DecontaminateOptions) -> list[_Leak]:
+    """Return the questions in the documents of a file, by row and place."""
+    sizes = np.diff(questions["ends"], prepend=0)
+    rare = ~np.isin(found["grams"], common)
+    counts = np.diff(np.append(0, np.cumsum(rare))[found["gram_ends"]], prepend=0)
+    lengths = sizes[found["pieces"]]
+    evident = np.flatnonzero(counts >= np.where(lengths < 16, 1, np.where(lengths < 40, 2, 3)))
+    owners = questions["owners"][found["pieces"]]
+    totals = np.bincount(questions["owners"], weights=sizes, minlength=len(questions["benchmark"]))
+    groups: dict[tuple[int, int], list[int]] = {}
+    for at in evident.tolist():
+        groups.setdefault((int(found["rows"][at]), int(owners[at])), []).append(at)
+    leaks = []
+    for (row, question), own in groups.items():
+        stems = [at for at in own if questions["stems"][found["pieces"][at]]]
+        total = float(totals[question])
+        enough = [at for at in stems if lengths[at] >= 2 * options.ngram or lengths[at] == total]
+        for at in enough:
+            leaks.append(_leak(found, row, question, [at], int(found["shares"][at])))
+        if not enough:
+            best = {int(found["pieces"][at]): at for at in sorted(own, key=lambda at: int(found["shares"][at]))}
+            words = sum(float(lengths[at]) * int(found["shares"][at]) for at in best.values())
+            if words >= options.threshold * 10_000 * total:
+                leaks.append(_leak(found, row, question, sorted(best.values()), round(words / total)))
+    return sorted(leaks, key=lambda leak: (leak.row, leak.begin, leak.end, leak.question))
+
+
+def _leak(found: Arrays, row: int, question: int, own: Sequence[int], share: int) -> _Leak:
+    begin, end = min(int(found["begins"][at]) for at in own), max(int(found["ends"][at]) for at in own)
+    return _Leak(row, question, share, begin, end, any(bool(found["answered"][at]) for at in own), own[0])
+
+
+@verb(Decontaminate)
+def decontaminate(given: Decontaminate) -> DecontaminateReport:
+    """Return the numbers of leaked questions by benchmark, with examples.
+
+    The result is the same for any number of workers. A repeated run only does the remaining work.
+
+    Raises:
+        EmptyResult: There are no documents, or a benchmark has no questions.
+        NotFound: No files were found.
+        ConfigError: Options are invalid, or there is no field with questions.
+        DataError: A row is invalid.
+    """
+    options = DecontaminateOptions(
+        name=given.name,
+        threshold=given.threshold,
+        ngram=given.ngram,
+        common=given.common,
+        fields=dict(given.fields or {}),
+    )
+    documents, allow_empty = paths_of(given.documents), given.allow_empty
+    report = DecontaminateReport(options.name)
+    benchmarks = find_documents(paths_of(given.against)).files
+    if not benchmarks:
+        raise ConfigError("no benchmark was given", kind="missing-option", fix="Pass questions with --against.")
+    files = find_in_datasets(
+        documents, report.warnings, options.documents_folder, allow_missing=allow_empty, id=given.id
+    )
+    identities = [[file.identity for file in files], [file.identity for file in benchmarks]]
+    run_print = fingerprint(*identities, options.as_dict())
+    target = set_store(files[0].store(), options.name)
+    identity = {"verb": "decontaminate", "run": run_print}
+    done = _done(files, options, run_print, report)
+    if (dry := active()) is not None:
+        if not done:
+            with Work(target) as work:
+                work.begin(identity, keep_staged=True)
+            for file in benchmarks:
+                next(read_questions(file, options.fields), None)
+            plan_set(dry, files, options.name, options.documents_folder)
+            rows = read_first(dry, files, _count_rows, fields=("id", "text"))
+            if rows is not None:
+                refuse_empty(rows, rows, file=f"attributes/{options.name}", allow=allow_empty)
+        return report
+    if done:
+        tidy(target, identity=identity)
+    else:
+        with Work(target) as work:
+            work.begin(identity, keep_staged=True)
+            folder = f"{work.folder}/leaks-{run_print}"
+            _run(files, benchmarks, options, folder, run_print, given.workers, given.progress, report)
+            work.finish()
+    refuse_empty(report.documents, report.documents, file=f"attributes/{options.name}", allow=allow_empty)
+    return report
+
+
+def _count_rows(file: DocumentFile, lines: bytes) -> int:
+    ids = ids_of(parsed := parse_texts(lines, file.name, 1), file.name, 1)
+    if not all(ids):
+        raise bad_row(b"-", "the row has no 'id'", file.name, 1 + ids.index(b""))
+    return len(parsed)
+
+
+def _run(
+    files: list[DocumentFile],
+    benchmarks: list[DocumentFile],
+    options: DecontaminateOptions,
+    folder: str,
+    run_print: str,
+    workers: int | None,
+    progress: bool | None,
+    report: DecontaminateReport,
+) -> None:
+    store = open_store(folder)
+
+    def stage(name: str, last: bool = False) -> Where:
+        return Where(name, fingerprint(run_print, name), store, last=last)
+
+    def alone(function: Any, task: Any, name: str) -> Any:
+        with Progress(name, 1, "steps", progress) as bar:
+            (result,) = run(function, [task], workers=1, progress=bar, preload=_PRELOAD, where=stage(name))
+            return result
+
+    counted = alone(index, IndexTask(tuple(benchmarks), options, folder), "indexing")
+    scans = [ScanTask(file, options, folder, number) for number, file in enumerate(files)]
+    sizes = [file.size for file in files]
+    with Progress.of_files("scanning", sizes, progress) as bar:
+        scanned = run_largest_first(
+            scan, scans, sizes, workers=workers, progress=bar, preload=_PRELOAD, where=stage("scanning")
+        )
+    documents = sum(one.rows for one in scanned)
+    most = max(LEAST_COMMON, options.common * documents)
+    common = alone(count, CountTask(folder, len(scans), most), "counting")
+    names = tuple(one.name for one in counted)
+    tasks = [FinishTask(task, names, one) for task, one in zip(scans, scanned, strict=True)]
+    with Progress.of_files("writing", sizes, progress) as bar:
+        results = run_largest_first(
+            finish, tasks, sizes, workers=workers, progress=bar, preload=_PRELOAD, where=stage("writing", last=True)
+        )
+    _fill(report, read_arrays(store, "index"), counted, common, files, results)
+    entries = [entry(one, one.flagged, one.matches) for one in results]
+    manifest = {"verb": "decontaminate", "options": options.as_dict(), "run": run_print, "report": report.as_dict()}
+    record(files, entries, options.name, options.documents_folder, manifest)
+
+
+def _fill(
+    report: DecontaminateReport,
+    questions: Arrays,
+    counted: Sequence[Counted],
+    common: Sequence[int],
+    files: Sequence[DocumentFile],
+    results: Sequence[Finished],
+) -> None:
+    """Fill the report."""
+    report.files, report.documents = len(files), sum(one.rows for one in results)
+    report.flagged, report.matches = sum(one.flagged for one in results), sum(one.matches for one in results)
+    leaked: dict[int, list[Any]] = {}
+    for file, one in zip(files, results, strict=True):
+        for number, documents, answered, row, share, excerpt in one.leaked:
+            known = leaked.setdefault(number, [0, 0, file.name, row + 1, share, excerpt])
+            known[0] += documents
+            known[1] += answered
+    names = [one.name for one in counted]
+    for number, (benchmark, frequent) in enumerate(zip(counted, common, strict=True)):
+        own = sorted(question for question in leaked if questions["benchmark"][question] == number)
+        examples = [
+            {
+                "id": piece_of(questions["ids"], questions["id_ends"], question).decode(),
+                "question": piece_of(questions["texts"], questions["text_ends"], question).decode(),
+                "documents": leaked[question][0],
+                "file": leaked[question][2],
+                "line": leaked[question][3],
+                "share": leaked[question][4] / 10_000,
+                "text": leaked[question][5],
+            }
+            for question in sorted(own, key=lambda question: (-leaked[question][0], question))[:EXAMPLES]
+        ]
+        report.benchmarks.append(
+            {
+                "benchmark": benchmark.name,
+                "questions": benchmark.questions,
+                "empty": benchmark.empty,
+                "short": benchmark.short,
+                "common": frequent,
+                "leaked": len(own),
+                "with_answer": sum(leaked[question][1] > 0 for question in own),
+                "documents": sum(one.documents.get(names[number], 0) for one in results),
+                "examples": examples,
+            }
+        )
+    hidden = sum(one["empty"] + one["short"] + one["common"] for one in report.benchmarks)
+    if hidden:
+        noun = "question" if hidden == 1 else "questions"
+        report.warnings.append(
+            f"cannot be found: {hidden:,} {noun} without text, with too few words, or of common phrases only"
+        )
+
+
+def _done(
+    files: list[DocumentFile], options: DecontaminateOptions, run_print: str, report: DecontaminateReport
+) -> bool:
+    """Return whether the manifests record exactly this run and its outputs are unchanged; if so, fill the report."""
+    known = recorded(files, options.name, options.documents_folder, run=run_print)
+    if known is None or not all(isinstance(manifest.get("report"), dict) for manifest in known[0]):
+        return False
+    saved = known[0][-1]["report"]
+    for one in fields(report):
+        if one.name in saved:
+            setattr(report, one.name, saved[one.name])
+    report.skipped = True
+    return True

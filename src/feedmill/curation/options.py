@@ -1,0 +1,303 @@
+"""Options of the verbs that curate documents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from feedmill.curation.extract.linearizers import Name as Linearizer
+from feedmill.documents.warc import HTML
+from feedmill.jobs.options import (
+    AllowEmpty,
+    AllowStale,
+    Arg,
+    DryRunnable,
+    Flag,
+    Ids,
+    Opt,
+    Path,
+    Paths,
+    Processes,
+    PythonOnly,
+    TokenFiles,
+    WithProgress,
+)
+from feedmill.jobs.policy import METAVAR, RAISE, OnError
+
+if TYPE_CHECKING:
+    from feedmill.curation.dedupe.job import BloomOptions
+    from feedmill.curation.dedupe.options import DedupeOptions
+    from feedmill.curation.mix.config import FilterConfig
+    from feedmill.formats.tokens.base import Tokens
+
+By = Literal["documents", "paragraphs", "ngrams"]
+Keep = Literal["first", "longest"]
+Removal = Literal["covered", "connected"]
+_NUMBERS = "In Python, the indices."
+Documents = Annotated[Paths, Arg("DOCUMENTS...", "Files, folders or patterns, each with a folder documents/.")]
+
+
+@dataclass(frozen=True)
+class Stat(Processes, AllowStale, Ids, AllowEmpty, WithProgress):
+    """Count documents and attributes, and show how lengths and scores are distributed.
+
+    Counts, means, minima and maxima are exact; quantiles are within 0.1 % for any size of the data.
+    """
+
+    patterns: Annotated[
+        Paths, Arg("INPUT...", "Files or folders of documents or attributes: 'd/attributes/**/*.gz'; or URLs.")
+    ]
+    _: KW_ONLY
+    attributes: Annotated[str | None, Opt("REGEX", "Only attributes whose names match.", "-a")] = None
+    on_error: Annotated[OnError, Opt(METAVAR, "Stop at an invalid file, or skip and report it.")] = RAISE
+
+
+Modules = Annotated[
+    Sequence[str], Opt("MODULE", "Python file or module with your own taggers; its code is run.", "--tagger-modules -m")
+]
+
+
+@dataclass(frozen=True)
+class Extract(DryRunnable, Processes, AllowEmpty, WithProgress):
+    """Make documents from the pages of web archives: decode them, extract their text, tag them.
+
+    Run it again after a kill or with more archives: documents that are up to date are kept. What it leaves out is
+    reported with the reason.
+    """
+
+    archives: Annotated[
+        Path | Iterable[Path],
+        Arg("ARCHIVE...", "WARC files (.warc, .warc.gz, .warc.zst, .wet.gz), folders, URLs."),
+    ]
+    output: Annotated[Path, Opt("DIR", "Folder to write documents/ into.", "--output -o")]
+    _: KW_ONLY
+    linearizer: Annotated[Linearizer, Opt("NAME", "HTML to text: resiliparse or trafilatura.")] = "resiliparse"
+    taggers: Annotated[
+        Sequence[str],
+        Opt(
+            "NAME",
+            "Tagger of the texts, or NAME=PATH; repeatable.",
+            "--tagger -t",
+            more="Each writes an attribute set, see `feedmill.tag`.",
+        ),
+    ] = ()
+    html_taggers: Annotated[
+        Sequence[str],
+        Opt(
+            "NAME",
+            "Tagger of the HTML, such as cc_re; repeatable.",
+            "--html-tagger",
+            more="They run before the text is extracted, and see ``metadata.html`` and no text.",
+        ),
+    ] = ()
+    only_tagged: Annotated[bool, Flag("Leave out pages in which the HTML taggers find nothing.")] = False
+    tagger_modules: Modules = ()
+    source: Annotated[str, Opt("NAME", "The source of the documents.")] = "web"
+    status: Annotated[Sequence[int], Opt("CODE", "HTTP status of pages to read; repeatable; default: 200.")] = (200,)
+    mime: Annotated[
+        Sequence[str],
+        Opt(
+            "TYPE",
+            "Type of pages to read; repeatable; default: HTML and XHTML.",
+            more="The plain text of ``.wet`` files is always read.",
+        ),
+    ] = HTML
+    max_page_size: Annotated[int | str, Opt("SIZE", "Leave out larger pages.")] = "16MB"
+    page_timeout: Annotated[float, Opt("SECONDS", "Leave out pages that take longer.")] = 20.0
+    keep_html: Annotated[bool, Flag("Keep the HTML in metadata.html.")] = False
+    overwrite: Annotated[bool, Flag("Extract up-to-date archives, too.")] = False
+
+
+@dataclass(frozen=True)
+class Tag(Processes, DryRunnable, Ids, AllowEmpty, WithProgress):
+    """Compute attributes of documents: scored spans, in files beside the documents, row by row.
+
+    Run it again after a kill or after adding files: results that are up to date are kept.
+    """
+
+    documents: Annotated[Paths, Arg("DOCUMENTS...", "Patterns of files or folders; quote them: 'd/documents/**/*.gz'.")]
+    taggers: Annotated[Sequence[str], Opt("NAME", "Tagger of the texts, or NAME=PATH; repeatable.", "--tagger -t")]
+    _: KW_ONLY
+    name: Annotated[str | None, Opt("NAME", "Name of the attribute set; default: one set per tagger.")] = None
+    output: Annotated[
+        Sequence[str] | None,
+        Opt("DIR", "Folder for each pattern; default: attributes/NAME beside documents/.", "--output -o"),
+    ] = None
+    tagger_modules: Modules = ()
+    overwrite: Annotated[bool, Flag("Process up-to-date files, too.")] = False
+    on_error: Annotated[OnError, Opt(METAVAR, "Stop at an invalid file, or finish the others first.")] = RAISE
+    exact: Annotated[bool, PythonOnly("Reproduce Dolma's known defects, see docs/migration/dolma.md.")] = False
+
+
+def _unescaped(text: str) -> str:
+    """Return a separator as a shell can give it."""
+    return text.replace("\\n", "\n").replace("\\t", "\t")
+
+
+@dataclass(frozen=True)
+class Dedupe(Ids, AllowEmpty, DryRunnable, Processes, WithProgress):
+    """Write attributes that mark duplicates: all but the first in input order. 'filter' then removes them."""
+
+    documents: Documents
+    by: Annotated[
+        By | DedupeOptions,
+        Opt("UNIT", "documents, paragraphs or ngrams.", more="Or a `DedupeOptions`, with all options."),
+    ] = "documents"
+    _: KW_ONLY
+    name: Annotated[str | None, Opt("NAME", "Name of the attribute set; default: dup_UNIT.")] = None
+    key: Annotated[str | None, Opt("PATH", "JSONPath of the value to compare; default: $.text.")] = None
+    separator: Annotated[str | None, Opt("TEXT", "Separator of paragraphs; default: \\n.", parse=_unescaped)] = None
+    ngram: Annotated[int | None, Opt("N", "Words per n-gram; default: 13.", min=1)] = None
+    stride: Annotated[int | None, Opt("N", "Words between the starts of n-grams; default: 1.", min=1)] = None
+    threshold: Annotated[
+        float | None,
+        Opt("T", "Share of duplicate n-grams at or above which to mark; default: 0.5.", min=0, max=1),
+    ] = None
+    min_length: Annotated[int, Opt("N", "Ignore shorter texts.", min=0)] = 0
+    min_words: Annotated[int, Opt("N", "Ignore texts with fewer words.", min=0)] = 0
+    keep_empty: Annotated[bool, Flag("Also compare blank texts.")] = False
+    against: Annotated[Sequence[str], Opt("DOCUMENTS", "Mark only text that occurs in these documents.")] = ()
+    bloom: Annotated[str | BloomOptions | None, Opt("FILE", "Use a Bloom filter in Dolma's format.")] = None
+    items: Annotated[int, Opt("N", "Capacity of a new filter, in keys.", min=0)] = 0
+    false_positives: Annotated[float | None, Opt("SHARE", "False-positive rate of a new filter; default: 1e-06.")] = (
+        None
+    )
+    read_only: Annotated[bool, Flag("Do not add keys to the filter.")] = False
+
+
+@dataclass(frozen=True)
+class Neardedupe(Ids, AllowEmpty, DryRunnable, Processes, WithProgress):
+    """Write attributes that mark near-duplicates of documents that are kept. 'filter' then removes them."""
+
+    documents: Documents
+    _: KW_ONLY
+    name: Annotated[str, Opt("NAME", "Name of the attribute set.")] = "dup_near"
+    threshold: Annotated[float, Opt("T", "Jaccard similarity at or above which documents are duplicates.")] = 0.8
+    ngram: Annotated[int, Opt("N", "Words per shingle.")] = 5
+    keep: Annotated[Keep, Opt("first|longest", "Which document of a cluster to keep.")] = "first"
+    removal: Annotated[
+        Removal,
+        Opt(
+            "covered|connected",
+            "Mark documents similar to a kept one; or all but one of those that pairs connect, similar or not.",
+        ),
+    ] = "covered"
+    keep_case: Annotated[bool, Flag("Compare case-sensitively.")] = False
+    keep_punctuation: Annotated[bool, Flag("Keep punctuation: split words at white space only.")] = False
+    bands: Annotated[int, Opt("B", "Number of bands; default: chosen for the threshold.")] = 0
+    rows: Annotated[int, Opt("R", "Hashes per band; requires --bands.")] = 0
+    signatures: Annotated[
+        str | None, Opt("DIR", "Folder of signatures: compare with those in it, and add the new ones.")
+    ] = None
+
+
+def parse_fields(text: str) -> dict[str, str]:
+    """Return the fields in ``question=q,answer=a``."""
+    from feedmill.errors import ConfigError
+
+    fields = {}
+    for item in text.split(","):
+        part, equals, name = item.partition("=")
+        if not equals or not part.strip() or not name.strip():
+            raise ConfigError(
+                f"--fields {text}: {item!r} is not PART=FIELD",
+                kind="bad-option",
+                fix="Write question=FIELD,choices=FIELD,answer=FIELD.",
+            )
+        fields[part.strip()] = name.strip()
+    return fields
+
+
+@dataclass(frozen=True)
+class Decontaminate(Ids, AllowEmpty, DryRunnable, Processes, WithProgress):
+    """Write attributes that mark questions of benchmarks in documents. 'filter' removes documents, or cuts spans.
+
+    A question is found however it is wrapped, punctuated, encoded or marked up, and if some of its words were changed.
+    """
+
+    documents: Documents
+    _: KW_ONLY
+    against: Annotated[
+        Paths, Opt("BENCHMARK", "File, folder or pattern of questions: JSONL, Parquet, Arrow; repeatable.")
+    ]
+    name: Annotated[str, Opt("NAME", "Name of the attribute set.")] = "leaked"
+    threshold: Annotated[float, Opt("T", "Share of a question's words, in their order, that is a leak.")] = 0.75
+    ngram: Annotated[int, Opt("N", "Words of the n-grams by which questions are looked for.")] = 5
+    common: Annotated[float, Opt("SHARE", "Share of documents from which an n-gram is a common phrase.")] = 0.005
+    fields: Annotated[
+        Mapping[str, str] | None,
+        Opt(
+            "PART=FIELD",
+            "Field of question, choices, answer or id, if none of the usual names; comma-separated.",
+            text=str,
+            parse=parse_fields,
+        ),
+    ] = None
+
+
+def read_numbers(path: str) -> list[int]:
+    """Return the numbers in a text file, one per line. Blank lines and ``#`` comments are ignored.
+
+    Raises:
+        DataError: a line is not a whole number.
+    """
+    from feedmill.errors import DataError
+    from feedmill.storage import open_store, split_url
+
+    folder, name = split_url(path)
+    numbers = []
+    for number, line in enumerate(open_store(folder).read(name).decode("utf-8-sig", "replace").splitlines(), 1):
+        word = line.partition("#")[0].strip()
+        if word and not (word.isascii() and word.isdigit() and len(word) < 19):
+            raise DataError(
+                f"{word[:40]!r} is not a document number",
+                file=path,
+                record=f"line {number}",
+                kind="bad-option",
+                fix="Write one whole number per line, counted from 0.",
+            )
+        if word:
+            numbers.append(int(word))
+    return numbers
+
+
+@dataclass(frozen=True)
+class Filter(TokenFiles, DryRunnable, AllowStale, Ids, AllowEmpty, WithProgress):
+    """Write the documents that pass: by attributes (CONFIG), or from token files and JSONL files by length and index.
+
+    A CONFIG can also replace spans of text, and sample and merge streams; see docs/filter.md.
+    """
+
+    inputs: Annotated[
+        Paths | Path | Mapping[str, Any] | FilterConfig,
+        Arg(
+            "CONFIG | INPUT... OUTPUT",
+            "A configuration for documents with attributes; or token or JSONL files, then the output.",
+            more="In Python a configuration is its path or URL, its content, or a `feedmill.FilterConfig`.",
+        ),
+    ]
+    output: Annotated[Path | None, PythonOnly("The file to write; None with a configuration.")] = None
+    _: KW_ONLY
+    min_length: Annotated[int | None, Opt("N", "Minimum number of tokens (JSONL: bytes of the line).")] = None
+    max_length: Annotated[int | None, Opt("N", "Maximum number of tokens (JSONL: bytes of the line).")] = None
+    keep: Annotated[
+        Sequence[int] | None,
+        Opt("FILE", "Keep only documents whose indices are in this file.", text=str, parse=read_numbers, more=_NUMBERS),
+    ] = None
+    drop: Annotated[
+        Sequence[int] | None,
+        Opt("FILE", "Drop documents whose indices are in this file.", text=str, parse=read_numbers, more=_NUMBERS),
+    ] = None
+    predicate: Annotated[
+        Callable[[int, Tokens], bool] | None,
+        PythonOnly("For token files: called with the number and the tokens of a document; returns whether to keep it."),
+    ] = None
+    overwrite: Annotated[
+        bool,
+        Flag(
+            "Replace existing files.",
+            more="Of documents, those that no filter has written; others are always replaced.",
+        ),
+    ] = False
+    workers: Annotated[int | None, Opt("N", "CONFIG: processes; default: one per core.", min=1)] = None

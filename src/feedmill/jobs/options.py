@@ -1,0 +1,272 @@
+"""The options of a verb, declared once.
+
+A verb is a dataclass of its options and a function of that class, decorated with `verb`. From the class come the
+parameters of the Python function and their documentation, the command line and its help (`feedmill.cli.command`), and
+the checks of a pipeline's step. So a new option is one field. The module of the class imports nothing heavy, because
+the help of a verb is shown without its work:
+
+    @dataclass(frozen=True)
+    class Stat(AllowEmpty, Processes, WithProgress):
+        \"\"\"Count documents and attributes.\"\"\"
+
+        inputs: Annotated[Paths, Arg("INPUT...", "Files or folders of documents.")]
+        _: KW_ONLY
+        attributes: Annotated[str | None, Opt("REGEX", "Only attributes whose names match.", "-a")] = None
+
+
+    @verb(Stat)
+    def stat(options: Stat) -> StatReport: ...
+
+
+    stat(["web/documents"], attributes="gopher.*")
+
+The classes at the end of this module have the options that several verbs share. They follow the verb's own.
+"""
+
+from __future__ import annotations
+
+import builtins
+import inspect
+import os
+import sys
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields
+from functools import wraps
+from types import MappingProxyType
+from typing import Annotated, Any, ForwardRef, NamedTuple, ParamSpec, TypeVar, get_args
+
+from feedmill.errors import did_you_mean
+
+Path = str | os.PathLike[str]
+Paths = Sequence[Path]
+P = ParamSpec("P")
+R = TypeVar("R")
+Declared = TypeVar("Declared", bound="Options")
+_WIDTH = 116
+_BY_POSITION, _BY_NAME = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
+
+
+@dataclass(frozen=True, slots=True)
+class Opt:
+    """An option of the command line with a value.
+
+    Attributes:
+        metavar: placeholder of the value.
+        help: text of the help, and of the docstring of the function.
+        names: its spellings, if they are not that of the field, or more than it, such as ``-a``.
+        min, max: limits of a number.
+        more: what the docstring of the function says besides.
+        text: type of what the command line gives, if the field's is another one, such as ``list[str]``.
+        parse: makes a value of the field of it.
+    """
+
+    metavar: str
+    help: str
+    names: str = ""
+    min: float | None = None
+    max: float | None = None
+    more: str = ""
+    text: Any = None
+    parse: Callable[[Any], Any] | None = None
+
+
+class Flag(Opt):
+    """An option of the command line without a value."""
+
+    def __init__(self, help: str, names: str = "", more: str = "") -> None:
+        Opt.__init__(self, "", help, names, more=more)
+
+
+class Arg(Opt):
+    """An argument of the command line."""
+
+
+class PythonOnly(Opt):
+    """A parameter of the function that the command line does not have."""
+
+    def __init__(self, help: str) -> None:
+        Opt.__init__(self, "", help)
+
+
+@dataclass(frozen=True)
+class Options:
+    """Base of the options of a verb."""
+
+
+class Option(NamedTuple):
+    """A field of a class of options.
+
+    Attributes:
+        hint: its type. A name that only type checkers import is a `ForwardRef`.
+        default: `dataclasses.MISSING` if it is required.
+        positional: whether the function takes it by position, too.
+    """
+
+    name: str
+    hint: Any
+    opt: Opt
+    default: Any
+    positional: bool
+
+
+class _Names(dict[str, Any]):
+    """The names of a module, and of the one that does the work; those that both lack stand for themselves."""
+
+    def __init__(self, module: str, others: Mapping[str, Any]) -> None:
+        super().__init__(vars(sys.modules[module]))
+        self.others = others
+
+    def __missing__(self, name: str) -> Any:
+        return self.others.get(name) or getattr(builtins, name, ForwardRef(name))
+
+
+def options_of(declared: type[Options], names: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Option]:
+    """Return the fields of a class of options by name: the positional ones, its own, and those of its bases.
+
+    Args:
+        names: of types that the modules of the classes import for type checkers only.
+    """
+    known = {field.name: field for field in fields(declared)}
+    found: dict[str, Option] = {}
+    for base in declared.__mro__:
+        every = _Names(base.__module__, names)
+        for name, hint in inspect.get_annotations(base, locals=every, eval_str=True).items():
+            if name in known and name not in found:
+                kind, *facts = get_args(hint)
+                opt = next(fact for fact in facts if isinstance(fact, Opt))
+                found[name] = Option(name, kind, opt, known[name].default, not known[name].kw_only)
+    return dict(sorted(found.items(), key=lambda item: not item[1].positional))
+
+
+def verb(declared: Callable[P, Declared]) -> Callable[[Callable[[Declared], R]], Callable[P, R]]:
+    """Return a decorator for the function that does the work of a verb, which then takes the options as parameters.
+
+    With ``dry_run`` it writes nothing, and the report says what would be done; see `feedmill.jobs.dry_run`.
+    """
+    assert isinstance(declared, type)
+    runs_dry = issubclass(declared, DryRunnable)
+
+    def decorate(work: Callable[[Declared], R]) -> Callable[P, R]:
+        options = options_of(declared, vars(sys.modules[work.__module__]))
+        signature = _signature(options, inspect.signature(work).return_annotation)
+
+        @wraps(work)
+        def run(*arguments: P.args, **named: P.kwargs) -> R:
+            unknown = next((name for name in named if name not in options), None)
+            if unknown is not None:
+                hint = did_you_mean(unknown, list(options)) or f": it has {', '.join(options)}."
+                raise TypeError(f"{work.__name__} has no parameter {unknown!r}{hint}")
+            try:
+                given = declared(**signature.bind(*arguments, **named).arguments)
+            except TypeError as error:
+                raise TypeError(f"{work.__name__}: {error}") from None
+            if not runs_dry or not getattr(given, "dry_run", False):
+                return work(given)
+            from feedmill.jobs.dry_run import run_dry
+
+            return run_dry(lambda: work(given))
+
+        run.__doc__ = _described(declared.__doc__ or "", options, work.__doc__ or "")
+        run.__signature__ = signature  # type: ignore[attr-defined]
+        run.__annotations__ = {option.name: option.hint for option in options.values()}
+        return run
+
+    return decorate
+
+
+def _signature(options: dict[str, Option], returned: Any) -> inspect.Signature:
+    parameters = [
+        inspect.Parameter(
+            option.name,
+            _BY_POSITION if option.positional else _BY_NAME,
+            default=inspect.Parameter.empty if option.default is MISSING else option.default,
+            annotation=option.hint,
+        )
+        for option in options.values()
+    ]
+    return inspect.Signature(parameters, return_annotation=returned)
+
+
+def _described(head: str, options: dict[str, Option], notes: str) -> str:
+    """Return the docstring of a verb's function: that of its options and of its work, with the parameters between."""
+    prose, raises, errors = inspect.cleandoc(notes).partition("Raises:")
+    lines = [f"{inspect.cleandoc(head)}\n\n{prose}".rstrip(), "", "Args:"]
+    for option in options.values():
+        text = f"{option.name}: {option.opt.help} {option.opt.more}".rstrip()
+        lines += textwrap.wrap(text, _WIDTH, initial_indent=" " * 4, subsequent_indent=" " * 8)
+    return "\n".join([*lines, "", raises + errors]).rstrip() + "\n"
+
+
+def call(function: Callable[..., R], options: Options, **others: Any) -> R:
+    """Call the function of a verb with options; those that it does not have are left to the caller."""
+    names = inspect.signature(function).parameters
+    return function(**{name: value for name, value in vars(options).items() if name in names} | others)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ids(Options):
+    """Documents with ids."""
+
+    id: Annotated[str | None, Opt("FIELD|auto", "Field of the ids; auto: file and row for documents without one.")] = (
+        None
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class AllowStale(Options):
+    """Attributes of documents."""
+
+    allow_stale: Annotated[bool, Flag("Use attributes that were computed from other documents.")] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class AllowEmpty(Options):
+    """A result that is usually not empty."""
+
+    allow_empty: Annotated[bool, Flag("Accept a result without documents or samples.")] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class DryRunnable(Options):
+    """A verb that can say what it would write."""
+
+    dry_run: Annotated[
+        bool,
+        Flag(
+            "Write nothing; show what would be read and written.",
+            more="The report has it; the first documents of each file are read.",
+        ),
+    ] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Processes(Options):
+    """Work of processes."""
+
+    workers: Annotated[int | None, Opt("N", "Processes; default: one per core.", min=1)] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Threads(Options):
+    """Work of threads that wait for the disk."""
+
+    workers: Annotated[int | None, Opt("N", "Threads; default: four per core.", min=1)] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class WithProgress(Options):
+    """Work that takes long."""
+
+    progress: Annotated[
+        bool | None, PythonOnly("Whether to show progress. None: lines or a bar on stderr, as the terminal allows.")
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenFiles(Options):
+    """Token files of one tokenizer."""
+
+    token_size: Annotated[int | None, Opt("1|2|4", "Bytes per token; required if the inputs differ.")] = None
+    mixed_tokenizers: Annotated[bool, Flag("Allow inputs of different tokenizers.")] = False
+    drop_loss: Annotated[bool, Flag("Drop the loss masks of the inputs.")] = False

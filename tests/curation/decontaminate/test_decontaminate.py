@@ -1,0 +1,297 @@
+"""Questions of benchmarks in documents: in each form, with bad input, as parts, and on any number of processes."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from benchmarks.curation import injection
+
+import feedmill as fm
+from feedmill.curation.decontaminate import benchmarks, job
+from feedmill.curation.decontaminate.matching import Matcher
+from feedmill.curation.decontaminate.options import DecontaminateOptions
+from feedmill.documents.find import find_documents
+from feedmill.errors import ConfigError, DataError, EmptyResult, NotFound
+from feedmill.jobs.engine import StageUnfinished
+from feedmill.jobs.parts import PartEngine
+
+Rows = list[dict[str, Any]]
+QUESTION = "Why did the old lighthouse keeper of Valdoria paint every second step of the spiral staircase red?"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def write(path: str, rows: Rows) -> None:
+    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    Path(path).write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def documents(*texts: str, path: str = "documents/a.jsonl") -> None:
+    write(path, [{"id": str(number), "text": text} for number, text in enumerate(texts)])
+
+
+def found(path: str = "attributes/leaked/a.jsonl") -> Rows:
+    return [json.loads(line) for line in Path(path).read_text().splitlines()]
+
+
+def run(against: str = "bench.jsonl", **options: Any) -> Any:
+    return fm.decontaminate(["documents"], against=[against], workers=1, progress=False, **options)
+
+
+def filler(seed: int, count: int = 60) -> str:
+    rng = random.Random(seed)
+    return " ".join(f"word{rng.randrange(4000)}" for _ in range(count))
+
+
+def test_every_form_is_found_and_nothing_else() -> None:
+    rows, texts = injection.questions(), [filler(n) for n in range(300)]
+    write("bench.jsonl", rows)
+    leaks = list(injection.injected(rows[::4], texts))
+    documents(*(text for _, _, text in leaks), *texts)
+    report = run()
+    hits = dict.fromkeys(injection.FORMS, 0)
+    for row, (form, question, text) in zip(found(), leaks, strict=False):
+        hits[form] += f"bench:{question}" in row.get("questions", ())
+        for begin, end, share in row["attributes"]["leaked"]:
+            assert 0 <= begin < end <= len(text) and 0.75 <= share <= 1
+    assert all(count >= 0.97 * len(rows[::4]) for count in hits.values()), hits
+    assert all("questions" not in row and row["attributes"]["leaked"] == [] for row in found()[len(leaks) :])
+    assert report.flagged == sum("questions" in row for row in found()) and report.documents == len(leaks) + 300
+    (one,) = report.benchmarks
+    assert (one["questions"], one["documents"]) == (200, report.flagged) and one["leaked"] >= 50
+    example = one["examples"][0]
+    assert found()[example["line"] - 1]["questions"] and example["text"] in leaks[example["line"] - 1][2]
+
+
+def test_spans_answers_and_names() -> None:
+    write("sets/quiz/test.jsonl", [{"qid": "q7", "question": QUESTION, "answer": "fear of the dark"}])
+    before, after = filler(1), filler(2)
+    documents(
+        f"{before} {QUESTION} The answer is: Fear of the DARK. {after}",
+        f"{before}\n> {QUESTION.upper()}\n{after}",
+        before,
+    )
+    report = run("sets")
+    first, second, third = found()
+    begin, end = len(before) + 1, len(before) + 1 + len(QUESTION) - 1  # without the question mark
+    assert first == {
+        "attributes": {"leaked": [[begin, end, 1.0]], "leaked_answered": [[begin, end, 1]]},
+        "id": "0",
+        "questions": ["quiz/test:q7"],
+    }
+    assert second["attributes"] == {"leaked": [[begin + 2, end + 2, 1.0]], "leaked_answered": []}
+    assert third == {"attributes": {"leaked": [], "leaked_answered": []}, "id": "2"}
+    (one,) = report.benchmarks
+    assert (one["benchmark"], one["leaked"], one["with_answer"], one["documents"]) == ("quiz/test", 1, 1, 2)
+    assert one["examples"] == [
+        {"id": "q7", "question": QUESTION, "documents": 2, "file": "documents/a.jsonl", "line": 1, "share": 1.0,
+         "text": QUESTION[:-1]}
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("row", "fields", "texts", "answers"),
+    [
+        ({"question": "Q", "choices": ["x", "y"], "answer": 1}, {}, ["x", "y"], ["y"]),
+        ({"question": "Q", "choices": ["x", "y"], "answer": "B"}, {}, ["x", "y"], ["y"]),
+        (
+            {"question": "Q", "choices": {"text": ["x", "y"], "label": ["1", "2"]}, "answerKey": "1"},
+            {},
+            ["x", "y"],
+            ["x"],
+        ),
+        ({"question": "Q", "options": {"a": "x", "b": "y"}, "answer": "b"}, {}, ["x", "y"], ["y"]),
+        ({"ctx": "Q", "endings": ["x", "y"], "label": "0"}, {}, ["x", "y"], ["x"]),
+        ({"question": "Q", "answer": "Steps.\n#### 42"}, {}, [], [" 42"]),
+        ({"question": "Q", "answers": {"text": ["x", "x", "z"], "answer_start": [1]}}, {}, [], ["x", "z"]),
+        ({"prompt": "Q", "canonical_solution": "x"}, {}, [], ["x"]),
+        ({"data": {"q": ["Q"], "a": None}, "text": "no"}, {"question": ".data.q", "answer": ".data.a"}, [], []),
+        ({"question": ["Q"], "answer": True}, {}, [], []),
+    ],
+)
+def test_fields_of_benchmarks(row: Any, fields: Any, texts: Any, answers: Any) -> None:
+    write("bench.jsonl", [row])
+    (file,) = find_documents(["bench.jsonl"]).files
+    ((line, question),) = benchmarks.read_questions(file, fields)
+    assert (line, question.text, question.choices, question.answers) == (1, "Q", texts, answers)
+
+
+def test_choices_count_where_the_question_says_little() -> None:
+    choices = [
+        "the keeper of the northern lighthouse",
+        "seven grey horses in a field",
+        "a staircase of polished copper",
+    ]
+    write("bench.jsonl", [{"id": "q", "question": "Which one is not true here?", "choices": choices}])
+    documents(
+        filler(1) + " Which one is not true here? " + filler(2),
+        filler(3) + " Which one is not true here? " + ", or ".join(reversed(choices)) + " " + filler(4),
+        f"{filler(5)} {choices[0]} {filler(6)}",
+    )
+    run()
+    assert ["questions" in row for row in found()] == [False, True, False]
+
+
+def test_a_short_question_must_be_there_word_for_word() -> None:
+    write(
+        "bench.jsonl",
+        [{"question": "Who painted the red staircase in Valdoria?"}, {"question": "Who is it?"}, {"question": ""}],
+    )
+    asked = ["Who painted the red staircase in Valdoria", "WHO PAINTED\nthe red *staircase* in Valdoria"]
+    others = ["Who painted the blue staircase in Valdoria", "Who painted the red staircase near Valdoria", "Who is it?"]
+    documents(*(f"{filler(n)} {text} {filler(n + 50)}" for n, text in enumerate([*asked, *others])))
+    report = run()
+    assert ["questions" in row for row in found()] == [True, True, False, False, False]
+    (one,) = report.benchmarks
+    assert (one["questions"], one["empty"], one["short"], one["common"]) == (3, 1, 1, 0)
+    assert report.warnings == [
+        "cannot be found: 2 questions without text, with too few words, or of common phrases only"
+    ]
+
+
+def test_scattered_words_are_no_question() -> None:
+    write("bench.jsonl", [{"question": QUESTION}])
+    words, rng = QUESTION.split(), random.Random(3)
+    scattered = " ".join(word + " " + filler(n, 4) for n, word in enumerate(words))
+    mixed = words[:]
+    rng.shuffle(mixed)
+    documents(scattered, " ".join(mixed), " ".join(words[:7]) + " " + filler(9), QUESTION)
+    run()
+    assert ["questions" in row for row in found()] == [False, False, False, True]
+
+
+def test_common_phrases_are_no_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
+    phrase = "this text may be copied and changed under the terms of the licence that comes with it"
+    write("bench.jsonl", [{"question": phrase}, {"question": QUESTION}])
+    documents(*(f"{filler(n)} {phrase}" for n in range(60)), f"{filler(99)} {QUESTION}")
+    report = run()
+    assert report.flagged == 1 and report.benchmarks[0]["common"] == 1
+    monkeypatch.setattr(job, "LEAST_COMMON", 60)
+    assert run(name="again", common=0.99).flagged == 61
+
+
+def test_scripts_without_spaces() -> None:
+    texts = ["为什么瓦尔多利亚的灯塔看守人要把螺旋楼梯的每一级都漆成红色？", "ทำไมผู้ดูแลประภาคารจึงทาบันไดวนเป็นสีแดง"]
+    write("bench.jsonl", [{"question": text} for text in texts])
+    documents(f"前面{texts[0]}后面", f"ข้อความ {texts[1]} ต่อ", "瓦尔多利亚的楼梯", "ประภาคาร")
+    assert run().flagged == 2
+    assert [row.get("questions") for row in found()] == [["bench:1"], ["bench:2"], None, None]
+
+
+def test_any_number_of_processes_and_parts_give_the_same(folder: Path) -> None:
+    rows = injection.questions()[::5]
+    write("bench.jsonl", rows)
+    leaks = [text for _, _, text in injection.injected(rows, [filler(n) for n in range(50)])]
+    for number in range(3):
+        documents(*leaks[number::3], path=f"documents/{number}.jsonl")
+    one = run()
+    outputs = {path.name: path.read_bytes() for path in Path("attributes/leaked").iterdir()}
+    os.rename("attributes", "first")
+    os.rename(".feedmill", "records")
+    several = fm.decontaminate(["documents"], against=["bench.jsonl"], workers=2, progress=False)
+    assert several.as_dict() == one.as_dict()
+    assert {path.name: path.read_bytes() for path in Path("attributes/leaked").iterdir()} == outputs
+    os.rename("attributes", "second")
+    os.rename(".feedmill", "more-records")
+    stages = set()
+    for part in (1, 2) * 6:
+        with pytest.raises(StageUnfinished) as caught, PartEngine(part, 2):
+            run()
+        stages.add(caught.value.stage)
+    assert stages == {"indexing", "scanning", "counting", "writing"}
+    with PartEngine(finish=True):
+        run()
+    assert {path.name: path.read_bytes() for path in Path("attributes/leaked").iterdir()} == outputs
+    assert run().skipped
+
+
+def test_cutting_leaked_spans_by_filter() -> None:
+    write("bench.jsonl", [{"question": QUESTION}])
+    documents(f"Before. {QUESTION} After.", "Nothing.", path="web/documents/a.jsonl")
+    fm.decontaminate(["web/documents"], against=["bench.jsonl"], workers=1, progress=False)
+    mix = {
+        "streams": [
+            {"name": "web", "documents": ["web/documents/*"], "attributes": ["leaked"],
+             "output": {"path": "kept", "max_size_in_bytes": 10**6},
+             "filter": {"exclude": ["$.attributes.leaked[0]"]}},
+        ]
+    }  # fmt: skip
+    Path("mix.json").write_text(json.dumps(mix))
+    fm.filter("mix.json", workers=1, progress=False)
+    (kept,) = Path("kept").iterdir()
+    assert [json.loads(line)["text"] for line in gzip.decompress(kept.read_bytes()).splitlines()] == ["Nothing."]
+
+
+def test_bad_input() -> None:
+    documents(filler(1))
+    write("none.jsonl", [{"words": 1, "more": "x"}])
+    with pytest.raises(ConfigError, match=r"no field of the questions was recognized among: more, words.*--fields"):
+        run("none.jsonl")
+    Path("empty.jsonl").write_text("")
+    with pytest.raises(EmptyResult, match="the benchmark has no questions"):
+        run("empty.jsonl")
+    with pytest.raises(NotFound):
+        run("nowhere.jsonl")
+    Path("bad.jsonl").write_text('{"question": "a"}\n[1]\n')
+    with pytest.raises(DataError, match=r"bad\.jsonl.*2"):
+        run("bad.jsonl")
+    write("bench.jsonl", [{"question": QUESTION}])
+    for options in ({"threshold": 0.5}, {"ngram": 2}, {"common": 0}, {"name": "a/b"}, {"fields": {"title": "x"}}):
+        with pytest.raises(ConfigError):
+            run(**options)
+    with pytest.raises(ConfigError, match="not a field or path"):
+        run(fields={"question": ".a | .b"})
+    documents(path="documents/a.jsonl")
+    with pytest.raises(EmptyResult):
+        run()
+    Path("documents/a.jsonl").write_text('{"id": "1"}\n')
+    with pytest.raises(DataError):
+        run()
+
+
+def test_hostile_benchmarks() -> None:
+    """Questions that repeat, ids that repeat, answers of one letter, a text of a megabyte on one line."""
+    long = filler(7, 30_000)
+    rows = [{"id": "x", "question": QUESTION, "answer": "a"}] * 100 + [{"id": "y", "question": long, "answer": None}]
+    write("bench.jsonl", rows)
+    documents(f"{filler(1)} {QUESTION}", long + " " + filler(3), f"a {filler(2)}")
+    report = run()
+    assert [len(row.get("questions", ())) for row in found()] in ([100, 1, 0], [0, 1, 0])
+    assert report.benchmarks[0]["leaked"] in (101, 1)
+
+
+def test_the_matcher_compares_with_what_a_plain_search_finds() -> None:
+    """Random texts of few words: a match has the question's words in order, and every verbatim question is found."""
+    rng = random.Random(5)
+    words = [f"w{n}" for n in range(30)]
+    questions = [" ".join(rng.choices(words, k=rng.randint(5, 25))) for _ in range(40)]
+    write("bench.jsonl", [{"question": text} for text in questions])
+    arrays, _ = benchmarks.index_questions(find_documents(["bench.jsonl"]).files, DecontaminateOptions())
+    texts = []
+    for _ in range(200):
+        parts = [" ".join(rng.choices(words, k=rng.randint(0, 30)))]
+        if rng.random() < 0.5:
+            parts.append(rng.choice(questions))
+        texts.append(" ".join([*parts, " ".join(rng.choices(words, k=rng.randint(0, 30)))]))
+    matches, _ = Matcher(arrays, 5, 0.75).find([text.encode() for text in texts])
+    got = {(match.text, int(arrays["owners"][match.piece])) for match in matches}
+    for number, text in enumerate(texts):
+        for question, asked in enumerate(questions):
+            if f" {asked} " in f" {text} ":
+                assert (number, question) in got
+    for match in matches:
+        own = questions[int(arrays["owners"][match.piece])].split()
+        rest = iter(texts[match.text].encode()[match.begin : match.end].decode().split())
+        assert match.share >= 0.75 and (match.share < 1 or all(word in rest for word in own))
+    assert len(matches) > 80 and np.diff(arrays["starts"]).min() > 0
