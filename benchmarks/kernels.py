@@ -304,8 +304,8 @@ def best(
         mine = copied(kernel, args)
         result = side(*mine)
         results.append((result, [arg.tobytes() for arg in mine if isinstance(arg, np.ndarray)]))
-    for _ in range(repeat):
-        for name, side in sides.items():
+    for turn in range(repeat):  # whoever is second finds more in the caches
+        for name, side in list(sides.items())[:: 1 - 2 * (turn % 2)]:
             mine = copied(kernel, args)
             begin = time.process_time_ns()
             side(*mine)

@@ -72,9 +72,9 @@ def copy_rows(origins, row, begin, rows, out):  # type: ignore[no-untyped-def]
     width = len(row)
     for i in range(len(origins)):
         memcpy(begin, origins[i], width * row.itemsize)
-        at = rows[i]
+        line = out[rows[i]]
         for j in range(width):
-            out[at, j] = row[j]
+            line[j] = row[j]
 
 
 @kernel("i64[:], i64[:], i64[:], i64[:], i64, i64 -> i64")

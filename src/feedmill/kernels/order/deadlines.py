@@ -94,7 +94,7 @@ def deal(rates: Rates, slot: int, before: list[int], after: list[int]) -> npt.ND
     Returns:
         Source numbers [slots], in the smallest unsigned type that can hold them.
     """
-    chosen = np.empty(sum(after) - sum(before), np.min_scalar_type(len(before) - 1))
+    chosen = np.empty(sum(after) - sum(before), np.int64)
     quotients, rest, phase = _relative(rates, slot)
     ahead = np.array([count - quotient for count, quotient in zip(before, quotients, strict=True)], np.int64)
     left = np.array([b - a for a, b in zip(before, after, strict=True)], np.int64)
@@ -102,7 +102,7 @@ def deal(rates: Rates, slot: int, before: list[int], after: list[int]) -> npt.ND
     filled = _fill(*_arrays(rates), rest, phase, ahead, left, chosen, work)
     if filled != len(chosen):
         raise AssertionError(f"no draw for slot {slot + filled} of {rates}")
-    return chosen
+    return chosen.astype(np.min_scalar_type(len(before) - 1))
 
 
 def _arrays(rates: Rates) -> tuple[npt.NDArray[np.int64], int, int, int]:
@@ -197,7 +197,7 @@ def _free_slots(weights, period, slack, total, over, phase, first, times, free, 
     return slots
 
 
-@kernel("i64[:], i64, i64, i64, i64[:], i64, i64[:], out i64[:], out u8|u16|u32[:], out i64[:,:] -> i64")
+@kernel("i64[:], i64, i64, i64, i64[:], i64, i64[:], out i64[:], out i64[:], out i64[:,:] -> i64")
 def _fill(weights, period, slack, total, rest, phase, ahead, left, chosen, work):  # type: ignore[no-untyped-def]
     """Fill in the source of each slot, and return the number of filled slots.
 

@@ -56,7 +56,7 @@ def shuffle(values: npt.NDArray[Any], seed: int) -> None:
         seed: 0 to 2^32 - 1.
     """
     generator = np.random.RandomState(seed)
-    if len(values) > 2**32:  # numpy draws 64 bits then
+    if len(values) > 2**32 or values.itemsize not in (4, 8):  # beyond 2^32 values, numpy draws 64 bits
         generator.shuffle(values)
         return
     bits, step = values.view(f"u{values.itemsize}"), len(values) - 1
@@ -101,7 +101,7 @@ def _swap_inside_out(order, first, words):  # type: ignore[no-untyped-def]
         order[other] = step
 
 
-@kernel("out u8|u16|u32|u64[:], i64, u32[:] -> i64")
+@kernel("out u32|u64[:], i64, u32[:] -> i64")
 def _swap_back(values, step, words):  # type: ignore[no-untyped-def]
     """Run steps `step` and below of `shuffle` while there are words. Return the next step, or 0 at the end."""
     mask = 1
