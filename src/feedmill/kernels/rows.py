@@ -132,8 +132,7 @@ def targets_of(
     """
     count, width = tokens.shape
     out = np.empty((count, width - 1), np.int64) if out is None else out
-    dtype = tokens.dtype if tokens.dtype in (np.uint16, np.int32) and tokens.dtype.isnative else np.dtype(np.int64)
-    native = np.ascontiguousarray(tokens, dtype)
+    native = np.ascontiguousarray(tokens, np.uint16 if tokens.dtype == np.uint16 else np.int64)
     masks = (_NO_ROWS if mask is None else np.ascontiguousarray(mask).view(np.uint8) for mask in (loss, begins))
     places = _NO_ENDS if ends is None else np.ascontiguousarray(ends, np.int32)
     full = np.full(count, width, np.int64) if real is None else np.ascontiguousarray(real, np.int64)
@@ -316,7 +315,7 @@ def _copy_spans(source, first, lengths, to, out):  # type: ignore[no-untyped-def
             target[place] = part[place]
 
 
-@kernel("u16|i32|i64[:,:], i64, u8[:,:], u8[:,:], i32[:,:], i64[:], out i64[:,:]")
+@kernel("u16|i64[:,:], i64, u8[:,:], u8[:,:], i32[:,:], i64[:], out i64[:,:]")
 def _targets_of(tokens, ignore, loss, begins, ends, real, out):  # type: ignore[no-untyped-def]
     """Fill the targets; masks and ends without rows are not used."""
     width = out.shape[1]

@@ -78,7 +78,7 @@ def _words(generator: np.random.RandomState, count: int) -> npt.NDArray[np.uint3
     return generator.randint(0, 2**32, count, dtype=np.uint32)
 
 
-@kernel("out u32|u64[:], i64, u32[:]")
+@kernel("out u32[:], i64, u32[:]")
 def _swap_forward(order, first, words):  # type: ignore[no-untyped-def]
     """Run the steps of the rule for small sizes."""
     # n - i fits in 32 bits here, for which the remainder is cheapest.
