@@ -57,6 +57,20 @@ def _same(one: Any, other: Any) -> bool:
     return one is None or int(one) == int(other)
 
 
+def _copied(args: tuple[Any, ...], before: list[Any]) -> list[Any]:
+    """Return the arguments as they were; those that shared memory share it again."""
+    places: dict[int, Any] = {}
+    given = []
+    for arg, was in zip(args, before, strict=True):
+        if isinstance(arg, np.ndarray) and arg.size:
+            shared = places.setdefault(native.addresses.of(arg), was.copy())
+            same = shared.nbytes == was.nbytes
+            given.append(shared.view(was.dtype).reshape(was.shape) if same else was.copy())
+        else:
+            given.append(was)
+    return given
+
+
 def _compare(kernel: Kernel, *args: Any) -> Any:
     name = f"{kernel.__module__}.{kernel.__name__}"
     called.add(name)
@@ -64,17 +78,7 @@ def _compare(kernel: Kernel, *args: Any) -> Any:
     result = _own(kernel, *args)
     after = [arg.copy() if isinstance(arg, np.ndarray) else arg for arg in args]
     for side, function in _others(kernel):
-        given = list(args)
-        if kernel.__module__ not in ADDRESSES:
-            # memory that two arguments share is one array here too
-            shared: dict[int, Any] = {}
-            for k, arg in enumerate(before):
-                if isinstance(arg, np.ndarray):
-                    place = native.addresses.of(args[k])
-                    given[k] = shared.setdefault(place, arg) if arg.size else arg
-                    if given[k].dtype != arg.dtype:
-                        given[k] = given[k].view(arg.dtype)
-                    given[k] = given[k].reshape(arg.shape) if given[k].size == arg.size else arg
+        given = list(args) if kernel.__module__ in ADDRESSES else _copied(args, before)
         found = function(*given)
         assert _same(result, found), (name, side, result, found)
         for one, other in zip(after, given, strict=True):

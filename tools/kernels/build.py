@@ -1,7 +1,7 @@
 """Compile the kernels of this checkout to shared libraries, one for each level of processor.
 
     python tools/kernels/build.py            # into src/feedmill/kernels, for a checkout that is used as it is
-    python tools/kernels/build.py --checked  # also the level "checked", which stops at an index out of bounds
+    python tools/kernels/build.py --checked  # the level "checked" alone, which stops at an index out of bounds
 
 The compiler is that of the package ``ziglang``, which needs nothing else on the machine, or the command that the
 environment variable ``FEEDMILL_CC`` names, such as ``cc``. ``FEEDMILL_TARGET`` compiles for another machine: one of
@@ -103,7 +103,7 @@ def build(out: Path, *, checked: bool = False, source: str | None = None, work: 
 
     Args:
         out: folder for the libraries.
-        checked: also build the level "checked".
+        checked: build the level "checked" alone.
         source: the kernels in C; default: those of the package.
         work: folder for all other files; default: ``build/kernels``.
     """
@@ -114,7 +114,7 @@ def build(out: Path, *, checked: bool = False, source: str | None = None, work: 
     name = target()
     levels = dict(TARGETS[name].levels) if name else {machine(): ("", "")}
     if checked:
-        levels[CHECKED] = next(iter(levels.values()))
+        levels = {CHECKED: next(iter(levels.values()))}
     end = work / "end.c"
     end.write_text('#define EXPORT __attribute__((visibility("default")))' + _END % fingerprint())
     code = work / "kernels.c"
@@ -165,7 +165,7 @@ def _run(work: Path, command: Sequence[str]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--checked", action="store_true", help='also build the level "checked"')
+    parser.add_argument("--checked", action="store_true", help='build the level "checked" alone')
     parser.add_argument("folder", nargs="?", type=Path, default=FOLDER)
     options = parser.parse_args()
     try:
