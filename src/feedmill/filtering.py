@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any
 
-from feedmill.curation.options import Filter
 from feedmill.errors import ConfigError
-from feedmill.jobs.options import call, verb
-from feedmill.storage import paths_of
+from feedmill.jobs.options import AllowStale, Arg, Flag, Ids, Opt, Path, Paths, PythonOnly, call, verb
+from feedmill.tokens.options import Passing
 
 if TYPE_CHECKING:
     from feedmill.curation.mix.config import FilterConfig
@@ -18,6 +17,30 @@ if TYPE_CHECKING:
     from feedmill.tokens.rewrite import Report
 
 _DATA = (".pbin", ".ds", ".idx", ".bin", ".npy", ".jsonl")
+
+
+@dataclass(frozen=True)
+class Filter(Passing, AllowStale, Ids):
+    """Write the documents that pass: by attributes (CONFIG), or from token files and JSONL files by length and index.
+
+    A CONFIG can also replace spans of text, and sample and merge streams; see docs/filter.md.
+    """
+
+    inputs: Annotated[
+        Paths | Path | Mapping[str, Any] | FilterConfig,
+        Arg(
+            "CONFIG | INPUT... OUTPUT",
+            "A configuration for documents with attributes; or token or JSONL files, then the output.",
+            more="In Python a configuration is its path or URL, its content, or a `feedmill.FilterConfig`.",
+        ),
+    ]
+    output: Annotated[Path | None, PythonOnly("The file to write; None with a configuration.")] = None
+    _: KW_ONLY
+    overwrite: Annotated[
+        bool,
+        Flag("Replace existing files.", more="Of documents, those that no filter wrote; others are always replaced."),
+    ] = False
+    workers: Annotated[int | None, Opt("N", "CONFIG: processes; default: one per core.", min=1)] = None
 
 
 _OF_TOKENS = (
@@ -43,7 +66,7 @@ def filter(options: Filter) -> Report | MixReport:
 
         if not isinstance(inputs, Sequence):
             raise ConfigError("a configuration sets its own outputs", fix="Omit the output.")
-        return call(filter_tokens, options, inputs=paths_of(inputs), output=os.fspath(options.output))
+        return call(filter_tokens, options, inputs=inputs, output=options.output)
     if isinstance(inputs, str) and inputs.endswith(_DATA):
         fix = "Pass the file to write: feedmill filter INPUT... OUTPUT. Documents are filtered by a configuration."
         raise ConfigError("no output was given", file=inputs, kind="bad-option", fix=f"{fix} See docs/filter.md.")

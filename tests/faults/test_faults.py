@@ -40,6 +40,7 @@ FOUND = {
     "convert wds": [("kill", r"openat out/shards/\.000001\.tar\.", 0)],  # read as if that were all
     "index jsonl": [("EIO", r"openat", 1)],  # a traceback
     "add-parts into": [("kill", r"rmdir e/\.feedmill-work", 0)],  # the empty folder stayed
+    "mix": [("power", r"rename .*m-0000\.jsonl\.gz\.lineage", 0)],  # was taken for a file of the user
     "neardedupe": [("kill", r"rename d/attributes/dup_near/\..* -> .*b\.jsonl", 0)],  # its report was lost
     "neardedupe kept": [
         ("kill", r"rename d/attributes/dup_near/\..* -> .*b\.jsonl", 0),

@@ -9,7 +9,7 @@ import typer
 from feedmill.cli.command import command
 from feedmill.cli.merge import show
 from feedmill.cli.output import counted, echo_wrapped, emit, emit_report, show_dry_run
-from feedmill.curation.options import Filter
+from feedmill.filtering import Filter
 from feedmill.jobs.options import call
 
 if TYPE_CHECKING:

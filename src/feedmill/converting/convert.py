@@ -3,111 +3,54 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from feedmill.converting.engine import Conversion, ConvertReport, begin, finished, perform
 from feedmill.converting.job import ConvertWork
 from feedmill.converting.losses import unread
-from feedmill.converting.preview import Options, Preview, check_places
+from feedmill.converting.options import Convert
+from feedmill.converting.preview import Preview, check_places
 from feedmill.converting.table import ROWS, SAMPLES, check_target, family, is_one_file
 from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.columns import load_pyarrow
 from feedmill.formats.documents import LINE_SUFFIXES
 from feedmill.formats.registry import ends as file_ends
 from feedmill.formats.registry import targets
-from feedmill.jobs.dry_run import DryRun, active, can_run_dry
-from feedmill.jobs.policy import RAISE, OnError, check_budget, on_error_policy, skips
+from feedmill.jobs.dry_run import DryRun, active
+from feedmill.jobs.options import verb
+from feedmill.jobs.policy import check_budget, on_error_policy, skips
 from feedmill.storage import is_local_folder, open_store, split_url
 from feedmill.storage.limits import parse_size
 
 
-@can_run_dry
-def convert(
-    source: str | os.PathLike[str],
-    destination: str | os.PathLike[str],
-    to: str,
-    *,
-    split: str | None = None,
-    fields: Sequence[str] | str = (),
-    max_shard_samples: int | None = None,
-    max_shard_size: int | str | None = None,
-    token_size: int | None = None,
-    seq_len: int | None = None,
-    wids: bool = False,
-    regroup: bool = False,
-    allow_loss: bool = False,
-    on_error: OnError = RAISE,
-    error_budget: float | None = None,
-    overwrite: bool = False,
-    verify: bool = True,
-    workers: int | None = None,
-    progress: bool = True,
-    dry_run: bool = False,  # noqa: ARG001 - see `can_run_dry`
-    on_preview: Callable[[Preview], None] | None = None,
-) -> ConvertReport:
-    """Convert a dataset: samples, tokens, or rows of text.
-
-    The output does not depend on `workers`. To resume a killed conversion, repeat the call: finished outputs are kept.
-    Outputs are read back by the reader of their format, and each sample's hash is compared with the source's.
-
-    Args:
-        source: path or URL of a dataset in any readable format.
-        destination: path or URL to write; a folder or a file, depending on the format.
-        to: the format to write; see `feedmill.converting.table`.
-        split: convert only this split.
-        fields: convert only these parts or columns, or this one; names or patterns (``*.json``).
-        max_shard_samples, max_shard_size: maximum samples of an output (default: 10,000, or 100,000 rows of a table),
-            and maximum bytes of source data (a number, or a string such as ``"1G"``).
-        token_size: bytes per token; default: as in the source.
-        seq_len: for ``vla-text``, the sequence length of the training program.
-        wids: also write the index ``wids.json`` next to plain tars.
-        regroup: bring together the parts of each sample of tars in which they are not adjacent.
-        allow_loss: convert even if the format cannot store some of the content.
-        on_error: ``raise`` at a sample that cannot be converted, or ``skip`` and list it.
-        error_budget: maximum number of skipped samples or, below 1, their maximum fraction of the samples read.
-        overwrite: replace the output of an earlier conversion. On a local disk, the old output is kept until the new
-            one is complete and verified.
-        verify: read the destination back and compare.
-        workers: number of processes; default: one per core.
-        progress: show a progress bar on a terminal.
-        dry_run: write nothing; the report has the preview, and what would be written.
-        on_preview: called with the preview before anything is written.
+@verb(Convert)
+def convert(options: Convert) -> ConvertReport:
+    """The output does not depend on `workers`. Outputs are read back by the reader of their format, and each sample's
+    hash is compared with the source's.
 
     Raises:
         ConfigError: the conversion is not supported, content would be lost, or the destination holds other data.
         DataError: a sample cannot be converted, or the output differs from the source.
     """
-    options = Options(
-        split=split,
-        fields=(fields,) if isinstance(fields, str) else tuple(fields),
-        max_shard_samples=max_shard_samples,
-        max_shard_size=parse_size(max_shard_size),
-        token_size=token_size,
-        seq_len=seq_len,
-        wids=wids,
-        regroup=regroup,
-        allow_loss=allow_loss,
-        on_error=on_error_policy(on_error),
-        error_budget=error_budget,
-        overwrite=overwrite,
-        verify=verify,
-        workers=workers,
-        progress=progress,
+    on_preview = options.on_preview
+    options = replace(
+        options,
+        fields=(options.fields,) if isinstance(options.fields, str) else tuple(options.fields),
+        max_shard_size=parse_size(options.max_shard_size),
+        on_error=on_error_policy(options.on_error),
+        on_preview=None,  # other processes need not have it
     )
-    check_target(to)
-    _check_options(to, options)
-    return _convert(os.fspath(source), os.fspath(destination), to, options, on_preview)
+    check_target(options.to)
+    _check_options(options.to, options)
+    return _convert(os.fspath(options.source), os.fspath(options.destination), options, on_preview)
 
 
 def _convert(
-    source: str,
-    destination: str,
-    to: str,
-    options: Options,
-    on_preview: Callable[[Preview], None] | None,
+    source: str, destination: str, options: Convert, on_preview: Callable[[Preview], None] | None
 ) -> ConvertReport:
+    to = options.to
     check_places(source, destination)
     kind = kind_of(source)
     family(kind, to, source)
@@ -140,7 +83,7 @@ def _described(dry: DryRun, plan: Preview, *, is_file: bool) -> ConvertReport:
     return ConvertReport(plan)
 
 
-def _planned(source: str, destination: str, to: str, kind: str, options: Options, work: ConvertWork) -> Conversion:
+def _planned(source: str, destination: str, to: str, kind: str, options: Convert, work: ConvertWork) -> Conversion:
     """Return the conversion. Its plan lists losses and files that are not read."""
     try:
         conversion = _family(source, destination, to, kind, options, work)
@@ -152,7 +95,7 @@ def _planned(source: str, destination: str, to: str, kind: str, options: Options
     return conversion
 
 
-def _family(source: str, destination: str, to: str, kind: str, options: Options, work: ConvertWork) -> Conversion:
+def _family(source: str, destination: str, to: str, kind: str, options: Convert, work: ConvertWork) -> Conversion:
     which = family(kind, to, source)
     if options.regroup and which != SAMPLES:
         raise ConfigError(
@@ -176,9 +119,9 @@ def _family(source: str, destination: str, to: str, kind: str, options: Options,
     return plan_tokens(source, destination, to, kind, options, work)
 
 
-def _check_options(to: str, options: Options) -> None:
+def _check_options(to: str, options: Convert) -> None:
     """Raise `ConfigError` for options that are invalid or have no effect on this conversion."""
-    samples, size = options.max_shard_samples, options.max_shard_size
+    samples, size = options.max_shard_samples, options.shard_bytes
     if any(most is not None and most < 1 for most in (samples, size)):
         raise ConfigError(
             f"shards of {samples} samples or {size} bytes, where at least 1 was expected",

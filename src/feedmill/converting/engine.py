@@ -22,7 +22,8 @@ import numpy as np
 import orjson
 
 from feedmill.converting.job import VERB, Bad, ConvertWork, Done, Proof, read_proof
-from feedmill.converting.preview import Options, Preview
+from feedmill.converting.options import Convert
+from feedmill.converting.preview import Preview
 from feedmill.converting.units import Different, Shared, Source, Target, Unit, Written, check_unit, convert_unit
 from feedmill.documents.lineage.sidecar import Origins
 from feedmill.errors import DataError, FeedmillError
@@ -118,7 +119,7 @@ def surveyed(
     join: Callable[[Iterable[Any]], Any],
     source: Source,
     units: Sequence[Unit],
-    options: Options,
+    options: Convert,
     work: ConvertWork,
     identity: dict[str, Any],
     *,
@@ -147,7 +148,7 @@ def surveyed(
     return found
 
 
-def finished(work: ConvertWork, conversion: Conversion, options: Options) -> ConvertReport | None:
+def finished(work: ConvertWork, conversion: Conversion, options: Convert) -> ConvertReport | None:
     """Return the report of an earlier, complete run of the same conversion; None if there is none."""
     plan = conversion.plan
     store, name = work.target, work.name
@@ -173,7 +174,7 @@ def _job(conversion: Conversion) -> str:
     return hash_words([orjson.dumps(_plain(conversion), option=orjson.OPT_SORT_KEYS).decode()])
 
 
-def begin(work: ConvertWork, conversion: Conversion, options: Options) -> None:
+def begin(work: ConvertWork, conversion: Conversion, options: Convert) -> None:
     """Prepare the destination; see `ConvertWork.start`."""
     writes = conversion.target.writes(conversion.units)
     job = {"identity": _plain(conversion), "writes": writes, "staged": conversion.staged}
@@ -193,7 +194,7 @@ def _plain(conversion: Conversion) -> Any:
         ) from None
 
 
-def perform(work: ConvertWork, conversion: Conversion, options: Options) -> ConvertReport:
+def perform(work: ConvertWork, conversion: Conversion, options: Convert) -> ConvertReport:
     """Run a conversion whose destination `begin` has prepared, or resume it.
 
     Raises:
@@ -249,7 +250,7 @@ def perform(work: ConvertWork, conversion: Conversion, options: Options) -> Conv
     )
 
 
-def _work(work: ConvertWork, conversion: Conversion, options: Options, known: Mapping[int, Done]) -> list[Done]:
+def _work(work: ConvertWork, conversion: Conversion, options: Convert, known: Mapping[int, Done]) -> list[Done]:
     units = conversion.units
     steps = [unit.samples for unit in units]
     out: list[Done] = []
@@ -306,7 +307,7 @@ def _digests(work: ConvertWork, done: Sequence[Done]) -> tuple[str, list[str]]:
     return whole.hexdigest(), digests
 
 
-def _verify(work: ConvertWork, conversion: Conversion, options: Options, done: Sequence[Done]) -> None:
+def _verify(work: ConvertWork, conversion: Conversion, options: Convert, done: Sequence[Done]) -> None:
     """Read the destination back and compare each sample with what was read from the source."""
     filled = [each for each in done if each.samples]
     firsts = np.cumsum([0, *(each.samples for each in filled)]).tolist()

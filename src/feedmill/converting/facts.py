@@ -8,7 +8,7 @@ from contextlib import closing
 from typing import Any, NamedTuple
 
 from feedmill.converting.fields import is_typed
-from feedmill.converting.preview import Options
+from feedmill.converting.options import Convert
 from feedmill.errors import NotFound
 from feedmill.formats import yamls
 from feedmill.formats.arrowtypes.features import features_of, kinds_in
@@ -128,17 +128,17 @@ def _has_media(store: Store) -> bool:
         return False
 
 
-def keeps_description(facts: Facts, options: Options) -> bool:
+def keeps_description(facts: Facts, options: Convert) -> bool:
     """Return whether a prepared folder keeps the sample type of the source; otherwise its samples are crude."""
     return bool(facts.description) and "sample_loader" not in (facts.description or {}) and not options.fields
 
 
-def keeps_companions(keeps: Sequence[str], facts: Facts, options: Options) -> bool:
+def keeps_companions(keeps: Sequence[str], facts: Facts, options: Convert) -> bool:
     """Return whether the robotics files of VLA Foundry are copied: only to its own format, with complete samples."""
     return bool(facts.companions) and "companions" in keeps and not options.fields
 
 
-def keeps_media(keeps: Sequence[str], facts: Facts, options: Options) -> bool:
+def keeps_media(keeps: Sequence[str], facts: Facts, options: Convert) -> bool:
     """Return whether the media metadata of a prepared folder is kept: only if all samples are kept, complete."""
     whole = not options.fields and options.split is None and not facts.excluded and not skips(options.on_error)
     return facts.media and "media" in keeps and whole

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from feedmill.converting.facts import Facts, described, keeps_companions, keeps_media
 from feedmill.converting.fates import KINDS, changes
 from feedmill.converting.fields import wanted as is_wanted
-from feedmill.converting.preview import Loss, Options, named
+from feedmill.converting.options import Convert
+from feedmill.converting.preview import Loss, named
 from feedmill.converting.survey import COUNTS, Columns, Survey, changes_in, columns_of, names, store_of
 from feedmill.converting.targets.parquet import forms_of
 from feedmill.converting.targets.shards import writer_of
@@ -30,7 +31,7 @@ from feedmill.jobs.policy import skips
 from feedmill.storage import is_local_folder, open_store
 
 
-def losses_of(to: str, facts: Facts, found: Survey, options: Options) -> tuple[Columns, list[Loss]]:
+def losses_of(to: str, facts: Facts, found: Survey, options: Convert) -> tuple[Columns, list[Loss]]:
     """Return the columns (without forms, for formats that have none), and the losses.
 
     Raises:
@@ -55,7 +56,7 @@ def losses_of(to: str, facts: Facts, found: Survey, options: Options) -> tuple[C
     return columns, [*losses, *classes_lost(facts.classes, options), *_about(wanted, facts, options)]
 
 
-def classes_lost(classes: Sequence[str], options: Options) -> list[Loss]:
+def classes_lost(classes: Sequence[str], options: Convert) -> list[Loss]:
     """Return the loss of what the features of `datasets` say of columns, see `feedmill.converting.facts.Facts`."""
     names = [name for name in classes if is_wanted(name, options.fields)]
     return [Loss(f"names of classes and shapes of arrays of {named(names)}")] if names else []
@@ -86,7 +87,7 @@ def is_keyed(found: Survey) -> bool:
     return set(names(found)) != {"json"}
 
 
-def _about(wanted: TargetFormat, facts: Facts, options: Options) -> list[Loss]:
+def _about(wanted: TargetFormat, facts: Facts, options: Convert) -> list[Loss]:
     """Return the losses of metadata."""
     out = []
     several = len(facts.splits) > 1 or facts.loose

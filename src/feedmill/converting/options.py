@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from feedmill.errors import ConfigError
 from feedmill.jobs.options import Arg, DryRunnable, Flag, Opt, Path, Processes, PythonOnly, WithProgress
@@ -13,6 +13,11 @@ from feedmill.samples.options import DatasetPath, Split
 
 if TYPE_CHECKING:
     from feedmill.converting.preview import Preview
+
+_OF_BYTES = (
+    *("split", "fields", "max_shard_samples", "max_shard_size", "token_size", "seq_len"),
+    *("wids", "regroup", "allow_loss", "on_error"),
+)
 
 
 def _fields(text: str) -> list[str]:
@@ -64,3 +69,14 @@ class Convert(DryRunnable, Processes, WithProgress):
     on_preview: Annotated[
         Callable[[Preview], None] | None, PythonOnly("Called with the preview before anything is written.")
     ] = None
+
+    @property
+    def shard_bytes(self) -> int | None:
+        """Return `max_shard_size` as a number."""
+        from feedmill.storage.limits import parse_size
+
+        return parse_size(self.max_shard_size)
+
+    def identity(self) -> dict[str, Any]:
+        """Return the options that determine the output bytes, as plain data."""
+        return {name: getattr(self, name) for name in _OF_BYTES}

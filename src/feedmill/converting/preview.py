@@ -7,37 +7,10 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from feedmill.errors import ConfigError
-from feedmill.jobs.policy import RAISE, OnError
 from feedmill.storage import canonical_location
 
 SAMPLES_EACH = 10_000
 """Default number of samples per output."""
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """Options of a conversion; see `feedmill.convert`."""
-
-    split: str | None = None
-    fields: tuple[str, ...] = ()
-    max_shard_samples: int | None = None
-    max_shard_size: int | None = None
-    token_size: int | None = None
-    seq_len: int | None = None
-    wids: bool = False
-    regroup: bool = False
-    allow_loss: bool = False
-    on_error: OnError = RAISE
-    error_budget: float | None = None
-    overwrite: bool = False
-    verify: bool = True
-    workers: int | None = None
-    progress: bool = True
-
-    def identity(self) -> dict[str, Any]:
-        """Return the options that determine the output bytes, as plain data."""
-        apart = ("overwrite", "verify", "workers", "progress", "error_budget")
-        return {name: value for name, value in asdict(self).items() if name not in apart}
 
 
 @dataclass(frozen=True, slots=True)

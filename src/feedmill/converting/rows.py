@@ -16,7 +16,8 @@ from feedmill.converting.job import Bad, ConvertWork, Done, bad_sample
 from feedmill.converting.jsontypes import columns_of, has_json, has_number, merge_columns, types_in, weight
 from feedmill.converting.lines import line_files, parse, rows_in, stem
 from feedmill.converting.losses import all_bytes, classes_lost, dropped
-from feedmill.converting.preview import Loss, Options, Preview, named
+from feedmill.converting.options import Convert
+from feedmill.converting.preview import Loss, Preview, named
 from feedmill.converting.survey import Columns, Survey, changes_in, known_kinds, merge, names, survey
 from feedmill.converting.table import is_one_file
 from feedmill.converting.targets.lines import LineRows
@@ -143,7 +144,7 @@ class RowSource(Source):
         bad.append(bad_sample(number, f"{file.rpartition('/')[2]}, {record}", f"{error.what} ({error.kind})"))
 
 
-def plan_rows(source: str, destination: str, to: str, kind: str, options: Options, work: ConvertWork) -> Conversion:
+def plan_rows(source: str, destination: str, to: str, kind: str, options: Convert, work: ConvertWork) -> Conversion:
     """Plan the conversion of rows.
 
     Raises:
@@ -152,7 +153,7 @@ def plan_rows(source: str, destination: str, to: str, kind: str, options: Option
     opened.cache_clear()
     is_file = is_one_file(destination, to)
     keeps, table = targets()[to].keeps, targets()[to].form == "table"
-    reads = RowSource(source, options.split, options.fields, skips(options.on_error))
+    reads = RowSource(source, options.split, tuple(options.fields), skips(options.on_error))
     stems: tuple[str, ...] = ()
     plan = Preview("rows", source, destination, kind, to)
     splits: LineSplits | None = None
@@ -196,7 +197,9 @@ def plan_rows(source: str, destination: str, to: str, kind: str, options: Option
         types = surveyed("columns", survey_types, join_types, *settings) if lines else {}
         plan.losses += _losses_of_types(types) if types else []
         columns = Columns({}, {}, typed=True)
-        target = ParquetRows(destination, is_file, _BATCH, columns, types, source, options.split, options.fields, stems)
+        target = ParquetRows(
+            destination, is_file, _BATCH, columns, types, source, options.split, tuple(options.fields), stems
+        )
         if not lines:
             target.check()
         reads = replace(reads, target=target if reads.skip and types else None)
@@ -247,11 +250,11 @@ def _unique(files: Sequence[Any], source: str) -> None:
         seen[stem(file.path)] = file.path
 
 
-def _ranges(dataset: Dataset, options: Options) -> list[Unit]:
+def _ranges(dataset: Dataset, options: Convert) -> list[Unit]:
     """Return units of consecutive rows, each within one file of the source."""
     most = options.max_shard_samples or ROWS_EACH
-    if options.max_shard_size is not None and len(dataset):
-        most = max(1, min(most, options.max_shard_size // max(1, mean_size(dataset))))
+    if options.shard_bytes is not None and len(dataset):
+        most = max(1, min(most, options.shard_bytes // max(1, mean_size(dataset))))
     counts = getattr(dataset, "counts", None)
     ends = np.cumsum(counts).tolist() if counts is not None and len(counts) else [len(dataset)]
     units: list[Unit] = []
@@ -264,7 +267,7 @@ def _ranges(dataset: Dataset, options: Options) -> list[Unit]:
     return units
 
 
-def _splits_lost(dataset: Dataset, options: Options, *, kept: bool) -> list[Loss]:
+def _splits_lost(dataset: Dataset, options: Convert, *, kept: bool) -> list[Loss]:
     """Return the loss of the splits, unless they are kept."""
     if options.split is None and not kept and list(dataset.splits.values()) not in ([], [len(dataset)]):
         return [Loss(f"the splits {named(dataset.splits)}: all rows are combined; select one with --split")]

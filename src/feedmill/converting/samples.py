@@ -20,7 +20,8 @@ from feedmill.converting.facts import (
 from feedmill.converting.fields import Taken, Taker, part_name
 from feedmill.converting.job import Bad, ConvertWork, Done, bad_sample
 from feedmill.converting.losses import dropped, is_keyed, losses_of
-from feedmill.converting.preview import SAMPLES_EACH, Options, Preview
+from feedmill.converting.options import Convert
+from feedmill.converting.preview import SAMPLES_EACH, Preview
 from feedmill.converting.survey import Survey, known_kinds, merge, survey
 from feedmill.converting.table import is_one_file
 from feedmill.converting.targets.lines import Lines
@@ -110,7 +111,7 @@ class SampleSource(Source):
         bad.append(bad_sample(number, key or error.record, f"{error.what} ({error.kind})"))
 
 
-def plan_samples(source: str, destination: str, to: str, kind: str, options: Options, work: ConvertWork) -> Conversion:
+def plan_samples(source: str, destination: str, to: str, kind: str, options: Convert, work: ConvertWork) -> Conversion:
     """Plan the conversion of a dataset of samples.
 
     Raises:
@@ -144,7 +145,7 @@ def plan_samples(source: str, destination: str, to: str, kind: str, options: Opt
     plan.outputs = 1 if is_file else len(units)
     size = mean_size(whole)
     batch = int(max(1, min(256, READ_BYTES // max(1, size))))
-    reads = SampleSource(source, options.fields, skips(options.on_error), batch, regroup=options.regroup)
+    reads = SampleSource(source, tuple(options.fields), skips(options.on_error), batch, regroup=options.regroup)
     tars = not wanted.surveyed and isinstance(whole, RowsDataset)
     found = (
         known_kinds(whole.schema, options.fields) if tars and isinstance(whole, TableDataset) and facts.typed else None
@@ -180,7 +181,7 @@ def plan_samples(source: str, destination: str, to: str, kind: str, options: Opt
     return Conversion(plan, units, shared, identity, dataset=whole, notes=[hint] * crude)
 
 
-def _names(dataset: Dataset, options: Options, columns: Mapping[str, str]) -> dict[str, str]:
+def _names(dataset: Dataset, options: Convert, columns: Mapping[str, str]) -> dict[str, str]:
     """Return part -> name or encoding in the destination: from the columns, else what differs in the first sample."""
     if columns:
         return dict(columns)
@@ -196,12 +197,12 @@ def _names(dataset: Dataset, options: Options, columns: Mapping[str, str]) -> di
     return {a: f"{b}, or {part_name(a, [])} for lists with nulls" if a in lists else b for a, b in names.items()}
 
 
-def units_of(source: str, parts: Sequence[Part], options: Options, usual: int | None) -> list[Unit]:
+def units_of(source: str, parts: Sequence[Part], options: Convert, usual: int | None) -> list[Unit]:
     """Return a unit per output: consecutive samples within the limits on samples and bytes of the source.
 
     `usual` is the limit on bytes if the options set none.
     """
-    size = options.max_shard_size if options.max_shard_size is not None else usual
+    size = usual if options.max_shard_size is None else options.shard_bytes
     units: list[Unit] = []
     for split, count in parts:
         most, lengths = options.max_shard_samples or SAMPLES_EACH, None

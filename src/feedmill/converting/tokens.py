@@ -15,7 +15,8 @@ import numpy as np
 from feedmill.converting import vlatext
 from feedmill.converting.engine import Conversion
 from feedmill.converting.job import Bad, ConvertWork, Done
-from feedmill.converting.preview import Loss, Options, Preview, named
+from feedmill.converting.options import Convert
+from feedmill.converting.preview import Loss, Preview, named
 from feedmill.converting.targets.tokens import (
     ENDINGS,
     Batch,
@@ -91,7 +92,7 @@ class TokenSource(Source):
             yield units.lengths(np.arange(first, min(first + _TOGETHER, len(units))))
 
 
-def plan_tokens(source: str, destination: str, to: str, kind: str, options: Options, work: ConvertWork) -> Conversion:
+def plan_tokens(source: str, destination: str, to: str, kind: str, options: Convert, work: ConvertWork) -> Conversion:
     """Plan the conversion of token files.
 
     Raises:
@@ -181,7 +182,7 @@ def _read_rows(url: str, loss: bool) -> Iterator[Batch]:
         yield np.concatenate(rows.read_tokens(*spans)), lengths, mask
 
 
-def _refuse_options(source: str, to: str, options: Options) -> None:
+def _refuse_options(source: str, to: str, options: Convert) -> None:
     if (targets()[to].form == "sequences") != (options.seq_len is not None):
         raise ConfigError(
             "--seq-len is required for 'vla-text', and unsupported for other formats",

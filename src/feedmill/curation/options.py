@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from feedmill.curation.extract.linearizers import Name as Linearizer
 from feedmill.documents.warc import HTML
 from feedmill.jobs.options import (
     AllowEmpty,
@@ -20,7 +19,6 @@ from feedmill.jobs.options import (
     Paths,
     Processes,
     PythonOnly,
-    TokenFiles,
     WithProgress,
 )
 from feedmill.jobs.policy import METAVAR, RAISE, OnError
@@ -28,13 +26,11 @@ from feedmill.jobs.policy import METAVAR, RAISE, OnError
 if TYPE_CHECKING:
     from feedmill.curation.dedupe.job import BloomOptions
     from feedmill.curation.dedupe.options import DedupeOptions
-    from feedmill.curation.mix.config import FilterConfig
-    from feedmill.formats.tokens.base import Tokens
 
+LinearizerName = Literal["resiliparse", "trafilatura"]
 By = Literal["documents", "paragraphs", "ngrams"]
 Keep = Literal["first", "longest"]
 Removal = Literal["covered", "connected"]
-_NUMBERS = "In Python, the indices."
 Documents = Annotated[Paths, Arg("DOCUMENTS...", "Files, folders or patterns, each with a folder documents/.")]
 
 
@@ -72,7 +68,7 @@ class Extract(DryRunnable, Processes, AllowEmpty, WithProgress):
     ]
     output: Annotated[Path, Opt("DIR", "Folder to write documents/ into.", "--output -o")]
     _: KW_ONLY
-    linearizer: Annotated[Linearizer, Opt("NAME", "HTML to text: resiliparse or trafilatura.")] = "resiliparse"
+    linearizer: Annotated[LinearizerName, Opt("NAME", "HTML to text: resiliparse or trafilatura.")] = "resiliparse"
     taggers: Annotated[
         Sequence[str],
         Opt(
@@ -234,70 +230,3 @@ class Decontaminate(Ids, AllowEmpty, DryRunnable, Processes, WithProgress):
             parse=parse_fields,
         ),
     ] = None
-
-
-def read_numbers(path: str) -> list[int]:
-    """Return the numbers in a text file, one per line. Blank lines and ``#`` comments are ignored.
-
-    Raises:
-        DataError: a line is not a whole number.
-    """
-    from feedmill.errors import DataError
-    from feedmill.storage import open_store, split_url
-
-    folder, name = split_url(path)
-    numbers = []
-    for number, line in enumerate(open_store(folder).read(name).decode("utf-8-sig", "replace").splitlines(), 1):
-        word = line.partition("#")[0].strip()
-        if word and not (word.isascii() and word.isdigit() and len(word) < 19):
-            raise DataError(
-                f"{word[:40]!r} is not a document number",
-                file=path,
-                record=f"line {number}",
-                kind="bad-option",
-                fix="Write one whole number per line, counted from 0.",
-            )
-        if word:
-            numbers.append(int(word))
-    return numbers
-
-
-@dataclass(frozen=True)
-class Filter(TokenFiles, DryRunnable, AllowStale, Ids, AllowEmpty, WithProgress):
-    """Write the documents that pass: by attributes (CONFIG), or from token files and JSONL files by length and index.
-
-    A CONFIG can also replace spans of text, and sample and merge streams; see docs/filter.md.
-    """
-
-    inputs: Annotated[
-        Paths | Path | Mapping[str, Any] | FilterConfig,
-        Arg(
-            "CONFIG | INPUT... OUTPUT",
-            "A configuration for documents with attributes; or token or JSONL files, then the output.",
-            more="In Python a configuration is its path or URL, its content, or a `feedmill.FilterConfig`.",
-        ),
-    ]
-    output: Annotated[Path | None, PythonOnly("The file to write; None with a configuration.")] = None
-    _: KW_ONLY
-    min_length: Annotated[int | None, Opt("N", "Minimum number of tokens (JSONL: bytes of the line).")] = None
-    max_length: Annotated[int | None, Opt("N", "Maximum number of tokens (JSONL: bytes of the line).")] = None
-    keep: Annotated[
-        Sequence[int] | None,
-        Opt("FILE", "Keep only documents whose indices are in this file.", text=str, parse=read_numbers, more=_NUMBERS),
-    ] = None
-    drop: Annotated[
-        Sequence[int] | None,
-        Opt("FILE", "Drop documents whose indices are in this file.", text=str, parse=read_numbers, more=_NUMBERS),
-    ] = None
-    predicate: Annotated[
-        Callable[[int, Tokens], bool] | None,
-        PythonOnly("For token files: called with the number and the tokens of a document; returns whether to keep it."),
-    ] = None
-    overwrite: Annotated[
-        bool,
-        Flag(
-            "Replace existing files.",
-            more="Of documents, those that no filter has written; others are always replaced.",
-        ),
-    ] = False
-    workers: Annotated[int | None, Opt("N", "CONFIG: processes; default: one per core.", min=1)] = None

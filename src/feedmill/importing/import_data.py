@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 from itertools import islice
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import xxhash
 
@@ -29,6 +29,7 @@ from feedmill.importing.documents import empty, write_documents
 from feedmill.importing.encodings import is_other
 from feedmill.importing.episodes import EpisodeReader, forget, plan_episodes
 from feedmill.importing.layouts import Samples, by_ratio, plan_samples
+from feedmill.importing.options import Compression, Import
 from feedmill.importing.recognition import (
     AUTO,
     DOCUMENTS,
@@ -36,7 +37,6 @@ from feedmill.importing.recognition import (
     PARTS,
     TYPES,
     Recognized,
-    Type,
     counted_kinds,
     recognize,
     tables_about_media,
@@ -46,10 +46,11 @@ from feedmill.importing.rows import NoTextColumn, Reading, Row, read_documents, 
 from feedmill.importing.samples import Reader, Reads, caption_encodings, refuse_documents, write_samples
 from feedmill.importing.scanning import EXCLUDED, File, Files, scan, with_tables
 from feedmill.indexing.splitting import empty_splits, ratio_of, sizes_by_ratio
-from feedmill.jobs.dry_run import active, can_run_dry
+from feedmill.jobs.dry_run import active
 from feedmill.jobs.garbage import frozen, uncollected
 from feedmill.jobs.left_out import LeftOut
-from feedmill.jobs.policy import RAISE, OnError, on_error_policy, skips
+from feedmill.jobs.options import verb
+from feedmill.jobs.policy import OnError, on_error_policy, skips
 from feedmill.jobs.processes import start_server
 from feedmill.jobs.run import Policy, run
 from feedmill.storage import canonical_location, is_local_folder, open_store, paths_of
@@ -57,10 +58,7 @@ from feedmill.storage.codec import GZIP, PLAIN, ZSTD
 from feedmill.storage.limits import parse_size
 from feedmill.tokens.chat.forms import is_conversation
 
-Compression = Literal["none", "gz", "zst"]
 COMPRESSIONS: dict[Compression, str] = {"none": PLAIN, "gz": GZIP, "zst": ZSTD}
-SAMPLES_PER_SHARD = 5_000
-SHARD_SIZE = "256MB"
 MODULES = (__name__,)
 _SHOWN = 10
 _MANY_SOURCES = 10
@@ -72,55 +70,9 @@ _IMPORTED = ("lerobot", "img2dataset")
 """Formats with marks that are imported."""
 
 
-@can_run_dry
-def import_data(
-    sources: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
-    out: str | os.PathLike[str],
-    *,
-    type: Type = "auto",
-    include: Sequence[str] | str = (),
-    exclude: Sequence[str] | str = (),
-    captions: Sequence[str | os.PathLike[str]] = (),
-    text: str | None = None,
-    id: str | None = None,
-    encoding: str = "utf-8",
-    compression: Compression = "none",
-    split_ratio: Sequence[float | Fraction] | str | None = None,
-    max_shard_size: int | str = SHARD_SIZE,
-    max_shard_samples: int = SAMPLES_PER_SHARD,
-    decode: bool = False,
-    on_error: OnError = RAISE,
-    dry_run: bool = False,  # noqa: ARG001 - see `can_run_dry`
-    overwrite: bool = False,
-    workers: int | None = None,
-    progress: bool = True,
-) -> ImportReport:
-    """Import folders and files: texts and tables as documents, images, audio and video as a prepared dataset.
-
-    The output does not depend on `workers`. After a kill, the same call finishes the job and keeps finished shards.
-
-    Args:
-        sources: paths or URLs of folders and files.
-        out: folder, as path or URL.
-        type: ``auto``, or what to import the files as: ``documents``, ``captioning``, ``classification``, ``media``
-            (without captions and classes), ``episodes`` (of LeRobot datasets), or ``parts`` (all files with the same
-            name become one sample).
-        include, exclude: patterns, or one pattern, of the paths of files below a source, such as ``"*.jpg"``.
-        captions: tables of captions for media, wherever they are: a column of files (``image``, ``path``, ...) and one
-            of captions. A table among the sources is one, too.
-        text: column of the text in tables; by default ``text``, ``content``, ``body``, ... or the only one with text.
-        id: column of the ids; by default ``id``, and ``FILE:ROW`` for rows without one.
-        encoding: of texts and captions that are not UTF-8 and have no byte order mark.
-        compression: of documents: ``none``, ``gz`` or ``zst``.
-        split_ratio: divide samples into train, val and test at random; replaces splits that folders name.
-        max_shard_size: maximum size of a shard in bytes, or as text.
-        max_shard_samples: maximum number of samples in a shard.
-        decode: decode all media in full; by default, headers are checked.
-        on_error: ``raise`` if it is not clear how to read a file, or ``skip`` to leave such files out. All are named.
-        dry_run: write nothing; the report has what is recognized, and what would be written.
-        overwrite: replace the output of an earlier import.
-        workers: number of processes; default: one per core.
-        progress: show a progress bar on a terminal.
+@verb(Import)
+def import_data(options: Import) -> ImportReport:
+    """The output does not depend on `workers`. All files that are left out are named.
 
     Raises:
         NotFound: a source does not exist.
@@ -129,46 +81,47 @@ def import_data(
         DataError: there is nothing to import.
     """
     began = time.perf_counter()
-    given, target = paths_of(sources), os.fspath(out)
-    on_error = on_error_policy(on_error)
-    most = _options(given, target, type, encoding, compression, max_shard_size, max_shard_samples)
-    ratio = None if split_ratio is None else ratio_of(split_ratio)
-    report = ImportReport(target, type)
+    given, target = paths_of(options.sources), os.fspath(options.out)
+    on_error = on_error_policy(options.on_error)
+    most = _check_options(given, target, options)
+    ratio = None if options.split_ratio is None else ratio_of(options.split_ratio)
+    report = ImportReport(target, options.type)
     with uncollected():
         start = partial(start_server, (*documents.MODULES, *media.MODULES))
-        on_many = start if workers != 1 and active() is None else None
-        if type == AUTO:
+        on_many = start if options.workers != 1 and active() is None else None
+        if options.type == AUTO:
             refuse_datasets(given)
-        given_paths = {"include": include, "exclude": exclude, "tables": captions}
-        options: dict[str, Any] = {name: paths_of(patterns) for name, patterns in given_paths.items()}
-        files = scan(given, target, report.left_out, on_many=on_many, **options)
-        files = with_tables(files, tables_about_media(files, type), files.files)
-        found = recognize(files, type, report.left_out, named=bool(include))
+        given_paths = {"include": options.include, "exclude": options.exclude, "tables": options.captions}
+        patterns = {name: paths_of(some) for name, some in given_paths.items()}
+        files = scan(given, target, report.left_out, on_many=on_many, **patterns)
+        files = with_tables(files, tables_about_media(files, options.type), files.files)
+        found = recognize(files, options.type, report.left_out, named=bool(options.include))
         refuse_unused(given, files, report.left_out)
-        samples = _planned(files, found, encoding, report, splits=ratio is None)
+        samples = _planned(files, found, options.encoding, report, splits=ratio is None)
         if samples is not None:
             samples = samples if ratio is None else _divided(samples, ratio, report)
-        reading = Reading(text, id, encoding)
+        reading = Reading(options.text, options.id, options.encoding)
         if samples is None:
-            leave_out_unclear(files, found, reading, report.left_out, on_error=on_error, workers=workers)
+            leave_out_unclear(files, found, reading, report.left_out, on_error=on_error, workers=options.workers)
         _describe(report, files, found, samples)
     _check_found(report, found, samples, ratio)
     if samples is not None:
-        packing = None if compression == "none" else compression
-        _name_unused(report, {"--text": text, "--id": id, "--compression": packing})
+        packing = None if options.compression == "none" else options.compression
+        _name_unused(report, {"--text": options.text, "--id": options.id, "--compression": packing})
     identity = _identity(
         files,
-        type=type,
+        type=options.type,
         captions=[*map(files.name, files.tables)],
-        text=text,
-        id=id,
-        encoding=encoding,
-        compression=compression,
+        text=options.text,
+        id=options.id,
+        encoding=options.encoding,
+        compression=options.compression,
         ratio=str(ratio),
     )
-    shared: dict[str, Any] = {"most": most, "overwrite": overwrite, "workers": workers, "progress": progress}
+    shared: dict[str, Any] = {"most": most, "overwrite": options.overwrite}
+    shared |= {"workers": options.workers, "progress": options.progress}
     if samples is None:
-        suffix = _suffix(compression)
+        suffix = _suffix(options.compression)
         if active() is None:
             report.files = 0  # counted again as documents are written
         chosen = files._replace(files=found.documents)
@@ -177,28 +130,27 @@ def import_data(
             write_documents(target, chosen, job, report, reading=reading, suffix=suffix, **shared)
     else:
         refuse_documents(target)
-        of_files = Reader(tuple(files.roots), encoding, found.type != PARTS, decode)
+        of_files = Reader(tuple(files.roots), options.encoding, found.type != PARTS, options.decode)
         reader: Reads = of_files
         if found.type == EPISODES:
-            reader = EpisodeReader(tuple(files.roots), tuple(files.prefixes), decode)
-        elif found.type != PARTS and is_other(encoding):
+            reader = EpisodeReader(tuple(files.roots), tuple(files.prefixes), options.decode)
+        elif found.type != PARTS and is_other(options.encoding):
             report.encodings = caption_encodings(of_files, samples)
-        job = {**identity, "decode": decode}
+        job = {**identity, "decode": options.decode}
         if active() is None:
             report.splits = {}  # counted again as samples are written
-        shared["max_shard_samples"] = max_shard_samples
+        shared["max_shard_samples"] = options.max_shard_samples
         with frozen():
             write_samples(target, files, samples, job, report, reader, **shared)
-    if not is_other(encoding):
+    if not is_other(options.encoding):
         report.encodings.clear()
     report.seconds = round(time.perf_counter() - began, 3)
     return report
 
 
-def _options(
-    sources: Sequence[str], out: str, type: str, encoding: str, compression: str, size: int | str, count: int
-) -> int:
+def _check_options(sources: Sequence[str], out: str, options: Import) -> int:
     """Check options, and return the maximum size of a shard."""
+    type, encoding, compression, count = options.type, options.encoding, options.compression, options.max_shard_samples
     if not sources:
         raise ConfigError("no source was given", kind="missing-option", fix="Name folders or files.")
     if any(canonical_location(source) == canonical_location(out) for source in sources):
@@ -213,7 +165,7 @@ def _options(
         raise ConfigError(
             f"unknown encoding {encoding!r}", kind="bad-option", fix="Use for example cp1252 or utf-16."
         ) from None
-    most = parse_size(size) or 0
+    most = parse_size(options.max_shard_size) or 0
     if most < 1 or count < 1:
         raise ConfigError(
             f"invalid shard limit: {most} bytes, {count} samples", kind="bad-option", fix="Use 1 or more."

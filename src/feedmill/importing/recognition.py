@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import get_args
 
 from feedmill.documents.hub_splits import WORDS
 from feedmill.errors import ConfigError, did_you_mean
@@ -23,6 +23,7 @@ from feedmill.formats.lerobot.meta import INFO
 from feedmill.formats.unread_files import is_about
 from feedmill.importing import kinds
 from feedmill.importing.kinds import Name, divide, unsupported
+from feedmill.importing.options import Type
 from feedmill.importing.scanning import File, Files
 from feedmill.jobs.left_out import LeftOut
 from feedmill.storage import open_store
@@ -85,7 +86,6 @@ def leave_out_others(files: Files, folders: list[tuple[int, str]], left: LeftOut
         left.add(BESIDE, files.name(file))
 
 
-Type = Literal["auto", "documents", "captioning", "classification", "media", "episodes", "parts"]
 TYPES: tuple[Type, ...] = get_args(Type)
 AUTO, DOCUMENTS, CAPTIONING, CLASSIFICATION, MEDIA, EPISODES, PARTS = TYPES
 CAPTION_SUFFIXES = ("txt", "caption", "text")

@@ -26,6 +26,7 @@ from feedmill.jobs.dry_run import active
 from feedmill.jobs.engine import current
 from feedmill.jobs.options import verb
 from feedmill.jobs.work import alone
+from feedmill.samples.media import MediaFilter  # noqa: F401 - type of an option, which `verb` looks up here
 from feedmill.storage import Store, is_local_file, is_local_folder, open_store, split_url
 
 

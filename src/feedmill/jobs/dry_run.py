@@ -15,8 +15,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field
-from functools import wraps
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from feedmill.jobs.engine import without_engine
 from feedmill.jobs.reports import VerbReport
@@ -132,12 +131,6 @@ class JobReport(VerbReport):
         return {**values, "dry_run": self.planned()}
 
 
-class _Reporting(Protocol):
-    dry_run: DryRun | None
-
-
-P = ParamSpec("P")
-R = TypeVar("R", bound=_Reporting)
 Report = TypeVar("Report")
 _current: ContextVar[DryRun | None] = ContextVar("feedmill-dry-run", default=None)
 
@@ -161,22 +154,6 @@ def dry_run() -> Iterator[DryRun]:
             yield dry
     finally:
         _current.reset(token)
-
-
-def can_run_dry(verb: Callable[P, R]) -> Callable[P, R]:
-    """Give a verb its parameter ``dry_run``, which its body need not read: the report then says what would be done."""
-
-    @wraps(verb)
-    def run(*arguments: P.args, **named: P.kwargs) -> R:
-        if not named.get("dry_run"):
-            return verb(*arguments, **named)
-        with dry_run() as dry:
-            report = verb(*arguments, **named)
-        _collect(report, dry)
-        report.dry_run = dry
-        return report
-
-    return run
 
 
 def run_dry(work: Callable[[], Report]) -> Report:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -25,6 +25,7 @@ from feedmill.jobs.policy import METAVAR, RAISE, OnError
 
 if TYPE_CHECKING:
     from feedmill.documents.file import DocumentFile
+    from feedmill.formats.tokens.base import Tokens
     from feedmill.tokens.tokenizer import Tokenizer
 
 Backend = Literal["auto", "fastokens", "hf", "sentencepiece", "ranks"]
@@ -423,3 +424,61 @@ class Numbers(Options):
     lines: Annotated[str | None, Opt("FILE", "Convert the number of lines of a JSONL file or its .idx.")] = None
     checkpoint: Annotated[str | None, Opt("FOLDER", "Read the numbers from the name of a checkpoint folder.")] = None
     own_targets: Annotated[bool, Flag("With --data: consecutive samples share no token.")] = False
+
+
+def read_numbers(path: str) -> list[int]:
+    """Return the numbers in a text file, one per line. Blank lines and ``#`` comments are ignored.
+
+    Raises:
+        DataError: a line is not a whole number.
+    """
+    from feedmill.errors import DataError
+    from feedmill.storage import open_store, split_url
+
+    folder, name = split_url(path)
+    numbers = []
+    for number, line in enumerate(open_store(folder).read(name).decode("utf-8-sig", "replace").splitlines(), 1):
+        word = line.partition("#")[0].strip()
+        if word and not (word.isascii() and word.isdigit() and len(word) < 19):
+            raise DataError(
+                f"{word[:40]!r} is not a document number",
+                file=path,
+                record=f"line {number}",
+                kind="bad-option",
+                fix="Write one whole number per line, counted from 0.",
+            )
+        if word:
+            numbers.append(int(word))
+    return numbers
+
+
+_NUMBERS = "In Python, the indices."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Passing(TokenFiles, AllowEmpty, DryRunnable, WithProgress):
+    """Which documents of token files pass."""
+
+    min_length: Annotated[int | None, Opt("N", "Minimum number of tokens (JSONL: bytes of the line).")] = None
+    max_length: Annotated[int | None, Opt("N", "Maximum number of tokens (JSONL: bytes of the line).")] = None
+    keep: Annotated[
+        Sequence[int] | None,
+        Opt("FILE", "Keep only documents whose indices are in this file.", text=str, parse=read_numbers, more=_NUMBERS),
+    ] = None
+    drop: Annotated[
+        Sequence[int] | None,
+        Opt("FILE", "Drop documents whose indices are in this file.", text=str, parse=read_numbers, more=_NUMBERS),
+    ] = None
+    predicate: Annotated[
+        Callable[[int, Tokens], bool] | None,
+        PythonOnly("For token files: called with the number and the tokens of a document; returns whether to keep it."),
+    ] = None
+    overwrite: Annotated[bool, Flag("Replace existing files.")] = False
+
+
+@dataclass(frozen=True)
+class FilterTokens(Passing):
+    """Write the documents of token files or JSONL files that pass, in stored order."""
+
+    inputs: Files
+    output: File

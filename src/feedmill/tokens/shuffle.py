@@ -15,86 +15,52 @@ import os
 import random
 from array import array
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from feedmill.errors import ConfigError
 from feedmill.formats.tokens.base import Int64s
-from feedmill.jobs.dry_run import can_run_dry
+from feedmill.jobs.options import verb
 from feedmill.planning.permutation import derive, permute
 from feedmill.storage import paths_of
 from feedmill.tokens.corpus import Chunks, Corpus, Documents, Units, open_corpus
+from feedmill.tokens.options import Shuffle
 from feedmill.tokens.rewrite import Part, Report, form_for, limited, start
 
-Order = Literal["feedmill", "modalities", "datatrove"]
 
-
-@can_run_dry
-def shuffle(
-    inputs: Sequence[str | os.PathLike[str]],
-    output: str | os.PathLike[str],
-    *,
-    seed: int | None = None,
-    order: Order = "feedmill",
-    chunk: int | None = None,
-    documents_too: bool = False,
-    max_tokens_per_file: int | None = None,
-    max_file_size: int | str | None = None,
-    token_size: int | None = None,
-    mixed_tokenizers: bool = False,
-    drop_loss: bool = False,
-    allow_empty: bool = False,
-    dry_run: bool = False,  # noqa: ARG001 - see `can_run_dry`
-    overwrite: bool = False,
-    workers: int | None = None,
-    progress: bool | None = None,
-) -> Report:
-    """Write all documents of some files in a shuffled order.
-
-    Memory holds only the order (8 bytes per document) and one batch. To resume a killed run, repeat the call.
-
-    Args:
-        inputs: files, or folders of files of one format; paths or URLs. JSONL files are shuffled by lines.
-        output: the file to write; with ``{part}`` in its name if `max_tokens_per_file` is given.
-        seed: seed of the order; drawn at random and reported by default.
-        order: ``feedmill`` for the keyed permutation; ``modalities`` or ``datatrove`` for the order of these tools.
-        chunk: shuffle chunks of N tokens instead of documents. A document that spans several chunks becomes one
-            document per chunk. With datatrove's order the tail of each file is dropped.
-        documents_too: shuffle documents first, then chunks of them.
-        max_tokens_per_file: start a new file once a file has more tokens.
-        max_file_size, token_size, mixed_tokenizers, drop_loss, allow_empty, dry_run, overwrite, workers: as in `merge`.
-
-    Returns:
-        A report; `seed` is the one that was used.
+@verb(Shuffle)
+def shuffle(options: Shuffle) -> Report:
+    """Return what was written, with the seed that was used.
 
     Raises:
         EmptyResult: the inputs hold no documents.
         ConfigError: the inputs are incompatible, the output exists, or the order does not support the other options.
     """
-    inputs = paths_of(inputs)
-    output = os.fspath(output)
-    if chunk is not None and order == "modalities":
+    inputs = paths_of(options.inputs)
+    output = os.fspath(options.output)
+    if options.chunk is not None and options.order == "modalities":
         raise ConfigError(
             "Modalities has no order of chunks", fix="Use --order feedmill or datatrove.", kind="bad-option"
         )
-    output, limit = limited(output, max_tokens_per_file, max_file_size)
-    corpus = open_corpus(inputs, token_size=token_size, mixed=mixed_tokenizers)
-    form = form_for(output, corpus, drop_loss=drop_loss)
-    if chunk is not None and form.format == "jsonl":
+    output, limit = limited(output, options.max_tokens_per_file, options.max_file_size)
+    corpus = open_corpus(inputs, token_size=options.token_size, mixed=options.mixed_tokenizers)
+    form = form_for(output, corpus, drop_loss=options.drop_loss)
+    if options.chunk is not None and form.format == "jsonl":
         raise ConfigError("lines of text cannot be cut into chunks", file=output, fix="Omit --chunk.")
-    options = {
+    identity = {
         "verb": "shuffle",
-        "order": order,
-        "chunk": chunk,
-        "documents_too": documents_too,
-        "max_tokens_per_file": max_tokens_per_file,
+        "order": options.order,
+        "chunk": options.chunk,
+        "documents_too": options.documents_too,
+        "max_tokens_per_file": options.max_tokens_per_file,
         "max_file_size": limit,
     }
-    running: dict[str, Any] = {"overwrite": overwrite, "workers": workers, "progress": progress}
-    with start(output, corpus, form, options, seed=seed, **running) as run:
-        units, numbers = ordered(corpus, order, run.seed, chunk, documents_too)
-        run.divide(units, numbers, output, tokens=max_tokens_per_file, size=limit, beyond=True, empty=allow_empty)
+    running: dict[str, Any] = {name: getattr(options, name) for name in ("overwrite", "workers", "progress")}
+    with start(output, corpus, form, identity, seed=options.seed, **running) as run:
+        units, numbers = ordered(corpus, options.order, run.seed, options.chunk, options.documents_too)
+        most = options.max_tokens_per_file
+        run.divide(units, numbers, output, tokens=most, size=limit, beyond=True, empty=options.allow_empty)
         return run.finish()
 
 

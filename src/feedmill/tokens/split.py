@@ -11,57 +11,31 @@ import numpy.typing as npt
 
 from feedmill.errors import ConfigError
 from feedmill.formats.tokens.base import Int64s
-from feedmill.jobs.dry_run import can_run_dry
+from feedmill.jobs.options import verb
 from feedmill.planning.permutation import derive, permute
 from feedmill.storage import paths_of
 from feedmill.tokens.corpus import Documents, Numbers, open_corpus
+from feedmill.tokens.options import Split
 from feedmill.tokens.outputs import need_parts, part_path
 from feedmill.tokens.rewrite import Part, Report, form_for, start
 from feedmill.tokens.shuffle import chunk_range
 
 _MOST_EMPTY = 10_000
 """Number of chunks that is always accepted. If there are fewer documents, some chunks are empty."""
-SplitPlan = Mapping[str, Sequence[int | Sequence[int]]]
 """Part -> its documents: numbers, or pairs ``[first, stop]``; ``stop`` is excluded."""
 
 
-@can_run_dry
-def split(
-    inputs: Sequence[str | os.PathLike[str]],
-    output: str | os.PathLike[str],
-    *,
-    chunks: int | None = None,
-    ratio: Mapping[str, float] | None = None,
-    plan: SplitPlan | None = None,
-    seed: int | None = None,
-    token_size: int | None = None,
-    mixed_tokenizers: bool = False,
-    drop_loss: bool = False,
-    allow_empty: bool = False,
-    dry_run: bool = False,  # noqa: ARG001 - see `can_run_dry`
-    overwrite: bool = False,
-    workers: int | None = None,
-    progress: bool | None = None,
-) -> Report:
-    """Split documents into parts, with one file each. To resume a killed run, repeat the call.
-
-    Args:
-        inputs: files, or folders of files of one format; paths or URLs.
-        output: path with ``{part}``, which becomes the part's name or number.
-        chunks: number of parts of consecutive documents and equal size (the first parts may have one more).
-        ratio: part -> weight. Documents are assigned at random by `seed`; sizes are exact, and parts keep the stored
-            order.
-        plan: part -> its documents. A document can be in several parts; documents in no part are dropped and counted.
-        seed: seed for `ratio`; drawn at random and reported by default.
-        token_size, mixed_tokenizers, drop_loss, allow_empty, dry_run, overwrite, workers: as in
-            `feedmill.tokens.merge.merge`.
+@verb(Split)
+def split(options: Split) -> Report:
+    """Exactly one of `chunks`, `ratio` and `plan` is given. The first chunks may have one document more.
 
     Raises:
         EmptyResult: no part has a document.
         ConfigError: not exactly one of chunks, ratio and plan is given, a part is invalid, or an output exists.
     """
-    inputs = paths_of(inputs)
-    output = os.fspath(output)
+    inputs = paths_of(options.inputs)
+    chunks, ratio, plan = options.chunks, options.ratio, options.plan
+    output = os.fspath(options.output)
     if sum(way is not None for way in (chunks, ratio, plan)) != 1:
         raise ConfigError(
             "expected exactly one of: a number of chunks, a ratio, a plan",
@@ -69,8 +43,8 @@ def split(
             fix="Pass one of them, e.g. --ratio train=8,val=1,test=1.",
         )
     need_parts(output, "dividing")
-    corpus = open_corpus(inputs, token_size=token_size, mixed=mixed_tokenizers)
-    form = form_for(output, corpus, drop_loss=drop_loss)
+    corpus = open_corpus(inputs, token_size=options.token_size, mixed=options.mixed_tokenizers)
+    form = form_for(output, corpus, drop_loss=options.drop_loss)
     documents = Documents(corpus)
     count = len(documents)
     if chunks is not None and chunks > max(count, _MOST_EMPTY):
@@ -78,10 +52,10 @@ def split(
             f"{count:,} documents cannot be divided into {chunks:,} chunks", kind="bad-option", fix="Use fewer chunks."
         )
     planned: dict[str | int, Numbers] = {name: _planned(name, entries, count) for name, entries in (plan or {}).items()}
-    options = {"verb": "split", "chunks": chunks, "ratio": ratio}
+    identity = {"verb": "split", "chunks": chunks, "ratio": ratio}
     seeded = ratio is not None
-    running: dict[str, Any] = {"overwrite": overwrite, "workers": workers, "progress": progress}
-    with start(output, corpus, form, options, seed=seed, seeded=seeded, plan=plan, **running) as run:
+    running: dict[str, Any] = {name: getattr(options, name) for name in ("overwrite", "workers", "progress")}
+    with start(output, corpus, form, identity, seed=options.seed, seeded=seeded, plan=plan, **running) as run:
         rows: dict[str | int, Numbers]
         if chunks is not None:
             rows = dict(enumerate(chunk_range(count, chunks, number) for number in range(max(chunks, 1))))
@@ -91,7 +65,8 @@ def split(
             rows = planned
         _check_names(rows)
         parts = [Part(part_path(output, name), numbers) for name, numbers in rows.items()]
-        run.write(documents, parts, numbered=output if chunks is not None else "", allow_empty=allow_empty)
+        numbered = output if chunks is not None else ""
+        run.write(documents, parts, numbered=numbered, allow_empty=options.allow_empty)
         left = _in_no_part(rows.values(), count)
         if left:
             run.left_out["documents in no part"] = left

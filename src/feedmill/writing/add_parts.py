@@ -19,15 +19,17 @@ from feedmill.formats.energon import prepared as energon
 from feedmill.formats.offsets import hash_words
 from feedmill.formats.sample import Sample
 from feedmill.formats.tar.dataset import TarDataset
-from feedmill.jobs.dry_run import active, can_run_dry
-from feedmill.jobs.policy import RAISE, OnError, on_error_policy, skips
-from feedmill.samples.encode import Encode, Encoder
+from feedmill.jobs.dry_run import active
+from feedmill.jobs.options import verb
+from feedmill.jobs.policy import on_error_policy, skips
+from feedmill.samples.encode import Encoder
 from feedmill.samples.open import open as open_dataset
 from feedmill.storage import open_store
 from feedmill.writing.copying import Piece, bounded, open_source, read_by, refuse_duplicate_parts, scans_of
 from feedmill.writing.destination import Destination
 from feedmill.writing.encoding import Encoded, Encoding, Taker, is_about
 from feedmill.writing.index import need_local, need_prepared
+from feedmill.writing.options import AddParts
 from feedmill.writing.rewrite import Change, Rewrite, RewriteReport, plan_rewrite
 from feedmill.writing.shard import Layout, Shard, write_shard
 from feedmill.writing.work import identity
@@ -113,39 +115,11 @@ class _Column:
             return None
 
 
-@can_run_dry
-def add_parts(
-    url: str | os.PathLike[str],
-    source: str | os.PathLike[str] | Make,
-    *,
-    parts: Sequence[str] | str | None = None,
-    into: str | None = None,
-    on_error: OnError = RAISE,
-    overwrite: bool = False,
-    allow_empty: bool = False,
-    encode: Mapping[str, Encode] | None = None,
-    dry_run: bool = False,  # noqa: ARG001 - see `can_run_dry`
-    workers: int | None = None,
-    progress: bool = True,
-) -> RewriteReport:
-    """Add parts to samples.
-
-    Without `into`, every shard is rewritten with the new parts, and all shards are published at once. This needs free
-    disk space of the dataset's size, and joins must be prepared again. With `into`, the dataset is not changed. The new
-    parts are written to a new dataset with the same keys and one shard per old shard, for use as auxiliary data.
-
-    Args:
-        url: a prepared dataset.
-        source: a dataset with the same keys, or a function at the top level of a module that takes a list of samples
-            and returns one mapping of new parts for each (values as for `write`).
-        parts: names of the source's parts to add, or one name; all by default.
-        into: URL of the new dataset.
-        on_error: handling of keys that the source lacks: ``raise``, or ``skip`` to leave those samples unchanged.
-        overwrite: replace existing parts of the same name instead of raising an error.
-        allow_empty: accept a source that has none of the keys.
-        encode: suffix or part name -> function that returns bytes.
-        dry_run: write nothing; the report has what would be written.
-        workers: processes; by default one per core.
+@verb(AddParts)
+def add_parts(options: AddParts) -> RewriteReport:
+    """Without `into`, every shard is rewritten with the new parts. This needs free disk space of the dataset's size,
+    and joins must be prepared again. With `into`, the dataset is not changed: the new dataset has the same keys and
+    one shard per old shard, for use as auxiliary data.
 
     Raises:
         EmptyResult: no sample would get a part.
@@ -154,30 +128,32 @@ def add_parts(
         ConfigError: options are invalid, or shards in an object store would change.
         StorageError: the dataset cannot be written.
     """
-    url = os.fspath(url)
+    url = os.fspath(options.url)
     began = time.perf_counter()
-    skip = skips(on_error_policy(on_error))
+    skip = skips(on_error_policy(options.on_error))
     store = open_store(url)
     need_prepared(store, url)
-    parts = (parts,) if isinstance(parts, str) else parts
+    parts = (options.parts,) if isinstance(options.parts, str) else options.parts
+    source = options.source
     dataset = open_source(os.fspath(source)) if isinstance(source, str | os.PathLike) else source
-    column = _Column(dataset, None if parts is None else tuple(parts), skip, overwrite, Encoder(encode))
+    column = _Column(dataset, None if parts is None else tuple(parts), skip, options.overwrite, Encoder(options.encode))
     if isinstance(dataset, Dataset):
         named = dataset.url, dataset.fingerprint()
     else:
         named = "function", identity(dataset)
-    chosen = [*named, *(parts or ()), "skip" if skip else "error", str(overwrite)]
-    job = {"from": hash_words(chosen), **encoding_facts(None, encode)}
-    report = _into(url, into, column, job, workers, progress) if into is not None else None
-    if report is None:
+    chosen = [*named, *(parts or ()), "skip" if skip else "error", str(options.overwrite)]
+    job = {"from": hash_words(chosen), **encoding_facts(None, options.encode)}
+    if options.into is not None:
+        report = _into(url, options.into, column, job, options.workers, options.progress)
+    else:
         need_local(store, url, "add-parts")
-        report = _in_place(url, column, job, workers, progress, allow_empty=allow_empty)
+        report = _in_place(url, column, job, options.workers, options.progress, allow_empty=options.allow_empty)
     report.seconds = round(time.perf_counter() - began, 3)
     return report
 
 
 def _in_place(
-    url: str, column: _Column, job: Mapping[str, Any], workers: int | None, progress: bool, *, allow_empty: bool
+    url: str, column: _Column, job: Mapping[str, Any], workers: int | None, progress: bool | None, *, allow_empty: bool
 ) -> RewriteReport:
     report = RewriteReport(url)
     with Rewrite(url, "add-parts", job) as change:
@@ -303,7 +279,7 @@ class _New:
 
 
 def _into(
-    url: str, into: str, column: _Column, job: Mapping[str, Any], workers: int | None, progress: bool
+    url: str, into: str, column: _Column, job: Mapping[str, Any], workers: int | None, progress: bool | None
 ) -> RewriteReport:
     dataset = open_dataset(url, raw=True, decode=None)
     assert isinstance(dataset, TarDataset)

@@ -10,13 +10,15 @@ from dataclasses import dataclass, replace
 
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats.energon import prepared as energon
-from feedmill.jobs.dry_run import active, can_run_dry
+from feedmill.jobs.dry_run import active
+from feedmill.jobs.options import verb
 from feedmill.storage import open_store, paths_of
 from feedmill.storage.limits import parse_size
 from feedmill.writing.copying import Copy, Group, Piece, facts, groups_of, open_source, pieces_of, plan_copies
 from feedmill.writing.destination import Destination
 from feedmill.writing.encoding import Encoded
 from feedmill.writing.index import need_prepared
+from feedmill.writing.options import Append
 from feedmill.writing.shard import PATTERN, Layout
 from feedmill.writing.write import WriteReport, write_shards
 
@@ -31,31 +33,9 @@ class _Copies:
         return self.copies[work[0]](work[1])
 
 
-@can_run_dry
-def append(
-    url: str | os.PathLike[str],
-    sources: Sequence[str | os.PathLike[str]],
-    *,
-    split: str | None = None,
-    max_shard_samples: int | None = 10_000,
-    max_shard_size: int | str | None = None,
-    pattern: str | None = None,
-    prefix: str = "",
-    dry_run: bool = False,  # noqa: ARG001 - see `can_run_dry`
-    workers: int | None = None,
-    progress: bool = True,
-) -> WriteReport:
-    """Append the samples of other datasets as new shards after the last one; existing shards are not changed.
-
-    Args:
-        url: the prepared dataset to append to.
-        sources: datasets whose samples have parts. Their splits are not kept.
-        split: the split that the new shards join; the first one by default.
-        max_shard_samples, max_shard_size: maximum number of samples and bytes per shard.
-        pattern: path of a shard, with ``%06d`` for its number; by default, the pattern of the last shard's name.
-        prefix: text added before every new key.
-        dry_run: write nothing; the report has what would be written.
-        workers: number of processes; by default one per core.
+@verb(Append)
+def append(options: Append) -> WriteReport:
+    """New shards follow the last one. The splits of the sources are not kept.
 
     Raises:
         DataError: a key already exists, or a source is corrupt.
@@ -63,14 +43,18 @@ def append(
         ConfigError: no sources are given, or an option is invalid.
         StorageError: the dataset cannot be written.
     """
-    url = os.fspath(url)
-    sources = paths_of(sources)
+    url = os.fspath(options.url)
+    sources = paths_of(options.sources)
     began = time.perf_counter()
     if not sources:
         raise ConfigError("nothing to append: no sources were given", file=url, fix="Give at least one dataset.")
     store = open_store(url)
     need_prepared(store, url)
-    layout = Layout(pattern or _pattern(list(energon.read_info(store))), max_shard_samples, parse_size(max_shard_size))
+    layout = Layout(
+        options.pattern or _pattern(list(energon.read_info(store))),
+        options.max_shard_samples,
+        parse_size(options.max_shard_size),
+    )
     opened = [open_source(source) for source in sources]
     groups = [[Group((), g.order) for g in groups_of(dataset)] for dataset in opened]
     work = [
@@ -78,16 +62,26 @@ def append(
         for number, dataset in enumerate(opened)
         for piece in pieces_of(dataset, groups[number], replace(layout, first=0))
     ]
-    job = {"verb": "append", "split": split, "prefix": prefix, "sources": [facts(dataset) for dataset in opened]}
-    target = Destination(url, layout, job=job, split=split, append=True)
-    copies = _Copies([Copy(dataset, groups[n], prefix) for n, dataset in enumerate(opened)])
+    job = {
+        "verb": "append",
+        "split": options.split,
+        "prefix": options.prefix,
+        "sources": [facts(dataset) for dataset in opened],
+    }
+    target = Destination(url, layout, job=job, split=options.split, append=True)
+    copies = _Copies([Copy(dataset, groups[n], options.prefix) for n, dataset in enumerate(opened)])
     with closing(target):
         if active() is not None:
             return plan_copies(target, [(copies.copies[number], piece) for number, piece in work])
         origins = [copy.origins("append") for copy in copies.copies]
         try:
             report = write_shards(
-                target, work, copies, origins=lambda one: origins[one[0]](one[1]), workers=workers, progress=progress
+                target,
+                work,
+                copies,
+                origins=lambda one: origins[one[0]](one[1]),
+                workers=options.workers,
+                progress=options.progress,
             )
         except DataError as error:
             if error.kind == "duplicate-key":  # the same command would fail again, so nothing is kept

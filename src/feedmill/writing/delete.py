@@ -19,51 +19,36 @@ from feedmill.formats.energon.write import write_idx
 from feedmill.formats.offsets import Int64s, hash_words
 from feedmill.formats.tar.scan import in_file, scan_shard
 from feedmill.formats.tar.write import END
-from feedmill.jobs.dry_run import active, can_run_dry
-from feedmill.jobs.policy import RAISE, OnError, on_error_policy, skips
+from feedmill.jobs.dry_run import active
+from feedmill.jobs.options import verb
+from feedmill.jobs.policy import on_error_policy, skips
 from feedmill.storage import open_store
 from feedmill.writing.index import need_local, need_prepared
+from feedmill.writing.options import Delete
 from feedmill.writing.rewrite import Change, Rewrite, RewriteReport, plan_rewrite
 from feedmill.writing.shard import Shard, put
 
 _STEP = 8 << 20
 
 
-@can_run_dry
-def delete(
-    url: str | os.PathLike[str],
-    keys: Sequence[str] | str,
-    *,
-    on_error: OnError = RAISE,
-    dry_run: bool = False,  # noqa: ARG001 - see `can_run_dry`
-    workers: int | None = None,
-    progress: bool = True,
-) -> RewriteReport:
-    """Delete samples by key.
-
-    All other samples keep their shards and order. Every shard that contains one of the keys is rewritten; the report
-    has the number of bytes, also with `dry_run`. Deletion changes the numbers of later samples and invalidates plans
-    and saved states of runs on this dataset. Joins must be prepared again.
-
-    Args:
-        url: a prepared dataset on a local disk.
-        keys: keys of samples, or one key, including excluded ones.
-        on_error: handling of unknown keys: ``raise``, or ``skip`` to report them.
-        dry_run: change nothing; the report has what would be written.
-        workers: number of processes; by default one per core.
+@verb(Delete)
+def delete(options: Delete) -> RewriteReport:
+    """All other samples keep their shards and order. Deletion changes the numbers of later samples and invalidates
+    plans and saved states of runs on this dataset. Joins must be prepared again. The report has the number of bytes,
+    also of a dry run.
 
     Raises:
         NotFound: a key or the prepared dataset does not exist.
         ConfigError: no samples would be left, or the dataset is in an object store.
         StorageError: the dataset cannot be written.
     """
-    url = os.fspath(url)
+    url = os.fspath(options.url)
     began = time.perf_counter()
     store = open_store(url)
     need_prepared(store, url)
     need_local(store, url, "delete")
-    skip = skips(on_error_policy(on_error))
-    wanted = {keys} if isinstance(keys, str) else set(keys)
+    skip = skips(on_error_policy(options.on_error))
+    wanted = {options.keys} if isinstance(options.keys, str) else set(options.keys)
     report = RewriteReport(url)
     if not wanted:
         raise ConfigError("nothing to delete: no keys were given", file=url, fix="Give at least one key.")
@@ -89,7 +74,7 @@ def delete(
             dry.skipped |= {"keys that do not exist": len(report.missing)} if report.missing else {}
         elif names:
             members = [m for path, places in found.items() for m in _members(scans[path], places)]
-            made = change.make(changed, _without, workers=workers, progress=progress, label="deleting")
+            made = change.make(changed, _without, workers=options.workers, progress=options.progress, label="deleting")
             paths = [shard.path for shard in change.shards if shard.path in changed]
             changes = {path: shard.path for path, shard in zip(paths, made, strict=True)}
             facts = report.as_dict()

@@ -15,60 +15,35 @@ from feedmill.formats.energon.splits import Splits, read_splits
 from feedmill.formats.offsets import hash_words
 from feedmill.formats.sniff import sniff
 from feedmill.formats.tar.dataset import TarDataset
-from feedmill.jobs.dry_run import active, can_run_dry
+from feedmill.jobs.dry_run import active
+from feedmill.jobs.options import verb
 from feedmill.storage import Store, canonical_location
 from feedmill.storage.cache.copies import cached_copy
 from feedmill.storage.limits import parse_size
 from feedmill.writing.copying import Copy, Group, Piece, facts, groups_of, open_source, pieces_of, plan_copies
 from feedmill.writing.destination import Destination
 from feedmill.writing.index import Media
+from feedmill.writing.options import Reshard
 from feedmill.writing.shard import PATTERN, Layout
 from feedmill.writing.write import WriteReport, write_shards
 
 _DESCRIPTION = ("dataset.yaml", "sample_loader.py")
 
 
-@can_run_dry
-def reshard(
-    source: str | os.PathLike[str],
-    url: str | os.PathLike[str],
-    *,
-    max_shard_samples: int | None = None,
-    max_shard_size: int | str | None = None,
-    shuffle: int | None = None,
-    pattern: str | None = None,
-    prefix: str = "",
-    dry_run: bool = False,  # noqa: ARG001 - see `can_run_dry`
-    overwrite: bool = False,
-    workers: int | None = None,
-    progress: bool = True,
-) -> WriteReport:
-    """Write the samples of a dataset into shards of another size or order.
-
-    No shard mixes splits; splits keep their names, and the description is copied. Excluded shards and samples are
-    skipped and reported. The output does not depend on `workers`. After a kill, the same call finishes the job.
-
-    Args:
-        source: a dataset whose samples have parts: a WebDataset (prepared or not), a tar, a JSONL file.
-        url: folder of the new dataset.
-        max_shard_samples: maximum number of samples per shard.
-        max_shard_size: maximum bytes per shard, or text such as ``"1G"``.
-        shuffle: seed of a random order of the samples within each split.
-        pattern: path of a shard, with ``%06d`` for its number.
-        prefix: text added before every key, e.g. to merge datasets with the same keys.
-        dry_run: write nothing; the report has what would be written.
-        overwrite: replace an existing dataset.
-        workers: number of processes; by default one per core.
+@verb(Reshard)
+def reshard(options: Reshard) -> WriteReport:
+    """No shard mixes splits; splits keep their names, and the description is copied. Excluded shards and samples are
+    skipped and reported. The output does not depend on `workers`.
 
     Raises:
         ConfigError: no limit is given, `url` is inside the source, or a dataset exists already.
         DataError: the source is corrupt, or a key occurs twice.
         StorageError: the dataset cannot be written.
     """
-    source = os.fspath(source)
-    url = os.fspath(url)
+    source = os.fspath(options.source)
+    url = os.fspath(options.url)
     began = time.perf_counter()
-    if max_shard_samples is None and max_shard_size is None:
+    if options.max_shard_samples is None and options.max_shard_size is None:
         raise ConfigError(
             "no shard limit was given",
             kind="bad-option",
@@ -76,11 +51,11 @@ def reshard(
         )
     if f"{canonical_location(url)}/".startswith(f"{canonical_location(source)}/"):
         raise ConfigError("a dataset cannot be re-sharded into itself", file=url, fix="Write to another folder.")
-    layout = Layout(pattern or PATTERN, max_shard_samples, parse_size(max_shard_size))
+    layout = Layout(options.pattern or PATTERN, options.max_shard_samples, parse_size(options.max_shard_size))
     dataset = open_source(source)
-    if overwrite:
+    if options.overwrite:
         _keep_source(dataset, url)
-    groups = groups_of(dataset, shuffle)
+    groups = groups_of(dataset, options.shuffle)
     if any(dataset.splits.values()) and not any(group.splits for group in groups):
         raise ConfigError(
             f"the splits of {dataset.format} would be lost",
@@ -92,20 +67,24 @@ def reshard(
     target = Destination(
         url,
         layout,
-        job={"verb": "reshard", "prefix": prefix, **facts(dataset, shuffle=shuffle, splits=_split_hash(groups))},
-        overwrite=overwrite,
-        media=_media(source, prefix),
+        job={
+            "verb": "reshard",
+            "prefix": options.prefix,
+            **facts(dataset, shuffle=options.shuffle, splits=_split_hash(groups)),
+        },
+        overwrite=options.overwrite,
+        media=_media(source, options.prefix),
     )
     with closing(target):
         if active() is None:
             _copy_description(source, target.store)
-        copy = Copy(dataset, groups, prefix)
+        copy = Copy(dataset, groups, options.prefix)
         if active() is not None:
             report = plan_copies(target, [(copy, piece) for piece in pieces])
             report.warnings += _left_out(dataset)
             return report
-        options: dict[str, Any] = {"splits": _splits(dataset, groups, pieces), "origins": copy.origins("reshard")}
-        report = write_shards(target, pieces, copy, workers=workers, progress=progress, **options)
+        how: dict[str, Any] = {"splits": _splits(dataset, groups, pieces), "origins": copy.origins("reshard")}
+        report = write_shards(target, pieces, copy, workers=options.workers, progress=options.progress, **how)
     report.warnings += _left_out(dataset)
     report.seconds = round(time.perf_counter() - began, 3)
     return report

@@ -104,7 +104,7 @@ class Rewrite:
             raise
 
     def make(
-        self, changes: Mapping[str, Any], function: Make, *, workers: int | None, progress: bool, label: str
+        self, changes: Mapping[str, Any], function: Make, *, workers: int | None, progress: bool | None, label: str
     ) -> list[Shard]:
         """Write the new versions of the shards in `changes` and return them, in the order of the dataset.
 

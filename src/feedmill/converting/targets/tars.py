@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from feedmill.converting.facts import Facts, Part, keeps_description
 from feedmill.converting.fields import Taken, part_bytes, parts_of
 from feedmill.converting.job import Done
-from feedmill.converting.preview import Options
+from feedmill.converting.options import Convert
 from feedmill.converting.targets.shards import NumberedShards
 from feedmill.converting.units import Add, SampleTarget, Unit, Written
 from feedmill.converting.values import decoded, digest, read
@@ -52,7 +52,7 @@ class Tars(NumberedShards):
 
     source: str
     facts: Facts
-    options: Options
+    options: Convert
     parts: Sequence[Part]
     media: bool
     typed: bool

@@ -9,14 +9,13 @@ import logging
 from collections.abc import Callable
 from functools import cache
 from importlib.metadata import version
-from typing import Literal
 
+from feedmill.curation.options import LinearizerName
 from feedmill.errors import ConfigError, MissingExtra
 
 Linearizer = Callable[[str], str]
-Name = Literal["resiliparse", "trafilatura"]
-RESILIPARSE: Name = "resiliparse"
-TRAFILATURA: Name = "trafilatura"
+RESILIPARSE: LinearizerName = "resiliparse"
+TRAFILATURA: LinearizerName = "trafilatura"
 NAMES = (RESILIPARSE, TRAFILATURA)
 _EXTRA = "curation"
 _FLUSH = 10_000

@@ -29,6 +29,10 @@ class Finished(Records):
         """Write the record of a published output."""
         self.write(output, orjson.dumps(record, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS))
 
+    def begin(self, output: str) -> None:
+        """Write that a filter makes this output. It is synced: if it were lost, the output would be no filter's."""
+        self.write(output, orjson.dumps({"begun": True}), durable=True)
+
     def forget(self, output: str) -> None:
         """Remove the record of an output that was not published."""
         for place in self.places:

@@ -6,6 +6,7 @@ import contextlib
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 from feedmill.curation.attribute_set import fingerprint
@@ -23,7 +24,7 @@ from feedmill.documents.find import find_in_datasets
 from feedmill.documents.lineage.sidecar import Origins
 from feedmill.errors import ConfigError, refuse_empty
 from feedmill.jobs.cores import available_cores
-from feedmill.jobs.dry_run import DryRun, active, can_run_dry
+from feedmill.jobs.dry_run import DryRun, active, run_dry
 from feedmill.jobs.engine import Where, current, is_alone, key_of
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run
@@ -65,19 +66,11 @@ def mix(
         EmptyResult: A stream keeps no documents.
         DataError: Attributes do not line up, a row is invalid, or an expression fails on a document.
     """
-    workers = config.workers if workers is None else workers
-    return _mix(config, workers, progress, overwrite, dry_run=dry_run or config.dry_run)
+    work = partial(_mix, config, config.workers if workers is None else workers, progress, overwrite)
+    return run_dry(work) if dry_run or config.dry_run else work()
 
 
-@can_run_dry
-def _mix(
-    config: FilterConfig,
-    workers: int | None,
-    progress: bool | None,
-    overwrite: bool,
-    *,
-    dry_run: bool,  # noqa: ARG001 - see `can_run_dry`
-) -> MixReport:
+def _mix(config: FilterConfig, workers: int | None, progress: bool | None, overwrite: bool) -> MixReport:
     report, dry = MixReport(), active()
     plans = [_plan(stream, config, report.warnings) for stream in config.streams]
     streams = tuple(plan[0].stream if plan else stream for stream, plan in zip(config.streams, plans, strict=True))
@@ -277,7 +270,7 @@ def _make(shard: Shard, workers: int = 1) -> tuple[Counts, int]:
         return counts, 1
     new, origins = finished.where(shard.path) is None, Origins("filter", _rules(shard))
     if new:
-        finished.record(shard.path, {"begun": True})  # after a kill, what is published is known to be a filter's
+        finished.begin(shard.path)  # after a kill or a loss of power, what is published is known to be a filter's
     try:
         counts = write_shard(shard, origins, workers)
     except BaseException:
