@@ -82,6 +82,7 @@ def test_the_checks_end_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert fine or done.returncode < 0
 
 
+@pytest.mark.slow
 def test_some_tests_in_the_checked_build(folder: Path) -> None:
     tested(
         folder,

@@ -122,7 +122,7 @@ def build(out: Path, *, checked: bool = False, source: str | None = None, work: 
 
     def one(level: str) -> Path:
         flags = [*_FLAGS, *(_SANITIZE if level == CHECKED else ())]
-        compiler, link = _compiler(name, levels[level])
+        compiler, link = _compiler(name, levels[level], level == CHECKED)
         state = hashlib.blake2b(repr((text, flags, compiler)).encode(), digest_size=8).hexdigest()
         made, rest = work / f"{level}.{state}.o", work / f"{level}.end.o"
         if not made.exists():
@@ -141,13 +141,13 @@ def build(out: Path, *, checked: bool = False, source: str | None = None, work: 
         return list(pool.map(one, levels))
 
 
-def _compiler(name: str | None, processor: tuple[str, str]) -> tuple[list[str], list[str]]:
+def _compiler(name: str | None, processor: tuple[str, str], checked: bool) -> tuple[list[str], list[str]]:
     """Return the command of the compiler with the processor, and the options for linking."""
     link = ["-shared", "-s", "-Wl,--hash-style=gnu"] + ([] if name and name.startswith("macos") else ["-nostdlib"])
     own = os.environ.get("FEEDMILL_CC")
     if own is None and name is not None and find_spec("ziglang") is not None:
         command = [sys.executable, "-m", "ziglang", "cc", "-target", TARGETS[name].zig, f"-mcpu={processor[0]}"]
-        return [*command, "-fno-sanitize=all"], link
+        return [*command, *([] if checked else ["-fno-sanitize=all"])], link  # after which it ignores others
     return [*shlex.split(own or "cc"), *([f"-march={processor[1]}"] if processor[1] else [])], link
 
 
