@@ -2,12 +2,13 @@
 #
 #   docker run --rm -v "$PWD:/data" -u "$(id -u):$(id -g)" feedmill info coco
 #
-# EXTRAS chooses what is in it; for clusters, see examples/cluster/Dockerfile. Keep /cache in a volume: compiled loops are there.
+# EXTRAS chooses what is in it; for clusters, see examples/cluster/Dockerfile. Keep /cache in a volume: indices and remote data are there.
 ARG PYTHON=3.12
 FROM python:${PYTHON}-slim AS build
 ARG EXTRAS=media,tokenize,curation,arrow,web,s3,fsspec
 WORKDIR /src
-COPY pyproject.toml constraints.txt README.md LICENSE ./
+COPY pyproject.toml setup.py constraints.txt README.md LICENSE ./
+COPY tools/kernels tools/kernels
 COPY src src
 RUN python3 -m venv /opt/feedmill \
     && /opt/feedmill/bin/pip install --no-cache-dir -c constraints.txt ".[${EXTRAS}]"

@@ -4,7 +4,8 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
-STAMP  := $(VENV)/.installed
+STAMP  := $(VENV)/.kernels
+KERNELS := $(shell find src/feedmill/kernels tools/kernels -name '*.py')
 JOBS   ?= auto
 # A test that hangs is named, with what its threads are at, and the others go on: ten times what any takes on a busy
 # machine. Where that does not end it, as it hangs outside Python, its process is ended, and with it the run.
@@ -12,11 +13,16 @@ HANGS  := --timeout 600 --timeout-method signal -o faulthandler_timeout=900 -o f
 
 .PHONY: demo test test-quick test-all durations lint docs bench bench-peers clean
 
-$(STAMP): pyproject.toml constraints.txt
+$(VENV)/.installed: pyproject.toml constraints.txt setup.py
 	@echo "== making the environment $(VENV) (a minute the first time)"
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "feedmill needs Python 3.11 or newer, this is " + sys.version)'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt 'setuptools>=77' ziglang
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[dev]'
+	@touch $@
+
+$(STAMP): $(VENV)/.installed $(KERNELS)
+	@$(BIN)/python tools/kernels/build.py > /dev/null
 	@touch $@
 
 demo: $(STAMP)  ## the main job end to end, on data that every machine has

@@ -20,6 +20,7 @@ import pytest
 import yaml
 
 from feedmill.cli import precommit
+from feedmill.kernels.interface import machine
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -70,7 +71,10 @@ def test_the_wheel_has_the_package_and_nothing_else(built: Path) -> None:
         metadata = wheel.read(next(name for name in names if name.endswith("/METADATA"))).decode()
     sources = {name.removeprefix("src/") for name in tracked() if name.startswith("src/")}
     assert sources <= names
-    assert {name for name in names - sources if ".dist-info/" not in name} == set()
+    others = {name for name in names - sources if ".dist-info/" not in name}
+    levels = {"x86_64": ("x86_64", "x86_64_v3")}.get(machine(), (machine(),))
+    assert others == {f"feedmill/kernels/kernels.{level}.so" for level in levels}
+    assert next(built.glob("*.whl")).name.startswith(f"feedmill-{PROJECT['version']}-py3-none-")
     assert "Author: Feedmill developers" in metadata
     assert len(re.findall("^Project-URL: ", metadata, re.M)) == len(PROJECT["urls"])
 

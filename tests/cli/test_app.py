@@ -59,7 +59,7 @@ def test_help_lists_verbs_without_importing_them() -> None:
         "from feedmill.cli.app import main\n"
         "try: main()\n"
         "except SystemExit as end: print('status', end.code)\n"
-        "heavy = {'rich', 'numpy', 'torch', 'numba', 'pydantic', 'PIL', 'obstore'} & set(sys.modules)\n"
+        "heavy = {'rich', 'numpy', 'torch', 'pydantic', 'PIL', 'obstore'} & set(sys.modules)\n"
         "print('heavy', sorted(heavy), [m for m in sys.modules if m.startswith('feedmill.cli.')])\n"
     )
     lines = done.stdout.splitlines()

@@ -230,7 +230,7 @@ def test_the_simulated_install_lacks_what_extras_bring_and_nothing_else(tmp_path
     variables = bare_python.environment(tmp_path)
     code = """if True:
         import importlib, sys
-        import numpy, numba, rich, pydantic, obstore, isal, regex, yaml, typer
+        import numpy, rich, pydantic, obstore, isal, regex, yaml, typer
         for name in sys.argv[1:]:
             try:
                 importlib.import_module(name)
@@ -238,7 +238,7 @@ def test_the_simulated_install_lacks_what_extras_bring_and_nothing_else(tmp_path
                 continue
             print(name)
     """
-    absent = ["torch", "PIL", "av", "soundfile", "tokenizers", "sentencepiece", "pyarrow", "jinja2", "mfusepy"]
+    absent = ["numba", "torch", "PIL", "av", "soundfile", "tokenizers", "sentencepiece", "pyarrow", "jinja2", "mfusepy"]
     program = [sys.executable, "-c", code, *absent]
     done = subprocess.run(program, env=variables, capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("", "")

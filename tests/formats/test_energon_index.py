@@ -316,16 +316,10 @@ def test_more_rows_than_fit_into_memory_go_through_sqlite(tmp_path: Path, monkey
     check(tmp_path / "index.sqlite", prepared(50))
 
 
-@pytest.mark.parametrize("warm", [True, False])
-def test_the_compiled_writer_is_taken_where_it_pays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warm: bool
-) -> None:
-    if not warm:
-        monkeypatch.setattr(energon_index.sys, "modules", {})
-    monkeypatch.setattr(energon_index, "COMPILED_FROM", 30)
-    monkeypatch.setattr(energon_index, "COMPILED_FROM_COLD", 60)
+def test_the_compiled_writer_is_taken_where_it_pays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(energon_index, "DIRECT_FROM", 30)
     taken: list[int] = []
     monkeypatch.setattr(energon_index, "_write_compiled", lambda path, rows: taken.append(len(rows.keys)) or True)
     for count in (9, 10, 19, 20):
         write_index(tmp_path / "index.sqlite", prepared(count))
-    assert taken == ([10, 19, 20] if warm else [20])
+    assert taken == [10, 19, 20]

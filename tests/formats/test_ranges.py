@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ from tests.helpers.range_server import range_server
 
 from feedmill.errors import DataError
 from feedmill.formats import ranges
-from feedmill.formats.ranges import load_copying, load_widening, read_rows
+from feedmill.formats.ranges import read_rows
 from feedmill.kernels.files.ranges import copy_rows
 from feedmill.storage.fetching.read_ahead import ReadAhead
 from feedmill.storage.remote.object_store import RemoteStore
@@ -54,7 +53,6 @@ def test_rows_are_the_numbers_of_their_ranges(server, ahead, data):
     rows = np.asarray(data.draw(st.permutations(range(len(files) + 2))), np.int64)[: len(files)]
     out = np.full((len(files) + 2, width), 77, into)
     store = RemoteStore("s3://bkt", **server.options)
-    load_widening(dtype, into)
     reader = _ahead(store, files, offsets, width * dtype.itemsize) if ahead else None
     asked = len(server.asked)
     read_rows(store, _PATHS, files, offsets, dtype, out, rows)
@@ -66,7 +64,6 @@ def test_rows_are_the_numbers_of_their_ranges(server, ahead, data):
 
 
 def test_what_was_read_ahead_is_widened_where_it_is(server, monkeypatch):
-    load_widening(np.dtype(np.uint16), np.dtype(np.int64))
     monkeypatch.setattr("feedmill.formats.ranges.read_remote", None)
     store, files, offsets = RemoteStore("s3://bkt", **server.options), np.zeros(3, np.int64), np.array([1, 7, 300])
     reader = _ahead(store, files, offsets, 10)
@@ -77,7 +74,6 @@ def test_what_was_read_ahead_is_widened_where_it_is(server, monkeypatch):
 
 
 def test_rows_of_a_slice_of_columns_are_filled_in_place(server):
-    load_widening(np.dtype(np.uint16), np.dtype(np.int64))
     store, files, offsets = RemoteStore("s3://bkt", **server.options), np.zeros(2, np.int64), np.array([0, 40])
     reader = _ahead(store, files, offsets, 6)
     out = np.zeros((2, 8), np.int64)
@@ -98,7 +94,7 @@ def test_a_range_behind_the_end_of_a_file_is_an_error_of_that_file(server):
 
 def test_rows_are_copied_without_memory_of_their_own():
     memory = np.arange(40, dtype=np.uint8)
-    row, out = np.empty(3, np.uint16), np.zeros((4, 3), np.int32)
+    row, out = np.empty(3, np.uint16), np.zeros((4, 3), np.int64)
     origins = memory.ctypes.data + np.array([1, 8], np.int64)
     copy_rows(origins, row, row.ctypes.data, np.array([3, 0]), out)
     assert out[3].tolist() == np.frombuffer(memory.tobytes(), np.uint16, 3, 1).tolist()
@@ -107,22 +103,17 @@ def test_rows_are_copied_without_memory_of_their_own():
 
 
 @given(st.lists(st.tuples(st.integers(1, 9), st.lists(st.integers(-2, 10), max_size=6)), min_size=1, max_size=5))
-@pytest.mark.parametrize("compiled", [True, False])
-def test_spans_of_records_are_two_neighbors_in_the_offsets_of_their_file(compiled, files):
-    load_copying()
+def test_spans_of_records_are_two_neighbors_in_the_offsets_of_their_file(files):
     rng = np.random.default_rng(len(files))
     tables = [np.cumsum(rng.integers(1, 1 << 40, records + 1)).astype("<i8") for records, _ in files]
     tables[0] = np.repeat(tables[0], 2)[::2]  # not contiguous, as a column of a table
     counts = np.asarray([len(wanted) for _, wanted in files], np.int64)
     numbers = np.asarray([number for _, wanted in files for number in wanted], np.int64)
-    with pytest.MonkeyPatch.context() as patch:
-        if not compiled:
-            patch.setattr(ranges, "gather_pairs", SimpleNamespace(loaded=False))
-        if any(not 0 <= number < records for records, wanted in files for number in wanted):
-            with pytest.raises(IndexError):
-                ranges.gather_spans(tables, counts, numbers, load=compiled)
-            return
-        begins, ends = ranges.gather_spans(tables, counts, numbers, load=compiled)
+    if any(not 0 <= number < records for records, wanted in files for number in wanted):
+        with pytest.raises(IndexError):
+            ranges.gather_spans(tables, counts, numbers)
+        return
+    begins, ends = ranges.gather_spans(tables, counts, numbers)
     pairs = zip(tables, files, strict=True)
     expected = [(table[number], table[number + 1]) for table, (_, wanted) in pairs for number in wanted]
     assert list(zip(begins.tolist(), ends.tolist(), strict=True)) == expected

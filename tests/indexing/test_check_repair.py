@@ -455,11 +455,7 @@ def test_repair_leaves_out_what_was_left_out(tmp_path: Path) -> None:
     assert len(report.dropped) == 1
 
 
-@pytest.mark.parametrize("compiled", [False, True])
-def test_two_tars_in_one_file_do_not_pass_in_silence(
-    compiled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("feedmill.indexing.scanning.COMPILED_FROM", 0 if compiled else 1 << 40)
+def test_two_tars_in_one_file_do_not_pass_in_silence(tmp_path: Path) -> None:
     (tmp_path / "0.tar").write_bytes(tar_bytes([("a.txt", b"1")]) + tar_bytes([("b.txt", b"2")]))
     report = prepare(str(tmp_path), progress=False)
     assert report.samples == 1
@@ -468,9 +464,7 @@ def test_two_tars_in_one_file_do_not_pass_in_silence(
     assert kinds(tmp_path) == ["data-after-end"]
 
 
-@pytest.mark.parametrize("compiled", [False, True])
-def test_parts_that_are_links_are_counted(compiled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("feedmill.indexing.scanning.COMPILED_FROM", 0 if compiled else 1 << 40)
+def test_parts_that_are_links_are_counted(tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "0.tar", "w") as out:
         for name, kind in (("0.txt", tarfile.REGTYPE), ("1.txt", tarfile.LNKTYPE), ("1.json", tarfile.REGTYPE),
                            ("2.txt", tarfile.SYMTYPE), ("README", tarfile.LNKTYPE)):  # fmt: skip

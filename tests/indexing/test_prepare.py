@@ -401,9 +401,9 @@ def test_a_shard_in_a_bucket_is_fetched_once_for_its_hash_and_its_samples(tmp_pa
     with range_server() as server:
         server.objects["a/shard_000.tar"] = data
         store = RemoteStore("s3://bkt/a", **server.options)
-        found = scanning.scan_one(store, store.stat("shard_000.tar"), digest=True, compiled=False)
+        found = scanning.scan_one(store, store.stat("shard_000.tar"), digest=True)
         assert sum(min(end, len(data)) - begin for begin, end in server.asked) == len(data)
     here = LocalStore(root / "shards")
-    expected = scanning.scan_one(here, here.stat("shard_000.tar"), digest=True, compiled=False)
+    expected = scanning.scan_one(here, here.stat("shard_000.tar"), digest=True)
     assert found.record.digest == expected.record.digest == xxhash.xxh3_128_hexdigest(data)
     assert found.scan.keys == expected.scan.keys and len(found.scan.keys) == 40

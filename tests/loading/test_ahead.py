@@ -241,37 +241,13 @@ def test_code_is_loaded_when_the_first_requests_were_sent(size, tmp_path, monkey
     made, done = shards(tmp_path / "data", [40, 40], size), list[str]()
     want = ReadAhead.want
     monkeypatch.setattr(ReadAhead, "want", lambda *args: (want(*args), done.append("requests"))[0])
-    monkeypatch.setattr("feedmill.loading.ahead._warm", lambda _: done.append("code"))
+    monkeypatch.setattr("feedmill.loading.ahead._load_code", lambda: done.append("code"))
     with range_server() as running:
         for path in made.rglob("*"):
             if path.is_file():
                 running.objects[f"data/{path.relative_to(made)}"] = path.read_bytes()
         assert len(list(fm.Loader(remote(running), 16))) == 5
     assert done[0] == "requests" and done.count("code") == 1
-
-
-@pytest.mark.parametrize("output", ["numpy", "samples"])
-def test_the_first_batch_does_not_wait_for_code_that_is_loaded(server, folder, monkeypatch, output):
-    class Loading:
-        loading, calls = True, 0
-
-        def __call__(self, *args):
-            self.calls += 1
-            raise AssertionError("another thread loads this code")
-
-    expected = list(fm.Loader(local(folder), 16, output=output))
-    monkeypatch.setattr("feedmill.formats.tar.samples.plain_samples", code := Loading())
-    monkeypatch.setattr("feedmill.loading.ahead._warm", lambda _: None)
-    batches = list(fm.Loader(remote(server), 16, output=output))
-    assert not code.calls
-    if output == "samples":
-        batches, expected = ([[dict(sample) for sample in batch] for batch in each] for each in (batches, expected))
-        assert batches == expected
-    else:
-        for batch, other in zip(batches, expected, strict=True):
-            assert batch["__key__"] == other["__key__"] and list(map(bytes, batch["bin"])) == list(
-                map(bytes, other["bin"])
-            )
 
 
 @pytest.mark.parametrize("shuffle", ["block", "global"])

@@ -20,7 +20,7 @@ from tests.helpers.chunk_files import chunk_files, damage, disk_bytes
 from tests.helpers.range_server import RangeServer, range_server
 
 from feedmill.errors import DataError
-from feedmill.formats.ranges import load_copying, read_remote
+from feedmill.formats.ranges import read_remote
 from feedmill.storage.cache.chunks import FAR, SMALLEST, CachedObject, Chunk, ChunkCache
 from feedmill.storage.cache.reading import CacheUse
 from feedmill.storage.fetching.read_ahead import ReadAhead, soonest_uses
@@ -439,7 +439,6 @@ def test_ranges_are_read_from_the_chunks_in_which_they_lie_and_one_beyond_the_en
         monkeypatch.setattr("feedmill.storage.cache.chunks.file_limit", lambda: 0)
     store, paths = RemoteStore("s3://bkt", **server.options), ["a"]
     reader, none = ReadAhead(1 << 20, CacheUse(cache, "block")), np.zeros(1, np.int64)
-    load_copying()
     reader.want(store, paths, none, none + 5, none + SIZE, none, threading.Event())
     reader.finish()
     server.asked.clear()

@@ -101,7 +101,7 @@ def steps(options: argparse.Namespace) -> dict[str, Any]:
 
     from feedmill.formats.energon.index import IndexRows, write_index
     from feedmill.indexing.prepare_tars import find_shards
-    from feedmill.indexing.scanning import load_kernel, scan_all
+    from feedmill.indexing.scanning import scan_all
     from feedmill.storage.cache.mapped import mapped
 
     times = {"imports": time.perf_counter() - BEGIN}
@@ -119,12 +119,10 @@ def steps(options: argparse.Namespace) -> dict[str, Any]:
             return str(xxhash.xxh3_128_hexdigest(memoryview(data)))
 
     with ThreadPoolExecutor(4) as pool, tempfile.TemporaryDirectory(dir=options.path) as folder:
-        step("load the compiled code", load_kernel)
         step("hash", lambda: list(pool.map(hashed, entries)))
         found = step("scan", lambda: list(scan_all(store, entries, digest=False, rescan=True)))
         rows = step("gather rows", lambda: IndexRows.of((i, shard.scan) for i, shard in enumerate(found)))
         target = Path(folder) / "index.sqlite"
-        write_index(target, rows, compiled=True)  # not counted: loads its compiled code
         step("database, own writer", lambda: write_index(target, rows, compiled=True))
         step("database, SQLite itself", lambda: write_index(target, rows, compiled=False))
     return times

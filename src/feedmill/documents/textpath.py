@@ -19,7 +19,6 @@ import msgspec
 from feedmill.documents.batch import BadDocument, Record, Records
 from feedmill.documents.expressions import JqError, compile_jq
 from feedmill.formats.documents import one_a_line
-from feedmill.kernels.jsonl.jsonlines import COMPILED_FROM
 from feedmill.kernels.jsonl.jsontexts import TextTaker
 
 _NAME = re.compile(r"[^\W\d][\w-]*")
@@ -80,7 +79,7 @@ class TextReader:
         """Return the documents of whole lines at once; None if a line must be read by `record`."""
         if self._decode is None or self._get is None:
             return None
-        if self._taker is not None and len(block) >= COMPILED_FROM:
+        if self._taker is not None:
             taken = self._taker.take(block)
             if taken is not None:
                 return Records(taken, [])

@@ -190,9 +190,6 @@ class Dataset(Hinted, Showable, ABC):
         """Return how many consecutive samples the block shuffle keeps together if it is not given; None: 256."""
         return None
 
-    def warm(self) -> None:
-        """Load what reading needs, such as compiled code, so that the first batch does not wait for it."""
-
     def load_ahead(self) -> None:
         """Load the indices of all remote files, unless they are very many, so that no later batch waits for its own."""
 

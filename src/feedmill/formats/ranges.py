@@ -13,6 +13,7 @@ from feedmill.formats.offsets import Int64s
 from feedmill.jobs.buffers import empty
 from feedmill.kernels import addresses as memory
 from feedmill.kernels.files.ranges import copy_all, copy_rows, gather_pairs, read_all
+from feedmill.kernels.rows import copied
 from feedmill.storage import Store
 from feedmill.storage.base import InMemory, OnDisk, Ranges
 
@@ -32,8 +33,7 @@ def copy_fetched(
 def _found(
     store: Store, paths: Sequence[str], files: Int64s, offsets: Int64s, lengths: Int64s
 ) -> OnDisk | InMemory | None:
-    # Loading compiled code takes longer than many a first batch: `Dataset.warm` does it meanwhile.
-    return store.fetched(paths, files, offsets, lengths) if copy_all.loaded else None
+    return store.fetched(paths, files, offsets, lengths)
 
 
 def _copied(found: OnDisk | InMemory | None, lengths: Int64s, addresses: Int64s) -> bool:
@@ -46,34 +46,23 @@ def _copied(found: OnDisk | InMemory | None, lengths: Int64s, addresses: Int64s)
     return True
 
 
-def gather_spans(
-    tables: Sequence[Int64s], counts: Int64s, numbers: Int64s, *, load: bool = True
-) -> tuple[Int64s, Int64s]:
+def gather_spans(tables: Sequence[Int64s], counts: Int64s, numbers: Int64s) -> tuple[Int64s, Int64s]:
     """Return begin and end of records, int64[n] both, from the offsets of their files.
 
     Args:
         tables: int64[records + 1] for each file: the offset of each record, then the end of the last one.
         counts: int64[files], how many of the records are in each file.
         numbers: int64[n], the number of each record in its file, file by file.
-        load: whether to load compiled code for it if that is not loaded yet; see `_found`.
 
     Raises:
         IndexError: a file has fewer records.
     """
     begins, ends = np.empty(len(numbers), np.int64), np.empty(len(numbers), np.int64)
-    if load or gather_pairs.loaded:
-        tables = [np.ascontiguousarray(table, np.int64) for table in tables]
-        places = np.asarray([memory.of(table) for table in tables], np.int64)
-        sizes = np.asarray([len(table) for table in tables], np.int64)
-        if gather_pairs(places, sizes, counts, numbers, memory.of(begins), memory.of(ends)) < len(numbers):
-            raise IndexError("a file has fewer records than requested")
-        return begins, ends
-    stop = 0
-    for table, count in zip(tables, counts.tolist(), strict=True):
-        at = slice(stop, stop := stop + count)
-        if count and numbers[at].min() < 0:
-            raise IndexError("negative numbers of records")
-        begins[at], ends[at] = table[numbers[at]], table[numbers[at] + 1]
+    tables = [np.ascontiguousarray(table, np.int64) for table in tables]
+    places = np.asarray([memory.of(table) for table in tables], np.int64)
+    sizes = np.asarray([len(table) for table in tables], np.int64)
+    if gather_pairs(places, sizes, counts, numbers, memory.of(begins), memory.of(ends)) < len(numbers):
+        raise IndexError("a file has fewer records than requested")
     return begins, ends
 
 
@@ -135,11 +124,11 @@ def read_rows(
     """
     lengths = np.full(len(files), out.shape[1] * dtype.itemsize, np.int64)
     found = _found(store, paths, files, offsets, lengths)
-    # Compiled code exists for whole rows: windows that cross files are few, and come in parts.
-    compiled = copy_rows.loaded and dtype.isnative and out.dtype.isnative and out.flags.c_contiguous
-    if compiled and isinstance(found, InMemory):
-        row = np.empty(out.shape[1], dtype)
-        copy_rows(found.addresses, row, memory.of(row), np.ascontiguousarray(rows), out)
+    # The kernel fills whole rows: windows that cross files are few, and come in parts.
+    views = copied(np.empty(out.shape[1], dtype), out) if out.flags.c_contiguous else None
+    if views is not None and isinstance(found, InMemory):
+        row, target = views
+        copy_rows(found.addresses, row, memory.of(row), np.ascontiguousarray(rows), target)
         return
     numbers = empty((len(files), out.shape[1]), dtype)
     _fill(found, store, paths, files, offsets, lengths, numbers.reshape(-1).view(np.uint8))
@@ -149,19 +138,3 @@ def read_rows(
 def _by_file(paths: Sequence[str], files: Int64s, offsets: Int64s, lengths: Int64s) -> list[Ranges]:
     cuts = [0, *(np.flatnonzero(np.diff(files)) + 1).tolist(), len(files)] if len(files) else [0]
     return [(paths[files[a]], offsets[a:b].tolist(), lengths[a:b].tolist()) for a, b in itertools.pairwise(cuts)]
-
-
-def load_copying() -> None:
-    """Load the compiled code that copies what was read ahead."""
-    none = np.zeros(0, np.int64)
-    read_all(none, none, none, none)
-    copy_all(none, none, none)
-    gather_pairs(none, none, none, none, 0, 0)
-
-
-def load_widening(dtype: np.dtype[Any], out: np.dtype[Any]) -> None:
-    """Load the compiled code that reads what was read ahead into rows of another type; see `read_rows`."""
-    load_copying()
-    none = np.zeros(0, np.int64)
-    if dtype.isnative and out.isnative:
-        copy_rows(none, np.empty(0, dtype), 0, none, np.empty((0, 0), out))

@@ -9,7 +9,6 @@ import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from threading import Thread
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,9 +34,6 @@ from feedmill.kernels.files.tar import ShardScan
 from feedmill.storage import Entry, Store, open_store
 from feedmill.storage.cache.copies import cached_copy
 from feedmill.storage.cache.mapped import mapped
-
-COMPILED_FROM = 48 << 20
-"""Total bytes of shards from which the compiled kernel is worth its loading time (a quarter of a second)."""
 
 
 class Scanned(NamedTuple):
@@ -125,20 +121,12 @@ def check_names(store: Store, found: Scanned) -> None:
         ) from None
 
 
-def load_kernel() -> None:
-    """Load the compiled kernel by scanning an empty archive."""
-    from feedmill.kernels.files.tar import scan
-
-    scan(np.zeros(1024, np.uint8), compiled=True)
-
-
-def scan_one(store: Store, entry: Entry, *, digest: bool, compiled: bool) -> Scanned:
+def scan_one(store: Store, entry: Entry, *, digest: bool) -> Scanned:
     """Scan and hash one shard. Problems are returned in the result with the file named, never raised."""
     try:
         with mapped(store, entry.path) as data:
-            # First, because it can run while the kernel loads.
             hashed = str(xxhash.xxh3_128_hexdigest(memoryview(data))) if digest else None  # type: ignore[arg-type]
-            scan = scan_bytes(data, compiled=compiled)
+            scan = scan_bytes(data)
     except FeedmillError as error:
         problem = DataError(error.what, kind=error.kind, fix=error.fix)
         none = np.zeros(0, np.int64)
@@ -179,7 +167,6 @@ def scan_all(
     """
     known = {} if rescan or not index else _Known.load(store, digest)
     noted = {} if units is None or rescan else finished_shards(units.read())
-    compiled = sum(entry.size for entry in entries) >= COMPILED_FROM
     threads = workers or 4 * available_cores()  # storage is the bottleneck
 
     def finished(entry: Entry) -> Scanned | None:
@@ -193,15 +180,13 @@ def scan_all(
         return None
 
     def work(entry: Entry) -> Scanned:
-        return finished(entry) or scan_one(store, entry, digest=digest, compiled=compiled)
+        return finished(entry) or scan_one(store, entry, digest=digest)
 
     if current() is not None:
         found_before = list(map(finished, entries))
-        shared = _Shared(store.url, digest, compiled)
+        shared = _Shared(store.url, digest)
         yield from _scan_on_engine(shared, entries, found_before, units, place, workers, advance)
         return
-    if compiled:
-        Thread(target=load_kernel, name="feedmill-load", daemon=True).start()
     for found in ordered_map(work, entries, workers=threads, in_flight=2 * threads):
         yield _noted(found, units, advance)
 
@@ -221,7 +206,6 @@ class _Shared(NamedTuple):
 
     url: str
     digest: bool
-    compiled: bool
 
 
 def _scan_on_engine(
@@ -247,7 +231,7 @@ def _scan_on_engine(
 
 
 def _scan_unit(shared: _Shared, entry: Entry) -> Scanned:
-    return scan_one(open_store(shared.url), entry, digest=shared.digest, compiled=shared.compiled)
+    return scan_one(open_store(shared.url), entry, digest=shared.digest)
 
 
 def _noted(found: Scanned, units: Units | None, advance: Callable[[int], None]) -> Scanned:

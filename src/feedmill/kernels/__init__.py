@@ -1,4 +1,4 @@
-"""Byte-level loops compiled by numba, each in one file with the functions that call it.
+"""Byte-level loops, compiled when the package is built; each is in one file with the functions that call it.
 
-Plain forms that run too, where compiled code is not worth loading, are beside them; others are in ``tests/oracles``.
+`native` declares and calls them. Their plain forms, for tests, are in ``tests/oracles``.
 """

@@ -56,7 +56,7 @@ def add_bos_eos(
     return Tokens(out[:count], stored, before)
 
 
-@kernel
+@kernel("u32[:], i64[:], b[:], i64, i64, i64, out u16|u32[:], out i64[:], out i64[:] -> i64")
 def _add_bos_eos(ids, lengths, kept, bos, eos, always, out, stored, before):  # type: ignore[no-untyped-def]
     """Do the work of `add_bos_eos` and return the number of tokens written.
 

@@ -1,135 +1,95 @@
-"""Numba intrinsics for single machine operations: unaligned loads, 128-bit products, byte copies, trailing zeros.
+"""Single machine operations for kernels, in C: unaligned loads, 128-bit products, copies, trailing zeros, prefetches.
 
-They can be called from compiled kernels only. Bytes are read as little-endian, as on every machine that numba supports.
+They can be called from kernels only. Bytes are read as little-endian, as on every machine that Feedmill supports. An
+address is an i64; nothing checks it.
 """
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Any
-
-from feedmill.kernels.native import Lazy
+from feedmill.kernels.native import intrinsic
 
 
-def _load(bits: int) -> Any:
-    from llvmlite import ir
-    from numba import types
-    from numba.core import cgutils
-    from numba.extending import intrinsic
-
-    kind = {16: types.uint16, 32: types.uint32, 64: types.uint64}[bits]
-
-    def load(typingctx, array, index):  # type: ignore[no-untyped-def] # noqa: ARG001
-        def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-            view = cgutils.create_struct_proxy(signature.args[0])(context, builder, value=args[0])
-            at = builder.gep(view.data, [args[1]])
-            word = builder.load(builder.bitcast(at, ir.IntType(bits).as_pointer()), align=1)
-            return word if bits == 64 else builder.zext(word, ir.IntType(64))
-
-        return types.uint64(array, index), codegen
-
-    load.__doc__ = f"``load{bits}(bytes, i)``: the {bits} bits from byte `i` of a uint8 array, as uint64 ({kind})."
-    return intrinsic(load)
+@intrinsic("u8[:], i64 -> u64", "uint16_t word; __builtin_memcpy(&word, data.p + at, 2); return word;")
+def load16(data, at):  # type: ignore[no-untyped-def]
+    """Return the 16 bits from byte `at` on, as uint64."""
 
 
-def _trailing() -> Any:
-    from llvmlite import ir
-    from numba import types
-    from numba.extending import intrinsic
-
-    def trailing(typingctx, word):  # type: ignore[no-untyped-def] # noqa: ARG001
-        """``trailing(word)``: number of zeros below the lowest set bit of a uint64; 64 if no bit is set."""
-
-        def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def] # noqa: ARG001
-            return builder.cttz(args[0], ir.Constant(ir.IntType(1), 0))
-
-        return types.uint64(types.uint64), codegen
-
-    return intrinsic(trailing)
+@intrinsic("u8[:], i64 -> u64", "uint32_t word; __builtin_memcpy(&word, data.p + at, 4); return word;")
+def load32(data, at):  # type: ignore[no-untyped-def]
+    """Return the 32 bits from byte `at` on, as uint64."""
 
 
-def _product() -> Any:
-    from llvmlite import ir
-    from numba import types
-    from numba.extending import intrinsic
-
-    def product(typingctx, a, b):  # type: ignore[no-untyped-def] # noqa: ARG001
-        """``product(a, b)``: the low and the high half of the 128-bit product of two uint64, as a pair."""
-
-        def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-            wide = ir.IntType(128)
-            full = builder.mul(builder.zext(args[0], wide), builder.zext(args[1], wide))
-            low = builder.trunc(full, ir.IntType(64))
-            high = builder.trunc(builder.lshr(full, ir.Constant(wide, 64)), ir.IntType(64))
-            return context.make_tuple(builder, signature.return_type, (low, high))
-
-        return types.UniTuple(types.uint64, 2)(types.uint64, types.uint64), codegen
-
-    return intrinsic(product)
+@intrinsic("u8[:], i64 -> u64", "uint64_t word; __builtin_memcpy(&word, data.p + at, 8); return word;")
+def load64(data, at):  # type: ignore[no-untyped-def]
+    """Return the 64 bits from byte `at` on, as uint64."""
 
 
-def _copier() -> Any:
-    from numba import types
-    from numba.core import cgutils
-    from numba.extending import intrinsic
-
-    def copy(typingctx, out, at, data, low, size):  # type: ignore[no-untyped-def] # noqa: ARG001
-        """``copy(out, at, data, low, size)``: copy `size` bytes between uint8 arrays that do not overlap."""
-
-        def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-            views = [cgutils.create_struct_proxy(signature.args[n])(context, builder, value=args[n]) for n in (0, 2)]
-            places = [builder.gep(view.data, [args[n]]) for view, n in zip(views, (1, 3), strict=True)]
-            cgutils.raw_memcpy(builder, *places, args[4], 1)
-            return context.get_dummy_value()
-
-        return types.none(out, types.int64, data, types.int64, types.int64), codegen
-
-    return intrinsic(copy)
+@intrinsic("u64 -> u64", "return word ? (uint64_t)__builtin_ctzll(word) : 64;")
+def trailing(word):  # type: ignore[no-untyped-def]
+    """Return the number of zeros below the lowest set bit; 64 if no bit is set."""
 
 
-def _wide_copier() -> Any:
-    from llvmlite import ir
-    from numba import types
-    from numba.core import cgutils
-    from numba.extending import intrinsic
-
-    def copy64(typingctx, out, at, data, low):  # type: ignore[no-untyped-def] # noqa: ARG001
-        """``copy64(out, at, data, low)``: copy 64 bytes between uint8 arrays.
-
-        Returns a uint64 whose bit `i` is set if byte `i` must be escaped in a JSON string: a quote, a backslash or an
-        ASCII control character.
-        """
-
-        def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-            views = [cgutils.create_struct_proxy(signature.args[n])(context, builder, value=args[n]) for n in (0, 2)]
-            wide = ir.VectorType(ir.IntType(8), 64)
-            there, here = (
-                builder.bitcast(builder.gep(view.data, [args[n]]), wide.as_pointer())
-                for view, n in zip(views, (1, 3), strict=True)
-            )
-            found = builder.load(here, align=1)
-            builder.store(found, there, align=1)
-
-            def every(byte: int) -> Any:
-                return ir.Constant(wide, [byte] * 64)
-
-            marks = builder.or_(
-                builder.icmp_unsigned("<", found, every(0x20)),
-                builder.or_(
-                    builder.icmp_unsigned("==", found, every(0x22)), builder.icmp_unsigned("==", found, every(0x5C))
-                ),
-            )
-            return builder.bitcast(marks, ir.IntType(64))
-
-        return types.uint64(out, types.int64, data, types.int64), codegen
-
-    return intrinsic(copy64)
+@intrinsic(
+    "u64, u64 -> u64, u64",
+    "unsigned __int128 full = (unsigned __int128)a * b;\n"
+    "    return (tuple_u64_u64){ (uint64_t)full, (uint64_t)(full >> 64) };",
+)
+def product(a, b):  # type: ignore[no-untyped-def]
+    """Return the low and the high half of the 128-bit product, as a pair."""
 
 
-load16: Any = Lazy(partial(_load, 16))
-load32: Any = Lazy(partial(_load, 32))
-load64: Any = Lazy(partial(_load, 64))
-product: Any = Lazy(_product)
-trailing: Any = Lazy(_trailing)
-copy: Any = Lazy(_copier)
-copy64: Any = Lazy(_wide_copier)
+@intrinsic("out u8[:], i64, u8[:], i64, i64", "__builtin_memcpy(out.p + at, data.p + low, size);")
+def copy(out, at, data, low, size):  # type: ignore[no-untyped-def]
+    """Copy `size` bytes between arrays that do not overlap."""
+
+
+@intrinsic(
+    "out u8[:], i64, u8[:], i64 -> u64",
+    """#if defined(__clang__)
+    typedef uint8_t wide __attribute__((vector_size(64), aligned(1)));
+    typedef bool marks __attribute__((ext_vector_type(64)));
+    wide bytes = *(const wide *)(data.p + low);
+    *(wide *)(out.p + at) = bytes;
+    marks found = __builtin_convertvector((bytes < 0x20) | (bytes == 0x22) | (bytes == 0x5C), marks);
+    uint64_t word;
+    __builtin_memcpy(&word, &found, 8);
+    return word;
+#else
+    uint64_t word = 0;
+    for (int i = 0; i < 64; i++) {
+        uint8_t byte = data.p[low + i];
+        out.p[at + i] = byte;
+        word |= (uint64_t)(byte < 0x20 || byte == 0x22 || byte == 0x5C) << i;
+    }
+    return word;
+#endif""",
+)
+def copy64(out, at, data, low):  # type: ignore[no-untyped-def]
+    """Copy 64 bytes between arrays.
+
+    Returns a uint64 whose bit `i` is set if byte `i` must be escaped in a JSON string: a quote, a backslash or an ASCII
+    control character.
+    """
+
+
+@intrinsic("i64, i64, i64", "__builtin_memcpy((void *)to, (const void *)origin, size);")
+def memcpy(to, origin, size):  # type: ignore[no-untyped-def]
+    """Copy `size` bytes between addresses."""
+
+
+@intrinsic("i64, i64, i64 -> i64", "return __builtin_memcmp((const void *)a, (const void *)b, size);")
+def memcmp(a, b, size):  # type: ignore[no-untyped-def]
+    """Compare the bytes at two addresses: the result is below, equal to or above 0."""
+
+
+@intrinsic(
+    "i64, i64, i64, i64 -> i64",
+    "extern intptr_t pread(int, void *, uintptr_t, int64_t);\n    return pread((int)file, (void *)to, size, at);",
+)
+def pread(file, to, size, at):  # type: ignore[no-untyped-def]
+    """Read `size` bytes at `at` of an open file to an address. Return how many were read; below 0 if none could be."""
+
+
+@intrinsic("any[:], i64", "__builtin_prefetch(array.p + at, 0, 3);")
+def prefetch(array, at):  # type: ignore[no-untyped-def]
+    """Fetch the line with an element of an array into the processor's caches; it may be outside of the array."""

@@ -8,10 +8,13 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.kernels.bounds import bounds_of
-from feedmill.kernels.native import Lazy, kernel
+from feedmill.kernels.interface import NUMBERS, TOKENS
+from feedmill.kernels.machine import prefetch
+from feedmill.kernels.native import kernel
 
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
+_READABLE = {NUMBERS[one] for one in (*TOKENS.split("|"), "u64")}
 _NO_ROWS = np.zeros((0, 0), np.uint8)
 _NO_ENDS = np.zeros((0, 0), np.int32)
 _NO_LOSS = np.zeros(0, np.uint8)
@@ -66,6 +69,27 @@ def lay_out(
     return Layout(positions, np.ascontiguousarray(ends[:, :used]), to)
 
 
+def readable(dtype: np.dtype[Any]) -> bool:
+    """Return whether kernels read tokens of this type."""
+    return dtype.isnative and dtype.name in _READABLE
+
+
+def copied(source: npt.NDArray[Any], out: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]] | None:
+    """Return both arrays in types between which kernels copy; None if there are none.
+
+    They copy between equal types, and from native types of tokens to int64.
+    """
+    if source.dtype == out.dtype:
+        bits = np.dtype(np.int64 if out.itemsize == 8 else f"u{out.itemsize}")
+        return source.view(bits), out.view(bits)
+    return (_signed(source), out) if out.dtype == np.int64 and readable(source.dtype) else None
+
+
+def _signed(tokens: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return tokens as kernels take them: uint64 as int64."""
+    return tokens.view(np.int64) if tokens.dtype == np.uint64 else tokens
+
+
 def copy_spans(source: npt.NDArray[Any], first: Int64s, lengths: Int64s, to: Int64s, out: npt.NDArray[Any]) -> None:
     """Copy ``source[first : first + length]`` to ``out[to : to + length]`` for each span.
 
@@ -74,8 +98,9 @@ def copy_spans(source: npt.NDArray[Any], first: Int64s, lengths: Int64s, to: Int
         first, lengths, to: int64[spans].
         out: flat array.
     """
-    if source.dtype.isnative:
-        _copy_spans(source, *map(np.ascontiguousarray, (first, lengths, to)), out)
+    views = copied(source, out)
+    if views is not None:
+        _copy_spans(views[0], *map(np.ascontiguousarray, (first, lengths, to)), views[1])
         return
     for begin, count, place in zip(first.tolist(), lengths.tolist(), to.tolist(), strict=True):
         out[place : place + count] = source[begin : begin + count]
@@ -107,7 +132,7 @@ def targets_of(
     """
     count, width = tokens.shape
     out = np.empty((count, width - 1), np.int64) if out is None else out
-    native = np.ascontiguousarray(tokens, tokens.dtype.newbyteorder("="))
+    native = np.ascontiguousarray(tokens, np.uint16 if tokens.dtype == np.uint16 else np.int64)
     masks = (_NO_ROWS if mask is None else np.ascontiguousarray(mask).view(np.uint8) for mask in (loss, begins))
     places = _NO_ENDS if ends is None else np.ascontiguousarray(ends, np.int32)
     full = np.full(count, width, np.int64) if real is None else np.ascontiguousarray(real, np.int64)
@@ -127,7 +152,7 @@ def shift_rows(
     """Copy ``source[start : start + width]`` to rows of inputs, and the tokens after them to rows of targets.
 
     Args:
-        source: flat tokens in native byte order, of which ``start + width`` must be inside.
+        source: flat `readable` tokens, of which ``start + width`` must be inside.
         loss: uint8[tokens], which tokens contribute to the loss; None for all.
         starts, rows: int64[m], where each row begins, and its number in the outputs.
         ignore: value of targets that do not contribute.
@@ -139,7 +164,7 @@ def shift_rows(
     >>> inputs.tolist(), targets.tolist()
     ([[6, 7, 8]], [[-1, 8, 9]])
     """
-    _shift_rows(source, _NO_LOSS if loss is None else loss, starts, rows, ignore, inputs, targets)
+    _shift_rows(_signed(source), _NO_LOSS if loss is None else loss, starts, rows, ignore, inputs, targets)
 
 
 class ShiftedLayout(NamedTuple):
@@ -203,7 +228,7 @@ def shift_spans(
     """Copy spans of documents to rows of inputs, and the tokens after each of them to rows of targets.
 
     Args:
-        source: flat tokens in native byte order.
+        source: flat `readable` tokens.
         loss: uint8[tokens], which tokens contribute to the loss; None for all.
         bounds: int64[documents + 1], where each document begins in them, and the end.
         spans: document, first token in it, and tokens of each span, int64[n] each.
@@ -224,7 +249,7 @@ def shift_spans(
     ([[8, 9, 6]], [[9, -1, 7]])
     """
     mask = _NO_LOSS if loss is None else loss
-    found = _shift_spans(source, mask, bounds, *spans, *places, ignore, int(borders), inputs, targets)
+    found = _shift_spans(_signed(source), mask, bounds, *spans, *places, ignore, int(borders), inputs, targets)
     return int(found)
 
 
@@ -246,7 +271,7 @@ def count_up(rows: Int64s, places: Int64s, out: npt.NDArray[np.int64]) -> None:
 # --- compiled ---------------------------------------------------------------------------------------------------------
 
 
-@kernel
+@kernel("i64[:], i64[:], i64, out i64[:,:], out i32[:,:], out i32[:,:], out i64[:] -> i64")
 def _lay_out(row_offsets, lengths, pad, tokens, positions, ends, to):  # type: ignore[no-untyped-def]
     """Fill positions, ends and places, and the padding of tokens. Return the number of used columns of `ends`."""
     width, most, used = tokens.shape[1], ends.shape[1], 1
@@ -274,7 +299,12 @@ def _lay_out(row_offsets, lengths, pad, tokens, positions, ends, to):  # type: i
     return used
 
 
-@kernel
+@kernel(
+    "token[:], i64[:], i64[:], i64[:], out i64[:]",
+    "u8[:], i64[:], i64[:], i64[:], out u8[:]",
+    "u16[:], i64[:], i64[:], i64[:], out u16[:]",
+    "u32[:], i64[:], i64[:], i64[:], out u32[:]",
+)
 def _copy_spans(source, first, lengths, to, out):  # type: ignore[no-untyped-def]
     """Copy spans."""
     for span in range(len(first)):
@@ -285,7 +315,7 @@ def _copy_spans(source, first, lengths, to, out):  # type: ignore[no-untyped-def
             target[place] = part[place]
 
 
-@kernel
+@kernel("u16|i64[:,:], i64, u8[:,:], u8[:,:], i32[:,:], i64[:], out i64[:,:]")
 def _targets_of(tokens, ignore, loss, begins, ends, real, out):  # type: ignore[no-untyped-def]
     """Fill the targets; masks and ends without rows are not used."""
     width = out.shape[1]
@@ -310,7 +340,7 @@ def _targets_of(tokens, ignore, loss, begins, ends, real, out):  # type: ignore[
             target[place] = ignore
 
 
-@kernel
+@kernel("token[:], u8[:], i64[:], i64[:], i64, out i64[:,:], out i64[:,:]")
 def _shift_rows(source, loss, starts, rows, ignore, inputs, targets):  # type: ignore[no-untyped-def]
     """Fill inputs and targets; a mask of no bytes is not used."""
     width = inputs.shape[1]
@@ -335,7 +365,10 @@ def _shift_rows(source, loss, starts, rows, ignore, inputs, targets):  # type: i
                 target[place] = part[place]
 
 
-@kernel
+@kernel(
+    "i64[:], i64[:], i64, i64, out i64[:,:], out i64[:,:], out i32[:,:], out i32[:,:], out i64[:], "
+    "out i64[:], out i64[:] -> i64"
+)
 def _lay_out_shifted(row_offsets, lengths, pad, ignore, inputs, targets, positions, ends, rows, columns, real):  # type: ignore[no-untyped-def]
     """Fill all of the rows but the tokens of spans. Return the number of used columns of `ends`."""
     width, most, used = inputs.shape[1], ends.shape[1], 1
@@ -368,7 +401,7 @@ def _lay_out_shifted(row_offsets, lengths, pad, ignore, inputs, targets, positio
     return used
 
 
-@kernel
+@kernel("token[:], u8[:], i64[:], i64[:], i64[:], i64[:], i64[:], i64[:], i64, i64, out i64[:,:], out i64[:,:] -> i64")
 def _shift_spans(source, loss, bounds, documents, starts, lengths, rows, columns, ignore, borders, inputs, targets):  # type: ignore[no-untyped-def]
     """Fill inputs and targets of spans; a mask of no bytes is not used. Return the first invalid span, or -1."""
     width = inputs.shape[1]
@@ -406,7 +439,7 @@ def _shift_spans(source, loss, bounds, documents, starts, lengths, rows, columns
     return -1
 
 
-@kernel
+@kernel("i64[:], i64[:], out i64[:,:]")
 def _count_up(rows, places, out):  # type: ignore[no-untyped-def]
     """Fill positions."""
     at = 0
@@ -428,33 +461,6 @@ def _count_up(rows, places, out):  # type: ignore[no-untyped-def]
 # span ahead does not wait for them: packed rows with masks take a third less time.
 
 
-def _make_prefetch() -> Any:
-    from llvmlite import ir
-    from numba import types
-    from numba.core import cgutils
-    from numba.extending import intrinsic
-
-    byte, number = ir.IntType(8), ir.IntType(32)
-
-    @intrinsic
-    def _prefetch(typing_context, array, place):  # type: ignore[no-untyped-def]  # noqa: ARG001
-        def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
-            data = context.make_array(signature.args[0])(context, builder, args[0]).data
-            pointer = builder.bitcast(builder.gep(data, [args[1]]), byte.as_pointer())
-            kind = ir.FunctionType(ir.VoidType(), [byte.as_pointer(), number, number, number])
-            instruction = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
-            # to read, into all levels of the cache, data and not code
-            builder.call(instruction, [pointer, number(0), number(3), number(1)])
-            return context.get_dummy_value()
-
-        return types.void(array, place), generate
-
-    return _prefetch
-
-
-_prefetch: Any = Lazy(_make_prefetch)
-"""Fetch the line with an element of a flat array; the place may be outside of the array."""
-
 _LINE = 64
 _FIRST = 8
 """Lines after which the processor reads ahead by itself."""
@@ -465,4 +471,4 @@ def _prefetch_span(array, first, count):  # type: ignore[no-untyped-def]
     """Fetch the first lines of ``array[first : first + count]``, a flat array."""
     step = _LINE // array.itemsize
     for place in range(first, first + min(count, _FIRST * step), step):
-        _prefetch(array, place)
+        prefetch(array, place)

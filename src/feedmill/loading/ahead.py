@@ -375,7 +375,7 @@ class Walk(Iterator[Step]):
     def _load_meanwhile(self) -> None:
         """Load code and indices that the next batches need, while the bytes of the first arrive. It takes long, and
         earlier it would take the interpreter from the thread that requests them."""
-        fetcher().run(0, _warm, self._plan)
+        fetcher().run(0, _load_code)
         fetcher().run(0, _load_ahead, self._plan)
 
     def _is_small(self, first: Window, rest: Window) -> bool:
@@ -534,11 +534,8 @@ def walk(steps: Iterator[Step], plan: Any, rank: int, world_size: int, *, proces
     return Walk(Windows(steps, plan, positions, reader, neighbors, world_size), plan, reader)
 
 
-def _warm(plan: Any) -> None:
+def _load_code() -> None:
     import feedmill.loading.generator_keys  # noqa: F401 - each batch has a generator, whose code takes long to load
-
-    for source in getattr(plan, "sources", ()):
-        source.warm()
 
 
 def _load_ahead(plan: Any) -> None:

@@ -73,10 +73,6 @@ class JoinedDataset(Dataset):
     def is_remote(self) -> bool:
         return any(part.is_remote for part in self.parts)
 
-    def warm(self) -> None:
-        for part in self.parts:
-            part.warm()
-
     def load_ahead(self) -> None:
         for part in self.parts:
             part.load_ahead()

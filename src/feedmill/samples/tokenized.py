@@ -166,9 +166,6 @@ class TokenizedDataset(Dataset):
     def is_remote(self) -> bool:
         return self.dataset.is_remote
 
-    def warm(self) -> None:
-        self.dataset.warm()
-
     def load_ahead(self) -> None:
         self.dataset.load_ahead()
 

@@ -1,5 +1,4 @@
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,7 +15,7 @@ def _arrays(slices):
 
 @settings(deadline=None)
 @given(SLICES)
-def test_both_ways_see_the_same(slices):
+def test_keys_seen_before(slices):
     seen, wanted = set(), []
     for one, goes_in in slices:
         local = []
@@ -25,11 +24,7 @@ def test_both_ways_see_the_same(slices):
             if goes_in:
                 seen.add(pair)
         wanted.append(local)
-    few = keys.first_seen(*_arrays(slices))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(keys, "FEW", -1)
-        many = keys.first_seen(*_arrays(slices))
-    assert [one.tolist() for one in few] == [one.tolist() for one in many] == wanted
+    assert [one.tolist() for one in keys.first_seen(*_arrays(slices))] == wanted
     if all(goes_in for _, goes_in in slices):
         assert [there for one in wanted for there in one] == murmur.first_seen(
             [pair for one, _ in slices for pair in one]
@@ -38,11 +33,9 @@ def test_both_ways_see_the_same(slices):
 
 @settings(deadline=None)
 @given(st.lists(st.integers(0, 2**64 - 1), max_size=50))
-def test_both_ways_divide_the_same(halves):
+def test_the_order_by_the_first_bits(halves):
     hashes = np.array([(half, i) for i, half in enumerate(halves)], np.uint64).reshape(-1, 2)
-    few = keys.partition(hashes, 12)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(keys, "FEW", -1)
-        many = keys.partition(hashes, 12)
-    assert all((a == b).all() for a, b in zip(few, many, strict=True))
-    assert few[0][-1] == len(halves)
+    starts, order = keys.partition(hashes, 12)
+    parts = [half >> 52 for half in halves]
+    assert order.tolist() == sorted(range(len(halves)), key=parts.__getitem__)
+    assert np.diff(starts).tolist() == [parts.count(part) for part in range(1 << 12)]

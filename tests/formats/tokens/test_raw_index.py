@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from feedmill.errors import DataError, NotFound
 from feedmill.formats.tokens import raw_index
 from feedmill.formats.tokens.raw_index import index_lines, load_raw_index, raw_index_path, write_raw_index
-from feedmill.kernels.jsonl import jsonlines
 from feedmill.storage import LocalStore
 from helpers.durations import examples
 
@@ -115,11 +114,7 @@ ODD_LINES = [
 
 
 @pytest.mark.parametrize("line", ODD_LINES, ids=range(len(ODD_LINES)))
-@pytest.mark.parametrize("compiled_from", [0, 1 << 30])
-def test_odd_lines_are_judged_as_json_loads_does(
-    line: bytes, compiled_from: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(jsonlines, "COMPILED_FROM", compiled_from)
+def test_odd_lines_are_judged_as_json_loads_does(line: bytes, tmp_path: Path) -> None:
     (tmp_path / "x.jsonl").write_bytes(b"[1]\n" + line + b"\n[2]\n")
     store = LocalStore(tmp_path)
     found = index_lines(store, "x.jsonl", drop=True)
@@ -171,7 +166,6 @@ def test_any_cut_into_ranges_and_blocks_gives_the_same(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(raw_index, "RANGE", step)
         patch.setattr(raw_index, "BLOCK", block)
-        patch.setattr(jsonlines, "COMPILED_FROM", 0 if block % 2 else 1 << 20)
         found = write_raw_index(LocalStore(folder), "x.jsonl", drop=True, workers=1)
     good, bad = plain(bytes(data))
     assert pairs((found.starts, found.lengths)) == good

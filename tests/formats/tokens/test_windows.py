@@ -23,6 +23,7 @@ from feedmill.kernels.order.blocks import greedy_blocks
 from feedmill.loading.collate import collate
 from feedmill.storage import LocalStore
 from helpers.durations import examples
+from oracles import blocks as plain
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "modalities"
 EXPECTED = json.loads((GOLDEN / "expected.json").read_text())
@@ -334,4 +335,4 @@ def covered(dataset: BlockDataset) -> set[tuple[int, int]]:
 @given(lengths=st.lists(st.integers(0, 30), max_size=60), block=st.integers(1, 40))
 def test_the_compiled_blocks_are_the_plain_ones(lengths: list[int], block: int) -> None:
     bounds = np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
-    assert greedy_blocks(bounds, block, compiled=True).tolist() == greedy_blocks(bounds, block, compiled=False).tolist()
+    assert greedy_blocks(bounds, block).tolist() == plain.greedy_blocks(bounds.tolist(), block)

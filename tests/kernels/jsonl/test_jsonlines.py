@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from feedmill.kernels.jsonl.jsonlines import is_plain, plain_lines
+from feedmill.kernels.jsonl.jsonlines import plain_lines
 from helpers.durations import examples
+from oracles.jsonlines import is_plain
 
 WORDS = [
     *"{}[]:,\"\\ \t\r-+.eE0123456789",
@@ -38,9 +39,9 @@ def test_depth(depth: int) -> None:
         assert is_plain(line) == (depth <= 64)
 
 
-def judged(lines: list[bytes], compiled: bool) -> list[bool]:
+def judged(lines: list[bytes]) -> list[bool]:
     data = np.frombuffer(b"\n".join(lines) + b"\n", np.uint8)
-    ends, good = plain_lines(data, compiled=compiled)
+    ends, good = plain_lines(data)
     assert ends.tolist() == (np.cumsum([len(line) + 1 for line in lines]) - 1).tolist()
     return [bool(one) for one in good]
 
@@ -65,8 +66,8 @@ BYTES = st.binary(max_size=6).map(lambda b: b.replace(b"\n", b""))
     )
 )
 def test_the_kernel_is_its_oracle_and_json_accepts_what_is_plain(lines: list[bytes]) -> None:
-    found = judged(lines, True)
-    assert found == judged(lines, False) == [is_plain(line) for line in lines]
+    found = judged(lines)
+    assert found == [is_plain(line) for line in lines]
     for line, plain in zip(lines, found, strict=True):
         if plain:
             json.loads(line)
@@ -80,24 +81,23 @@ def test_every_byte_at_every_place_of_a_word(length: int) -> None:
             text = bytearray(b"a" * length)
             text.insert(place, byte)
             lines.append(b'"' + bytes(text).replace(b"\n", b"") + b'"')
-        assert judged(lines, True) == [is_plain(line) for line in lines], byte
+        assert judged(lines) == [is_plain(line) for line in lines], byte
 
 
 @pytest.mark.parametrize("first", range(0xC0, 0x100))
 def test_every_two_bytes_of_utf8(first: int) -> None:
     for tail in (b"", b"\x80", b"\xbf\xbf", b"\x80\x80\x80"):
         lines = [b'"' + bytes([first, second]) + tail + b'"' for second in range(256) if second != 10]
-        assert judged(lines, True) == [is_plain(line) for line in lines]
+        assert judged(lines) == [is_plain(line) for line in lines]
 
 
 def test_limits() -> None:
     lines = [b"[" * n + b"]" * n for n in (63, 64, 65)] + [b'{"a":' * n + b"1" + b"}" * n for n in (64, 65)]
     lines += [b"1" * n for n in (300, 301)]
-    assert judged(lines, True) == [True, True, False, True, False, True, False]
+    assert judged(lines) == [True, True, False, True, False, True, False]
 
 
 def test_the_last_line_may_lack_its_newline_and_blocks_may_be_empty() -> None:
     for text, expected in ((b"[1]\n{", [True, False]), (b"", []), (b"\n", [False]), (b"1", [True])):
-        for compiled in (True, False):
-            ends, good = plain_lines(np.frombuffer(text, np.uint8), compiled=compiled)
-            assert good.tolist() == expected and len(ends) == len(expected)
+        ends, good = plain_lines(np.frombuffer(text, np.uint8))
+        assert good.tolist() == expected and len(ends) == len(expected)

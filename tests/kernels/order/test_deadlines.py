@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from feedmill.kernels.order.deadlines import Rates, counts_before, deal
 from helpers.durations import examples
+from oracles import deadlines as plain
 
 WEIGHTS = st.one_of(
     st.lists(st.integers(1, 30), min_size=1, max_size=9),
@@ -32,9 +33,9 @@ def test_from_border_to_border_every_draw_is_in_its_window(each: Rates, block: i
     slot = block * length
     before, after = counts_before(each, slot), counts_before(each, slot + length)
     assert sum(before) == slot and sum(after) == slot + length
-    assert before == counts_before(each, slot, compiled=False)
+    assert before == plain.counts_before(each, slot)
     order = deal(each, slot, before, after)
-    assert order.tolist() == deal(each, slot, before, after, compiled=False).tolist()
+    assert order.tolist() == plain.deal(each, slot, before, after)
     counts = list(before)
     for number, source in enumerate(order.tolist()):
         begin, end = each.window(source, counts[source])

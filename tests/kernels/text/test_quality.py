@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 
 from feedmill.curation.documents import Batch, Row
-from feedmill.curation.taggers import gopher as tagger
 from feedmill.curation.taggers.c4 import _automaton, _flags, naughty_words
 from feedmill.kernels.text import c4, characters, gopher
 from feedmill.kernels.text.lengths import encode
 from helpers.awkward_texts import BATCHES
 from helpers.durations import examples
+from oracles import gopher as plain_gopher
 from oracles.texts import c4_lines
 
 TABLE = characters.table()
@@ -74,15 +74,7 @@ def test_signals_of_gopher(texts: list[str]) -> None:
         by_line = gopher.line_signals(documents.codes, documents.offsets, inside, joined)
         for text, row in zip(texts, np.concatenate([documents.gopher, by_line], axis=1).tolist(), strict=True):
             found = {name: value for name, value in zip(gopher.SIGNALS, row, strict=True) if not math.isnan(value)}
-            assert found == gopher.signals(text, joined)
-
-
-@settings(max_examples=examples(50), deadline=None)
-@given(BATCHES)
-def test_the_tagger_says_the_same_before_its_kernels_are_compiled(texts: list[str]) -> None:
-    for joined in (False, True):
-        plain, compiled = (form(batch(texts), joined) for form in (tagger._uncompiled, tagger._compiled))
-        assert all(np.array_equal(a, b, equal_nan=True) for a, b in zip(plain, compiled, strict=True))
+            assert found == plain_gopher.signals(text, joined)
 
 
 def test_signals_of_long_words_and_many_repeats() -> None:
@@ -92,5 +84,5 @@ def test_signals_of_long_words_and_many_repeats() -> None:
         "w " * 99,
     ]
     for text, row in zip(texts, batch(texts).gopher.tolist(), strict=True):
-        wanted = gopher.signals(text, False)
+        wanted = plain_gopher.signals(text, False)
         assert row[:15] == pytest.approx([wanted.get(name, math.nan) for name in gopher.SIGNALS[:15]], nan_ok=True)

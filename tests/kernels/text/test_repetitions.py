@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from feedmill.kernels.text import characters
 from feedmill.kernels.text.lengths import encode
-from feedmill.kernels.text.repetitions import _GRAM, _long_units, repetitions
+from feedmill.kernels.text.repetitions import _GRAM, _long_units, _room_for_long_units, repetitions
 
 TABLE = characters.table()
 PIECES = st.sampled_from(["a", "b", " ", "\t", "\n", "abaab", "abcdefg", "abcdefgh ", "  x", "\u3000"])
@@ -31,8 +31,9 @@ def shortest(text: str, start: int) -> int:
 @settings(deadline=None)
 @given(TEXTS)
 def test_long_units_are_the_shortest_that_repeat(text: str) -> None:
-    units = _long_units(encode([text])[0], TABLE)
-    for start, unit in enumerate(units.tolist()):
+    scratch = _room_for_long_units(len(text))
+    _long_units(encode([text])[0], TABLE, *scratch)
+    for start, unit in enumerate(scratch[-1].tolist()):
         wanted = shortest(text, start)
         if wanted >= _GRAM:
             assert unit == wanted, (ascii(text), start)

@@ -1,8 +1,4 @@
-"""Hash keys to 128 bits, order the hashes by their first bits, and find the ones seen before.
-
-A few keys, or long ones (whole documents), are processed without compiled code, because loading that would take longer
-than the work. Many short keys (paragraphs, n-grams) use the compiled code.
-"""
+"""Hash keys to 128 bits, order the hashes by their first bits, and find the ones seen before."""
 
 from __future__ import annotations
 
@@ -12,9 +8,6 @@ import xxhash
 
 from feedmill.curation.dedupe.units import Units
 from feedmill.kernels.hashing import murmur
-
-FEW = 1 << 17
-"""Number of keys up to which numpy is used and compiled code is not loaded."""
 
 Hashes = npt.NDArray[np.uint64]
 
@@ -42,13 +35,9 @@ def partition(hashes: Hashes, bits: int) -> tuple[npt.NDArray[np.int64], npt.NDA
     Returns:
         The start of each part, int64[2^bits + 1], and the order, uint32[keys].
     """
-    if len(hashes) > FEW:
-        starts, order = np.empty((1 << bits) + 1, np.int64), np.empty(len(hashes), np.uint32)
-        murmur.partition(hashes, 64 - bits, starts, order)
-        return starts, order
-    parts = hashes[:, 0] >> np.uint64(64 - bits)
-    order = np.argsort(parts, kind="stable").astype(np.uint32)
-    return np.searchsorted(parts[order], np.arange((1 << bits) + 1, dtype=np.uint64)), order
+    starts, order = np.empty((1 << bits) + 1, np.int64), np.empty(len(hashes), np.uint32)
+    murmur.partition(hashes, 64 - bits, starts, order)
+    return starts, order
 
 
 def first_seen(slices: list[Hashes], inserted: list[bool]) -> list[npt.NDArray[np.bool_]]:
@@ -57,8 +46,6 @@ def first_seen(slices: list[Hashes], inserted: list[bool]) -> list[npt.NDArray[n
     Before means earlier in the same slice or in an earlier slice.
     """
     count = sum(len(one) for one, goes_in in zip(slices, inserted, strict=True) if goes_in)
-    if sum(map(len, slices)) <= FEW:
-        return _first_seen(slices, inserted)
     table = np.zeros((1 << max(4, (2 * count).bit_length()), 2), np.uint64)
     out = []
     for one, goes_in in zip(slices, inserted, strict=True):
@@ -66,19 +53,3 @@ def first_seen(slices: list[Hashes], inserted: list[bool]) -> list[npt.NDArray[n
         murmur.first_seen(one, table, goes_in, found)
         out.append(found)
     return out
-
-
-def _first_seen(slices: list[Hashes], inserted: list[bool]) -> list[npt.NDArray[np.bool_]]:
-    keys = np.concatenate([np.zeros((0, 2), np.uint64), *slices])
-    goes_in = np.repeat(np.array(inserted, np.bool_), [len(one) for one in slices])
-    order = np.lexsort((np.arange(len(keys)), keys[:, 1], keys[:, 0]))
-    ordered = keys[order]
-    new = np.ones(len(keys), np.bool_)
-    new[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
-    groups = np.cumsum(new) - 1
-    # The position of the first inserted key of each group; keys at later positions were seen before.
-    places = np.where(goes_in[order], np.arange(len(keys)), len(keys))
-    first = np.minimum.reduceat(places, np.flatnonzero(new)) if len(keys) else places
-    found = np.empty(len(keys), np.bool_)
-    found[order] = np.arange(len(keys)) > first[groups] if len(keys) else False
-    return np.split(found, np.cumsum([len(one) for one in slices])[:-1])

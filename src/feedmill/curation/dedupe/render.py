@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from feedmill.curation.dedupe.options import DOCUMENTS, DedupeOptions
+from feedmill.curation.dedupe.options import DedupeOptions
 from feedmill.curation.dedupe.units import NO_KEY
 from feedmill.kernels.bounds import bounds_of
 from feedmill.kernels.jsonl import spanrows
@@ -45,16 +45,12 @@ def render(
     flagged, numbers, scores = _scores(bounds, found, options)
     name, bare = orjson.dumps(options.attribute), states == NO_KEY
     rows, starts, ends = (a[flagged].astype(np.int64) for a in (rows, starts, ends))
-    if options.unit == DOCUMENTS:  # few spans: loading compiled code would not pay off
-        spans = zip(rows.tolist(), starts.tolist(), ends.tolist(), [scores[n] for n in numbers.tolist()], strict=True)
-        text = spanrows.span_rows(ids, bare.tolist(), list(spans), name)
-    else:
-        text = _compiled(ids, bare, rows, starts, ends, numbers, scores, name)
+    text = _span_rows(ids, bare, rows, starts, ends, numbers, scores, name)
     documents = int(np.count_nonzero(np.diff(rows))) + bool(len(rows))
     return Rendered(text, documents, len(flagged))
 
 
-def _compiled(
+def _span_rows(
     ids: list[bytes],
     bare: npt.NDArray[np.bool_],
     rows: Ints,

@@ -31,7 +31,6 @@ KERNELS = (
     "feedmill.documents.lines",
     "feedmill.kernels.hashing.shingles",
     "feedmill.kernels.hashing.near_pairs",
-    "numba",  # of the kernels, which import it for their first call
 )
 _here = threading.local()
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,11 +43,8 @@ INDEXES = (
     "CREATE INDEX idx_sample_parts_full ON sample_parts"
     "(tar_file_id, sample_index, part_name, content_byte_offset, content_byte_size)",
 )
-COMPILED_FROM = 30_000
-"""Number of rows from which the compiled writer is faster if numba is already loaded: its code loads in 0.03 s, and
-SQLite needs more than a microsecond per row."""
-COMPILED_FROM_COLD = 300_000
-"""The same if numba must be loaded first, which takes 0.3 s."""
+DIRECT_FROM = 1_000
+"""Number of rows from which writing the b-trees ourselves is faster: SQLite needs more than a microsecond per row."""
 _BATCH = 65_536
 
 
@@ -116,7 +112,7 @@ def write_index(path: Path, rows: IndexRows, *, compiled: bool | None = None) ->
     Args:
         path: temporary path; an existing file is replaced. The caller syncs and renames it.
         rows: content, written in this order.
-        compiled: write the b-trees with the numba kernel; by default if there are enough rows. Unsupported rows (a name
+        compiled: write the b-trees with the kernel; by default if there are enough rows. Unsupported rows (a name
             above 900 bytes or with a NUL, more rows than fit into memory twice) are always written through SQLite.
 
     Raises:
@@ -124,7 +120,9 @@ def write_index(path: Path, rows: IndexRows, *, compiled: bool | None = None) ->
         StorageError: the disk is full, the folder is read-only, and similar.
     """
     try:
-        if not (_pays(rows) if compiled is None else compiled) or not _write_compiled(path, rows):
+        if compiled is None:
+            compiled = len(rows.keys) + len(rows.part_names) >= DIRECT_FROM
+        if not compiled or not _write_compiled(path, rows):
             _write_rows(path, rows)
     except BaseException as error:
         with contextlib.suppress(OSError):
@@ -182,11 +180,6 @@ def duplicate_keys(rows: IndexRows, limit: int = 100) -> list[tuple[str, list[in
         if key in again:
             again[key].append(row)
     return sorted(again.items(), key=lambda item: item[1])[:limit]
-
-
-def _pays(rows: IndexRows) -> bool:
-    count = len(rows.keys) + len(rows.part_names)
-    return count >= (COMPILED_FROM if "numba" in sys.modules else COMPILED_FROM_COLD)
 
 
 def _create(path: Path) -> sqlite3.Connection:

@@ -28,7 +28,6 @@ from feedmill.formats.ranges import gather_spans
 from feedmill.formats.sample import Sample, Source
 from feedmill.formats.tar.samples import (
     Parsed,
-    load_kernels,
     parse_alike,
     parse_any,
     parse_plain,
@@ -220,9 +219,6 @@ class TarDataset(Dataset):
             out[place] = self._sample(paths[shard], number, begin, block, found)
         return out
 
-    def warm(self) -> None:
-        load_kernels()
-
     def load_ahead(self) -> None:
         self.table.load_ahead()
 
@@ -257,7 +253,7 @@ class TarDataset(Dataset):
             self.table.load(numbers.tolist(), ahead=ahead)
         offsets_of = self.table.offsets_ahead if ahead else self.table.offsets
         tables = [offsets_of(number) for number in numbers.tolist()]
-        return gather_spans(tables, np.diff(runs), stored - self._starts[shards], load=self.store.is_local)
+        return gather_spans(tables, np.diff(runs), stored - self._starts[shards])
 
     def _blocks(self, shards: Int64s, begins: Int64s, ends: Int64s) -> Iterator[bytes]:
         """Yield the bytes of samples, shard by shard. Adjacent samples are read together."""

@@ -39,7 +39,6 @@ from feedmill.formats.tar.strays import printable, samples_of
 from feedmill.formats.tar.tables import ScannedShards, ShardTable, with_remarks
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.threads import ordered_map
-from feedmill.kernels.files.tar import COMPILED_FROM
 from feedmill.storage import Entry, LocalStore, Store
 from feedmill.storage.cache.files import file_cache
 from feedmill.storage.cache.settings import data_cache, fitting_cache, using_cache
@@ -143,10 +142,9 @@ def indexed_shards(store: Store, entries: Sequence[Entry], *, workers: int | Non
     missing = list({entry.path: entry for entry in entries if not _same(known.get(entry.path), entry)}.values())
     if missing:
         threads = workers or 4 * available_cores()
-        compiled = sum(entry.size for entry in missing) >= COMPILED_FROM
 
         def scan(entry: Entry) -> ShardIndex:
-            return _scanned(store, entry, compiled)
+            return _scanned(store, entry)
 
         size = sum(entry.size for entry in missing)
         cache = fitting_cache(size)
@@ -168,8 +166,8 @@ def _same(known: ShardIndex | None, entry: Entry) -> bool:
     return known is not None and (known.size, known.version) == (entry.size, entry.version)
 
 
-def _scanned(store: Store, entry: Entry, compiled: bool) -> ShardIndex:
-    scan = scan_shard(store, entry.path, compiled=compiled)
+def _scanned(store: Store, entry: Entry) -> ShardIndex:
+    scan = scan_shard(store, entry.path)
     if scan.problem is not None:
         raise in_file(scan.problem, store.locate(entry.path))
     scan, strays = samples_of(scan)

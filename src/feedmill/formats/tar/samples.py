@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from feedmill.errors import DataError
 from feedmill.formats.offsets import Int64s
-from feedmill.formats.ranges import copy_fetched, load_copying, read_remote
+from feedmill.formats.ranges import copy_fetched, read_remote
 from feedmill.formats.tar.strays import is_stray
 from feedmill.jobs.buffers import empty
 from feedmill.kernels import addresses as memory
@@ -64,10 +64,10 @@ def parse_together(blocks: Sequence[bytes], known: dict[bytes, str]) -> Iterator
     """Parse samples in one call, and yield the content of each; None for samples that are not plain.
 
     Args:
-        blocks: the samples. Fewer than `FEW` are left to `parse_plain`, and so are all while compiled code is loaded.
+        blocks: the samples. Fewer than `FEW` are left to `parse_plain`.
         known: cache of part names, which is filled.
     """
-    if len(blocks) < FEW or plain_samples.loading:
+    if len(blocks) < FEW:
         yield from itertools.repeat(None, len(blocks))
         return
     members, firsts, keys, alike = _scanned(_addresses(blocks), np.asarray([len(block) for block in blocks], np.int64))
@@ -179,8 +179,7 @@ class _Remote(NamedTuple):
 
 def _open(store: Store, paths: Sequence[str], shards: Int64s, lengths: Int64s) -> _Files | _Remote | None:
     """Open the files of the ranges; None if the samples are not read together."""
-    # Over a network, `Dataset.warm` loads code beside the requests; a first batch in Python is ready before that.
-    if len(shards) < FEW or plain_samples.loading or (lengths < 512).any():
+    if len(shards) < FEW or (lengths < 512).any():
         return None
     if not store.is_local:
         return _Remote(store, paths, shards)
@@ -217,13 +216,6 @@ def _scanned(addresses: Int64s, lengths: Int64s) -> tuple[Int64s, Int64s, Int64s
     header = np.empty(512, np.uint8)
     plain_samples(addresses, lengths, header, memory.of(header), members, firsts, keys, alike)
     return members[: firsts[-1]], firsts, keys, alike
-
-
-def load_kernels() -> None:
-    """Load the compiled code that copies and parses samples."""
-    none = np.zeros(0, np.int64)
-    _scanned(none, none)
-    load_copying()
 
 
 def _name(tail: bytes, known: dict[bytes, str]) -> str:

@@ -61,13 +61,13 @@ class Unread(NamedTuple):
         return out
 
 
-def scan_shard(store: Store, path: str, *, compiled: bool | None = None) -> tar.ShardScan:
+def scan_shard(store: Store, path: str) -> tar.ShardScan:
     """Return the samples of one shard, up to the first problem if there is one."""
     with mapped(store, path) as data:
-        return scan_bytes(data, compiled=compiled)
+        return scan_bytes(data)
 
 
-def scan_bytes(data: npt.NDArray[np.uint8], *, compiled: bool | None = None) -> tar.ShardScan:
+def scan_bytes(data: npt.NDArray[np.uint8]) -> tar.ShardScan:
     """Return the samples of a whole shard, uint8[size], as `scan_shard`."""
     if not len(data):
         return _unreadable("the file is empty (0 bytes)", "empty-file", "Restore it or exclude it.")
@@ -77,7 +77,7 @@ def scan_bytes(data: npt.NDArray[np.uint8], *, compiled: bool | None = None) -> 
             "compressed-shard",
             "Decompress it (gunzip, bunzip2, unxz or zstd -d), or copy the dataset with 'feedmill convert'.",
         )
-    scanned = tar.scan(data, compiled=compiled)
+    scanned = tar.scan(data)
     if scanned.problem is not None and scanned.problem.offset == 0:
         scanned.problem = other_format(data[:HEAD].tobytes(), "tar", "text") or scanned.problem
     return scanned

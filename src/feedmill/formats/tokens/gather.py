@@ -23,8 +23,6 @@ from feedmill.storage import Store
 from feedmill.storage.descriptors import raise_file_limit
 from feedmill.storage.reasons import copy_again
 
-_MANY = 1 << 14
-"""Tokens from which compiled code is worth its loading."""
 _PIECE = 1 << 20
 """Bytes copied before they are widened, so that they are still in the processor's cache."""
 
@@ -218,18 +216,8 @@ def resets_from_eos(tokens: npt.NDArray[Any], eos: int) -> tuple[Int64s, Int64s]
 
 def positions_from(resets: tuple[Int64s, Int64s], shape: tuple[int, int]) -> Int64s:
     """Return each token's position in its document, int64[n, width]; for the first document, in the window."""
-    count, width = shape
-    row, at = resets
-    if count * width >= _MANY:
-        filled: Int64s = empty(shape, np.int64)
-        count_up(row, at, filled)
-        return filled
-    begins = np.unique(np.concatenate((np.arange(count, dtype=np.int64) * width, row * width + at)))
-    out: Int64s = np.ones(shape, np.int64)  # not a view of a flat array, so that collating needs no copy
-    flat = out.reshape(-1)
-    flat[begins[:1]] = 0
-    flat[begins[1:]] = 1 - np.diff(begins)  # makes the running sum 0 at a start
-    np.cumsum(flat, out=flat)
+    out: Int64s = empty(shape, np.int64)
+    count_up(*resets, out)
     return out
 
 

@@ -17,7 +17,7 @@ from feedmill.formats.offsets import Int64s
 from feedmill.formats.tokens.gather import Gather
 from feedmill.formats.tokens.masks import Masks
 from feedmill.jobs.buffers import empty
-from feedmill.kernels.rows import shift_rows
+from feedmill.kernels.rows import readable, shift_rows
 
 Pair = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
 
@@ -79,7 +79,7 @@ def sources_of(
     found = []
     for number in files if isinstance(gather, Gather) else ():
         tokens = gather.flat(number)
-        if tokens is None or not tokens.dtype.isnative:
+        if tokens is None or not readable(tokens.dtype):
             return None
         loss = None if masks is None else masks.flat(number)
         if masks is not None and loss is None:

@@ -26,7 +26,6 @@ from feedmill.formats.base import Dataset, Indices, numbers_inside
 from feedmill.formats.batches import INPUTS, TARGETS, Batch, Columns, Shifted, Want
 from feedmill.formats.extents import Extents
 from feedmill.formats.offsets import hash_words
-from feedmill.formats.ranges import load_widening
 from feedmill.formats.sample import Sample, Source, no_such_key, number_of
 from feedmill.formats.tokens.base import Int64s, TokenDataset, samples_per_block
 from feedmill.formats.tokens.gather import (
@@ -268,11 +267,6 @@ class WindowDataset(WindowLayout, Dataset):
     @property
     def shuffle_block(self) -> int | None:
         return samples_per_block(self.width)
-
-    def warm(self) -> None:
-        if self.is_remote:
-            for stored in {shard.dtype for shard in self.tokens.shards}:
-                load_widening(stored, self.dtype)
 
     def extents(self, indices: Indices) -> Sequence[Extents]:
         store, shards = self.tokens.store, self.tokens.shards

@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from feedmill.kernels.native import njit
+from feedmill.kernels.native import kernel
 
 Int64s = npt.NDArray[np.int64]
 
@@ -71,7 +71,7 @@ class Tree(NamedTuple):
     root: int
 
 
-@njit()
+@kernel
 def _width(value):  # type: ignore[no-untyped-def]
     """Return the number of body bytes of an integer; 0 for the constants 0 and 1."""
     if value == 0 or value == 1:
@@ -88,7 +88,7 @@ def _width(value):  # type: ignore[no-untyped-def]
     return 6 if size < 1 << 47 else 8
 
 
-@njit()
+@kernel("i64 -> i64")
 def varint_width(value):  # type: ignore[no-untyped-def]
     """Return the number of bytes of a non-negative number below 2^56 as a varint."""
     width = 1
@@ -98,7 +98,7 @@ def varint_width(value):  # type: ignore[no-untyped-def]
     return width
 
 
-@njit(inline="always")  # inlined, because a call increments and decrements the reference count of `out`
+@kernel("out u8[:], i64, i64 -> i64")
 def put_varint(out, at, value):  # type: ignore[no-untyped-def]
     """Write a varint (seven bits per byte, the highest first), and return its end."""
     end = at + varint_width(value)
@@ -110,7 +110,7 @@ def put_varint(out, at, value):  # type: ignore[no-untyped-def]
     return end
 
 
-@njit()
+@kernel("i64, i64[:], i64[:,:], i64[:], i64[:], out u16[:]")
 def _cell_sizes(table, fields, ints, starts, rows, sizes):  # type: ignore[no-untyped-def]
     """Compute the size of the leaf cell of each row in bytes."""
     for i in range(len(rows)):
@@ -129,7 +129,7 @@ def _cell_sizes(table, fields, ints, starts, rows, sizes):  # type: ignore[no-un
         sizes[i] = size + varint_width(row + 1) if table else size
 
 
-@njit()
+@kernel("u16[:], i64, i64, i64, out i64[:] -> i64")
 def _partition(sizes, extra, room, promote, bounds):  # type: ignore[no-untyped-def]
     """Divide cells into full pages, and return the number of pages.
 
@@ -156,7 +156,7 @@ def _partition(sizes, extra, room, promote, bounds):  # type: ignore[no-untyped-
     return pages
 
 
-@njit()
+@kernel
 def _put_integer(out, head, body, value):  # type: ignore[no-untyped-def]
     """Write an integer in its shortest form: its serial type at `head`, its bytes from `body` on. Return their end."""
     width = _width(value)
@@ -172,7 +172,7 @@ def _put_integer(out, head, body, value):  # type: ignore[no-untyped-def]
     return body + width
 
 
-@njit()
+@kernel
 def _put_record(out, at, fields, ints, text, starts, row):  # type: ignore[no-untyped-def]
     """Write a record: its header of serial types, then the values."""
     head = at + 1
@@ -194,7 +194,7 @@ def _put_record(out, at, fields, ints, text, starts, row):  # type: ignore[no-un
             head += 1
 
 
-@njit()
+@kernel("out u8[:], i64, i64, i64[:], i64, i64[:], u16[:], i64, i64[:], i64[:,:], u8[:], i64[:]")
 def _put_pages(out, first, kind, bounds, promote, rows, sizes, child, fields, ints, text, starts):  # type: ignore[no-untyped-def]
     """Write pages first, first + 1, ... of one level to out, uint8[pages * 4096]."""
     interior = kind in (_INDEX_INTERIOR, _TABLE_INTERIOR)
@@ -234,13 +234,13 @@ def _put_pages(out, first, kind, bounds, promote, rows, sizes, child, fields, in
             _put_number(out, page + 8, _stepped(child + end), 4)
 
 
-@njit()
+@kernel("i64 -> i64")
 def _stepped(page):  # type: ignore[no-untyped-def]
     """Return a page's number, from its number among the pages that may hold data."""
     return page if page < LOCK_PAGE else page + 1
 
 
-@njit()
+@kernel
 def _put_number(out, at, value, width):  # type: ignore[no-untyped-def]
     """Write a big-endian number."""
     for i in range(at + width - 1, at - 1, -1):

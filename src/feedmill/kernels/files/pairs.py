@@ -7,13 +7,11 @@ use for it:
     int: BININT1 BININT2 BININT LONG1        memo: MEMOIZE BINPUT LONG_BINPUT        FRAME: between any two
 
 The writer writes the same bytes as CPython 3.8 to 3.13 (protocol 4): groups of up to 1,000 pairs, and frames that end
-before the first tuple or integer after 64 KiB of opcodes. This module has the plain loops, the test oracles of the
-compiled ones. Python's pickler writes short lists.
+before the first tuple or integer after 64 KiB of opcodes.
 """
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -47,11 +45,6 @@ SIZES = {PROTO: 2, FRAME: 9, BINPUT: 2, LONG_BINPUT: 5, BININT1: 2, BININT2: 3, 
 # State of `_step` between blocks, int64[STATE].
 PHASE, SINGLE, MEMO, HELD, FRAME_END, OFFSET, COUNT, CODE, OPCODE, STATE = range(10)
 
-COMPILED_FROM = 1 << 17
-"""Minimum bytes of a pickle for which the compiled kernel is worth its loading time."""
-ENCODE_FROM = 1 << 16
-"""Minimum number of pairs for which the compiled kernel writes; Python's pickler keeps every tuple in memory."""
-
 
 class Fault(NamedTuple):
     """Fault of a pickle: one of the codes above, its byte, and the opcode at that byte (or -1)."""
@@ -69,12 +62,11 @@ class PickleFault(ValueError):
         self.fault = fault
 
 
-def decode(blocks: Iterable[bytes], *, compiled: bool | None = None) -> Iterator[tuple[Int64s, Int64s]]:
+def decode(blocks: Iterable[bytes]) -> Iterator[tuple[Int64s, Int64s]]:
     """Yield the pairs of one pickle in batches.
 
     Args:
         blocks: the bytes of exactly one pickle, divided anywhere.
-        compiled: use the numba kernel; by default if the first block is long.
 
     Yields:
         The first and the second numbers of consecutive pairs, int64[n] each; about 100,000 at most.
@@ -82,20 +74,8 @@ def decode(blocks: Iterable[bytes], *, compiled: bool | None = None) -> Iterator
     Raises:
         PickleFault: the pickle is not a list of pairs. Batches before the fault have been yielded.
     """
-    todo = iter(blocks)
-    first = next(todo, b"")
-    if compiled is None:
-        compiled = len(first) >= COMPILED_FROM
-    if compiled:
-        yield from _decode_compiled(first, todo)
-    else:
-        yield decode_plain(b"".join([first, *todo]))
-
-
-def _decode_compiled(first: bytes, todo: Iterator[bytes]) -> Iterator[tuple[Int64s, Int64s]]:
-    state = np.zeros(STATE, np.int64)
-    rest, block = b"", first
-    while True:
+    state, rest = np.zeros(STATE, np.int64), b""
+    for block in blocks:
         data = np.frombuffer(rest + block if rest else block, np.uint8)
         starts, lengths = (np.empty(len(data) // 5 + 1, np.int64) for _ in range(2))
         state[COUNT] = 0
@@ -105,147 +85,19 @@ def _decode_compiled(first: bytes, todo: Iterator[bytes]) -> Iterator[tuple[Int6
         count = int(state[COUNT])
         yield starts[:count].copy(), lengths[:count].copy()
         rest = data[used:].tobytes()
-        following = next(todo, None)
-        if following is None:
-            break
-        block = following
     if state[PHASE] != AT_END:
         raise PickleFault(Fault(TRUNCATED, int(state[OFFSET]), rest[0] if rest else -1))
 
 
-def decode_plain(data: bytes) -> tuple[Int64s, Int64s]:
-    """Decode like `decode`, at once and in plain Python."""
-    starts: list[int] = []
-    lengths: list[int] = []
-    phase, single, memo, held, frame_end, at = AT_START, False, False, 0, 0, 0
-    while at < len(data):
-        op = data[at]
-        size = SIZES.get(op, 1)
-        if phase == AT_END:
-            raise PickleFault(Fault(TRAILING, at, op))
-        if op not in KNOWN:
-            raise PickleFault(Fault(FOREIGN_OPCODE, at, op))
-        if op == LONG1 and at + 1 < len(data):
-            size += data[at + 1]
-            if size > 10:
-                raise PickleFault(Fault(BAD_NUMBER, at, op))
-        if at + size > len(data):
-            raise PickleFault(Fault(TRUNCATED, at, op))
-        if (at < frame_end < at + size) or (op == FRAME and at < frame_end):
-            raise PickleFault(Fault(BAD_FRAME, at, op))
-        argument = data[at + 1 : at + size]
-        if op == FRAME and phase != AT_START:
-            frame_end = at + size + int.from_bytes(argument, "little")
-            if frame_end > MOST:
-                raise PickleFault(Fault(BAD_FRAME, at, op))
-        elif op in MEMOS and memo:
-            memo = False
-        elif op in INTS and phase in (IN_LIST, IN_GROUP, AT_SECOND):
-            value = _number(op, argument)
-            if value < 0:
-                raise PickleFault(Fault(BAD_NUMBER, at, op))
-            if phase == AT_SECOND:
-                starts.append(held)
-                lengths.append(value)
-                phase = AT_TUPLE
-            else:
-                phase, single, held = AT_SECOND, phase == IN_LIST, value
-            memo = False
-        elif op == TUPLE2 and phase == AT_TUPLE:
-            phase, memo = AT_APPEND if single else IN_GROUP, True
-        else:
-            phase, memo = _structure(op, phase, argument, at)
-        if op == STOP and at + 1 < frame_end:
-            raise PickleFault(Fault(BAD_FRAME, at, op))
-        at += size
-    if phase != AT_END:
-        raise PickleFault(Fault(TRUNCATED, at, -1))
-    return np.asarray(starts, np.int64), np.asarray(lengths, np.int64)
-
-
-_STRUCTURE = {
-    (EMPTY_LIST, AT_LIST): IN_LIST,
-    (MARK, IN_LIST): IN_GROUP,
-    (APPENDS, IN_GROUP): IN_LIST,
-    (APPEND, AT_APPEND): IN_LIST,
-    (STOP, IN_LIST): AT_END,
-}
-
-
-def _structure(op: int, phase: int, argument: bytes, at: int) -> tuple[int, bool]:
-    """Return the next phase, and whether a memo may follow."""
-    if op == PROTO and phase == AT_START:
-        if not 2 <= argument[0] <= 5:
-            raise PickleFault(Fault(BAD_PROTOCOL, at, op))
-        return AT_LIST, False
-    if (op, phase) not in _STRUCTURE:
-        raise PickleFault(Fault(MISPLACED, at, op))
-    return _STRUCTURE[op, phase], op == EMPTY_LIST
-
-
-def _number(op: int, argument: bytes) -> int:
-    if op == LONG1:
-        return int.from_bytes(argument[1:], "little", signed=True)
-    return int.from_bytes(argument, "little", signed=op == BININT)
-
-
-def encode(starts: Int64s, lengths: Int64s, *, compiled: bool | None = None) -> Iterator[bytes]:
-    """Yield the pickle of ``list(zip(starts, lengths))`` in pieces of about 64 KiB.
-
-    Args:
-        starts, lengths: int64[n], not negative.
-        compiled: use the kernel or the plain loop; by default the kernel for long lists, and Python's pickler for
-            short ones.
-    """
-    if compiled is None and len(starts) < ENCODE_FROM:
-        yield pickle.dumps(list(zip(starts.tolist(), lengths.tolist(), strict=True)), protocol=4)
-        return
-    compiled = compiled is not False
-    frames = _frames_compiled(starts, lengths) if compiled else _frames_plain(starts.tolist(), lengths.tolist())
+def encode(starts: Int64s, lengths: Int64s) -> Iterator[bytes]:
+    """Yield the pickle of ``list(zip(starts, lengths))`` in pieces of about 64 KiB; int64[n] each, not negative."""
     yield bytes((PROTO, 4))
-    for frame in frames:
+    out, state = np.empty(FRAME_BYTES + 64, np.uint8), np.zeros(2, np.int64)
+    while state[0] <= len(starts):
+        frame = out[: _fill_frame(starts, lengths, state, out)].tobytes()
         if len(frame) >= 4:
             yield bytes((FRAME,)) + len(frame).to_bytes(8, "little")
         yield frame
-
-
-def _frames_compiled(starts: Int64s, lengths: Int64s) -> Iterator[bytes]:
-    out = np.empty(FRAME_BYTES + 64, np.uint8)
-    state = np.zeros(2, np.int64)
-    while state[0] <= len(starts):
-        used = _fill_frame(starts, lengths, state, out)
-        yield out[:used].tobytes()
-
-
-def _frames_plain(starts: list[int], lengths: list[int]) -> Iterator[bytes]:
-    frame = bytearray((EMPTY_LIST, MEMOIZE))
-    total = len(starts)
-    for i in range(total):
-        if i % GROUP == 0 and total > 1:
-            frame.append(MARK)
-        for number in (starts[i], lengths[i]):
-            if len(frame) >= FRAME_BYTES:
-                yield bytes(frame)
-                frame.clear()
-            frame += _pickled_int(number)
-        frame += bytes((TUPLE2, MEMOIZE))
-        if total == 1:
-            frame.append(APPEND)
-        elif i % GROUP == GROUP - 1 or i == total - 1:
-            frame.append(APPENDS)
-    frame.append(STOP)
-    yield bytes(frame)
-
-
-def _pickled_int(number: int) -> bytes:
-    if number < 1 << 8:
-        return bytes((BININT1, number))
-    if number < 1 << 16:
-        return bytes((BININT2,)) + number.to_bytes(2, "little")
-    if number < 1 << 31:
-        return bytes((BININT,)) + number.to_bytes(4, "little")
-    size = number.bit_length() // 8 + 1
-    return bytes((LONG1, size)) + number.to_bytes(size, "little")
 
 
 def opcode_name(opcode: int) -> str:
@@ -258,9 +110,7 @@ def opcode_name(opcode: int) -> str:
 
 # --- compiled ---------------------------------------------------------------------------------------------------------
 
-_sizes = np.zeros(256, np.int64)  # 0: an unsupported opcode
-for _opcode in KNOWN:
-    _sizes[_opcode] = SIZES.get(_opcode, 1)
+_SIZES = np.array([SIZES.get(opcode, 1) if opcode in KNOWN else 0 for opcode in range(256)], np.int64)
 
 
 @kernel
@@ -287,16 +137,15 @@ def _following(op, phase):  # type: ignore[no-untyped-def]
     return -1
 
 
-@kernel
+@kernel("u8[:], out i64[:], out i64[:], out i64[:] -> i64")
 def _step(data, state, starts, lengths):  # type: ignore[no-untyped-def]
-    """Decode one block like `decode_plain`. Return the bytes used; the rest is the beginning of an opcode."""
+    """Decode one block. Return the bytes used; the rest is the beginning of an opcode."""
     phase, single, memo, held = state[PHASE], state[SINGLE], state[MEMO], state[HELD]
     base, count, code, at, op = state[OFFSET], state[COUNT], FINE, 0, 0
     frame_end = state[FRAME_END] - base
-    sizes = _sizes
     while at < len(data):
         op = data[at]
-        size = sizes[op]
+        size = _SIZES[op]
         if phase == AT_END:
             code = TRAILING
             break
@@ -390,9 +239,9 @@ def _put(out, at, number):  # type: ignore[no-untyped-def]
     return at + 1 + size
 
 
-@kernel
+@kernel("i64[:], i64[:], out i64[:], out u8[:] -> i64")
 def _fill_frame(starts, lengths, state, out):  # type: ignore[no-untyped-def]
-    """Write the next frame to `out` like `_frames_plain`, and return its length.
+    """Write the next frame to `out`, and return its length.
 
     Args:
         state: int64[2], the pair to continue with (one past the last at the end), and which of its numbers.

@@ -6,23 +6,11 @@ acquiring it.
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-
-from feedmill.kernels.native import Lazy, kernel
+from feedmill.kernels.machine import memcpy, pread
+from feedmill.kernels.native import kernel
 
 
-def _pread() -> Any:
-    from numba import types
-
-    return types.ExternalFunction("pread", types.int64(types.int32, types.int64, types.int64, types.int64))
-
-
-pread: Any = Lazy(_pread)
-
-
-@kernel
+@kernel("i64[:], i64[:], i64[:], i64[:] -> i64")
 def read_all(files, offsets, lengths, addresses):  # type: ignore[no-untyped-def]
     """Read ranges of open files into memory; ranges that are adjacent in one file and in memory are read together.
 
@@ -46,7 +34,7 @@ def read_all(files, offsets, lengths, addresses):  # type: ignore[no-untyped-def
             j += 1
         done = 0
         while done < length:
-            got = pread(np.int32(files[i]), addresses[i] + done, length - done, offsets[i] + done)
+            got = pread(files[i], addresses[i] + done, length - done, offsets[i] + done)
             if got <= 0:
                 return i
             done += got
@@ -54,16 +42,7 @@ def read_all(files, offsets, lengths, addresses):  # type: ignore[no-untyped-def
     return i
 
 
-def _memcpy() -> Any:
-    from numba import types
-
-    return types.ExternalFunction("memcpy", types.int64(types.int64, types.int64, types.int64))
-
-
-memcpy: Any = Lazy(_memcpy)
-
-
-@kernel
+@kernel("i64[:], i64[:], i64[:]")
 def copy_all(origins, lengths, addresses):  # type: ignore[no-untyped-def]
     """Copy ranges of memory.
 
@@ -74,26 +53,31 @@ def copy_all(origins, lengths, addresses):  # type: ignore[no-untyped-def]
         memcpy(addresses[i], origins[i], lengths[i])
 
 
-@kernel
+@kernel(
+    "i64[:], token[:], i64, i64[:], out i64[:,:]",
+    "i64[:], u8[:], i64, i64[:], out u8[:,:]",
+    "i64[:], u16[:], i64, i64[:], out u16[:,:]",
+    "i64[:], u32[:], i64, i64[:], out u32[:,:]",
+)
 def copy_rows(origins, row, begin, rows, out):  # type: ignore[no-untyped-def]
-    """Copy numbers from memory to rows of an array of another type.
+    """Copy numbers from memory to rows of an array of the same type or of int64.
 
     Args:
         origins: int64[n], where the numbers of each row are; they need not be aligned.
         row: memory for the numbers of one row, in their stored type. It stays in the nearest cache.
         begin: the address of `row`.
         rows: int64[n], rows to fill.
-        out: integers[m, len(row)].
+        out: [m, len(row)], filled.
     """
     width = len(row)
     for i in range(len(origins)):
         memcpy(begin, origins[i], width * row.itemsize)
-        at = rows[i]
+        line = out[rows[i]]
         for j in range(width):
-            out[at, j] = row[j]
+            line[j] = row[j]
 
 
-@kernel
+@kernel("i64[:], i64[:], i64[:], i64[:], i64, i64 -> i64")
 def gather_pairs(tables, sizes, counts, rows, firsts, seconds):  # type: ignore[no-untyped-def]
     """Copy pairs of neighbors from tables of int64.
 

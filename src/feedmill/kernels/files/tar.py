@@ -27,8 +27,6 @@ _REGULAR = b"0\x007S"
 _SKIPPED = re.compile(r"__[^/]*__(?:/|$)")
 _NO_DATA = b"123456"
 _LINKS = b"12"
-COMPILED_FROM = 64 << 20
-"""Minimum bytes of a tar for which the compiled kernel is worth compiling, on the first use on a machine."""
 
 
 class Member(NamedTuple):
@@ -227,21 +225,15 @@ def _pax_records(content: bytes, position: int, sparse_map: list[int] | None = N
     return records
 
 
-def scan(buffer: npt.NDArray[np.uint8], *, compiled: bool | None = None) -> ShardScan:
+def scan(buffer: npt.NDArray[np.uint8]) -> ShardScan:
     """Return the samples of a whole tar.
 
     Args:
         buffer: uint8[size], the tar, usually mapped.
-        compiled: use the numba kernel; by default for large tars.
 
     Invalid data raises no error: `ShardScan.problem` has the error that stopped the scan.
     """
-    if compiled is None:
-        compiled = len(buffer) >= COMPILED_FROM
-    if compiled:
-        found = scan_compiled(buffer) or scan_reference(buffer)
-    else:
-        found = scan_reference(buffer)
+    found = scan_compiled(buffer) or scan_reference(buffer)
     rest = buffer[int(found.starts[-1]) :] if found.closed else buffer[:0]
     first = int(rest.view(np.bool_).argmax()) if len(rest) else 0  # 0: all are zeros, as the first block is
     found.trailing = len(rest) - first if first else 0
@@ -249,7 +241,7 @@ def scan(buffer: npt.NDArray[np.uint8], *, compiled: bool | None = None) -> Shar
 
 
 def scan_reference(buffer: npt.NDArray[np.uint8]) -> ShardScan:
-    """Scan in plain Python: the test oracle of the compiled kernel, and the fallback for unsupported tars."""
+    """Scan in plain Python, which supports all tars and names each fault; the oracle of the kernel's tests."""
     view = memoryview(buffer)  # type: ignore[arg-type]
     keys: list[str] = []
     starts: list[int] = []
@@ -599,7 +591,10 @@ def _key_length(name, n):  # type: ignore[no-untyped-def]
     return 0
 
 
-@kernel
+@kernel(
+    "u8[:], u64[:], out i64[:], out i64[:], out i64[:], out i32[:], out i64[:], out i64[:], out u8[:], "
+    "out u8[:], out u8[:] -> i64"
+)
 def _scan(buf, words, state, found, starts, sample, data, sizes, keys, parts, name):  # type: ignore[no-untyped-def]
     """Walk from state[0].
 

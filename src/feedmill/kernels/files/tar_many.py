@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from feedmill.kernels.files.ranges import memcpy
-from feedmill.kernels.native import Lazy, kernel
+from feedmill.kernels.machine import memcmp, memcpy
+from feedmill.kernels.native import kernel
 
 _DOT, _SLASH, _LOW = 46, 47, 95
 
 
-def _memcmp() -> Any:
-    from numba import types
-
-    return types.ExternalFunction("memcmp", types.int32(types.int64, types.int64, types.int64))
-
-
-memcmp: Any = Lazy(_memcmp)
-
-
-@kernel
+@kernel("i64[:], i64[:], u8[:], i64, out i64[:,:], out i64[:], out i64[:], out i64[:]")
 def plain_samples(addresses, lengths, header, place, members, firsts, keys, alike):  # type: ignore[no-untyped-def]
     """Locate the parts of samples with plain headers (see `feedmill.formats.tar.samples.parse_plain`).
 

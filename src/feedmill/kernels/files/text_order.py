@@ -11,15 +11,16 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from feedmill.kernels.native import njit
+from feedmill.kernels.native import kernel
 
 Int64s = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
 _SMALL = 48
+_GAPS = (1 << 20, 400_000, 150_000, 57_000, 21_500, 8_100, 3_050, 1_150, 436, 132, 57, 23, 10, 4, 1)
 
 
-@njit()
+@kernel("u8[:], i64, i64 -> i64")
 def compare(text, a, b):  # type: ignore[no-untyped-def]
     """Return a number below, equal to or above 0 if the text at `a` is before, equal to or after the text at `b`."""
     while text[a] == text[b] and text[a] != 0:
@@ -28,7 +29,7 @@ def compare(text, a, b):  # type: ignore[no-untyped-def]
     return np.int64(text[a]) - np.int64(text[b])
 
 
-@njit()
+@kernel("u8[:], i64[:] -> i64")
 def _strictly_ascending(text, starts):  # type: ignore[no-untyped-def]
     i = 0
     while i < len(starts) - 2 and compare(text, starts[i], starts[i + 1]) < 0:
@@ -36,7 +37,7 @@ def _strictly_ascending(text, starts):  # type: ignore[no-untyped-def]
     return i >= len(starts) - 2
 
 
-@njit()
+@kernel
 def _digit(text, at):  # type: ignore[no-untyped-def]
     """Return the next eight bytes as a big-endian number, padded with zeros after the end."""
     digit = np.uint64(0)
@@ -47,7 +48,7 @@ def _digit(text, at):  # type: ignore[no-untyped-def]
     return digit << np.uint64(8 * (8 - size)) if size else digit
 
 
-@njit()
+@kernel
 def _sort_digits(digits, rows, other_digits, other_rows, counts):  # type: ignore[no-untyped-def]
     """Sort rows by their digits, both in place; stable. The other arrays are scratch space."""
     n = len(digits)
@@ -83,14 +84,20 @@ def _sort_digits(digits, rows, other_digits, other_rows, counts):  # type: ignor
         rows[:] = other_rows[:n]
 
 
-@njit()
-def _sort(text, starts, rows, digits, other_digits, other_rows):  # type: ignore[no-untyped-def]
-    """Sort rows in place. Return whether all texts are different."""
-    counts = np.empty((8, 256), np.int64)
-    distinct = True
-    todo = [(0, len(rows), 0)]  # runs of rows with equal first bytes: begin, end, number of equal bytes
-    while len(todo) > 0:
-        begin, end, depth = todo.pop()
+@kernel("u8[:], i64[:], out i64[:], out u64[:], out u64[:], out i64[:], out i64[:,:], out i64[:,:] -> i64")
+def _sort(text, starts, rows, digits, other_digits, other_rows, counts, todo):  # type: ignore[no-untyped-def]
+    """Sort rows in place. Return whether all texts are different.
+
+    Args:
+        digits, other_digits, other_rows: scratch space, one number for each row.
+        counts: int64[8, 256], scratch space.
+        todo: int64[rows // 2 + 1, 3], a stack of runs of rows: begin, end, bytes in common.
+    """
+    distinct, left = True, 1
+    todo[0, 0], todo[0, 1], todo[0, 2] = 0, len(rows), 0
+    while left > 0:
+        left -= 1
+        begin, end, depth = todo[left, 0], todo[left, 1], todo[left, 2]
         for i in range(begin, end):
             digits[i] = _digit(text, starts[rows[i]] + depth)
         _sort_digits(digits[begin:end], rows[begin:end], other_digits, other_rows, counts)
@@ -104,7 +111,8 @@ def _sort(text, starts, rows, digits, other_digits, other_rows):  # type: ignore
                 if digit & np.uint64(255) == 0:
                     distinct = False
                 else:
-                    todo.append((i, j, depth + 8))
+                    todo[left, 0], todo[left, 1], todo[left, 2] = i, j, depth + 8
+                    left += 1
             i = j
     return distinct
 
@@ -123,11 +131,12 @@ def sort_texts(text: Bytes, starts: Int64s) -> tuple[Int64s, bool]:
     if _strictly_ascending(text, starts):
         return rows, True
     digits = np.empty(len(rows), np.uint64)
-    distinct = _sort(text, starts, rows, digits, np.empty_like(digits), np.empty_like(rows))
+    counts, todo = np.empty((8, 256), np.int64), np.empty((len(rows) // 2 + 1, 3), np.int64)
+    distinct = _sort(text, starts, rows, digits, np.empty_like(digits), np.empty_like(rows), counts, todo)
     return rows, bool(distinct)
 
 
-@njit()
+@kernel
 def _row_before(ints, text, starts, a, b):  # type: ignore[no-untyped-def]
     """Return whether row a comes before row b by text, then the integer columns in turn, then row number."""
     order = compare(text, starts[a], starts[b])
@@ -138,15 +147,14 @@ def _row_before(ints, text, starts, a, b):  # type: ignore[no-untyped-def]
     return order < 0 or (order == 0 and a < b)
 
 
-@njit()
+@kernel("i64[:,:], i64[:,:], u8[:], i64[:], out i64[:]")
 def _sort_groups(group, then, text, starts, rows):  # type: ignore[no-untyped-def]
-    gaps = (1 << 20, 400_000, 150_000, 57_000, 21_500, 8_100, 3_050, 1_150, 436, 132, 57, 23, 10, 4, 1)
     begin = 0
     while begin < len(rows):
         end = begin + 1
         while end < len(rows) and _same(group, rows[begin], rows[end]):
             end += 1
-        for gap in gaps:  # Shellsort, because groups usually have only a few rows
+        for gap in _GAPS:  # Shellsort, because groups usually have only a few rows
             for i in range(begin + gap, end):
                 row = rows[i]
                 j = i
@@ -157,7 +165,7 @@ def _sort_groups(group, then, text, starts, rows):  # type: ignore[no-untyped-de
         begin = end
 
 
-@njit()
+@kernel
 def _same(ints, a, b):  # type: ignore[no-untyped-def]
     same = True
     for k in range(len(ints)):
@@ -178,7 +186,7 @@ def sort_groups(group: Int64s, then: Int64s, text: Bytes, starts: Int64s, rows: 
     return out
 
 
-@njit()
+@kernel("i64[:,:] -> i64")
 def _ascending(ints):  # type: ignore[no-untyped-def]
     for i in range(1, ints.shape[1]):
         for k in range(len(ints)):

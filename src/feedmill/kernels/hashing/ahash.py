@@ -218,7 +218,10 @@ def positions(
     _positions(data, lows, highs, firsts, counts, keys, words, out, first_hash, state, ring, kept)
 
 
-@kernel
+@kernel(
+    "u8[:], i64[:], i64[:], i64[:], i64[:], u64[:,:], u64, out u64[:,:], out u64[:], out u64[:], "
+    "out u64[:,:], out i64[:]"
+)
 def _positions(data, lows, highs, firsts, counts, keys, words, out, first_hash, state, ring, kept):  # type: ignore[no-untyped-def]
     seeds = len(state)
     for i in range(len(firsts)):
@@ -240,7 +243,7 @@ def _positions(data, lows, highs, firsts, counts, keys, words, out, first_hash, 
         _finish(state, keys, words, out, i, first_hash)
 
 
-@kernel
+@kernel("out u32[:], u64[:,:], b[:], i64, out b[:]")
 def look_up(words, bits, wanted, read_only, found):  # type: ignore[no-untyped-def]
     """Look up keys in order, and set the bits of those that the filter does not have.
 

@@ -30,7 +30,7 @@ def table() -> npt.NDArray[np.int64]:
     return found
 
 
-@kernel
+@kernel("u8[:], i64[:], i64 -> i64")
 def _add_bytes(data, table, crc):  # type: ignore[no-untyped-def]
     """Return the state of the checksum after more bytes: uint8[n], int64[256], and the state before."""
     for n in range(len(data)):

@@ -82,7 +82,7 @@ def hash_keys(data: Array, lows: Array, highs: Array, firsts: Array, counts: Arr
     _hash_keys(data, lows, highs, firsts, counts, np.empty((len(lows), 2), np.uint64), out)
 
 
-@kernel
+@kernel("u8[:], i64[:], i64[:], i64[:], i64[:], out u64[:,:], out u64[:,:]")
 def _hash_keys(data, lows, highs, firsts, counts, parts, out):  # type: ignore[no-untyped-def]
     for i in range(len(lows)):
         parts[i, 0], parts[i, 1] = hash_bytes(data, lows[i], highs[i])
@@ -97,7 +97,7 @@ def _hash_keys(data, lows, highs, firsts, counts, parts, out):  # type: ignore[n
         out[i, 0], out[i, 1] = h1, h2
 
 
-@kernel
+@kernel("u64[:,:], out u64[:,:], i64, out b[:]")
 def first_seen(keys, table, insert, found):  # type: ignore[no-untyped-def]
     """Look up keys in order. With `insert`, add those that are not in the table.
 
@@ -133,7 +133,7 @@ def partition(keys: Array, shift: int, starts: Array, order: Array) -> None:
     _partition(keys, shift, starts, np.empty(len(starts) - 1, np.int64), order)
 
 
-@kernel
+@kernel("u64[:,:], i64, out i64[:], out i64[:], out u32[:]")
 def _partition(keys, shift, starts, nexts, order):  # type: ignore[no-untyped-def]
     by = np.uint64(shift)
     starts[:] = 0

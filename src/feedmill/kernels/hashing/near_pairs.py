@@ -11,14 +11,14 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from feedmill.kernels.native import njit
+from feedmill.kernels.native import Array, kernel
 
 MOST, LEAST = 128, 4
 PAIRS = 1 << 21
 _0, _1 = np.uint64(0), np.uint64(1)
 
 
-@njit()
+@kernel("i64 -> i64")
 def reach(size):  # type: ignore[no-untyped-def]
     """Return how many of the first documents, and of the last before it, a document is paired with in a bucket.
 
@@ -27,7 +27,7 @@ def reach(size):  # type: ignore[no-untyped-def]
     return max(LEAST, min(MOST, PAIRS // max(1, size)))
 
 
-@njit()
+@kernel
 def _found_before(columns, i, j):  # type: ignore[no-untyped-def]
     for band in range(len(columns)):
         if columns[band, i] == columns[band, j]:
@@ -35,7 +35,7 @@ def _found_before(columns, i, j):  # type: ignore[no-untyped-def]
     return False
 
 
-@njit()
+@kernel
 def _first(places, digests, low, j):  # type: ignore[no-untyped-def]
     """Return the first document of the bucket with this digest; `places` has documents minus `low`, or -1."""
     mask = np.uint64(len(places) - 1)
@@ -48,14 +48,15 @@ def _first(places, digests, low, j):  # type: ignore[no-untyped-def]
     return j
 
 
-@njit()
-def _pair(low, high, new, digests, columns, pairs, count):  # type: ignore[no-untyped-def]
+@kernel
+def _pair(low, high, new, digests, columns, pairs, places, distinct, count, left_out):  # type: ignore[no-untyped-def]
     """Write the pairs of the bucket from `low` to `high` to `pairs`, from index `count` on."""
-    most, left_out = reach(high - low), 0
+    most, known = reach(high - low), 0
     size = 2
     while size < 2 * (high - low):
         size *= 2
-    places, distinct, known = np.full(size, -1, np.int64), np.empty(high - low, np.int64), 0
+    places = places[:size]
+    places[:] = -1
     for j in range(low, high):
         i = _first(places, digests, low, j)
         if i != j:
@@ -64,7 +65,7 @@ def _pair(low, high, new, digests, columns, pairs, count):  # type: ignore[no-un
                 count += 1
             continue
         if new[j]:
-            left_out += max(0, known - 2 * most)
+            left_out[0] += max(0, known - 2 * most)
             for d in range(min(known, 2 * most)):
                 i = distinct[d if d < most or known <= 2 * most else d + known - 2 * most]
                 if not _found_before(columns, i, j):
@@ -72,11 +73,10 @@ def _pair(low, high, new, digests, columns, pairs, count):  # type: ignore[no-un
                     count += 1
         distinct[known] = j
         known += 1
-    return count, left_out
+    return count
 
 
-@njit()
-def candidates(keys, new, digests, columns):  # type: ignore[no-untyped-def]
+def candidates(keys: Array, new: Array, digests: Array, columns: Array) -> tuple[Array, int]:
     """Return the pairs (earlier, later) of document numbers, int64[m, 2], and the number of pairs skipped by `reach`.
 
     Args:
@@ -86,24 +86,38 @@ def candidates(keys, new, digests, columns):  # type: ignore[no-untyped-def]
         digests: uint64[n], the digest of each document's set.
         columns: uint64[earlier bands, n], the keys of the earlier bands.
     """
+    largest, left_out = np.zeros(1, np.int64), np.zeros(1, np.int64)
+    pairs = np.empty((_measure(keys, largest), 2), np.int64)
+    places, distinct = np.empty(4 * int(largest[0]), np.int64), np.empty(int(largest[0]), np.int64)
+    count = _candidates(keys, new, digests, columns, pairs, places, distinct, left_out)
+    return pairs[:count].copy(), int(left_out[0])
+
+
+@kernel("u64[:], out i64[:] -> i64")
+def _measure(keys, largest):  # type: ignore[no-untyped-def]
+    """Return how many pairs there may be, and write the size of the largest bucket."""
     room, low = 0, 0
     for at in range(1, len(keys) + 1):
         if at == len(keys) or keys[at] != keys[low]:
             size = at - low
             room += size * min(size, 2 * reach(size) + 1)
+            largest[0] = max(largest[0], size)
             low = at
-    pairs = np.empty((room, 2), np.int64)
-    count, left_out, low = 0, 0, 0
+    return room
+
+
+@kernel("u64[:], b[:], u64[:], u64[:,:], out i64[:,:], out i64[:], out i64[:], out i64[:] -> i64")
+def _candidates(keys, new, digests, columns, pairs, places, distinct, left_out):  # type: ignore[no-untyped-def]
+    count, low = 0, 0
     for at in range(1, len(keys) + 1):
         if at == len(keys) or keys[at] != keys[low]:
             if at - low > 1:
-                count, more = _pair(low, at, new, digests, columns, pairs, count)
-                left_out += more
+                count = _pair(low, at, new, digests, columns, pairs, places, distinct, count, left_out)
             low = at
-    return pairs[:count].copy(), left_out
+    return count
 
 
-@njit()
+@kernel
 def _root(parents, i):  # type: ignore[no-untyped-def]
     while parents[i] != i:
         parents[i] = parents[parents[i]]
@@ -111,7 +125,7 @@ def _root(parents, i):  # type: ignore[no-untyped-def]
     return i
 
 
-@njit()
+@kernel
 def _fill(table, places, sets, low, high):  # type: ignore[no-untyped-def]
     mask = np.uint64(places - 1)
     table[:places] = _0
@@ -122,7 +136,7 @@ def _fill(table, places, sets, low, high):  # type: ignore[no-untyped-def]
         table[at] = sets[s]
 
 
-@njit()
+@kernel
 def _shared(table, places, sets, low, high):  # type: ignore[no-untyped-def]
     mask = np.uint64(places - 1)
     count = 0
@@ -134,8 +148,9 @@ def _shared(table, places, sets, low, high):  # type: ignore[no-untyped-def]
     return count
 
 
-@njit()
-def similar(sets, starts, sizes, which, pairs, threshold, parents):  # type: ignore[no-untyped-def]
+def similar(
+    sets: Array, starts: Array, sizes: Array, which: Array, pairs: Array, threshold: float, parents: Array
+) -> Array:
     """Return the pairs with a Jaccard similarity of at least `threshold`, except those that earlier pairs connect.
 
     Args:
@@ -149,14 +164,13 @@ def similar(sets, starts, sizes, which, pairs, threshold, parents):  # type: ign
         int64[k, 2], the document numbers of the kept pairs.
     """
     kept = np.empty_like(pairs)
-    count, largest = 0, 1
-    for k in range(len(which)):
-        largest = max(largest, sizes[which[k, 1]])
-    places = 2
-    while places < 2 * largest:
-        places *= 2
-    table, held = np.empty(places, np.uint64), -1
-    places = 2
+    table = np.empty(4 * int(sizes[which[:, 1]].max(initial=1)), np.uint64)
+    return kept[: _similar(sets, starts, sizes, which, pairs, threshold, parents, table, kept)].copy()
+
+
+@kernel("u64[:], i64[:], i64[:], i64[:,:], i64[:,:], f64, out i64[:], out u64[:], out i64[:,:] -> i64")
+def _similar(sets, starts, sizes, which, pairs, threshold, parents, table, kept):  # type: ignore[no-untyped-def]
+    count, held, places = 0, -1, 2
     for k in range(len(pairs)):
         a, b = _root(parents, pairs[k, 0]), _root(parents, pairs[k, 1])
         if a == b:
@@ -173,12 +187,12 @@ def similar(sets, starts, sizes, which, pairs, threshold, parents):  # type: ign
         shared = _shared(table, places, sets, starts[i], starts[i] + sizes[i])
         if shared / (sizes[i] + sizes[j] - shared) >= threshold:
             parents[b] = a
-            kept[count] = pairs[k]
+            kept[count, 0], kept[count, 1] = pairs[k, 0], pairs[k, 1]
             count += 1
-    return kept[:count].copy()
+    return count
 
 
-@njit()
+@kernel("u64[:], i64[:], i64[:], i64[:,:], i64[:,:], f64, out u8[:], out u64[:], out i64[:] -> i64")
 def covering(sets, starts, sizes, which, pairs, threshold, covered, table, kept):  # type: ignore[no-untyped-def]
     """Compare the pairs whose documents are both not covered yet, and let the later one of a similar pair be covered.
 
@@ -219,7 +233,7 @@ def room(sizes: npt.NDArray[np.int64]) -> int:
     return 2 << (int(sizes.max(initial=1)) - 1).bit_length()
 
 
-@njit()
+@kernel("u64[:], i64[:], i64[:], i64[:,:], out u64[:], out i64[:]")
 def overlaps(sets, starts, sizes, which, table, shared):  # type: ignore[no-untyped-def]
     """Write the number of elements that the two sets of each pair share to `shared`, int64[m]; see `covering`."""
     for k in range(len(which)):
@@ -231,7 +245,7 @@ def overlaps(sets, starts, sizes, which, table, shared):  # type: ignore[no-unty
         shared[k] = _shared(table, places, sets, starts[i], starts[i] + sizes[i])
 
 
-@njit()
+@kernel("i64[:,:], i64, i64, out u8[:], out i64[:]")
 def settle(pairs, first, low, kept, covers):  # type: ignore[no-untyped-def]
     """Let each document of a range be kept unless a kept one before it is similar: the greedy independent set.
 
@@ -263,13 +277,17 @@ def settle(pairs, first, low, kept, covers):  # type: ignore[no-untyped-def]
         kept[later - first] = 0
 
 
-@njit()
-def components(count, pairs):  # type: ignore[no-untyped-def]
+def components(count: int, pairs: Array) -> Array:
     """Return the first member of the component of each node, int64[count], for pairs int64[m, 2]."""
     parents = np.arange(count)
+    _connect(pairs, parents)
+    return parents
+
+
+@kernel("i64[:,:], out i64[:]")
+def _connect(pairs, parents):  # type: ignore[no-untyped-def]
     for k in range(len(pairs)):
         a, b = _root(parents, pairs[k, 0]), _root(parents, pairs[k, 1])
         parents[max(a, b)] = min(a, b)
-    for i in range(count):
+    for i in range(len(parents)):
         parents[i] = _root(parents, i)
-    return parents

@@ -28,7 +28,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from feedmill.kernels.native import njit
+from feedmill.kernels.native import Array, kernel
 
 SEPARATOR, LETTER, WORD, IGNORED = range(4)
 SEED, STEP, POWER = 0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93, 0xA0761D6478BD642F
@@ -102,14 +102,14 @@ _0, _1 = np.uint64(0), np.uint64(1)
 _32 = np.uint64(32)
 
 
-@njit()
+@kernel
 def _mix(value):  # type: ignore[no-untyped-def]
     value = (value ^ (value >> np.uint64(30))) * _F1
     value = (value ^ (value >> np.uint64(27))) * _F2
     return value ^ (value >> np.uint64(31))
 
 
-@njit()
+@kernel
 def _code_at(data, at):  # type: ignore[no-untyped-def]
     """Return the non-ASCII character at byte `at` and its length in bytes. The bytes must be valid UTF-8."""
     first = np.int64(data[at])
@@ -121,7 +121,7 @@ def _code_at(data, at):  # type: ignore[no-untyped-def]
     return code | np.int64(data[at + 3] & 63), 4
 
 
-@njit()
+@kernel
 def word_hashes(data, low, high, index, pages, out):  # type: ignore[no-untyped-def]
     """Write the hashes of the words of ``data[low:high]`` to `out`. Return the numbers of words and characters."""
     count, at, continued = 0, low, 0
@@ -156,7 +156,7 @@ def word_hashes(data, low, high, index, pages, out):  # type: ignore[no-untyped-
     return count, high - low - continued
 
 
-@njit()
+@kernel
 def distinct_shingles(hashes, count, width, table, out, filled):  # type: ignore[no-untyped-def]
     """Write the distinct shingles of `count` words to `out` from index `filled` on, and return the next index.
 
@@ -191,7 +191,7 @@ def distinct_shingles(hashes, count, width, table, out, filled):  # type: ignore
     return filled
 
 
-@njit()
+@kernel
 def _least(values, low, high, a, b, least):  # type: ignore[no-untyped-def]
     """Write the MinHash signature of a set to `least`, uint32[p]."""
     least[:] = np.uint32(0xFFFFFFFF)
@@ -202,8 +202,20 @@ def _least(values, low, high, a, b, least):  # type: ignore[no-untyped-def]
             least[p] = min(least[p], value)
 
 
-@njit()
-def sketch(data, offsets, width, index, pages, a, b, keys, sets, ends, digests, lengths):  # type: ignore[no-untyped-def]
+def sketch(
+    data: Array,
+    offsets: Array,
+    width: int,
+    index: Array,
+    pages: Array,
+    a: Array,
+    b: Array,
+    keys: Array,
+    sets: Array,
+    ends: Array,
+    digests: Array,
+    lengths: Array,
+) -> None:
     """Compute the sets of shingles, keys and digests of the texts ``data[offsets[i]:offsets[i + 1]]``.
 
     Args:
@@ -214,16 +226,20 @@ def sketch(data, offsets, width, index, pages, a, b, keys, sets, ends, digests, 
         digests: uint64[n], filled.
         lengths: int64[n], filled: number of characters of each text.
     """
-    rows = len(a) // len(keys)
-    longest = 0
-    for i in range(len(ends)):
-        longest = max(longest, offsets[i + 1] - offsets[i])
-    hashes = np.empty(longest // 2 + 1, np.uint64)
-    places = 2
-    while places < longest + 2:
-        places *= 2
-    table = np.empty(places, np.uint64)
+    longest = int(np.diff(offsets).max(initial=0))
+    hashes, table = np.empty(longest // 2 + 1, np.uint64), np.empty(2 * longest + 4, np.uint64)
     least = np.empty(len(a), np.uint32)
+    _sketch(data, offsets, width, index, pages, a, b, keys, sets, ends, digests, lengths, hashes, table, least)
+
+
+@kernel(
+    "u8[:], i64[:], i64, u16[:], i32[:], u32[:], u32[:], out u64[:,:], out u64[:], out i64[:], out u64[:], out i64[:], "
+    "out u64[:], out u64[:], out u32[:]"
+)
+def _sketch(  # type: ignore[no-untyped-def]
+    data, offsets, width, index, pages, a, b, keys, sets, ends, digests, lengths, hashes, table, least
+):
+    rows = len(a) // len(keys)
     filled = 0
     for i in range(len(ends)):
         begin = filled

@@ -7,9 +7,6 @@ checked with it.
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
@@ -20,61 +17,23 @@ from feedmill.kernels.native import kernel
 Int64s = npt.NDArray[np.int64]
 MOST_DEPTH, MOST_NUMBER = 64, 300
 """Maximum nesting depth of a plain line, and maximum characters of its numbers."""
-COMPILED_FROM = 1 << 17
-"""Minimum size in bytes for which the compiled kernel is worth its loading time."""
 
 
-def plain_lines(buffer: npt.NDArray[np.uint8], *, compiled: bool | None = None) -> tuple[Int64s, npt.NDArray[np.bool_]]:
+def plain_lines(buffer: npt.NDArray[np.uint8]) -> tuple[Int64s, npt.NDArray[np.bool_]]:
     """Return the lines of a block and whether each is plain.
 
     Args:
         buffer: uint8[size], whole lines; the last may lack its newline.
-        compiled: use the compiled kernel; by default if the block has at least `COMPILED_FROM` bytes.
 
     Returns:
         int64[n], the end of each line without its newline, and bool[n].
     """
-    if compiled is None:
-        compiled = len(buffer) >= COMPILED_FROM
-    if compiled:
-        ends = newlines(buffer)
-        if len(buffer) and buffer[-1] != 10:
-            ends = np.append(ends, len(buffer))
-        good = np.empty(len(ends), np.bool_)
-        _judge(buffer, ends, good)
-        return ends, good
-    parts = buffer.tobytes().split(b"\n")
-    if not parts[-1]:
-        parts.pop()
-    ends = np.cumsum([len(part) + 1 for part in parts], dtype=np.int64) - 1
-    return ends, np.asarray([is_plain(part) for part in parts], np.bool_)
-
-
-def is_plain(line: bytes) -> bool:
-    """Return whether a line is plain, in plain Python: the test oracle of the kernel."""
-
-    def no_constant(name: str) -> Any:
-        raise ValueError(name)
-
-    def short(text: str) -> str:
-        if len(text) > MOST_NUMBER:
-            raise ValueError(text)
-        return text
-
-    try:
-        text = line.decode()
-        if text.startswith("\ufeff"):
-            return False
-        value = json.loads(text, parse_constant=no_constant, parse_int=short, parse_float=short)
-    except (ValueError, RecursionError):
-        return False
-    return not _is_deeper(value, MOST_DEPTH)
-
-
-def _is_deeper(value: Any, depth: int) -> bool:
-    """Return whether lists and objects are nested more than `depth` deep."""
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
-    return inner is not None and (depth == 0 or any(_is_deeper(one, depth - 1) for one in inner))
+    ends = newlines(buffer)
+    if len(buffer) and buffer[-1] != 10:
+        ends = np.append(ends, len(buffer))
+    good = np.empty(len(ends), np.bool_)
+    _judge(buffer, ends, good)
+    return ends, good
 
 
 # --- compiled ---------------------------------------------------------------------------------------------------------
@@ -267,7 +226,7 @@ def has_escape(data, low, high):  # type: ignore[no-untyped-def]
     return False
 
 
-@kernel
+@kernel("u8[:], i64[:], out b[:]")
 def _judge(data, ends, good):  # type: ignore[no-untyped-def]
     """Write to `good` whether each line is plain."""
     begin = 0

@@ -241,7 +241,7 @@ def _member(data, at, end, key, out, to, made):  # type: ignore[no-untyped-def]
         at += 1
 
 
-@kernel
+@kernel("u8[:], u8[:], out u8[:], out i64[:] -> i64")
 def _take_texts(data, key, out, ends):  # type: ignore[no-untyped-def]
     """Extract the texts and return the number of lines; -1 if a line is not plain (see `TextTaker.take`).
 

@@ -50,7 +50,7 @@ def _ends_number(byte):  # type: ignore[no-untyped-def]
     return byte in (0x2C, 0x5D, 0x7D, 0x20, 0x09, 0x0D, 0x0A)
 
 
-@kernel
+@kernel("u8[:] -> i64")
 def _count_rows(data):  # type: ignore[no-untyped-def]
     """Return the result of `plain_rows` for a uint8 array."""
     end, at, begin, rows = len(data), 0, 0, 0

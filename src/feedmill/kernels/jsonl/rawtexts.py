@@ -230,7 +230,7 @@ def _copy(out, size, data, low, high):  # type: ignore[no-untyped-def]
     return size + high - low
 
 
-@kernel
+@kernel("u8[:], out u8[:], out i64[:,:], out i64[:] -> i64")
 def _lift_texts(data, out, texts, made):  # type: ignore[no-untyped-def]
     """Write a JSON array of the rows without their texts to `out`, uint8, and their bounds to `texts`, int64[n, 2].
 
@@ -285,7 +285,10 @@ def _sound(data, at, end, enough):  # type: ignore[no-untyped-def]
     return enough <= 0
 
 
-@kernel
+@kernel(
+    "u8[:], i64[:], i64[:], i64[:], i64[:], i64[:], u8[:], i64[:], i64, out u8[:], out i64[:], out i64[:], "
+    "out b[:], out b[:]"
+)
 def _cut_texts(data, bounds, first, starts, ends, which, news, new_bounds, enough, out, made, passed, odd, sound):  # type: ignore[no-untyped-def]
     """Fill `out` and the arguments after it, see `cut`."""
     size = 0

@@ -104,7 +104,7 @@ def choose(packed: Sequence[Sequence[bytes]], bounds: Sequence[tuple[float, floa
 _OPEN, _CLOSE, _COMMA, _SPACE, _MINUS, _PLUS, _POINT, _E = 91, 93, 44, 32, 45, 43, 46, 101
 _MOVES = 8
 """Maximum mean number of sorting steps per span."""
-_POWERS = 10.0 ** np.arange(_EXACT_DIGITS + 1)
+_POWERS = np.array([10**i for i in range(_EXACT_DIGITS + 1)], np.float64)
 
 
 @kernel
@@ -188,7 +188,7 @@ def _score(data, at, end):  # type: ignore[no-untyped-def]
     return behind, -value if negative else value, False
 
 
-@kernel
+@kernel("u8[:], i64[:], out i64[:,:], out f64[:,:], out i64[:,:], out i64[:], out i64[:] -> i64")
 def _read_spans(data, ends, records, scores, long, bounds, counts):  # type: ignore[no-untyped-def]
     """Parse the spans of concatenated lists. Return 0 if a list cannot be packed.
 
@@ -227,7 +227,9 @@ def _read_spans(data, ends, records, scores, long, bounds, counts):  # type: ign
     return 1
 
 
-@kernel
+@kernel(
+    "i64[:,:], f64[:,:], i64[:,:], out i64[:], f64[:], f64[:], out i64[:], out i64[:], out i64[:], out i64[:] -> i64"
+)
 def _choose_spans(records, scores, sizes, at, lows, highs, starts, ends, which, first):  # type: ignore[no-untyped-def]
     """Fill in the spans that several choices select, sorted by start within each row.
 

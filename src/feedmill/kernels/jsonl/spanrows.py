@@ -1,37 +1,10 @@
-"""Write attribute rows of spans as JSON, as deduplication stores them: ``{"attributes":{"dup":[[0,5,1]]},"id":"a"}``.
-
-`span_rows` is plain Python, for few rows and as the test oracle of `fill_rows`.
-"""
+"""Write attribute rows of spans as deduplication stores them: ``{"attributes":{"dup":[[0,5,1]]},"id":"a"}``."""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 import numpy as np
 
 from feedmill.kernels.native import kernel
-
-
-def span_rows(
-    ids: Sequence[bytes], bare: Sequence[bool], spans: Sequence[tuple[int, int, int, bytes]], name: bytes
-) -> bytes:
-    """Return the rows, each with its line end.
-
-    Args:
-        ids: id of each row, JSON.
-        bare: whether a row without spans has no list of spans.
-        spans: (row, start, end, score as JSON), ordered by row.
-        name: name of the attribute, JSON.
-    """
-    lists: list[list[bytes]] = [[] for _ in ids]
-    for row, start, end, score in spans:
-        lists[row].append(b"[%d,%d,%b]" % (start, end, score))
-    out = []
-    for one, without, found in zip(ids, bare, lists, strict=True):
-        inner = b"" if without and not found else name + b":[" + b",".join(found) + b"]"
-        out.append(b'{"attributes":{' + inner + b'},"id":' + one + b"}\n")
-    return b"".join(out)
-
 
 _0 = np.uint8(48)
 NUMBER = 20
@@ -56,7 +29,7 @@ def _number(out, at, value):  # type: ignore[no-untyped-def]
     return at + size
 
 
-@kernel
+@kernel("u8[:], i64[:], b[:], i64[:], i64[:], i64[:], i64[:], u8[:], i64[:], u8[:], i64[:], out u8[:] -> i64")
 def fill_rows(ids, id_ends, bare, rows, starts, ends, scores, score_bytes, score_ends, marks, mark_ends, out):  # type: ignore[no-untyped-def]
     """Write the rows to `out`, uint8, which must be large enough. Return the number of bytes.
 

@@ -61,7 +61,10 @@ def fragments(
     return out[:at], offsets
 
 
-@kernel
+@kernel(
+    "i64[:], i64[:], i64[:], i64[:], i64[:], u8[:], i64[:], i64[:], u8[:], i64[:], out i64[:], out u8[:], "
+    "out i64[:] -> i64"
+)
 def _fragments(first, kinds, starts, ends, whole, texts, bounds, which, heads, head_bounds, seen, out, offsets):  # type: ignore[no-untyped-def]
     at = 0
     offsets[0] = 0

@@ -18,7 +18,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from feedmill.kernels.native import njit
+from feedmill.kernels.native import kernel
 
 Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
@@ -47,7 +47,10 @@ def best_fit_decreasing(sizes: Int32s, capacity: int, groups: Int64s | None = No
         group = np.repeat(np.arange(len(bounds) - 1, dtype=np.int32), np.diff(bounds))
         falling = falling[group_by(group[falling], len(bounds) - 1)[1]]
     bins = np.empty(len(sizes), np.int32)
-    return bins, int(_best_fit(sizes, falling, bounds, capacity, bins))
+    tree = np.zeros(2 << capacity.bit_length(), np.uint8)
+    top = np.full(capacity + 1, -1, np.int32)
+    below, rooms = np.empty(len(sizes), np.int32), np.empty(len(sizes), np.int32)
+    return bins, _best_fit(sizes, falling, bounds, capacity, bins, tree, top, below, rooms)
 
 
 def group_by(groups: Int32s, count: int) -> tuple[Int64s, Int32s]:
@@ -66,7 +69,7 @@ def group_by(groups: Int32s, count: int) -> tuple[Int64s, Int32s]:
     return starts, items
 
 
-@njit()
+@kernel("i32[:], out i64[:], out i32[:]")
 def _distribute(groups, at, items):  # type: ignore[no-untyped-def]
     for i in range(len(groups)):
         group = groups[i]
@@ -74,7 +77,7 @@ def _distribute(groups, at, items):  # type: ignore[no-untyped-def]
         at[group] += 1
 
 
-@njit()
+@kernel
 def _mark(tree, leaf, filled):  # type: ignore[no-untyped-def]
     """Set at a leaf, and at all nodes above it, whether there is a bin. Stop at the first unchanged node."""
     tree[leaf] = filled
@@ -87,7 +90,7 @@ def _mark(tree, leaf, filled):  # type: ignore[no-untyped-def]
         leaf >>= 1
 
 
-@njit()
+@kernel
 def _first_from(tree, leaf):  # type: ignore[no-untyped-def]
     """Return the first leaf from `leaf` on with a bin, or -1."""
     if tree[leaf]:
@@ -102,16 +105,16 @@ def _first_from(tree, leaf):  # type: ignore[no-untyped-def]
     return -1
 
 
-@njit()
-def _best_fit(sizes, falling, bounds, capacity, bins):  # type: ignore[no-untyped-def]
-    leaves = 1
-    while leaves < capacity + 1:
-        leaves *= 2
-    tree = np.zeros(2 * leaves, np.uint8)
-    top = np.full(capacity + 1, -1, np.int32)  # top of the stack of each amount of room; -1 if empty
-    below = np.empty(len(sizes), np.int32)  # for each bin, the next one in its stack
-    rooms = np.empty(len(sizes), np.int32)
-    opened = 0
+@kernel("i32[:], i32[:], i64[:], i64, out i32[:], out u8[:], out i32[:], out i32[:], out i32[:] -> i64")
+def _best_fit(sizes, falling, bounds, capacity, bins, tree, top, below, rooms):  # type: ignore[no-untyped-def]
+    """Fill `bins`, and return their number.
+
+    Args:
+        tree: uint8[2 * leaves], zeros, where `leaves` is a power of two above `capacity`.
+        top: int32[capacity + 1], the top of the stack of each amount of room; -1 if empty.
+        below, rooms: int32[items], for each bin, the next one in its stack, and its room.
+    """
+    leaves, opened = len(tree) // 2, 0
     for group in range(len(bounds) - 1):
         first = opened
         for at in range(bounds[group], bounds[group + 1]):

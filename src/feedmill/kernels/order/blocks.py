@@ -5,15 +5,12 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from feedmill.kernels.native import njit
+from feedmill.kernels.native import kernel
 
 Int64s = npt.NDArray[np.int64]
 
-COMPILED_FROM = 200_000
-"""Minimum number of documents for which the compiled kernel is worth its loading time."""
 
-
-def greedy_blocks(bounds: Int64s, block: int, *, compiled: bool | None = None) -> Int64s:
+def greedy_blocks(bounds: Int64s, block: int) -> Int64s:
     """Return the first token of each block.
 
     Documents are added to a block until it has at least `block` tokens; it is then truncated to `block` tokens. The
@@ -23,40 +20,17 @@ def greedy_blocks(bounds: Int64s, block: int, *, compiled: bool | None = None) -
     Args:
         bounds: int64[documents + 1], the start of each document, and the end of the last one.
         block: tokens per block, at least 1.
-        compiled: use the numba kernel; by default for many documents.
 
     >>> greedy_blocks(np.array([0, 3, 6, 10, 30, 32]), 8).tolist()
     [0, 6, 10]
     """
-    if compiled is None:
-        compiled = len(bounds) >= COMPILED_FROM
-    if compiled:
-        out = np.empty(len(bounds), np.int64)
-        return out[: _fill(bounds, block, out)].copy()
-    return np.asarray(_plain(bounds.tolist(), block), np.int64)
+    out = np.empty(len(bounds), np.int64)
+    return out[: _fill(bounds, block, out)].copy()
 
 
-def _plain(bounds: list[int], block: int) -> list[int]:
-    """Compute the starts in plain Python: the test oracle of `_fill`."""
-    starts, first = [], 0
-    for document in range(len(bounds) - 1):
-        tokens = bounds[document + 1] - bounds[first]
-        if tokens < block:
-            continue
-        starts.append(bounds[first])
-        alone = bounds[document + 1] - bounds[document]
-        if tokens > block and document > first and alone < block:
-            first = document
-            continue
-        if tokens > block and document > first:
-            starts.append(bounds[document])
-        first = document + 1
-    return starts
-
-
-@njit()
+@kernel("i64[:], i64, out i64[:] -> i64")
 def _fill(bounds, block, out):  # type: ignore[no-untyped-def]
-    """Fill `out` like `_plain`, and return the number of blocks."""
+    """Fill `out`, and return the number of blocks."""
     count = 0
     first = 0
     for document in range(len(bounds) - 1):

@@ -34,7 +34,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from feedmill.kernels.native import njit
+from feedmill.kernels.native import kernel
+
+Int64s = npt.NDArray[np.int64]
 
 
 class Rates(NamedTuple):
@@ -73,16 +75,14 @@ class Rates(NamedTuple):
         return max(0, (self.weights[source] * (self.time(slot - 1) + 1) + self.slack) // self.period)
 
 
-def counts_before(rates: Rates, slot: int, *, compiled: bool = True) -> list[int]:
+def counts_before(rates: Rates, slot: int) -> list[int]:
     """Return the number of draws of each source before a slot that is a border; integers of any size."""
-    if not compiled:
-        return _counts_before_plain(rates, slot)
-    quotients, *state = _relative(rates, slot)
-    ahead = _crossing(*_arrays(rates), *state, slot - sum(quotients))
+    quotients, rest, phase = _relative(rates, slot)
+    ahead = _crossing(*_arrays(rates), rest, phase, slot - sum(quotients))
     return [quotient + int(more) for quotient, more in zip(quotients, ahead, strict=True)]
 
 
-def deal(rates: Rates, slot: int, before: list[int], after: list[int], *, compiled: bool = True) -> npt.NDArray[Any]:
+def deal(rates: Rates, slot: int, before: list[int], after: list[int]) -> npt.NDArray[Any]:
     """Return the source of each slot from one border to the next.
 
     Args:
@@ -94,17 +94,15 @@ def deal(rates: Rates, slot: int, before: list[int], after: list[int], *, compil
     Returns:
         Source numbers [slots], in the smallest unsigned type that can hold them.
     """
-    chosen = np.empty(sum(after) - sum(before), np.min_scalar_type(len(before) - 1))
-    if compiled:
-        quotients, *state = _relative(rates, slot)
-        ahead = np.array([count - quotient for count, quotient in zip(before, quotients, strict=True)], np.int64)
-        left = np.array([b - a for a, b in zip(before, after, strict=True)], np.int64)
-        filled = _fill(*_arrays(rates), *state, ahead, left, chosen)
-    else:
-        filled = _fill_plain(rates, slot, before, after, chosen)
+    chosen = np.empty(sum(after) - sum(before), np.int64)
+    quotients, rest, phase = _relative(rates, slot)
+    ahead = np.array([count - quotient for count, quotient in zip(before, quotients, strict=True)], np.int64)
+    left = np.array([b - a for a, b in zip(before, after, strict=True)], np.int64)
+    work = np.empty((6, len(left)), np.int64)
+    filled = _fill(*_arrays(rates), rest, phase, ahead, left, chosen, work)
     if filled != len(chosen):
         raise AssertionError(f"no draw for slot {slot + filled} of {rates}")
-    return chosen
+    return chosen.astype(np.min_scalar_type(len(before) - 1))
 
 
 def _arrays(rates: Rates) -> tuple[npt.NDArray[np.int64], int, int, int]:
@@ -118,62 +116,37 @@ def _relative(rates: Rates, slot: int) -> tuple[list[int], npt.NDArray[np.int64]
     return [quotient for quotient, _ in exact], np.array([rest for _, rest in exact], np.int64), phase
 
 
-def _counts_before_plain(rates: Rates, slot: int) -> list[int]:
-    """Compute by the definitions: the test oracle of the compiled kernel."""
-    sources = range(len(rates.weights))
-    counts = [rates.over(i, slot) for i in sources]
-    windows = {i: rates.window(i, counts[i]) for i in sources if rates.begun(i, slot) > counts[i]}
-    first = slot
-    while windows and rates.time(first - 1) >= min(begin for begin, _ in windows.values()):
-        first -= 1
-    free = [slot - k - sum(max(0, counts[i] - rates.begun(i, k)) for i in sources) for k in range(first, slot + 1)]
-    chosen: list[int] = []
-    usable = free[0]
-    for k in range(first, slot):
-        if free[k + 1 - first] < usable:
-            usable -= 1
-            waiting = [(end, i) for i, (begin, end) in windows.items() if i not in chosen and begin <= rates.time(k)]
-            chosen += [i for _, i in sorted(waiting)[:1]]
-    for i in sorted(chosen, key=lambda i: (windows[i][1], i))[: slot - sum(counts)]:
-        counts[i] += 1
-    return counts
+_LAST = (1 << 63) - 1
 
 
-def _fill_plain(rates: Rates, slot: int, before: list[int], after: list[int], chosen: npt.NDArray[Any]) -> int:
-    """Compute by the definitions: the test oracle of the compiled kernel."""
-    counts = list(before)
-    for number in range(len(chosen)):
-        time = rates.time(slot + number)
-        windows = [(*rates.window(i, count), i) for i, count in enumerate(counts) if count < after[i]]
-        waiting = [(end, i) for begin, end, i in windows if begin <= time]
-        if not waiting or min(waiting)[0] < time:
-            return number
-        chosen[number] = min(waiting)[1]
-        counts[min(waiting)[1]] += 1
-    return len(chosen)
-
-
-@njit()
-def _crossing(weights, period, slack, total, rest, phase, due):  # type: ignore[no-untyped-def]
-    """Return the draws before the border beyond the whole ones due, int64[sources], like `_counts_before_plain`."""
-    sources = len(weights)
+def _crossing(
+    weights: Int64s, period: int, slack: int, total: int, rest: Int64s, phase: int, due: int
+) -> npt.NDArray[np.int64]:
+    """Return the draws before the border beyond the whole ones due, int64[sources]."""
     gap = period // total + (1 if phase < period % total else 0) - 1
     ahead = (rest > slack).astype(np.int64)
-    due -= ahead.sum()
+    due -= int(ahead.sum())
+    if due == 0:
+        return ahead
     over = ahead * period - rest
     begin = (over + period - slack + weights - 1) // weights - 1
     end = (over + slack) // weights
     open_to = (rest + slack - weights * gap) // period > ahead  # sources with a draw that crosses the border
-    first = 0
-    for i in range(sources):
-        if open_to[i]:
-            first = min(first, begin[i])
-    if due == 0:
-        return ahead
-    times, free = _free_slots(weights, period, slack, total, over, phase, first)
-    taken = np.zeros(sources, np.bool_)
-    usable = free[-1]
-    for k in range(len(free) - 1, 0, -1):
+    first = int(begin[open_to].min(initial=0))
+    slots = np.zeros((2, -first // (period // total) + 2), np.int64)
+    taken, work = np.zeros(len(weights), np.bool_), np.empty((2, len(weights)), np.int64)
+    _cross(weights, period, slack, total, over, phase, due, begin, end, open_to, first, slots, work, taken)
+    return ahead + taken
+
+
+@kernel("i64[:], i64, i64, i64, i64[:], i64, i64, i64[:], i64[:], b[:], i64, out i64[:,:], out i64[:,:], out b[:]")
+def _cross(weights, period, slack, total, over, phase, due, begin, end, open_to, first, slots, work, taken):  # type: ignore[no-untyped-def]
+    """Set `taken` for the sources that have a draw before the border beyond `due`; `slots` is for `_free_slots`."""
+    sources = len(weights)
+    times, free = slots[0], slots[1]
+    last = _free_slots(weights, period, slack, total, over, phase, first, times, free, work[0], work[1])
+    usable, count = free[last], 0
+    for k in range(last, 0, -1):
         if free[k - 1] < usable:
             usable = free[k - 1]
             best = -1
@@ -182,28 +155,27 @@ def _crossing(weights, period, slack, total, rest, phase, due):  # type: ignore[
                     best = i
             if best >= 0:
                 taken[best] = True
-    for _ in range(taken.sum() - due):
+                count += 1
+    for _ in range(count - due):
         worst = -1
         for i in range(sources):
             if taken[i] and (worst < 0 or end[i] >= end[worst]):
                 worst = i
         taken[worst] = False
-    return ahead + taken
 
 
-@njit()
-def _free_slots(weights, period, slack, total, over, phase, first):  # type: ignore[no-untyped-def]
-    """Return the slots before the border back to time `first`, the last one at index 1: their times, and free slots.
+@kernel
+def _free_slots(weights, period, slack, total, over, phase, first, times, free, begin, part):  # type: ignore[no-untyped-def]
+    """Find the slots before the border back to time `first`: fill their times, and free slots. Return the last's index.
 
-    The number of free slots from a slot on excludes those needed by draws whose windows begin there and end before the
-    border.
+    Index 1 is the last slot before the border. The number of free slots from a slot on excludes those needed by draws
+    whose windows begin there and end before the border. Index 0 of both arrays is 0.
     """
     step, more = period // total, period % total
     # The window of each source's last draw that is over begins at `begin`; `part` is the remainder of that division.
-    begin = (over - slack + weights - 1) // weights - 1
-    part = (over - slack + weights - 1) % weights
-    free = np.zeros(-first // step + 2, np.int64)
-    times = np.zeros(-first // step + 2, np.int64)
+    for i in range(len(weights)):
+        begin[i] = (over[i] - slack + weights[i] - 1) // weights[i] - 1
+        part[i] = (over[i] - slack + weights[i] - 1) % weights[i]
     slots = 0
     time = -step - (1 if phase < more else 0)
     phase += total - more if phase < more else -more
@@ -222,22 +194,22 @@ def _free_slots(weights, period, slack, total, over, phase, first):  # type: ign
                     part[i] += weights[i]
                     begin[i] -= 1
         time = before
-    return times[: slots + 1], free[: slots + 1]
+    return slots
 
 
-@njit()
-def _fill(weights, period, slack, total, rest, phase, ahead, left, chosen):  # type: ignore[no-untyped-def]
-    """Fill in the source of each slot like `_fill_plain`, and return the number of filled slots."""
+@kernel("i64[:], i64, i64, i64, i64[:], i64, i64[:], out i64[:], out i64[:], out i64[:,:] -> i64")
+def _fill(weights, period, slack, total, rest, phase, ahead, left, chosen, work):  # type: ignore[no-untyped-def]
+    """Fill in the source of each slot, and return the number of filled slots.
+
+    Args:
+        work: int64[6, sources], scratch space.
+    """
     sources = len(weights)
     step, more = period // total, period % total
-    begin = np.empty(sources, np.int64)
-    begin_part = np.empty(sources, np.int64)
-    end = np.empty(sources, np.int64)
-    end_part = np.empty(sources, np.int64)
-    whole = period // weights
-    part = period % weights
+    begin, begin_part, end, end_part, whole, part = work[0], work[1], work[2], work[3], work[4], work[5]
     for i in range(sources):
         weight = weights[i]
+        whole[i], part[i] = period // weight, period % weight
         over = ahead[i] * period - rest[i]
         begin[i] = (over + period - slack + weight - 1) // weight - 1
         begin_part[i] = (over + period - slack + weight - 1) % weight
@@ -245,7 +217,7 @@ def _fill(weights, period, slack, total, rest, phase, ahead, left, chosen):  # t
         end_part[i] = (over + slack) % weight
     time = 0
     for k in range(len(chosen)):
-        best, deadline = -1, np.iinfo(np.int64).max
+        best, deadline = -1, _LAST
         for i in range(sources):
             if end[i] < deadline and begin[i] <= time and left[i] > 0:
                 best, deadline = i, end[i]

@@ -7,25 +7,19 @@ Rounding decides ties, so draws must be computed one after another.
 
 from __future__ import annotations
 
-from math import inf
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from feedmill.kernels.bounds import bounds_of
-from feedmill.kernels.native import njit
-
-COMPILED_FROM = 500_000
-"""Minimum number of draws times sources for which the compiled kernel is worth its loading time."""
+from feedmill.kernels.native import kernel
 
 
 def greedy(
     weights: npt.NDArray[np.float64],
     draws: int,
     limits: npt.NDArray[np.int64] | None = None,
-    *,
-    compiled: bool | None = None,
 ) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
     """Return the source of each draw, and the number of draws of each source.
 
@@ -33,7 +27,6 @@ def greedy(
         weights: float64[sources], not normalized.
         draws: number of draws.
         limits: int64[sources], maximum draws of each, at least `draws` together; None for no limits.
-        compiled: use the numba kernel; by default for many draws.
 
     Returns:
         Source numbers [draws], in the smallest unsigned type that can hold them, and counts, int64[sources].
@@ -42,48 +35,26 @@ def greedy(
     if len(weights) == 1:
         choice[:] = 0
         return choice, np.array([draws], np.int64)
-    if compiled is None:
-        compiled = draws * len(weights) >= COMPILED_FROM
     most = np.full(len(weights), np.inf) if limits is None else limits.astype(np.float64)
-    if compiled:
-        return choice, _draw(weights, choice, most).astype(np.int64)
-    return choice, np.array(_draw_plain(weights.tolist(), choice, most.tolist()), np.int64)
+    drawn = np.zeros(len(weights))
+    _draw(weights, choice, most, drawn)
+    return choice, drawn.astype(np.int64)
 
 
-def _draw_plain(weights: list[float], choice: npt.NDArray[Any], limits: list[float]) -> list[int]:
-    """Fill in the draws in plain Python: the test oracle of `_draw`."""
-    drawn = [0] * len(weights)
-    sources = range(len(weights))
-    for t in range(len(choice)):
-        now = max(float(t), 1.0)
-        behind = [weights[i] * now - drawn[i] if drawn[i] < limits[i] else -inf for i in sources]
-        best = behind.index(max(behind))
-        choice[t] = best
-        drawn[best] += 1
-    return drawn
-
-
-def ranks(choice: npt.NDArray[Any], counts: npt.NDArray[np.int64], *, compiled: bool | None = None) -> npt.NDArray[Any]:
+def ranks(choice: npt.NDArray[Any], counts: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
     """Return the number of each draw if draws were sorted by source: all of source 0 in order, then of source 1, ...
 
     Returns:
         A permutation, uint32[draws], or uint64[draws] for 2^32 draws or more.
     """
     numbers = np.empty(len(choice), np.uint32 if len(choice) <= 2**32 else np.uint64)
-    next_number = bounds_of(counts[:-1])
-    if compiled is None:
-        compiled = len(choice) * len(counts) >= COMPILED_FROM
-    if compiled and len(counts) > 1:
-        _number(choice, next_number, numbers)
-    else:
-        numbers[np.argsort(choice, kind="stable")] = np.arange(len(choice), dtype=numbers.dtype)
+    _number(choice.view(f"u{choice.itemsize}"), bounds_of(counts[:-1]), numbers)
     return numbers
 
 
-@njit()
-def _draw(weights, choice, limits):  # type: ignore[no-untyped-def]
-    """Fill in the draws like `_draw_plain`. Counts are float64, which is exact here and avoids conversions."""
-    drawn = np.zeros(len(weights))
+@kernel("f64[:], out u8|u16|u32[:], f64[:], out f64[:]")
+def _draw(weights, choice, limits, drawn):  # type: ignore[no-untyped-def]
+    """Fill in the draws. Counts are float64, which is exact here and avoids conversions."""
     for t in range(len(choice)):
         now = max(np.float64(t), 1.0)
         best, most = 0, weights[0] * now - drawn[0] if drawn[0] < limits[0] else -np.inf
@@ -93,10 +64,9 @@ def _draw(weights, choice, limits):  # type: ignore[no-untyped-def]
             most = behind if behind > most else most
         choice[t] = best
         drawn[best] += 1.0
-    return drawn
 
 
-@njit()
+@kernel("u8|u16|u32[:], out i64[:], out u32|u64[:]")
 def _number(choice, next_number, numbers):  # type: ignore[no-untyped-def]
     """Give each draw the next number of its source; `next_number` is overwritten."""
     for t in range(len(choice)):

@@ -17,18 +17,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from feedmill.kernels.native import njit
+from feedmill.kernels.native import kernel
 
 LARGE = (2**32 - 1) // 20
 """Minimum size for which torch uses its second rule."""
 
-COMPILED_FROM = 1_000_000
-"""Minimum size for which the compiled kernel is worth its loading time."""
-
 _CHUNK = 2**18
 
 
-def randperm(n: int, seed: int, *, compiled: bool | None = None) -> npt.NDArray[Any]:
+def randperm(n: int, seed: int) -> npt.NDArray[Any]:
     """Return the permutation of ``[0, n)`` that torch returns for a CPU generator with this seed.
 
     Takes 4 bytes per number (8 from 2^32 on), and about 2 s for 10^8.
@@ -36,46 +33,35 @@ def randperm(n: int, seed: int, *, compiled: bool | None = None) -> npt.NDArray[
     Args:
         n: number of values to permute.
         seed: any integer; the generator uses its lowest 32 bits.
-        compiled: use the numba kernel; by default for large `n`.
 
     Returns:
         uint32[n] or uint64[n].
     """
     order = np.arange(n, dtype=np.uint32 if n <= 2**32 else np.uint64)
     generator = np.random.RandomState(seed & 0xFFFFFFFF)
-    if compiled is None:
-        compiled = n >= COMPILED_FROM
-    if compiled:
-        swap_forward, swap_inside_out = _swap_forward, _swap_inside_out
-    else:
-        swap_forward, swap_inside_out = _swap_forward_plain, _swap_inside_out_plain
     for first in range(0, n, _CHUNK):
         steps = min(_CHUNK, n - first)
         if n < LARGE:
-            swap_forward(order, first, _words(generator, steps))
+            _swap_forward(order, first, _words(generator, steps))
         else:
-            swap_inside_out(order, first, _words(generator, 2 * steps).reshape(steps, 2))
+            _swap_inside_out(order, first, _words(generator, 2 * steps).reshape(steps, 2))
     return order
 
 
-def shuffle(values: npt.NDArray[Any], seed: int, *, compiled: bool | None = None) -> None:
+def shuffle(values: npt.NDArray[Any], seed: int) -> None:
     """Shuffle an array in place as ``numpy.random.RandomState(seed).shuffle`` does.
 
     Args:
         values: one-dimensional array; it is overwritten.
         seed: 0 to 2^32 - 1.
-        compiled: use the numba kernel, which takes half the time; by default for many values. Beyond 2^32 values numpy
-            draws 64 bits, so numpy itself is used.
     """
     generator = np.random.RandomState(seed)
-    if compiled is None:
-        compiled = len(values) >= COMPILED_FROM
-    if not compiled or len(values) > 2**32:
+    if len(values) > 2**32 or values.itemsize not in (4, 8):  # beyond 2^32 values, numpy draws 64 bits
         generator.shuffle(values)
         return
-    step = len(values) - 1
+    bits, step = values.view(f"u{values.itemsize}"), len(values) - 1
     while step > 0:
-        step = _swap_back(values, step, _words(generator, _CHUNK))
+        step = _swap_back(bits, step, _words(generator, _CHUNK))
 
 
 def inverse(order: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -92,24 +78,9 @@ def _words(generator: np.random.RandomState, count: int) -> npt.NDArray[np.uint3
     return generator.randint(0, 2**32, count, dtype=np.uint32)
 
 
-def _swap_forward_plain(order: npt.NDArray[Any], first: int, words: npt.NDArray[np.uint32]) -> None:
-    """Run steps `first` and following of the rule for small sizes, in plain Python: the test oracle."""
-    for step, word in enumerate(words.tolist(), first):
-        other = step + word % (len(order) - step)
-        order[step], order[other] = order[other], order[step]
-
-
-def _swap_inside_out_plain(order: npt.NDArray[Any], first: int, words: npt.NDArray[np.uint32]) -> None:
-    """Run steps `first` and following of the rule for large sizes, in plain Python."""
-    for step, (high, low) in enumerate(words.tolist(), first):
-        other = (high << 32 | low) % (step + 1)
-        order[step] = order[other]
-        order[other] = step
-
-
-@njit()
+@kernel("out u32[:], i64, u32[:]")
 def _swap_forward(order, first, words):  # type: ignore[no-untyped-def]
-    """Run the steps like `_swap_forward_plain`."""
+    """Run the steps of the rule for small sizes."""
     # n - i fits in 32 bits here, for which the remainder is cheapest.
     left = np.uint32(len(order) - first)
     for k in range(len(words)):
@@ -119,9 +90,9 @@ def _swap_forward(order, first, words):  # type: ignore[no-untyped-def]
         left -= np.uint32(1)
 
 
-@njit()
+@kernel("out u32|u64[:], i64, u32[:,:]")
 def _swap_inside_out(order, first, words):  # type: ignore[no-untyped-def]
-    """Run the steps like `_swap_inside_out_plain`."""
+    """Run the steps of the rule for large sizes."""
     for k in range(len(words)):
         step = first + k
         word = (np.uint64(words[k, 0]) << np.uint64(32)) | np.uint64(words[k, 1])
@@ -130,7 +101,7 @@ def _swap_inside_out(order, first, words):  # type: ignore[no-untyped-def]
         order[other] = step
 
 
-@njit()
+@kernel("out u32|u64[:], i64, u32[:] -> i64")
 def _swap_back(values, step, words):  # type: ignore[no-untyped-def]
     """Run steps `step` and below of `shuffle` while there are words. Return the next step, or 0 at the end."""
     mask = 1

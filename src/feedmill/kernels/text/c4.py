@@ -161,7 +161,7 @@ def flags(
     return found
 
 
-@kernel
+@kernel("u32[:], i64[:], u8[:], u8[:], u32[:], u8[:], i32[:], u64[:], u8[:], i64, i64, out u8[:]")
 def _flags(codes, offsets, table, symbols, rare, rare_symbols, step, word_lengths, kinds, first, columns, found):  # type: ignore[no-untyped-def]
     for k in range(len(offsets) - 1):
         low, high = offsets[k], offsets[k + 1]
@@ -223,7 +223,7 @@ def lines(codes: Array, offsets: Array, table: Array) -> Array:
     return found
 
 
-@kernel
+@kernel("u32[:], i64[:], u8[:], out i64[:,:]")
 def _lines(codes, offsets, table, found):  # type: ignore[no-untyped-def]
     m = 0
     for k in range(len(offsets) - 1):

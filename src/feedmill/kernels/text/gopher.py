@@ -1,19 +1,12 @@
-"""Quality signals of Gopher (Rae et al. 2021, https://arxiv.org/abs/2112.11446, appendix A1).
+"""Quality signals of Gopher (Rae et al. 2021, https://arxiv.org/abs/2112.11446, appendix A1), of a batch of texts.
 
-`signals` is plain Python, for few texts and as the test oracle of the compiled forms, which take a batch of texts.
-Signals that a text is too short for are omitted.
-
-In compiled code, words are numbered with a hash table that compares their characters, so equal numbers mean equal
-words. N-grams of n words are numbered from pairs of overlapping n-grams of n - 1 words, which is exact too. An n-gram
-that contains an (n - 1)-gram that occurs once occurs once itself and needs no table entry, so texts with few
-repetitions are cheap.
+Signals that a text is too short for are NaN. Words are numbered with a hash table that compares their characters, so
+equal numbers mean equal words. N-grams of n words are numbered from pairs of overlapping n-grams of n - 1 words, which
+is exact too. An n-gram that contains an (n - 1)-gram that occurs once occurs once itself and needs no table entry, so
+texts with few repetitions are cheap.
 """
 
 from __future__ import annotations
-
-import re
-from collections import Counter
-from statistics import median
 
 import numpy as np
 
@@ -35,67 +28,12 @@ SIGNALS = (
     "fraction_of_characters_in_duplicate_lines",
 )
 REQUIRED = ("the", "be", "to", "of", "and", "that", "have", "with")
-SCALARS = SIGNALS[9:]
-
-
-def signals(text: str, joined_newlines: bool) -> dict[str, float]:
-    """Return the signals of a text, in the order of `SIGNALS`.
-
-    Args:
-        joined_newlines: whether a run of newlines separates lines (version 2) rather than each newline (version 1).
-    """
-    if not text:
-        return dict.fromkeys(SCALARS, 0.0)
-    words = text.split()
-    characters = max(1, sum(map(len, words)))
-    found = _grams(words, characters)
-    count = max(1, len(words))
-    lines = re.split(r"\n+", text) if joined_newlines else text.split("\n")
-    repeated = {line: n for line, n in Counter(lines).items() if n > 1}
-    values = (
-        len(text),
-        len(words),
-        median(map(len, words)) if words else 0,
-        sum("#" in word or "…" in word for word in words) / count,
-        sum(any(map(str.isalpha, word)) for word in words) / count,
-        sum(word in REQUIRED for word in words),
-        sum(line.startswith(("*", "-")) for line in lines) / len(lines),
-        sum(line.endswith("…") for line in lines) / len(lines),
-        sum(repeated.values()) / len(lines),
-        sum(len(line) * n for line, n in repeated.items()) / characters,
-    )
-    return found | dict(zip(SCALARS, map(float, values), strict=True))
-
-
-def _grams(words: list[str], characters: int) -> dict[str, float]:
-    found = {}
-    for n in range(2, 11):
-        if len(words) < n:
-            break
-        counts = Counter(zip(*(words[i:] for i in range(n)), strict=False))
-        if n < 5:
-            gram, count = counts.most_common(1)[0]
-            found[SIGNALS[n - 2]] = count * sum(map(len, gram)) / characters
-        else:
-            size = {gram: count * sum(map(len, gram)) for gram, count in counts.items()}
-            found[SIGNALS[n - 2]] = sum(size[g] for g, count in counts.items() if count > 1) / sum(size.values())
-    return found
-
-
-# --- compiled ---------------------------------------------------------------------------------------------------------
 
 _NEWLINE, _HASH, _ELLIPSIS, _STAR, _DASH = 10, 0x23, 0x2026, 0x2A, 0x2D
 _LARGEST = 10
 
 
-def _packed(word: str) -> int:
-    value = 0
-    for character in word:
-        value = value << 8 | ord(character)
-    return value
-
-
-_REQUIRED = tuple(_packed(word) for word in REQUIRED)
+_REQUIRED = tuple(int.from_bytes(word.encode(), "big") for word in REQUIRED)
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -209,11 +147,6 @@ def _gram_signal(n, count, numbers, counts, distinct, sizes, characters):  # typ
     return twice / total
 
 
-def ready() -> bool:
-    """Return whether both kernels are compiled already."""
-    return _word_signals.ready and _line_signals.ready
-
-
 def word_signals(codes: Array, offsets: Array, starts: Array, ends: Array, first: Array, table: Array) -> Array:
     """Return the signals that do not depend on lines, float64[texts, 15]; NaN where a signal does not exist."""
     found = np.full((len(offsets) - 1, 15), np.nan)
@@ -226,7 +159,10 @@ def word_signals(codes: Array, offsets: Array, starts: Array, ends: Array, first
     return found
 
 
-@kernel
+@kernel(
+    "u32[:], i64[:], i64[:], i64[:], i64[:], u8[:], out f64[:,:], out i64[:], out u64[:], out i64[:], "
+    "out i64[:], out i64[:], out i64[:], out i64[:]"
+)
 def _word_signals(  # type: ignore[no-untyped-def]
     codes, offsets, starts, ends, first, table, found, slots, keys, numbers, then, counts, then_counts, sizes
 ):
@@ -319,7 +255,7 @@ def line_signals(codes: Array, offsets: Array, characters: Array, joined: bool) 
     return found
 
 
-@kernel
+@kernel("u32[:], i64[:], i64[:], i64, out f64[:,:], out i64[:], out i64[:], out i64[:], out i64[:], out i64[:]")
 def _line_signals(codes, offsets, characters, joined, found, starts, ends, numbers, counts, slots):  # type: ignore[no-untyped-def]
     n = len(offsets) - 1
     for k in range(n):

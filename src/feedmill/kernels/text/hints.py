@@ -61,7 +61,7 @@ def hints(codes: Array, starts: Array, ends: Array, table: Array) -> Array:
     return found
 
 
-@kernel
+@kernel("u32[:], i64[:], i64[:], u8[:], out u8[:]")
 def _hints(codes, starts, ends, table, found):  # type: ignore[no-untyped-def]
     for k in range(len(starts)):
         end = ends[k]

@@ -33,7 +33,7 @@ def paragraphs(codes: Array, offsets: Array, table: Array) -> Array:
     return found[:, : _paragraphs(codes, offsets, table, found)]
 
 
-@kernel
+@kernel("u32[:], i64[:], u8[:], out i64[:,:] -> i64")
 def _paragraphs(codes, offsets, table, found):  # type: ignore[no-untyped-def]
     m = 0
     for k in range(len(offsets) - 1):
@@ -61,7 +61,7 @@ def words(codes: Array, offsets: Array, table: Array) -> tuple[Array, Array]:
     return found, first
 
 
-@kernel
+@kernel("u32[:], i64[:], u8[:], out i64[:] -> i64")
 def _count_words(codes, offsets, table, first):  # type: ignore[no-untyped-def]
     count = 0
     first[0] = 0
@@ -75,7 +75,7 @@ def _count_words(codes, offsets, table, first):  # type: ignore[no-untyped-def]
     return count
 
 
-@kernel
+@kernel("u32[:], i64[:], u8[:], out i64[:,:]")
 def _words(codes, offsets, table, found):  # type: ignore[no-untyped-def]
     m = 0
     for k in range(len(offsets) - 1):
@@ -100,7 +100,7 @@ def count_pieces(codes: Array, starts: Array, ends: Array, table: Array) -> Arra
     return counts
 
 
-@kernel
+@kernel("u32[:], i64[:], i64[:], u8[:], out i64[:]")
 def _count_pieces(codes, starts, ends, table, counts):  # type: ignore[no-untyped-def]
     for k in range(len(starts)):
         before = 0  # 0 white space, 1 word, 2 other
@@ -120,7 +120,7 @@ def stripped_lengths(codes: Array, offsets: Array, table: Array) -> Array:
     return lengths
 
 
-@kernel
+@kernel("u32[:], i64[:], u8[:], out i64[:]")
 def _stripped_lengths(codes, offsets, table, lengths):  # type: ignore[no-untyped-def]
     for k in range(len(offsets) - 1):
         low, high = offsets[k], offsets[k + 1]
@@ -138,7 +138,7 @@ def byte_lengths(codes: Array, offsets: Array) -> Array:
     return lengths
 
 
-@kernel
+@kernel("u32[:], i64[:], out i64[:]")
 def _byte_lengths(codes, offsets, lengths):  # type: ignore[no-untyped-def]
     for k in range(len(offsets) - 1):
         size = 0

@@ -48,13 +48,13 @@ def all_blank(data: Array, lows: Array, highs: Array, index: Array, pages: Array
     return out
 
 
-@kernel
+@kernel("u8[:], i64[:], i64[:], u8[:], u8[:], out b[:]")
 def _all_blank(data, lows, highs, index, pages, out):  # type: ignore[no-untyped-def]
     for i in range(len(lows)):
         out[i] = blank(data, lows[i], highs[i], index, pages)
 
 
-@kernel
+@kernel("u8[:], i64[:], u8[:], i64, out i64[:], out i64[:], out i64[:], out i64[:], out i64[:], out i64[:] -> i64")
 def pieces(data, offsets, separator, rule, rows, starts, ends, lows, highs, lengths):  # type: ignore[no-untyped-def]
     """Find the paragraphs of the texts ``data[offsets[i]:offsets[i + 1]]`` and return their number.
 
@@ -143,7 +143,10 @@ def ngrams(
     return count, int(made[0]), bounds
 
 
-@kernel
+@kernel(
+    "u8[:], i64[:], i64[:], b[:], i64, i64, i64, i64, u8[:], u8[:], out i64[:,:], out i64[:,:], "
+    "out i64[:,:], out i64[:] -> i64"
+)
 def _ngrams(data, lows, highs, chosen, length, stride, rule, keep_short, index, pages, parts, keys, bounds, keys_made):  # type: ignore[no-untyped-def]
     count, made = 0, 0
     for i in range(len(lows)):

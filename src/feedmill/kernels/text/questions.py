@@ -14,7 +14,7 @@ from itertools import chain
 import numpy as np
 
 from feedmill.kernels.hashing.shingles import IGNORED, LETTER, WORD, Characters, _code_at, _mix, characters
-from feedmill.kernels.native import njit
+from feedmill.kernels.native import kernel
 
 TAG, REFERENCE = 100, 10
 """Bytes of the longest tag and character reference that are recognized."""
@@ -48,7 +48,7 @@ def folded() -> Characters:
     return Characters(np.array(index, np.uint16), np.frombuffer(b"".join(rows), np.int32))
 
 
-@njit()
+@kernel
 def _skipped(data, at, high):  # type: ignore[no-untyped-def]
     """Return the end of the tag or character reference at this byte, or `at` if there is none."""
     if data[at] == 0x3C and at + 2 < high:  # <
@@ -70,7 +70,7 @@ def _skipped(data, at, high):  # type: ignore[no-untyped-def]
     return at
 
 
-@njit()
+@kernel("u8[:], i64, i64, u16[:], i32[:], out u64[:], out i32[:], out i32[:], i64 -> i64")
 def words(data, low, high, index, pages, hashes, begins, ends, first):  # type: ignore[no-untyped-def]
     """Write the words of ``data[low:high]``: hashes, and the bytes where each begins and ends.
 
@@ -119,7 +119,7 @@ def words(data, low, high, index, pages, hashes, begins, ends, first):  # type: 
     return count
 
 
-@njit()
+@kernel("u64[:], i64, i64, out u64[:] -> i64")
 def grams(hashes, count, width, values):  # type: ignore[no-untyped-def]
     """Write the hash of each `width` consecutive words to `values`. Return their number."""
     if count < width:
@@ -135,7 +135,7 @@ def grams(hashes, count, width, values):  # type: ignore[no-untyped-def]
     return count - width + 1
 
 
-@njit()
+@kernel("out u64[:], u64[:]")
 def fill(bits, values):  # type: ignore[no-untyped-def]
     """Set two bits of one word of `bits`, uint64[power of two], for each value."""
     mask = np.uint64(len(bits) - 1)
@@ -144,7 +144,10 @@ def fill(bits, values):  # type: ignore[no-untyped-def]
         bits[(value >> _32) & mask] |= (_1 << (value & _63)) | (_1 << ((value >> _6) & _63))
 
 
-@njit()
+@kernel(
+    "u8[:], i64[:], u16[:], i32[:], i64, u64[:], out u64[:], out i32[:], out i32[:], out i64[:], "
+    "out i32[:], out i32[:], out u64[:] -> i64"
+)
 def scan(data, offsets, index, pages, width, bits, hashes, begins, ends, counts, texts, places, values):  # type: ignore[no-untyped-def]
     """Find the n-grams of texts whose bits are set, and write all words.
 
@@ -184,7 +187,7 @@ def scan(data, offsets, index, pages, width, bits, hashes, begins, ends, counts,
     return found
 
 
-@njit()
+@kernel("u64[:], u64[:], out i32[:] -> i64")
 def in_order(a, b, row):  # type: ignore[no-untyped-def]
     """Return the length of the longest common subsequence of two sequences of hashes; `row` is int32[len(b) + 1]."""
     for j in range(len(b) + 1):

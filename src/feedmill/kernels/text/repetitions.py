@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from feedmill.kernels.native import njit
+from feedmill.kernels.native import Array, kernel
 from feedmill.kernels.text.characters import SPACE
 
 _NEWLINE = 10
@@ -28,7 +28,7 @@ _LOW31, _LOW30 = np.uint64((1 << 31) - 1), np.uint64((1 << 30) - 1)
 _S61, _S31, _S30, _S1 = np.uint64(61), np.uint64(31), np.uint64(30), np.uint64(1)
 
 
-@njit(inline="always")
+@kernel
 def _agree(codes, a, b, length):  # type: ignore[no-untyped-def]
     i = 0
     while i < length and codes[a + i] == codes[b + i]:
@@ -36,7 +36,7 @@ def _agree(codes, a, b, length):  # type: ignore[no-untyped-def]
     return i
 
 
-@njit()
+@kernel
 def _run(codes, start, unit, high, table):  # type: ignore[no-untyped-def]
     """Return the end of the copies of a unit (-1 if there are too few) and the number of characters compared.
 
@@ -63,7 +63,7 @@ def _run(codes, start, unit, high, table):  # type: ignore[no-untyped-def]
     return (at if copies >= _COPIES else -1), cost
 
 
-@njit()
+@kernel
 def _blank_run(codes, start, high, table):  # type: ignore[no-untyped-def]
     """Return the end of the copies, as `_run` does, for a unit of one white space character.
 
@@ -97,7 +97,7 @@ def _blank_run(codes, start, high, table):  # type: ignore[no-untyped-def]
     return -1
 
 
-@njit()
+@kernel
 def _chains(codes, low, high, following, heads):  # type: ignore[no-untyped-def]
     """Fill `following`: for each position the next one where the same `_GRAM` characters may begin, -1 for none."""
     heads[:] = -1
@@ -111,7 +111,7 @@ def _chains(codes, low, high, following, heads):  # type: ignore[no-untyped-def]
         heads[slot] = i
 
 
-@njit(inline="always")
+@kernel
 def _times(a, b):  # type: ignore[no-untyped-def]
     """Return a * b modulo 2**61 - 1, for uint64 below it."""
     a_high, a_low, b_high, b_low = a >> _S31, a & _LOW31, b >> _S31, b & _LOW31
@@ -121,13 +121,13 @@ def _times(a, b):  # type: ignore[no-untyped-def]
     return total - _PRIME if total >= _PRIME else total
 
 
-@njit(inline="always")
+@kernel
 def _hash(sums, powers, start, length):  # type: ignore[no-untyped-def]
     whole = sums[start + length] + _PRIME - _times(sums[start], powers[length])
     return whole - _PRIME if whole >= _PRIME else whole
 
 
-@njit()
+@kernel
 def _copied(codes, table, sums, powers, start, unit):  # type: ignore[no-untyped-def]
     """Return whether `_COPIES` copies follow a unit, by their hashes."""
     count = len(codes)
@@ -143,11 +143,12 @@ def _copied(codes, table, sums, powers, start, unit):  # type: ignore[no-untyped
     return True
 
 
-@njit()
-def _long_units(codes, table):  # type: ignore[no-untyped-def]
-    """Return the shortest repeated unit of at least `_GRAM` characters at each position: lengths, int64[characters].
+@kernel("u32[:], u8[:], out u64[:], out u64[:], out i32[:], out i32[:], out i32[:], out i32[:]")
+def _long_units(codes, table, sums, powers, room, heads, following, units):  # type: ignore[no-untyped-def]
+    """Fill `units`: the length of the shortest repeated unit of at least `_GRAM` characters at each position.
 
-    The length is 0 if there is none, and -1 if a shorter unit repeats.
+    The other arrays are scratch space, see `_room_for_long_units`. The length is 0 if no unit is repeated, and -1 if a
+    shorter unit repeats.
 
     Takes time in proportion to n log n. Units of g to 2 g - 1 characters begin with a gram of g characters that occurs
     again at most 2 g characters further on. If two of these occurrences are at most g / 4 apart, the gram has a period
@@ -155,13 +156,12 @@ def _long_units(codes, table):  # type: ignore[no-untyped-def]
     2**61 - 1; grams and copies are compared only by hashes.
     """
     n = len(codes)
-    sums, powers = np.zeros(n + 1, np.uint64), np.ones(n + 1, np.uint64)
+    sums[0], powers[0] = np.uint64(0), _S1
     for i in range(n):
         total = _times(sums[i], _BASE) + np.uint64(codes[i]) + _S1
         sums[i + 1] = total - _PRIME if total >= _PRIME else total
         powers[i + 1] = _times(powers[i], _BASE)
-    room = np.empty(n, np.int32)  # the longest unit from each position on
-    line, longest = n, 0
+    line, longest = n, 0  # room: the longest unit from each position on
     for i in range(n - 1, -1, -1):
         if codes[i] == _NEWLINE:
             line = i
@@ -171,8 +171,8 @@ def _long_units(codes, table):  # type: ignore[no-untyped-def]
     while size < n:
         size *= 2
     mask = np.uint64(size - 1)
-    heads, following = np.empty(size, np.int32), np.empty(n, np.int32)
-    units = np.zeros(n, np.int32)
+    heads = heads[:size]
+    units[:n] = 0
     gram = _GRAM
     while gram <= longest:
         heads[:] = -1
@@ -196,11 +196,16 @@ def _long_units(codes, table):  # type: ignore[no-untyped-def]
                             units[i] = unit
                 other = following[other]
         gram *= 2
-    return units
 
 
-@njit()
-def repetitions(codes, starts, ends, table):  # type: ignore[no-untyped-def]
+def _room_for_long_units(most: int) -> tuple[Array, Array, Array, Array, Array, Array]:
+    """Return the last arguments of `_long_units` for texts of up to this many characters."""
+    sums, powers = np.empty((2, most + 1), np.uint64)
+    room, following, units = np.empty((3, most), np.int32)
+    return sums, powers, room, np.empty(2 * most + 64, np.int32), following, units
+
+
+def repetitions(codes: Array, starts: Array, ends: Array, table: Array) -> Array:
     """Return int64[4, repetitions]: range, start and end in `codes`, and the number of characters of the unit.
 
     Args:
@@ -208,7 +213,22 @@ def repetitions(codes, starts, ends, table):  # type: ignore[no-untyped-def]
         starts, ends: int64[ranges], the texts to search, each separately.
         table: see `feedmill.kernels.text.characters`.
     """
-    found = np.empty((4, 64), np.int64)
+    lengths = ends - starts
+    most = int(lengths.max(initial=0))
+    # Repetitions do not overlap. What is not used of these arrays takes no memory.
+    found = np.empty((4, int(lengths.sum()) // (_COPIES + 1) + 1), np.int64)
+    following, heads = np.empty(most, np.int64), np.empty(2 * most + 64, np.int64)
+    count = _repetitions(codes, starts, ends, table, found, following, heads, *_room_for_long_units(most))
+    return found[:, :count].copy()
+
+
+@kernel(
+    "u32[:], i64[:], i64[:], u8[:], out i64[:,:], out i64[:], out i64[:], "
+    "out u64[:], out u64[:], out i32[:], out i32[:], out i32[:], out i32[:] -> i64"
+)
+def _repetitions(  # type: ignore[no-untyped-def]
+    codes, starts, ends, table, found, following, heads, sums, powers, room, long_heads, long_following, units
+):
     m = 0
     for k in range(len(starts)):
         low, high = starts[k], ends[k]
@@ -217,11 +237,10 @@ def repetitions(codes, starts, ends, table):  # type: ignore[no-untyped-def]
         size = 64
         while size < high - low:
             size *= 2
-        following = np.full(high - low, -1, np.int64)
-        heads = np.empty(size, np.int64)
-        _chains(codes, low, high, following, heads)
+        following[: high - low] = -1
+        _chains(codes, low, high, following, heads[:size])
         budget = _BUDGET * (high - low) + 1000
-        units = np.empty(0, np.int32)
+        known = False
         line = low  # where the line of `i` ends: no unit reaches beyond
         i = low
         while i + _COPIES < high:
@@ -254,19 +273,16 @@ def repetitions(codes, starts, ends, table):  # type: ignore[no-untyped-def]
                             budget -= cost if end < 0 else 0
                 other = following[other - low]
             if end < 0 and budget <= 0:
-                if len(units) == 0:
-                    units = _long_units(codes[low:high], table)
+                if not known:
+                    _long_units(codes[low:high], table, sums, powers, room, long_heads, long_following, units)
+                    known = True
                 unit = units[i - low]
                 if unit > 0:
                     end, _ = _run(codes, i, unit, high, table)
             if end < 0:
                 i += 1
                 continue
-            if m == found.shape[1]:
-                more = np.empty((4, 2 * m), np.int64)
-                more[:, :m] = found
-                found = more
             found[0, m], found[1, m], found[2, m], found[3, m] = k, i, end, unit
             m += 1
             i = end
-    return found[:, :m]
+    return m

@@ -213,7 +213,7 @@ def _is_letter(byte):  # type: ignore[no-untyped-def]
     return 97 <= (byte | 32) <= 122
 
 
-@kernel
+@kernel("u8[:], i64, i64, u8[:], u8[:], out i64[:], out i64[:], i64 -> i64")
 def words(data, low, high, index, pages, lows, highs, count):  # type: ignore[no-untyped-def]
     """Append the segments of ``data[low:high]`` that are not blank, and return the new number of segments.
 
@@ -287,7 +287,7 @@ def count_words(data: Array, lows: Array, highs: Array, index: Array, pages: Arr
     return enough
 
 
-@kernel
+@kernel("u8[:], i64[:], i64[:], u8[:], u8[:], i64, out i64[:], out i64[:], out b[:]")
 def _count_words(data, lows, highs, index, pages, least, begins, ends, enough):  # type: ignore[no-untyped-def]
     for i in range(len(lows)):
         enough[i] = words(data, lows[i], highs[i], index, pages, begins, ends, 0) >= least
@@ -323,7 +323,7 @@ def count_segments(data: Array, lows: Array, highs: Array, index: Array, pages: 
     return counts
 
 
-@kernel
+@kernel("u8[:], i64[:], i64[:], u8[:], u8[:], out i64[:], out i64[:], out i64[:,:]")
 def _count_segments(data, lows, highs, index, pages, begins, ends, counts):  # type: ignore[no-untyped-def]
     for k in range(len(lows)):
         found = words(data, lows[k], highs[k], index, pages, begins, ends, 0)
