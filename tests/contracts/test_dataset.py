@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from feedmill.errors import NotFound
 from feedmill.formats.base import Dataset
+from feedmill.formats.sample import Sample
 from feedmill.indexing.prepare import prepare
 from feedmill.samples.open import open as open_dataset
 from feedmill.storage import LocalStore, open_store
@@ -66,8 +67,17 @@ def test_single_and_sliced_access(dataset: Dataset) -> None:
         with pytest.raises(IndexError):
             dataset[wrong]
     for wrong in (TOTAL, -1):
-        with pytest.raises(IndexError):
-            dataset.read([0, wrong])
+        for indices in ([wrong], [0, wrong]):
+            with pytest.raises(IndexError):
+                dataset.read(indices)
+
+
+def test_one_sample_is_as_in_bulk(dataset: Dataset) -> None:
+    for one, bulk in zip([dataset[index] for index in range(TOTAL)], dataset[:], strict=True):
+        assert type(one) is type(bulk)
+        if isinstance(one, Sample):
+            assert (one.key, one.source, one.home) == (bulk.key, bulk.source, bulk.home)
+            assert {name: one.raw(name) for name in one} == {name: bulk.raw(name) for name in bulk}
 
 
 def test_keys_find_their_samples(dataset: Dataset) -> None:

@@ -14,9 +14,8 @@ Bools = npt.NDArray[np.bool_]
 
 def chunks_of(column: Any) -> list[Any]:
     """Return the arrays of a chunked array; of an array, itself."""
-    import pyarrow
-
-    return list(column.chunks) if isinstance(column, pyarrow.ChunkedArray) else [column]
+    chunks: list[Any] | None = getattr(column, "chunks", None)
+    return [column] if chunks is None else chunks
 
 
 def take(column: Any, rows: Int64s) -> Any:
@@ -27,7 +26,7 @@ def take(column: Any, rows: Int64s) -> Any:
     """
     import pyarrow
 
-    if len(rows) and (np.diff(rows) == 1).all():
+    if len(rows) == 1 or (len(rows) and (np.diff(rows) == 1).all()):
         return column.slice(int(rows[0]), len(rows))
     try:
         return column.take(pyarrow.array(rows, pyarrow.int64()))

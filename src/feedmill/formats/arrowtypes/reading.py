@@ -54,11 +54,12 @@ class Columns:
         A value that Python does not have is a `Lazy` that raises `DataError`: other values of its row, and other rows,
         can be read.
         """
+        names = table.schema.names
         columns = [
             self._each(name, take(column, numbers), _refusing)
-            for name, column in zip(table.schema.names, table.columns, strict=True)
+            for name, column in zip(names, table.columns, strict=True)
         ]
-        return [dict(zip(table.schema.names, row, strict=True)) for row in zip(*columns, strict=True)]
+        return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
     def values(self, table: Any) -> dict[str, list[Any]]:
         """Return the values of each column; `Unreadable` in place of those that Python does not have."""

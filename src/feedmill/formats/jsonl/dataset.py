@@ -29,7 +29,7 @@ from feedmill.formats.extents import Extents
 from feedmill.formats.format import OpenRequest
 from feedmill.formats.jsonl.splits import LineSplits, Pieces, read_splits, unfitting
 from feedmill.formats.line_ranges import Arrays, begin_of, on_engine
-from feedmill.formats.offsets import Int64s, hash_words, load_offsets, read_records
+from feedmill.formats.offsets import Int64s, hash_words, load_offsets, read_record, read_records
 from feedmill.formats.sample import Sample, Source, no_such_key, number_of
 from feedmill.kernels.jsonl.lines import LineIndex, index_lines, joined, line_starts
 from feedmill.storage import Store
@@ -228,6 +228,11 @@ class JsonlDataset(Dataset):
             self._sample(index, record, self._whole(record, line.strip()))
             for index, record, line in zip(wanted.tolist(), records.tolist(), lines, strict=True)
         ]
+
+    def _read_one(self, index: int) -> Sample:
+        record = index if self._pieces is None else int(self._records(np.asarray([index], np.int64))[0])
+        _, line = read_record(self.store, self.path, self._offsets, record)
+        return self._sample(index, record, self._whole(record, line.strip()))
 
     def extents(self, indices: Indices) -> Sequence[Extents]:
         if self.store.is_local:
