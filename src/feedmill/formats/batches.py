@@ -66,5 +66,10 @@ class Parts:
     decode: Decode | None
     source: Callable[[int], Source]
 
+    def cut(self, begin: int, end: int) -> Parts:
+        """Return the samples ``[begin, end)``."""
+        views = {name: found[begin:end] for name, found in self.views.items()}
+        return Parts(self.keys[begin:end], views, self.decode, lambda number: self.source(begin + number))
+
 
 Batch = Columns | Parts | Fields
