@@ -55,7 +55,7 @@ cores.available_cores = functools.wraps(cores.available_cores)(lambda: 1)
 
 # The fork server imports what workers of most tests need, not what the first of them does: each would import it again.
 _WORKERS = ("pytest", "hypothesis", "feedmill.loading.loader", "feedmill.loading.workers", "feedmill.samples.open")
-_WORKERS += ("feedmill.planning.recipes.compile", "feedmill.tokens.work", "feedmill.curation.dedupe.exact")
+_WORKERS += ("feedmill.planning.recipes.compile", "feedmill.tokens.job", "feedmill.curation.dedupe.exact")
 _WORKERS += ("feedmill.curation.mix.shard", "feedmill.curation.stat", "feedmill.curation.tag")
 _WORKERS += ("feedmill.converting.rows", "feedmill.importing.samples", "feedmill.indexing.scanning")
 _preload = forkserver.set_forkserver_preload

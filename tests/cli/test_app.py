@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -39,7 +40,10 @@ def verb(monkeypatch: pytest.MonkeyPatch) -> Any:
                 raise error
 
         monkeypatch.setitem(VERBS, "try", Verb("feedmill_test_verb", "A verb."))
-        monkeypatch.setattr(app_module, "import_module", lambda name: SimpleNamespace(**{"try": attempt}))
+        ours = SimpleNamespace(**{"try": attempt})
+        monkeypatch.setattr(
+            app_module, "import_module", lambda name: ours if name == "feedmill_test_verb" else import_module(name)
+        )
 
     return install
 

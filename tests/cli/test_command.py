@@ -97,9 +97,24 @@ def test_verbs_that_write_can_overwrite(verb: str) -> None:
     assert "--overwrite" in spellings(verb)
 
 
-@pytest.mark.parametrize("verb", [name for name in OURS if VERBS[name].long])
-def test_long_verbs_show_signs_of_life(verb: str) -> None:
-    assert "--progress" in spellings(verb)
+def test_long_verbs_show_signs_of_life() -> None:
+    quick = {verb for verb in OURS if "--progress" not in spellings(verb)}
+    assert quick == {
+        *(
+            "demo",
+            "info",
+            "preview",
+            "serve",
+            "report",
+            "mount",
+            "decode",
+            "numbers",
+            "plan",
+            "trace",
+            "forget",
+            "bench",
+        )
+    }
 
 
 @pytest.mark.parametrize("verb", OURS)

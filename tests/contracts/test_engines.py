@@ -343,7 +343,7 @@ def test_one_large_file_is_a_warning_on_an_engine(
     verb: str, inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Only one machine writes it, and nobody wants the default of an engine to decide the bytes."""
-    monkeypatch.setattr("feedmill.tokens.targets.LARGE_FILE", 100)
+    monkeypatch.setattr("feedmill.tokens.outputs.LARGE_FILE", 100)
     words = VERBS[verb][: VERBS[verb].index("--max-file-size")] if "--max-file-size" in VERBS[verb] else VERBS[verb]
     found = []
     for number, engine in enumerate([contextlib.nullcontext(), PartEngine(finish=True), PartEngine(finish=True)]):

@@ -216,5 +216,6 @@ def test_check_compares_the_output_with_the_proof(to: str, tmp_path: Path) -> No
     if to in ("parquet", "npz"):
         shards[-1].write_bytes(kept)
         (tmp_path / f"o/zz.{to}").write_bytes(kept)
-        (found,) = check(str(tmp_path / "o"), progress=False).findings
+        *twice, found = check(str(tmp_path / "o"), progress=False).findings
         assert found.kind == "wrong-count" and f"expected {report.samples} samples" in str(found)
+        assert twice and {error.kind for error in twice} == {"duplicate-key"}

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.helpers.chunk_files import chunk_files, damage, disk_bytes
 from tests.helpers.range_server import range_server
 from tests.loading.test_ahead import content, data_requests, local, plan_of, shards
 
@@ -20,8 +21,9 @@ from feedmill.planning.nodes import Leaf, Repeat
 from feedmill.planning.nodes.shuffle import BlockShuffle
 from feedmill.planning.plan import Plan
 from feedmill.storage.cache import settings as datacache
-from feedmill.storage.cache.pages import PAGE, Pages
+from feedmill.storage.cache.chunks import SMALLEST, Claim
 from feedmill.storage.cache.settings import DataCache
+from feedmill.storage.fetching.fetch import fetcher
 from feedmill.storage.remote.object_store import RemoteStore
 from helpers import warm
 
@@ -42,7 +44,7 @@ def server(folder):
 
 @pytest.fixture(autouse=True)
 def small_caches(monkeypatch):
-    monkeypatch.setattr(datacache, "_MIN_SIZE", PAGE)
+    monkeypatch.setattr(datacache, "_MIN_SIZE", SMALLEST)
     yield
     for cache in datacache._caches.values():
         cache.close()
@@ -93,13 +95,12 @@ def test_whole_shards_take_few_requests_with_the_global_shuffle(server, folder, 
 
 
 def test_a_cache_that_is_too_small_evicts_and_the_batches_are_the_same(server, folder, tmp_path):
-    cache = DataCache(12 * PAGE, tmp_path / "cache", "block")
+    cache = DataCache(24 * SMALLEST, tmp_path / "cache", "block")
     expected = content(fm.Loader(local(folder, epochs=2), 32))
     plan = remote(server, cache, epochs=2)
     found, requests = asked_in(server, lambda: content(fm.Loader(plan, 32, workers=2)))
     assert found == expected and len(requests) > 12
-    used = sum(path.stat().st_blocks * 512 for path in (tmp_path / "cache").rglob("*.data"))
-    assert used <= 12 * PAGE + (1 << 16)
+    assert 4 * SMALLEST < disk_bytes(tmp_path / "cache") <= 24 * SMALLEST
 
 
 def test_a_small_cache_keeps_what_the_next_epoch_needs_first(server, tmp_path, monkeypatch):
@@ -131,33 +132,11 @@ def test_a_changed_byte_in_the_cache_is_fetched_again(server, folder, tmp_path, 
     expected = content(fm.Loader(local(folder), 32))
     assert content(fm.Loader(remote(server, cache), 32)) == expected
     datacache._caches.popitem()[1].close()
-    for path in (tmp_path / "cache").rglob("*.data"):
-        data = bytearray(path.read_bytes())
-        data[len(data) // 2] ^= 1
-        path.write_bytes(data)
-    for path in (tmp_path / "cache").rglob("*.map"):  # as if the machine had been started anew
-        _forget_session(path)
+    for path in chunk_files(tmp_path / "cache"):  # as if the machine had been started anew
+        damage(path)
     found, requests = asked_in(server, lambda: content(fm.Loader(remote(server, cache), 32)))
     assert found == expected and 0 < len(requests) < 20
     assert "is fetched again" in caplog.text
-
-
-def _forget_session(path: Path) -> None:
-    from feedmill.storage.cache.page_map import read_header
-
-    fd = os.open(path, os.O_RDWR)
-    try:
-        header = read_header(fd)
-        assert header is not None
-    finally:
-        os.close(fd)
-    code = (
-        "import os, sys; from pathlib import Path; from feedmill.storage.cache.pages import PageCache;"
-        "cache = PageCache(Path(sys.argv[1]), 1 << 30); pages = cache.open(*sys.argv[2:4], int(sys.argv[4]));"
-        "os.kill(os.getpid(), 9)"
-    )
-    arguments = [str(path.parents[1]), header.url, header.version, str(header.size)]
-    warm.run([sys.executable, "-c", code, *arguments], check=False)
 
 
 def test_a_folder_that_cannot_be_written_to_is_done_without(server, folder, tmp_path, caplog):
@@ -170,7 +149,7 @@ def test_a_folder_that_cannot_be_written_to_is_done_without(server, folder, tmp_
 
 
 def test_bytes_that_the_cache_does_not_take_are_fetched_once(server, folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(Pages, "put", lambda *_: False)
+    monkeypatch.setattr(Claim, "put", lambda *_: None)
     cache = DataCache(1 << 30, tmp_path / "cache")
     found, requests = asked_in(server, lambda: content(fm.Loader(remote(server, cache), 32)))
     assert found == content(fm.Loader(local(folder), 32))
@@ -181,9 +160,10 @@ def test_a_disabled_cache_leaves_reading_ahead_within_its_memory(server, folder,
     monkeypatch.setenv("FEEDMILL_READ_AHEAD", "300K")
     monkeypatch.setattr("feedmill.loading.ahead.window_of", lambda _: 128)
     cache = DataCache(1 << 30, tmp_path / "cache")
-    opened = cache.paging()
+    opened = cache.use()
     assert opened is not None
     opened.cache.disable(OSError(28, "No space left on device"))
+    monkeypatch.setattr(fetcher(), "_hedging", False)
     plan, most = remote(server, cache), 0
 
     def run():
@@ -240,6 +220,7 @@ import sys
 import feedmill as fm
 from feedmill.formats.energon.prepared import open_prepared
 from feedmill.planning.plan import Plan
+from feedmill.storage.fetching.fetch import fetcher
 from feedmill.storage.remote.object_store import RemoteStore
 store = RemoteStore("s3://bkt/data", endpoint=sys.argv[1], region="us-east-1", skip_signature=True)
 plan = Plan.over(open_prepared(store, "train"), epochs=1, seed=3)
@@ -302,7 +283,7 @@ def test_a_recipe_names_the_cache(recipe, server, folder, tmp_path):
     expected = content(fm.Loader(plain.plan(), 32))
     assert content(fm.Loader(plan, 32)) == expected
     _, requests = asked_in(server, lambda: content(fm.Loader(cached.plan(), 32)))
-    assert not requests and list((tmp_path / "kept").rglob("*.data"))
+    assert not requests and chunk_files(tmp_path / "kept")
 
 
 @pytest.mark.parametrize("indexed_from", [0, 1 << 40])
@@ -328,7 +309,7 @@ def test_tars_that_do_not_fit_into_the_cache_are_scanned_without_it(recipe, serv
     for share, kept in ((1.5, True), (1.05, False)):
         where = tmp_path / str(share)
         fm.Recipe.parse(recipe + f"cache: {{dir: {where}, size: {int(share * size)}}}\n").plan()
-        assert bool(list(where.rglob("*.data"))) == kept == ("do not fit into the cache" not in caplog.text)
+        assert bool(chunk_files(where)) == kept == ("do not fit into the cache" not in caplog.text)
         shutil.rmtree(tmp_path / "indices")
 
 

@@ -118,7 +118,7 @@ class Provider:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("cache", [None, 1 << 30])
+@pytest.mark.parametrize("cache", [None, 40 << 20])
 def test_a_token_that_expires_during_a_run_is_renewed_from_its_provider(server, folder, tmp_path, workers, cache):
     server.token = "first"
     provider = Provider(server)
@@ -144,7 +144,7 @@ def test_a_token_without_a_provider_is_an_error_that_says_so(server):
     assert caught.value.kind == "expired-token" and ".tar" in str(caught.value.file)
 
 
-WAYS = [(cache, workers) for cache in (None, 1 << 30) for workers in (0, 2)]
+WAYS = [(cache, workers) for cache in (None, 40 << 20) for workers in (0, 2)]
 FAULTS = ["503", "500:InternalError", "reset", "cut", "short", "range", "429:SlowDown"]
 """Each in one way, and each way with a fault or two, where slow tests do not run."""
 CASES = [
@@ -167,7 +167,7 @@ def test_every_tenth_request_fails_and_the_batches_are_the_same(
     assert server.faults[fault] > 0
 
 
-@pytest.mark.parametrize("cache", [None, 1 << 30])
+@pytest.mark.parametrize("cache", [None, 40 << 20])
 def test_a_storm_is_waited_for(server, folder, tmp_path, cache):
     plan = remote(server)
     plan.cache = DataCache(cache, tmp_path / "cache") if cache else None
@@ -177,10 +177,10 @@ def test_a_storm_is_waited_for(server, folder, tmp_path, cache):
     assert server.faults["503"] > 10 and counters()["fetch_throttled"] - before > 10
 
 
-HANGING = [(None, "stall"), (1 << 30, "drip")]
+HANGING = [(None, "stall"), (40 << 20, "drip")]
 
 
-@pytest.mark.parametrize(("cache", "fault"), slow_but(product([None, 1 << 30], ["stall", "drip"]), *HANGING))
+@pytest.mark.parametrize(("cache", "fault"), slow_but(product([None, 40 << 20], ["stall", "drip"]), *HANGING))
 def test_requests_that_hang_or_drip_hold_nobody_up_for_long(server, folder, tmp_path, monkeypatch, fault, cache):
     monkeypatch.setattr(fetcher(), "_hedging", True)
     server.silence, server.rate = 600.0, 1 << 10
@@ -196,7 +196,7 @@ def test_requests_that_hang_or_drip_hold_nobody_up_for_long(server, folder, tmp_
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("cache", [None, 1 << 30])
+@pytest.mark.parametrize("cache", [None, 40 << 20])
 def test_an_object_replaced_in_the_middle_is_named_and_not_mixed(server, folder, tmp_path, monkeypatch, cache, workers):
     monkeypatch.setattr(ranges, "LARGEST", 256 << 10)
     monkeypatch.setattr(ranges, "LONG", 128 << 10)

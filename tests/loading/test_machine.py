@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.helpers.chunk_files import disk_bytes
 from tests.helpers.range_server import RangeServer
 from tests.loading.test_ahead import local
 from tests.loading.test_faults_large import many, run, served
@@ -51,17 +52,6 @@ print(json.dumps({"samples": found.samples, "digest": found.digest, "memory": pe
 """
 
 
-def on_disk(folder: Path) -> int:
-    """Return the bytes that the files of a folder take on the disk."""
-    total = 0
-    for path in folder.rglob("*.data"):
-        try:
-            total += path.stat().st_blocks * 512
-        except FileNotFoundError:
-            continue
-    return total
-
-
 def together(
     server: RangeServer, folder: Path, ranks: list[tuple[int, int]], size: int, budget: int = BUDGET
 ) -> tuple[list[Any], int]:
@@ -89,7 +79,7 @@ def together(
     def watch() -> None:
         nonlocal most
         while not over.wait(0.005):
-            most = max(most, on_disk(folder))
+            most = max(most, disk_bytes(folder))
 
     watcher = threading.Thread(target=watch)
     watcher.start()
@@ -100,7 +90,7 @@ def together(
         watcher.join()
         for process in processes:
             process.kill()
-    return found, max(most, on_disk(folder))
+    return found, max(most, disk_bytes(folder))
 
 
 def fetched_once(server: RangeServer) -> int:

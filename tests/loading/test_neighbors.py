@@ -23,7 +23,7 @@ from feedmill.planning.nodes import Leaf
 from feedmill.planning.nodes.shuffle import BlockShuffle
 from feedmill.planning.plan import Plan
 from feedmill.storage.cache import settings as datacache
-from feedmill.storage.cache.pages import PAGE, READERS, PageCache
+from feedmill.storage.cache.chunks import READERS, SMALLEST, ChunkCache
 from feedmill.storage.cache.settings import DataCache
 from feedmill.storage.fetching.fetch import fetcher
 from feedmill.storage.remote.object_store import RemoteStore
@@ -35,7 +35,7 @@ PLAN = SimpleNamespace(sources=(), seed=3, length=100)
 @pytest.fixture
 def caches(tmp_path):
     """One cache, as three processes open it."""
-    opened = [PageCache(tmp_path / "cache", 1 << 20) for _ in range(3)]
+    opened = [ChunkCache(tmp_path / "cache", 1 << 20) for _ in range(3)]
     yield opened
     for cache in opened:
         cache.close()
@@ -51,22 +51,22 @@ def test_readers_of_a_run_see_each_other_until_they_leave(tables):
     joined = [table.join(7, rank) for table, rank in ((first, 4), (first, 0), (second, 4))]
     other = third.join(8, 1)
     assert all(table.ranks(7) == [0, 4] and table.ranks(8) == [1] for table in tables)
-    joined[1].release()
+    joined[1].close()
     assert third.ranks(7) == [4]
-    joined[0].release()
+    joined[0].close()
     assert third.ranks(7) == [4]
-    joined[2].release()
+    joined[2].close()
     assert first.ranks(7) == []
-    other.release()
+    other.close()
     again = first.join(9, 0)
     assert second.ranks(9) == [0] and third.ranks(8) == []
-    again.release()
+    again.close()
 
 
 def test_readers_of_killed_processes_are_gone_even_if_a_forked_child_lives(tables, tmp_path):
     code = (
-        "import os, sys, time\nfrom pathlib import Path\nfrom feedmill.storage.cache.pages import PageCache\n"
-        "cache = PageCache(Path(sys.argv[1]), 1 << 20); joined = cache.readers.join(7, 5)\n"
+        "import os, sys, time\nfrom pathlib import Path\nfrom feedmill.storage.cache.chunks import ChunkCache\n"
+        "cache = ChunkCache(Path(sys.argv[1]), 1 << 20); joined = cache.readers.join(7, 5)\n"
         "child = os.fork()\nif not child: print(os.getpid(), flush=True)  # it has given up what it inherited\n"
         "time.sleep(60)"
     )
@@ -81,7 +81,7 @@ def test_readers_of_killed_processes_are_gone_even_if_a_forked_child_lives(table
             assert tables[1].ranks(7) == [1]
         finally:
             os.kill(child, signal.SIGKILL)
-    joined.release()
+    joined.close()
 
 
 def test_a_full_table_leaves_further_readers_alone(caches, tables):
@@ -93,12 +93,7 @@ def test_a_full_table_leaves_further_readers_alone(caches, tables):
     alone.close()
     assert len(tables[2].ranks(1)) == READERS
     for reader in joined:
-        reader.release()
-
-
-def test_processes_of_the_former_version_keep_their_counters(caches, tmp_path):
-    usage = tmp_path / "cache" / "usage"
-    assert usage.stat().st_size == 16384 and usage.read_bytes()[:8] == b"FMUSAGE\3"
+        reader.close()
 
 
 @pytest.mark.parametrize("remainder", ["drop", "pad", "uneven"])
@@ -152,7 +147,7 @@ def test_ranks_read_alone_once_the_cache_is_disabled(caches):
 
 @pytest.fixture
 def server(tmp_path, monkeypatch):
-    monkeypatch.setattr(datacache, "_MIN_SIZE", PAGE)
+    monkeypatch.setattr(datacache, "_MIN_SIZE", SMALLEST)
     made = shards(tmp_path / "data", [1500, 1400, 1600, 1500], 8000)
     with range_server() as running:
         for path in made.rglob("*"):
@@ -182,7 +177,7 @@ def test_ranks_fetch_each_byte_about_once_even_if_the_cache_is_smaller_than_the_
         plan.cache = cache
         loaders.append(iter(fm.Loader(plan, 16, rank=rank, world_size=4)))
     # Known before they start: on a busy machine, the first of them would be far ahead of the last.
-    pages = cache.paging().cache
+    pages = cache.use().cache
     here = [Neighbors(pages, shuffled(plan_of(RemoteStore("s3://bkt/data", **server.options))), n, 4) for n in range(4)]
     monkeypatch.setattr(fetcher(), "_hedging", False)
     server.asked.clear()
@@ -192,7 +187,7 @@ def test_ranks_fetch_each_byte_about_once_even_if_the_cache_is_smaller_than_the_
     assert [[[bytes(part) for part in step[rank]["bin"]] for step in batches] for rank in range(4)] == expected
     asked = [end - begin for (begin, end), key in zip(server.asked, server.keys, strict=True) if key.endswith(".tar")]
     assert 0.97 * size < sum(asked) < 1.15 * size
-    assert len(asked) < 0.6 * size / PAGE  # not a page at a time
+    assert len(asked) < 0.6 * size / SMALLEST  # not a page at a time
     for reader in here:
         reader.close()
 

@@ -16,9 +16,9 @@ from tests.helpers.range_server import range_server
 
 from feedmill.storage.cache import copies as cache
 from feedmill.storage.cache import files as filecache
+from feedmill.storage.cache.chunks import SMALLEST
 from feedmill.storage.cache.copies import cached_copy, held_copy
 from feedmill.storage.cache.files import FileCache, HeldFile, file_cache
-from feedmill.storage.cache.pages import PAGE
 from feedmill.storage.cache.settings import DataCache
 from feedmill.storage.remote.object_store import RemoteStore
 from helpers import warm
@@ -247,10 +247,10 @@ def test_a_replaced_lock_file_is_locked_again(server, folder):
 
 
 def test_without_locks_nothing_is_evicted_but_by_clear(server, folder, monkeypatch, caplog):
-    def none(self, kind, begin, length, *, wait=False):
+    def none(self, byte, *, wait, shared=False):
         raise OSError(37, "No locks available")
 
-    monkeypatch.setattr(filecache.RangeLock, "take", none)
+    monkeypatch.setattr(filecache.ByteLock, "take", none)
     store, files = store_of(server), file_cache(folder)
     files.limit = 15 * KB
     for number, name in enumerate("abc"):
@@ -269,26 +269,31 @@ def test_the_default_limit_is_half_the_size_or_a_part_of_the_disk(folder, monkey
     assert file_cache(folder).max_bytes() == 5 * 10**8
 
 
-def test_pages_and_copies_together_stay_within_the_size(server, folder, monkeypatch):
-    monkeypatch.setenv("FEEDMILL_CACHE_SIZE", str(300 * PAGE))
+def test_chunks_and_copies_together_stay_within_the_size(server, folder, monkeypatch):
+    size = 600 * SMALLEST
+    monkeypatch.setenv("FEEDMILL_CACHE_SIZE", str(size))
     store = store_of(server)
-    paging = DataCache.of().paging()
-    assert paging is not None
-    pages = paging.cache.open("s3://b/x", "1", 1000 * PAGE)
-    assert all(pages.put(at * PAGE, bytes(PAGE)) for at in range(290))
+    use = DataCache.of().use()
+    assert use is not None
+    cached, data = use.cache.open("s3://b/x", "1", 1000 * SMALLEST), memoryview(bytes(SMALLEST))
+
+    def put(first: int, last: int) -> bool:
+        claims = [cached.claim(number) for number in range(first, last)]
+        return all(claim is not None and claim.put(data) is not None for claim in claims)
+
+    assert put(0, 500)
     for number in range(6):
-        put(server, f"i{number}", 40 * PAGE, number)
-        use(store, f"i{number}", number + 1)
-        used = sum(one.present for one in [*paging.cache.list(), *file_cache(folder).list()])
-        assert used <= 300 * PAGE
-    assert file_cache(folder).total <= 150 * PAGE and len(names(folder)) == 3
-    assert all(pages.put(at * PAGE, bytes(PAGE)) for at in range(500, 900))
-    present = sum(one.present for one in paging.cache.list())
-    assert 100 * PAGE < present <= 300 * PAGE - file_cache(folder).total
+        server.objects[f"data/i{number}"] = bytes([number]) * (80 * SMALLEST)
+        with held_copy(store, f"i{number}") as held:
+            os.utime(cache._note_of(held.path), ns=(number + 1, number + 1))
+        assert sum(one.present for one in [*use.cache.list(), *file_cache(folder).list()]) <= size
+    assert file_cache(folder).total <= size // 2 and len(names(folder)) == 3
+    assert put(500, 900)
+    assert size // 3 < use.cache.list()[0].present <= size - file_cache(folder).total
     file_cache(folder).clear()
-    assert all(pages.put(at * PAGE, bytes(PAGE)) for at in range(900, 999))
-    assert sum(one.present for one in paging.cache.list()) > 200 * PAGE
-    paging.cache.close()
+    assert put(900, 1000) and put(0, 200)
+    assert use.cache.list()[0].present > 0.7 * size
+    use.cache.close()
     monkeypatch.undo()
     from feedmill.storage.cache import settings as datacache
 

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import random
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
+from tests.helpers.chunk_files import disk_bytes
 from tests.storage.test_filecache import KB, NOTES, folder, on_disk, put, server, store_of
 
 from feedmill.storage.cache import settings as datacache
+from feedmill.storage.cache.chunks import SMALLEST
 from feedmill.storage.cache.copies import held_copy
 from feedmill.storage.cache.files import file_cache
-from feedmill.storage.cache.pages import PAGE
 from feedmill.storage.cache.settings import DataCache
 from helpers import warm
 
@@ -77,14 +76,14 @@ def test_processes_killed_while_they_fetch_and_evict_leave_a_usable_cache(server
 
 
 MIXED = """
-import random, sys
+import os, random, sys
 from feedmill.storage.cache.copies import held_copy
 from feedmill.storage.cache.settings import DataCache
-from feedmill.storage.cache.pages import PAGE
+from feedmill.storage.cache.chunks import SMALLEST
 from feedmill.storage.remote.object_store import RemoteStore
 store = RemoteStore("s3://bkt/data", endpoint=sys.argv[1], region="us-east-1", skip_signature=True)
-paging = DataCache.of().paging()
-pages = paging.cache.open("s3://b/x", "1", 4000 * PAGE)
+use = DataCache.of().use()
+cached = use.cache.open("s3://b/x", "1", 8000 * SMALLEST)
 order = random.Random(int(sys.argv[2]))
 print("ready", flush=True)
 for _ in range(int(sys.argv[3])):
@@ -92,32 +91,24 @@ for _ in range(int(sys.argv[3])):
         number = order.randrange(8)
         with held_copy(store, f"f{number}") as held:
             data = held.path.read_bytes()
-        assert data == bytes([number]) * ((number + 1) * 8 * PAGE), "wrong bytes"
+        assert data == bytes([number]) * ((number + 1) * 16 * SMALLEST), "wrong bytes"
     else:
-        at = order.randrange(4000)
-        pages.put(at * PAGE, bytes([at % 256]) * PAGE)
-        got = pages.read(at * PAGE, (at + 1) * PAGE)
-        assert got is None or got == bytes([at % 256]) * PAGE, "wrong page"
+        first = 4 * order.randrange(2000)
+        for at in range(first, first + 4):
+            claim = cached.claim(at)
+            chunk = claim.put(memoryview(bytes([at % 256]) * SMALLEST)) if claim else cached.open(at)
+            chunk = chunk and chunk.reopened()
+            assert chunk is None or os.pread(chunk.fd, SMALLEST, 0) == bytes([at % 256]) * SMALLEST, "wrong chunk"
 """
 
 
-def allocated(folder: Path) -> int:
-    """Return the bytes that files have on the disk, in whole blocks."""
-    found = 0
-    for path in folder.rglob("*"):
-        with contextlib.suppress(FileNotFoundError):
-            if path.suffix not in (".map", ".hash") and path.name not in ("in-use", "usage"):
-                found += path.stat().st_blocks * 512 if path.is_file() else 0
-    return found
-
-
-def test_pages_and_copies_of_four_processes_of_which_one_is_killed_stay_within_the_size(server, folder, monkeypatch):
-    size = 320 * PAGE
+def test_chunks_and_copies_of_four_processes_of_which_one_is_killed_stay_within_the_size(server, folder, monkeypatch):
+    size = 640 * SMALLEST
     monkeypatch.setenv("FEEDMILL_CACHE_SIZE", str(size))
     for number in range(8):
-        server.objects[f"data/f{number}"] = bytes([number]) * ((number + 1) * 8 * PAGE)
+        server.objects[f"data/f{number}"] = bytes([number]) * ((number + 1) * 16 * SMALLEST)
     commands = [
-        [sys.executable, "-c", MIXED, server.options["endpoint"], str(seed), "100000" if seed == 0 else "120"]
+        [sys.executable, "-c", MIXED, server.options["endpoint"], str(seed), "100000" if seed == 0 else "60"]
         for seed in range(4)
     ]
     workers = [warm.Popen(command, stdout=subprocess.PIPE, text=True) for command in commands]
@@ -125,7 +116,7 @@ def test_pages_and_copies_of_four_processes_of_which_one_is_killed_stay_within_t
         assert worker.stdout is not None and worker.stdout.readline() == "ready\n"
     most, end = 0, time.monotonic() + 1
     while any(worker.poll() is None for worker in workers[1:]):
-        most = max(most, allocated(folder))
+        most = max(most, disk_bytes(folder))
         if time.monotonic() > end:
             workers[0].kill()
         time.sleep(0.01)
@@ -133,13 +124,13 @@ def test_pages_and_copies_of_four_processes_of_which_one_is_killed_stay_within_t
     for worker in workers:
         worker.communicate(timeout=180)
     assert [worker.returncode for worker in workers[1:]] == [0, 0, 0]
-    # The files are looked at one after the other, while pages and copies take each other's room.
+    # The files are looked at one after the other, while chunks and copies take each other's room.
     assert size // 2 < most < 1.2 * size
-    paging = DataCache.of().paging()
-    assert paging is not None
+    use = DataCache.of().use()
+    assert use is not None
     file_cache(folder).trim()
-    paging.cache.reserve(0)
-    used = sum(one.present for one in [*paging.cache.list(), *file_cache(folder).list()])
+    use.cache.reserve(0)
+    used = sum(one.present for one in [*use.cache.list(), *file_cache(folder).list()])
     assert size // 2 < used <= size and file_cache(folder).total <= size // 2
-    paging.cache.close()
+    use.cache.close()
     datacache._caches.clear()

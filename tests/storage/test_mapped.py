@@ -15,13 +15,13 @@ from tests.helpers.range_server import RangeServer, range_server
 from feedmill.errors import NotFound
 from feedmill.storage.cache import mapped as module
 from feedmill.storage.cache import settings
+from feedmill.storage.cache.chunks import SMALLEST
 from feedmill.storage.cache.mapped import mapped
-from feedmill.storage.cache.pages import PAGE
 from feedmill.storage.cache.settings import DataCache, using_cache
 from feedmill.storage.local import LocalStore
 from feedmill.storage.remote.object_store import RemoteStore
 
-SIZE = 9 * PAGE + 77
+SIZE = 9 * SMALLEST + 77
 DATA = np.random.default_rng(0).bytes(SIZE)
 
 
@@ -73,7 +73,7 @@ def test_without_a_cache_each_use_fetches_the_file_and_no_copy_stays(server: Ran
     assert fetched(server) == 2 * SIZE and not (tmp_path / "cache").exists()
 
 
-@pytest.mark.parametrize("at_once", [PAGE, 64 << 20])
+@pytest.mark.parametrize("at_once", [SMALLEST, 64 << 20])
 def test_with_a_cache_its_bytes_are_fetched_once(
     server: RangeServer, cache: DataCache, monkeypatch, at_once: int
 ) -> None:
@@ -106,13 +106,13 @@ def test_several_threads_fetch_each_byte_once(server: RangeServer, cache: DataCa
 
 
 def test_pages_stay_while_the_array_is_in_use(server: RangeServer, cache: DataCache) -> None:
-    paging = cache.paging()
-    assert paging is not None
+    use = cache.use()
+    assert use is not None
     with using_cache(cache), mapped(store(server), "a.bin") as data:
-        assert paging.cache.clear() == 0 and data.tobytes() == DATA
+        assert use.cache.clear() == 0 and data.tobytes() == DATA
     del data
     gc.collect()
-    assert paging.cache.clear() == SIZE
+    assert use.cache.clear() == SIZE
 
 
 @pytest.mark.parametrize("trouble", ["too small", "disabled", "no folder", "full disk", "503"])
@@ -126,20 +126,20 @@ def test_a_cache_that_cannot_take_it_is_done_without(
 ) -> None:
     module._say_too_large.cache_clear()
     if trouble == "too small":
-        cache = DataCache(256 * PAGE, tmp_path / "cache")
+        cache = DataCache(512 * SMALLEST, tmp_path / "cache")
         monkeypatch.setattr(module, "_SHARE", 64)
     elif trouble == "no folder":
         (tmp_path / "cache").touch()
     elif trouble == "disabled":
-        paging = cache.paging()
-        assert paging is not None
-        paging.cache.disable(OSError("it was full"))
+        use = cache.use()
+        assert use is not None
+        use.cache.disable(OSError("it was full"))
     elif trouble == "full disk":
 
         def full(*_: object) -> int:
             raise OSError(28, os.strerror(28))
 
-        monkeypatch.setattr("feedmill.storage.cache.page_io.os.pwrite", full)
+        monkeypatch.setattr("feedmill.storage.cache.chunks.os.pwrite", full)
     else:
         seen: Counter[int] = Counter()
 

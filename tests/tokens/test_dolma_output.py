@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 from feedmill.documents.find import find_documents
+from feedmill.formats.tokens.base import Form
 from feedmill.jobs.engine import StageUnfinished
 from feedmill.jobs.parts import PartEngine
-from feedmill.tokens import dolma_output
+from feedmill.storage import Store
+from feedmill.tokens import writer
 from feedmill.tokens.dolma_output import GroupedOptions, GroupedReport, tokenize_grouped
 from helpers.tokenizer_data import EOS, loaded, tokenizer_file, write_lines
 
@@ -55,22 +57,27 @@ def test_parts_of_a_job_array_write_groups(sources: list[Path], tmp_path: Path) 
     assert not list((tmp_path / "out").glob(".*"))
 
 
-def test_finished_groups_are_not_written_again(
+def test_finished_files_are_not_written_again(
     sources: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run(tmp_path / "calm", sources)
-    write, groups = dolma_output._written, list[str]()
+    write, paths, done = writer.write_documents, list[str](), list[str]()
 
-    def stops(group: dolma_output.Group, store: object) -> list[dolma_output.Part]:
-        groups.append(group.stem)
-        if len(groups) == 3:
+    def stops(store: Store, path: str, form: Form) -> object:
+        paths.append(path)
+        if len(paths) == 5 and not done:
             raise KeyboardInterrupt
-        return write(group, store)  # type: ignore[arg-type]
+        return write(store, path, form)
 
-    monkeypatch.setattr(dolma_output, "_written", stops)
+    monkeypatch.setattr(writer, "write_documents", stops)
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path / "out", sources)
-    next((tmp_path / "out").glob(f"{groups[1]}-*.npy")).unlink()  # a user's doing
+    (tmp_path / "out" / paths[1]).unlink()  # a user's doing
+    done += paths[:4]
+    paths.clear()
     run(tmp_path / "out", sources)
-    assert groups == ["part-0", "part-1", "part-2", "part-1", "part-2"]
-    assert written(tmp_path / "out") == written(tmp_path / "calm")
+    calm = [path.name for path in sorted((tmp_path / "calm").glob("*.npy"))]
+    assert paths == [path for path in calm if path == done[1] or path not in done]
+    assert len({path.split("-")[1] for path in paths}) == GROUPS and written(tmp_path / "out") == written(
+        tmp_path / "calm"
+    )

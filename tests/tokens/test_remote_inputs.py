@@ -20,9 +20,8 @@ from feedmill.formats.tokens.base import TokenShard
 from feedmill.formats.tokens.pbin import write_pbin
 from feedmill.storage import LocalStore, open_store
 from feedmill.storage.cache.copies import copied_ranges
-from feedmill.tokens import units as units_module
-from feedmill.tokens.corpus import Corpus
-from feedmill.tokens.units import Documents
+from feedmill.tokens import corpus as corpus_module
+from feedmill.tokens.corpus import Corpus, Documents
 from helpers.durations import examples
 from helpers.engine_verbs import copies, download
 from helpers.kills import finish
@@ -109,9 +108,9 @@ def test_reads_have_every_document(lengths: list[list[int]], random: random.Rand
     units = Documents(corpus)
     numbers = np.array(random.sample(range(len(units)), random.randint(0, len(units))), np.int64)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(units_module, "_GAP", 2 * gap)
-        patch.setattr(units_module, "_AT_ONCE", 4)
-        reads = units_module.reads_of(corpus, units, numbers)
+        patch.setattr(corpus_module, "_GAP", 2 * gap)
+        patch.setattr(corpus_module, "_AT_ONCE", 4)
+        reads = corpus_module.reads_of(corpus, units, numbers)
     for shard, start, length in zip(*units.spans(numbers), strict=True):
         found = reads[int(shard)]
         assert any((found.begins <= start) & (start + length <= found.ends))

@@ -20,14 +20,13 @@ from feedmill.indexing.prepare import prepare
 from feedmill.jobs.engine import StageUnfinished
 from feedmill.jobs.parts import PartEngine
 from feedmill.storage import LocalStore
-from feedmill.tokens import corpus, rewrite, units
-from feedmill.tokens.corpus import open_corpus
+from feedmill.tokens import corpus, rewrite, writer
+from feedmill.tokens.corpus import Chunks, open_corpus
 from feedmill.tokens.filter import filter
 from feedmill.tokens.merge import merge
 from feedmill.tokens.outputs import sizes_of
-from feedmill.tokens.shuffle import shuffle, shuffle_chunk
+from feedmill.tokens.shuffle import shuffle, shuffle_chunk, shuffled
 from feedmill.tokens.split import split
-from feedmill.tokens.units import Chunks, shuffled
 from helpers.durations import examples
 
 Documents = list[list[int]]
@@ -64,8 +63,8 @@ def test_verbs_do_what_a_list_would(data: list[Documents], seed: int, batch: int
     inputs = [write(tmp_path, f"{number}.pbin", documents) for number, documents in enumerate(data)]
     row = [document for documents in data for document in documents]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(units, "BATCH", batch)
-        patch.setattr(units, "_AT_ONCE", 5)
+        patch.setattr(corpus, "BATCH", batch)
+        patch.setattr(corpus, "_AT_ONCE", 5)
         if large:
             patch.setattr(corpus, "LARGE", -1)
             patch.setattr(corpus, "FORGET", 4)
@@ -118,7 +117,7 @@ def test_masks_go_along(tmp_path: Path) -> None:
 
 
 def test_masks_from_markers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(units, "BATCH", 8)
+    monkeypatch.setattr(corpus, "BATCH", 8)
     source = write(tmp_path, "a.pbin", [[1, 5, 2, 9], [9, 9], [1, 7, 7]])
     merge([source], f"{tmp_path}/m.ds", learn_between=(1, 2))
     assert np.fromfile(tmp_path / "m.ds.loss", np.uint8).tolist() == [0, 1, 0, 0, 0, 0, 0, 1, 1]
@@ -197,7 +196,7 @@ def test_a_kill_before_the_sizes_leaves_a_whole_file(tmp_path: Path, monkeypatch
         raise Stop
 
     with monkeypatch.context() as patch:
-        patch.setattr(rewrite, "sizes_of", stop)
+        patch.setattr(writer, "sizes_of", stop)
         with pytest.raises(Stop):
             merge([source, source], f"{tmp_path}/m.pbin", overwrite=True)
         with pytest.raises(Stop):
@@ -333,7 +332,7 @@ def test_another_job_is_not_finished(tmp_path: Path) -> None:
                 raise Stop
             return sizes_of(*_)  # type: ignore[arg-type]
 
-        patch.setattr(rewrite, "sizes_of", stop)
+        patch.setattr(writer, "sizes_of", stop)
         with pytest.raises(Stop):
             shuffle([source], f"{tmp_path}/s_{{part}}.pbin", max_tokens_per_file=1)
     with pytest.raises(ConfigError, match="another job"):

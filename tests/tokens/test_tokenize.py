@@ -17,7 +17,7 @@ from feedmill.formats.tokens.manifest import read_manifest
 from feedmill.formats.tokens.pbin import PbinWriter
 from feedmill.jobs.work import Work
 from feedmill.storage import LocalStore, open_store
-from feedmill.tokens import token_files, work
+from feedmill.tokens import job, token_files
 from feedmill.tokens.token_files import TokenizeReport
 from feedmill.tokens.tokenize import tokenize
 from helpers.durations import examples
@@ -98,7 +98,7 @@ def test_small_files_are_worked_on_together_and_each_line_is_still_known(
         [(1 << 24, 1024, 1 << 18, 1), (1 << 24, 3, 1, 2), (700, 1024, 300, 2)]
     ):
         monkeypatch.setattr(units, "_MOST", most)
-        monkeypatch.setattr(work, "_JOINED", joined)
+        monkeypatch.setattr(job, "_JOINED", joined)
         out = tmp_path / str(number) / "out"
         report = run(folder, out, workers=workers, unit_bytes=unit, formats=["pbin", "dolma"], on_error="skip")
         rows = gzip.decompress((out.parent / "out.csv.gz").read_bytes())
@@ -239,16 +239,16 @@ def test_a_run_that_stops_goes_on_with_what_it_has(tmp_path: Path, monkeypatch: 
     whole = run(source, tmp_path / "whole", unit_bytes=1000)
     taken = 0
 
-    def stops(writer: Any, *rest: Any) -> None:
+    def stops(*arguments: Any, **named: Any) -> Any:
         nonlocal taken
         taken += 1
         if taken == 5:
             raise KeyboardInterrupt
-        add(writer, *rest)
+        return read(*arguments, **named)
 
-    add = token_files.add_documents
+    read = token_files.documents_of
     with monkeypatch.context() as patched:
-        patched.setattr(token_files, "add_documents", stops)
+        patched.setattr(token_files, "documents_of", stops)
         with pytest.raises(KeyboardInterrupt):
             run(source, tmp_path / "a", unit_bytes=1000)
     work = tmp_path / ".a.feedmill-work"

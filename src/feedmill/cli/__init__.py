@@ -1,1 +1,12 @@
-"""Command-line verbs, one thin module each: parse the arguments, call the library, print the report."""
+"""Command-line verbs, one thin module each: take the options, call the library, print the report.
+
+- `app.py`: the command, which imports a verb when it runs, and reports errors. `verbs.py`: the table of verbs.
+- `command.py`: commands from declared options (`feedmill.jobs.options`). `engines.py`: options of engines.
+- `output.py`: tables, texts and JSON. `guesses.py`: what was meant by an unknown option. `dialogue.py`: questions of an
+  interactive ``prepare``. `precommit.py`: checks of recipes before a commit.
+- A verb is a module of its name: `add_parts.py`, `append.py`, `bench.py`, `cache.py`, `check.py`, `convert.py`,
+  `decode.py`, `decontaminate.py`, `dedupe.py`, `delete.py`, `demo.py`, `extract.py`, `filter.py`, `forget.py`,
+  `import_.py`, `index.py`, `info.py`, `merge.py`, `mount.py`, `neardedupe.py`, `numbers.py`, `plan.py`, `prepare.py`,
+  `prepare_media.py`, `preview.py`, `repair.py`, `report.py`, `reshard.py`, `run.py`, `serve.py`, `shuffle.py`,
+  `split.py`, `stat.py`, `tag.py`, `tokenize.py`, `trace.py`.
+"""

@@ -11,7 +11,7 @@ from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
 import typer
-from typer.core import TyperCommand, TyperOption
+from typer.core import TyperCommand
 
 from feedmill.cli.output import remember_json
 from feedmill.cli.verbs import Verb
@@ -21,11 +21,29 @@ from feedmill.jobs.options import Arg, Flag, Option, Options, PythonOnly, option
 if TYPE_CHECKING:
     from feedmill.jobs.progress import Style
 
+
+def _choose(ctx: typer.Context, parameter: typer.CallbackParam, value: str | None) -> None:
+    from feedmill.jobs import progress
+
+    if value is not None and value not in _STYLES:
+        raise typer.BadParameter(f"{value!r} is not one of {', '.join(_STYLES)}", ctx, parameter)
+    progress.choose(_STYLES[value] if value else progress.usual())
+
+
+_STYLES: dict[str, Style] = {"bar": "bar", "plain": "plain", "none": "none"}
+Progress = Annotated[
+    str | None,
+    typer.Option(
+        "--progress",
+        metavar="|".join(_STYLES),
+        callback=_choose,
+        help="Signs of life: a bar, a line every 10 s, or nothing; default: a bar on a terminal, else lines.",
+    ),
+]
 Json = Annotated[
     bool, typer.Option("--json", callback=remember_json, is_eager=True, help="Print one JSON document for programs.")
 ]
 
-_STYLES: dict[str, Style] = {"bar": "bar", "plain": "plain", "none": "none"}
 _NARROW = 70
 
 
@@ -65,6 +83,7 @@ def command(
                 if value is not None and value != []:  # else the default applies
                     values[option.name] = value if option.opt.parse is None else option.opt.parse(value)
             as_json = bool(given.pop("json", False))
+            given.pop("progress", None)  # chosen by its callback
             if long:
                 values["progress"] = not as_json
             work = partial(show, declared(**values), *([as_json] if json else []))
@@ -74,6 +93,8 @@ def command(
                 work()
 
         parameters = [_parameter(option) for option in shown]
+        if long:
+            parameters.append(_keyword("progress", Progress, None))
         if json:
             parameters.append(_keyword("json", Json, False))
         if engines:
@@ -128,7 +149,7 @@ def _simple(hint: Any) -> Any:
 
 
 def finish(command: Any, verb: Verb) -> None:
-    """Let the options of a command take numbers such as 1B; add ``--progress``, and an example and a page to its help.
+    """Let the options of a command take numbers such as 1B; add an example and a page to its help.
 
     Args:
         command: a command without subcommands.
@@ -136,9 +157,6 @@ def finish(command: Any, verb: Verb) -> None:
     for parameter in command.params:
         if getattr(parameter.type, "name", "").startswith("int"):
             parameter.type = _with_units(parameter.type)
-    if verb.long:
-        names = [parameter.opts[0] for parameter in command.params]
-        command.params.insert(names.index("--json") if "--json" in names else len(names), _progress_option())
     example, page = verb.example, verb.page
     lines = [f"Example:  feedmill {example}"] * bool(example) + [f"More:     {page}"] * bool(page)
     if lines:
@@ -161,7 +179,7 @@ def _parse(command: Any, parse: Any, ctx: Any, args: list[str]) -> Any:
         from feedmill.cli.guesses import hint
 
         name = str(getattr(error, "option_name", ""))
-        meant = hint(command, name, ctx.command_path.split()[1:])
+        meant = hint(command, name, ctx.command_path.split()[1:], ctx.find_root().command)
     ctx.fail(f"No such option: {name}{meant}")
 
 
@@ -177,25 +195,3 @@ def _with_units(kind: Any) -> Any:
 
     whole.convert = converted
     return whole
-
-
-def _progress_option() -> TyperOption:
-    def choose(ctx: Any, parameter: Any, value: str | None) -> str | None:
-        from feedmill.jobs import progress
-
-        if value is not None and value not in _STYLES:
-            from typer import BadParameter
-
-            raise BadParameter(f"{value!r} is not one of {', '.join(_STYLES)}", ctx, parameter)
-        progress.choose(_STYLES[value] if value else progress.usual())
-        return value
-
-    return TyperOption(
-        param_decls=["--progress"],
-        type=str,
-        metavar="|".join(_STYLES),
-        help="Signs of life: a bar, a line every 10 s, or nothing; default: a bar on a terminal, else lines.",
-        expose_value=False,
-        callback=choose,
-        required=False,
-    )

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from importlib import import_module
-from typing import Any, get_type_hints
-
-from typer.models import OptionInfo
+from typing import Any
 
 from feedmill.errors import suggestion
 
@@ -38,11 +35,12 @@ _OUTPUTS = ("OUT", "OUTPUT", "DST", "DESTINATION")
 _SHOWN = 8
 
 
-def hint(command: Any, name: str, verb: list[str]) -> str:
+def hint(command: Any, name: str, verb: list[str], group: Any) -> str:
     """Return the text that follows the name of an unknown option.
 
     Args:
         verb: words of the command.
+        group: the command that has all verbs.
     """
     options = set(_options(command))
     meant = [option for option, guesses in MEANT.items() if name in guesses or name == option]
@@ -60,7 +58,7 @@ def hint(command: Any, name: str, verb: list[str]) -> str:
     near = suggestion(name, sorted(option for option in options if option.startswith("--")), cutoff=0.75)
     if near:
         return f": {near[0].lower()}{near[1:]}"
-    others = list(_verbs_with({name, *meant}, verb[0] if verb else ""))
+    others = list(_verbs_with({name, *meant}, group, verb[0] if verb else ""))
     if not others:
         return f". See 'feedmill {' '.join(verb)} --help'."
     shown = f"{', '.join(others[:_SHOWN])}{', ...' if len(others) > _SHOWN else ''}"
@@ -78,17 +76,8 @@ def _arguments(command: Any) -> list[str]:
     return [word for metavar in metavars for word in metavar.split()]
 
 
-def _verbs_with(options: Collection[str], but: str) -> Iterator[str]:
+def _verbs_with(options: Collection[str], group: Any, but: str) -> Iterator[str]:
     """Yield the verbs that have one of these options."""
-    from feedmill.cli.verbs import VERBS, function_of
-
-    for verb, row in VERBS.items():
-        function = getattr(import_module(row.module), function_of(verb), None) if verb != but else None
-        if function is None:
-            continue
-        for hint in get_type_hints(function, include_extras=True).values():
-            info = getattr(hint, "__metadata__", (None,))[0]
-            # The first spelling is the default to typer, until it makes the command.
-            if isinstance(info, OptionInfo) and not set(options).isdisjoint((info.default, *(info.param_decls or ()))):
-                yield verb
-                break
+    for verb in group.list_commands(None):
+        if verb != but and not set(options).isdisjoint(_options(group.get_command(None, verb))):
+            yield verb

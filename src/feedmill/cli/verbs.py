@@ -13,202 +13,175 @@ class Verb(NamedTuple):
         help: its line in the list of verbs.
         example: a command line, without ``feedmill``; empty for commands of other tools.
         page: its page of the documentation.
-        long: whether it shows progress.
-        function: its function, where that cannot have the verb's name.
     """
 
     module: str
     help: str
     example: str = ""
     page: str = ""
-    long: bool = False
-    function: str = ""
 
 
-_QUICK = {
-    "demo",
-    "info",
-    "preview",
-    "serve",
-    "report",
-    "mount",
-    "decode",
-    "numbers",
-    "plan",
-    "trace",
-    "forget",
-    "bench",
-}
+def function_of(verb: str) -> str:
+    """Return the name of a verb's function and of its module."""
+    return {"import": "import_"}.get(verb, verb.replace("-", "_"))
 
 
-def _verb(name: str, text: str, example: str, page: str, *, function: str = "") -> Verb:
-    return Verb(f"feedmill.cli.{name}", text, example, f"docs/{page}", name not in _QUICK, function)
+def _group(*rows: tuple[str, str, str, str]) -> dict[str, Verb]:
+    return {
+        name: Verb(f"feedmill.cli.{function_of(name)}", text, example, f"docs/{page}")
+        for name, text, example, page in rows
+    }
 
 
 GROUPS: dict[str, dict[str, Verb]] = {
-    "Begin": {
-        "demo": _verb("demo", "Run the main job on sample data: prepare, load, kill, resume.", "demo", "index.md"),
-        "import": _verb(
-            "import_",
-            "Make documents or a dataset from files.",
-            "import photos photo-set",
-            "import.md",
-            function="import_",
-        ),
-    },
-    "Look at data": {
-        "info": _verb("info", "Describe a dataset: format, samples, shards, splits, type.", "info coco", "prepare.md"),
-        "preview": _verb(
+    "Begin": _group(
+        ("demo", "Run the main job on sample data: prepare, load, kill, resume.", "demo", "index.md"),
+        ("import", "Make documents or a dataset from files.", "import photos photo-set", "import.md"),
+    ),
+    "Look at data": _group(
+        ("info", "Describe a dataset: format, samples, shards, splits, type.", "info coco", "prepare.md"),
+        (
             "preview",
             "Show samples as text, and their images as one picture.",
             "preview coco --count 3 --sheet coco.png",
             "prepare.md",
         ),
-        "serve": _verb("serve", "Look at samples, steps and mixtures in a browser.", "serve recipe.yaml", "browser.md"),
-        "report": _verb(
-            "report", "Write what serve shows to one HTML file.", "report recipe.yaml -o report.html", "browser.md"
-        ),
-        "stat": _verb("stat", "Show counts and distributions of documents and attributes.", "stat web", "stat.md"),
-        "check": _verb("check", "Find truncated shards, changed data and wrong indices.", "check coco", "check.md"),
-    },
-    "Make datasets of samples": {
-        "prepare": _verb(
+        ("serve", "Look at samples, steps and mixtures in a browser.", "serve recipe.yaml", "browser.md"),
+        ("report", "Write what serve shows to one HTML file.", "report recipe.yaml -o report.html", "browser.md"),
+        ("stat", "Show counts and distributions of documents and attributes.", "stat web", "stat.md"),
+        ("check", "Find truncated shards, changed data and wrong indices.", "check coco", "check.md"),
+    ),
+    "Make datasets of samples": _group(
+        (
             "prepare",
             "Index a dataset, make splits, set the sample type.",
             "prepare coco --split-ratio 8,1,1 --sample-type CaptioningSample",
             "prepare.md",
         ),
-        "prepare-media": _verb(
-            "prepare_media",
+        (
+            "prepare-media",
             "Store sizes and durations of media in the index.",
             "prepare-media coco --media-metadata-by-extension",
             "media.md",
         ),
-        "convert": _verb(
+        (
             "convert",
             "Convert a dataset to another format; compares every sample.",
             "convert coco coco-mds --to mds",
             "convert.md",
         ),
-        "reshard": _verb(
+        (
             "reshard",
             "Write samples to shards of another size, number or order.",
             "reshard coco coco-large --max-shard-size 1GB --shuffle 7",
             "writing.md",
         ),
-        "append": _verb(
-            "append", "Add samples to a prepared dataset, as new shards.", "append coco more.jsonl", "writing.md"
-        ),
-        "add-parts": _verb(
-            "add_parts",
+        ("append", "Add samples to a prepared dataset, as new shards.", "append coco more.jsonl", "writing.md"),
+        (
+            "add-parts",
             "Add parts from another dataset with the same keys.",
             "add-parts coco captions --part-name txt",
             "writing.md",
         ),
-        "delete": _verb(
+        (
             "delete",
             "Delete samples by key; rewrites only their shards.",
             "delete coco --keys-from bad.txt --yes",
             "writing.md",
         ),
-        "repair": _verb("repair", "Remove incomplete samples, report them, index the rest.", "repair coco", "check.md"),
-        "mount": _verb("mount", "Mount a dataset as a read-only file system.", "mount coco /mnt/coco", "writing.md"),
-    },
-    "Curate documents": {
-        "extract": _verb(
+        ("repair", "Remove incomplete samples, report them, index the rest.", "repair coco", "check.md"),
+        ("mount", "Mount a dataset as a read-only file system.", "mount coco /mnt/coco", "writing.md"),
+    ),
+    "Curate documents": _group(
+        (
             "extract",
             "Make documents from web archives: the text of their pages.",
             "extract 'crawl/*.warc.gz' -o web",
             "extract.md",
         ),
-        "tag": _verb(
+        (
             "tag",
             "Compute attributes of documents: length, quality, privacy.",
             "tag 'web/documents/*.gz' -t gopher_v2 --name quality",
             "tagging.md",
         ),
-        "dedupe": _verb(
+        (
             "dedupe",
             "Mark duplicates: documents, paragraphs, n-grams.",
             "dedupe web/documents --by paragraphs --name copies",
             "dedupe.md",
         ),
-        "neardedupe": _verb(
+        (
             "neardedupe",
             "Mark near-duplicates: MinHash, exact Jaccard, clusters.",
             "neardedupe web/documents --threshold 0.8",
             "neardedupe.md",
         ),
-        "decontaminate": _verb(
+        (
             "decontaminate",
-            "Mark questions of benchmarks: each question, however it is written.",
+            "Mark questions of benchmarks, however they are written.",
             "decontaminate web/documents --against benchmarks",
             "decontaminate.md",
         ),
-        "filter": _verb("filter", "Keep documents by attributes, length or index.", "filter web.yaml", "filter.md"),
-        "forget": _verb(
+        ("filter", "Keep documents by attributes, length or index.", "filter web.yaml", "filter.md"),
+        (
             "forget",
             "Find documents in all that was made from them; list them.",
             "forget @ids.txt web tokens recipe.yaml",
             "lineage.md",
         ),
-        "run": _verb(
+        (
             "run",
             "Run a pipeline of verbs; skip the steps that are up to date.",
             "run pipeline.yaml --dry-run",
             "pipelines.md",
         ),
-    },
-    "Make tokens": {
-        "tokenize": _verb(
+    ),
+    "Make tokens": _group(
+        (
             "tokenize",
             "Write token files: .pbin, .ds, Megatron-LM, Dolma.",
             "tokenize web/documents -o web.pbin -t tokenizer.json",
             "tokenize.md",
         ),
-        "decode": _verb("decode", "Show documents of token files as text.", "decode web.pbin --first 2", "tokenize.md"),
-        "merge": _verb("merge", "Merge token files or JSONL files.", "merge a.pbin b.pbin all.pbin", "tokens.md"),
-        "shuffle": _verb(
+        ("decode", "Show documents of token files as text.", "decode web.pbin --first 2", "tokenize.md"),
+        ("merge", "Merge token files or JSONL files.", "merge a.pbin b.pbin all.pbin", "tokens.md"),
+        (
             "shuffle",
             "Shuffle documents, lines or chunks of tokens.",
             "shuffle all.pbin mixed.pbin --seed 7",
             "tokens.md",
         ),
-        "split": _verb(
+        (
             "split",
             "Split token files or JSONL files into parts.",
             "split all.pbin '{part}.pbin' --ratio 0.99,0.01",
             "tokens.md",
         ),
-        "index": _verb("index", "Write the index of a JSONL or .pbin file.", "index qa.jsonl", "formats/jsonl.md"),
-        "numbers": _verb(
+        ("index", "Write the index of a JSONL or .pbin file.", "index qa.jsonl", "formats/jsonl.md"),
+        (
             "numbers",
             "Convert between tokens, samples and steps.",
             "numbers --tokens 1B --seq-len 4096 --ranks 8",
             "tokens.md",
         ),
-    },
-    "Train": {
-        "plan": _verb(
+    ),
+    "Train": _group(
+        (
             "plan",
             "Show what a recipe yields: tree, weights, repeats, bytes.",
             "plan recipe.yaml --samples 1M",
             "recipes.md",
         ),
-        "trace": _verb(
+        (
             "trace",
             "Show what a step saw, or when a sample or document is seen.",
             "trace recipe.yaml --step 18000 --global-batch 256 --show",
             "ledger.md",
         ),
-        "bench": _verb("bench", "Measure how fast a recipe loads on this machine.", "bench recipe.yaml", "loading.md"),
-        "cache": _verb(
-            "cache",
-            "List, fill or empty the cache of remote data.",
-            "cache warm recipe.yaml --size 200GB",
-            "storage.md",
-        ),
-    },
+        ("bench", "Measure how fast a recipe loads on this machine.", "bench recipe.yaml", "loading.md"),
+        ("cache", "List, fill or empty the cache of remote data.", "cache warm recipe.yaml --size 200GB", "storage.md"),
+    ),
     "Commands of other tools": {
         "modalities": Verb(
             "feedmill.compat.modalities.cli", "Modalities' own data commands: index, pack, merge, shuffle."
@@ -222,8 +195,3 @@ GROUPS: dict[str, dict[str, Verb]] = {
 }
 """Verbs by group, in the order of the help."""
 VERBS: dict[str, Verb] = {name: verb for group in GROUPS.values() for name, verb in group.items()}
-
-
-def function_of(verb: str) -> str:
-    """Return the name of a verb's function in its module."""
-    return VERBS[verb].function or verb.replace("-", "_")

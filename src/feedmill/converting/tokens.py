@@ -39,8 +39,8 @@ from feedmill.formats.tokens.rows import TokenRows
 from feedmill.formats.tokens.vla_text import SEQUENCES
 from feedmill.samples.open import token_column
 from feedmill.storage import open_store
-from feedmill.tokens.corpus import SUFFIXES, Corpus, open_corpus
-from feedmill.tokens.units import Documents
+from feedmill.tokens.corpus import Corpus, Documents, open_corpus
+from feedmill.tokens.outputs import SUFFIXES
 
 ROWS = "rows"
 _TOGETHER = 1 << 20

@@ -26,7 +26,7 @@ def copy_fetched(
         paths, files, offsets, lengths: the ranges, as for `Store.fetched`.
         addresses: int64[n], where the bytes of each go.
     """
-    return _copied(_found(store, paths, files, offsets, lengths), offsets, lengths, addresses)
+    return _copied(_found(store, paths, files, offsets, lengths), lengths, addresses)
 
 
 def _found(
@@ -36,12 +36,12 @@ def _found(
     return store.fetched(paths, files, offsets, lengths) if copy_all.loaded else None
 
 
-def _copied(found: OnDisk | InMemory | None, offsets: Int64s, lengths: Int64s, addresses: Int64s) -> bool:
+def _copied(found: OnDisk | InMemory | None, lengths: Int64s, addresses: Int64s) -> bool:
     if found is None:
         return False
     if isinstance(found, OnDisk):
-        count = read_all(found.descriptors, np.ascontiguousarray(offsets), lengths, addresses)
-        return bool(count == len(lengths)) and found.unchanged()
+        places = addresses[found.rows] + found.starts
+        return bool(read_all(found.descriptors, found.offsets, found.lengths, places) == len(places))
     copy_all(found.addresses, lengths, addresses)
     return True
 
@@ -109,7 +109,7 @@ def _fill(
     buffer: npt.NDArray[np.uint8],
 ) -> None:
     addresses = np.cumsum(lengths) - lengths + memory.of(buffer)
-    if not _copied(found, offsets, lengths, addresses):
+    if not _copied(found, lengths, addresses):
         store.fill(_by_file(paths, files, offsets, lengths), buffer.data)
 
 

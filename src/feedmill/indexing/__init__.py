@@ -1,6 +1,8 @@
 """Prepare, check and repair datasets.
 
-- `prepare`: the verb, and the index of a JSONL file. `prepare_tars`, `prepare_joins`, `prepare_media`: of other data.
-- `check`, `repair`: the verbs. `report`: their results, and that of `prepare`. `manifests`: manifests of tars.
-- `options`: the options of these verbs. `scanning`: the samples of many shards; `splitting`: what is in which split.
+- `options.py`: the options of these verbs. `report.py`: their results.
+- `prepare.py`: the verb, and the index of a JSONL file. `prepare_tars.py`, `prepare_joins.py`, `prepare_media.py`: the
+  indices of shards and metadatasets, and media metadata.
+- `check.py`, `repair.py`: the verbs. `manifests.py`: manifests of tars.
+- `scanning.py`: the samples of many shards. `splitting.py`: what is in which split.
 """

@@ -35,8 +35,7 @@ from feedmill.planning.dealing.grid import Step
 from feedmill.planning.nodes.base import Located
 from feedmill.planning.remote_reads import is_scattered, window_of
 from feedmill.samples.text import human_size
-from feedmill.storage.cache.page_map import FAR
-from feedmill.storage.cache.pages import PageCache
+from feedmill.storage.cache.chunks import FAR, ChunkCache
 from feedmill.storage.fetching.budget import budget_from_environment, most_from_environment, parts
 from feedmill.storage.fetching.fetch import check_stop, ending, fetcher
 from feedmill.storage.fetching.lanes import SMALL
@@ -55,7 +54,7 @@ class Neighbors:
         rank, world_size: of this reader.
     """
 
-    def __init__(self, cache: PageCache, plan: Any, rank: int, world_size: int) -> None:
+    def __init__(self, cache: ChunkCache, plan: Any, rank: int, world_size: int) -> None:
         self._cache, self._readers, self._rank, self._world_size = cache, cache.readers, rank, world_size
         sources = [(source.url, len(source)) for source in getattr(plan, "sources", ())]
         identity = repr((sources, getattr(plan, "seed", None), getattr(plan, "length", None), world_size))
@@ -87,7 +86,7 @@ class Neighbors:
     def close(self) -> None:
         """Leave the others."""
         if self._joined is not None:
-            self._joined.release()
+            self._joined.close()
 
 
 _NONE = np.zeros(0, np.int64)
@@ -513,24 +512,25 @@ def walk(steps: Iterator[Step], plan: Any, rank: int, world_size: int, *, proces
             )
         return None
     most = most_from_environment()
-    paging = settings_of(plan).paging()
-    if paging is None and processes:
+    use = settings_of(plan).use()
+    if use is None and processes:
         logger.warning(
             "worker processes do not read remote data ahead: that requires a cache on disk, and none is configured. Set"
             " FEEDMILL_CACHE_SIZE, add a 'cache' to the recipe, or use threads."
         )
         return None
     positions, scattered = window_of(plan), is_scattered(plan)
-    if paging is None:
+    if use is None:
         reader = ReadAhead(budget, None, memory, most)
         warned = 1 if scattered or rank else world_size
         return Walk(Windows(steps, plan, positions * world_size, reader), plan, reader, warned)
-    budget = max(budget, min(paging.cache.size // 4, _MOST_ON_DISK))
-    if paging.cache.disabled or world_size == 1 or scattered:  # ranges of others share no requests then
-        reader = ReadAhead(budget, paging, memory, most)
+    use.scattered = scattered
+    budget = max(budget, min(use.cache.size // 4, _MOST_ON_DISK))
+    if use.cache.disabled or world_size == 1 or scattered:  # ranges of others share no requests then
+        reader = ReadAhead(budget, use, memory, most)
         return Walk(Windows(steps, plan, positions * world_size, reader), plan, reader)
-    reader = ReadAhead(budget, paging, memory, most, shared=True)
-    neighbors = Neighbors(paging.cache, plan, rank, world_size)
+    reader = ReadAhead(budget, use, memory, most, shared=True)
+    neighbors = Neighbors(use.cache, plan, rank, world_size)
     return Walk(Windows(steps, plan, positions, reader, neighbors, world_size), plan, reader)
 
 

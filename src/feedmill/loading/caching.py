@@ -23,10 +23,10 @@ from feedmill.planning.overview import bound_plan
 from feedmill.planning.plan import Plan
 from feedmill.planning.remote_reads import window_of
 from feedmill.samples.text import human_size
+from feedmill.storage.cache.chunks import ChunkCache
 from feedmill.storage.cache.files import SIZE, FileCache, file_cache
 from feedmill.storage.cache.items import Cached
-from feedmill.storage.cache.paged import Paging
-from feedmill.storage.cache.pages import PageCache
+from feedmill.storage.cache.reading import CacheUse
 from feedmill.storage.cache.settings import DataCache, using_cache
 from feedmill.storage.fetching.budget import BUDGET
 from feedmill.storage.fetching.read_ahead import ReadAhead
@@ -105,9 +105,9 @@ def _list_or_clear(action: str, prefixes: Sequence[str], dir: str | None) -> Cac
     settings = DataCache.of(_LARGE, dir, "auto")
     report = CacheReport(action, str(settings.dir))
     with ExitStack() as stack:
-        caches: list[PageCache | FileCache] = [file_cache(cache_folder())] if dir is None else []
+        caches: list[ChunkCache | FileCache] = [file_cache(cache_folder())] if dir is None else []
         if settings.dir.is_dir():
-            caches.append(stack.enter_context(closing(PageCache(settings.dir, _LARGE))))
+            caches.append(stack.enter_context(closing(ChunkCache(settings.dir, _LARGE))))
         everything: list[str | None] = [None]
         for cache in caches:
             if action == "clear":
@@ -125,14 +125,14 @@ def _warm(options: Cache) -> CacheReport:
     if not targets:
         raise ConfigError("no recipe is given", kind="bad-cache", fix="Name the recipes whose data to fetch.")
     report = CacheReport("warm", "")
-    filled: list[tuple[Plan, int, Paging, int]] = []
+    filled: list[tuple[Plan, int, CacheUse]] = []
     for target in targets:
         plan, path = bound_plan(target, trust=options.trust)
         settings = plan.cache or DataCache.of(size, dir)
         if size is not None or dir is not None:
             settings = DataCache.of(settings.size if size is None else size, dir or str(settings.dir), settings.unit)
-        paging = settings.paging()
-        if paging is None:
+        use = settings.use()
+        if use is None:
             raise ConfigError(
                 "the size of the cache is missing",
                 file=path,
@@ -144,7 +144,7 @@ def _warm(options: Cache) -> CacheReport:
                 "the plan has no remote data", file=path, kind="unsupported", fix="Local data needs no cache."
             )
         with using_cache(settings):
-            report.fetched += _copy_indices(plan, paging.cache)
+            report.fetched += _copy_indices(plan, use.cache)
         count = plan.length if samples is None else samples if plan.length is None else min(samples, plan.length)
         if count is None:
             raise ConfigError(
@@ -155,21 +155,16 @@ def _warm(options: Cache) -> CacheReport:
             )
         if count < 1:
             raise ConfigError(f"samples={samples} fetches nothing", kind="bad-cache", fix="Give at least 1.")
-        filled.append((plan, count, paging, _evictions(paging)))
-        _fill(plan, count, paging, report, options.progress)
+        filled.append((plan, count, use))
+        _fill(plan, count, use, report, options.progress)
         report.dir = str(settings.dir)
-        report.objects = sorted([*file_cache(cache_folder()).list(), *paging.cache.list()])
-    for plan, count, paging, evictions in filled:
-        if _evictions(paging) != evictions:
-            _check_present(plan, count, paging)
+        report.objects = sorted([*file_cache(cache_folder()).list(), *use.cache.list()])
+    for plan, count, use in filled:
+        _check_present(plan, count, use)
     return report
 
 
-def _evictions(paging: Paging) -> int:
-    return -1 if paging.cache.usage is None else paging.cache.usage.evictions
-
-
-def _check_present(plan: Plan, count: int, paging: Paging) -> None:
+def _check_present(plan: Plan, count: int, use: CacheUse) -> None:
     """Raise `ConfigError` unless the cache has the first samples of a plan, of which others may have been evicted."""
     window = window_of(plan)
     for first in range(0, count, window):
@@ -178,29 +173,30 @@ def _check_present(plan: Plan, count: int, paging: Paging) -> None:
                 continue
             files = np.unique(extents.file)
             keys = [extents.store.key(extents.paths[number]) for number in files.tolist()]
-            opened = paging.open(extents.store, keys, len(extents.paths))
-            for number, pages in zip(files.tolist(), opened, strict=True):
+            opened = use.open(extents.store, keys, len(extents.paths))
+            for number, cached in zip(files.tolist(), opened, strict=True):
                 rows = extents.file == number
-                if pages is None or not pages.present(extents.begins[rows], extents.ends[rows]).all():
-                    raise _full(paging, count, count, "made room for each other, or for other recipes, in")
+                ranges = zip(extents.begins[rows].tolist(), extents.ends[rows].tolist(), strict=True)
+                if cached is None or not all(cached.present(*pair) for pair in ranges):
+                    raise _full(use, count, count, "made room for each other, or for other recipes, in")
 
 
-def _copy_indices(plan: Plan, pages: PageCache) -> int:
+def _copy_indices(plan: Plan, objects: ChunkCache) -> int:
     """Copy the indices of a plan's remote sources to this machine, and return the number of bytes fetched."""
     cache = file_cache(cache_folder())
     before = {(item.url, item.version) for item in cache.list()}
-    there = sum(item.present for item in pages.list())
+    there = sum(item.present for item in objects.list())
     for source in plan.sources:
         source.copy_indices()
     new = [item for item in cache.list() if (item.url, item.version) not in before]
-    paged = sum(item.present for item in pages.list()) - there
-    return max(0, paged) + sum(item.present for item in new if item.kind != "derived")
+    fetched = sum(item.present for item in objects.list()) - there
+    return max(0, fetched) + sum(item.present for item in new if item.kind != "derived")
 
 
-def _fill(plan: Plan, count: int, paging: Paging, report: CacheReport, progress: bool | None) -> None:
+def _fill(plan: Plan, count: int, use: CacheUse, report: CacheReport, progress: bool | None) -> None:
     """Fetch the bytes of the first samples of a plan into the cache."""
-    _warn_of_size(plan, count, paging)
-    reader = ReadAhead(BUDGET, paging)
+    _warn_of_size(plan, count, use)
+    reader = ReadAhead(BUDGET, use)
     has_ranges, window = False, window_of(plan)
     with closing(reader), Progress("fetching", count, "samples", enabled=progress) as bar:
         for step, first in enumerate(range(0, count, window)):
@@ -214,24 +210,24 @@ def _fill(plan: Plan, count: int, paging: Paging, report: CacheReport, progress:
             reader.finish()
             reader.done(step)
             bar.advance(len(positions))
-            if paging.refused or paging.fetched > paging.cache.capacity():
-                raise _full(paging, first + len(positions), count)
+            if use.refused or use.fetched > use.cache.capacity():
+                raise _full(use, first + len(positions), count)
     if not has_ranges:
         raise ConfigError(
             "the data of these formats cannot be fetched ahead: the byte ranges of their samples are unknown",
             kind="unsupported",
             fix="Start the run: files of these formats are copied when they are opened.",
         )
-    report.fetched += paging.fetched
+    report.fetched += use.fetched
 
 
-def _warn_of_size(plan: Plan, count: int, paging: Paging) -> None:
+def _warn_of_size(plan: Plan, count: int, use: CacheUse) -> None:
     """Log that the cache is too small for samples before hours are spent on filling it, by the sizes of the first ones.
 
     Bytes between samples are not counted, and samples that a mixture repeats are.
     """
     once = min(count, sum(map(len, plan.sources)))  # later epochs need the same bytes again
-    first, room = min(once, window_of(plan)), paging.cache.capacity()
+    first, room = min(once, window_of(plan)), use.cache.capacity()
     extents = plan.extents(np.arange(first, dtype=np.int64))
     sizes = [int((each.ends - each.begins).sum()) for each in extents if isinstance(each.store, RangeStore)]
     about = sum(sizes) * once // max(1, first)
@@ -245,15 +241,15 @@ def _warn_of_size(plan: Plan, count: int, paging: Paging) -> None:
         )
 
 
-def _full(paging: Paging, samples: int, count: int, why: str = "are larger than") -> ConfigError:
+def _full(use: CacheUse, samples: int, count: int, why: str = "are larger than") -> ConfigError:
     """Return the error for data that does not fit into the cache, or for a cache that is disabled."""
-    folder = str(paging.cache.folder)
-    if paging.cache.disabled:
+    folder = str(use.cache.folder)
+    if use.cache.disabled:
         return ConfigError(
             "the cache cannot be written to", file=folder, kind="bad-cache", fix="See the log for the reason."
         )
     return ConfigError(
-        f"the first {samples:,} samples of {count:,} {why} the cache of {paging.cache.capacity():,} bytes",
+        f"the first {samples:,} samples of {count:,} {why} the cache of {use.cache.capacity():,} bytes",
         file=folder,
         kind="bad-cache",
         fix="Give a larger --size, or fewer --samples.",

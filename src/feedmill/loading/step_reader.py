@@ -44,7 +44,7 @@ class StepReader:
     def reading(self, plan: Any, step: Step) -> Iterator[None]:
         """Request the bytes of a step, and keep them until the ``with`` block ends."""
         if self._reader is None:
-            self._reader = ReadAhead(BUDGET, self.cache.paging())
+            self._reader = ReadAhead(BUDGET, self.cache.use())
         number, self._number = self._number, self._number + 1
         try:
             for extents in plan.extents(step.positions, joined([step.located])):

@@ -1,8 +1,13 @@
 """Storage: local folders, object stores and other file systems behind one class, `Store`.
 
-All reads and writes of data go through a store. `open_store` returns the one for a path or URL. The modules of this
-folder are for local files and for all stores; `remote/` has the remote stores, `fetching/` their requests, and `cache/`
-the cache of remote data on disk.
+All reads and writes of data go through a store. `open_store` returns the one for a path or URL.
+
+- `base.py`: the class. `local.py`: local folders, over `descriptors.py` (files that stay open), `staging.py` (files
+  that appear when they are whole), `writeback.py` and `os_errors.py`. `remote/`: object stores and other systems.
+- `fetching/`: requests to remote stores, and reading ahead. `cache/`: the cache of remote data on disk.
+- `codec.py`: compression. `hashed.py`: hashes of what is read or written. `window.py`: a range as a file.
+- `locks.py`: locks between processes. `boot.py`: whether the machine was restarted. `folders.py`: Feedmill's own
+  folders. `limits.py`: limits on untrusted data. `reasons.py`: why a file cannot be read.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ only when it is complete.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,16 +47,20 @@ Ranges = tuple[str, Sequence[int], Sequence[int]]
 
 
 class OnDisk(NamedTuple):
-    """Ranges of files in a cache on this machine's disk.
+    """Ranges of files in a cache on this machine's disk, cut into parts that lie in one file each.
 
     Attributes:
-        descriptors: int64[n], descriptor of a file that has each range, at its own offset.
-        unchanged: returns whether nothing was evicted since: what was read from the descriptors is right.
+        descriptors, offsets, lengths: int64[m], a file, and where the part lies in it.
+        rows: int64[m], which of the ranges each part belongs to.
+        starts: int64[m], offset of the part in its range; int64[1] if all are 0.
         owners: keep the descriptors open.
     """
 
     descriptors: Int64s
-    unchanged: Callable[[], bool]
+    offsets: Int64s
+    lengths: Int64s
+    rows: Int64s
+    starts: Int64s
     owners: Sequence[object]
 
 

@@ -1,14 +1,16 @@
-"""Locks between processes (``flock``), which the system releases when their holder dies.
+"""Locks between processes, which the system releases when their holder dies.
 
-Journals, work folders and staged files use `FileLock`. The page cache needs locks on byte ranges, which
-`cache/page_locks.py` has.
+Journals, work folders and staged files use `FileLock` (``flock``). The files of the cache folder, which may be absent
+while they are locked, have a byte each of one file: `ByteLock`.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
+import struct
 import weakref
 from types import TracebackType
 from typing import Self
@@ -78,7 +80,57 @@ class FileLock:
         self.close()
 
 
-_held: weakref.WeakSet[FileLock] = weakref.WeakSet()
+class ByteLock:
+    """Locks on bytes of a file, which may lie beyond its end; a context manager.
+
+    They belong to an *open file description* (``F_OFD_SETLK``), so two objects exclude each other as two processes do.
+    They are released together: by `close`, at garbage collection, or by the kernel when the process dies. Forked
+    children do not inherit them.
+
+    Args:
+        fd: descriptor of the file. It is opened again through ``/proc``, which works for files of deleted folders.
+
+    Raises:
+        OSError: the file cannot be opened.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self._fd = os.open(f"/proc/self/fd/{fd}", os.O_RDWR | os.O_CLOEXEC)
+        self._close = weakref.finalize(self, os.close, self._fd)
+        _held.add(self)
+
+    def take(self, byte: int, *, wait: bool, shared: bool = False) -> bool:
+        """Lock a byte; return whether it was locked. Raises `OSError` if the file system has no such locks."""
+        kind = fcntl.F_RDLCK if shared else fcntl.F_WRLCK
+        try:
+            fcntl.fcntl(self._fd, fcntl.F_OFD_SETLKW if wait else fcntl.F_OFD_SETLK, _flock(kind, byte, 1))
+        except OSError as error:
+            if not wait and error.errno in (errno.EAGAIN, errno.EACCES):
+                return False
+            raise
+        return True
+
+    def drop(self, byte: int) -> None:
+        """Release the lock on a byte."""
+        fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, _flock(fcntl.F_UNLCK, byte, 1))
+
+    def close(self) -> None:
+        """Release all locks. A second call does nothing."""
+        self._close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _flock(kind: int, begin: int, length: int) -> bytes:
+    """Return the C structure ``flock``."""
+    return struct.pack("@hhqqi0q", kind, os.SEEK_SET, begin, length, 0)
+
+
+_held: weakref.WeakSet[FileLock | ByteLock] = weakref.WeakSet()
 
 
 def _release_in_child() -> None:

@@ -1,19 +1,25 @@
-"""Open token files or JSONL files as one numbered sequence of documents in memory-mapped files.
+"""Token files or JSONL files as one numbered sequence of documents, and reading these in any order.
 
 Merge, shuffle, split and filter all write a selection of these documents, in some order, to new files. A line of text
 is treated as a document of bytes, so that one implementation serves both. Of remote files, ranges are read, or copies.
+
+What is ordered are units: whole documents, or chunks of a fixed number of tokens. Both map numbers to the spans of
+tokens to write. A chunk covers parts of several documents. Each part is written as a separate document, so that
+documents stay separated. Units are read in batches of bounded size. Within a batch, documents are read in stored order,
+and adjacent ones at once, so that a merge copies and a shuffle reads forward.
 """
 
 from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -24,34 +30,20 @@ from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats.format import OpenRequest, named
 from feedmill.formats.registry import by_name, families
 from feedmill.formats.sniff import format_of_file
-from feedmill.formats.tokens.base import Int64s, TokenDataset, TokenShard, refuse_missing
+from feedmill.formats.tokens.base import Int64s, TokenDataset, Tokens, TokenShard, refuse_missing
+from feedmill.formats.tokens.dolma import Origin, read_origins
 from feedmill.formats.tokens.manifest import TokenizerFacts, TokenManifest, read_manifest
 from feedmill.formats.unread_files import data_kind, is_about, listed
-from feedmill.kernels.bounds import bounds_of
+from feedmill.kernels.bounds import bounds_of, ranges
 from feedmill.kernels.jsonl.lines import newlines
 from feedmill.storage import Store, open_store, split_url
 from feedmill.storage.cache.copies import WORK, copied_ranges, held_copy
 from feedmill.storage.cache.mapped import mapped
-from feedmill.tokens.outputs import LINES
+from feedmill.tokens.outputs import LINES, SUFFIXES, format_of
 
-SUFFIXES = {**{end: format.name for format in families("tokens") for end in format.files}, ".jsonl": LINES}
-"""Format names by file suffix."""
 BIN = ".bin"
 """Suffix of files that may be chunks of a folder with an index of them."""
 _FOLDERS = tuple(end for end in SUFFIXES if end != ".idx")
-
-
-def format_of(path: str) -> str:
-    """Return the format of a file by its suffix. Raises `ConfigError` if no format has that suffix."""
-    suffix = path[path.rfind(".") :] if "." in path.rpartition("/")[2] else ""
-    if suffix not in SUFFIXES:
-        raise ConfigError(
-            f"no format has files with the suffix {suffix!r}" if suffix else "the file has no suffix",
-            file=path,
-            kind="unknown-format",
-            fix=f"Use one of the suffixes {', '.join(SUFFIXES)}.",
-        )
-    return SUFFIXES[suffix]
 
 
 @dataclass(slots=True)
@@ -458,3 +450,297 @@ def _shrunk(where: str, size: int) -> DataError:
         kind="truncated",
         fix="It changed meanwhile: run the command again.",
     )
+
+
+_BLOCK = 1 << 20
+
+
+class Spans(NamedTuple):
+    """Tokens ``[start, start + length)`` of the files `shard`; int64[n] each."""
+
+    shard: Int64s
+    start: Int64s
+    length: Int64s
+
+
+class Units(Protocol):
+    """Interface of a numbered sequence of units of a corpus."""
+
+    corpus: Corpus
+
+    def __len__(self) -> int: ...
+
+    def lengths(self, numbers: Int64s) -> Int64s:
+        """Return the number of tokens of each unit, int64[n]."""
+
+    def documents(self, numbers: Int64s) -> Int64s:
+        """Return the number of documents that each unit becomes, at most, int64[n]."""
+
+    def spans(self, numbers: Int64s) -> Spans:
+        """Return the concatenated spans of these units; at least one for each unit that has tokens."""
+
+    def origins(self, numbers: Int64s) -> tuple[Int64s, Int64s] | None:
+        """Return the file, and the document in it, of each span; None if a file has no index of documents."""
+
+
+class Documents(Units):
+    """Units that are the documents of a corpus, with one span each."""
+
+    def __init__(self, corpus: Corpus) -> None:
+        if not corpus.indexed:
+            for store, shard in corpus.shards:
+                if shard.documents is None:
+                    raise ConfigError(
+                        "the index of documents is missing",
+                        file=store.locate(shard.path),
+                        kind="not-prepared",
+                        fix="Restore the index, or shuffle chunks of tokens: --chunk 2048.",
+                    )
+        self.corpus = corpus
+
+    def __len__(self) -> int:
+        return len(self.corpus)
+
+    def lengths(self, numbers: Int64s) -> Int64s:
+        return self.spans(numbers).length
+
+    def documents(self, numbers: Int64s) -> Int64s:
+        return np.ones(len(numbers), np.int64)
+
+    def origins(self, numbers: Int64s) -> tuple[Int64s, Int64s]:
+        shard = np.searchsorted(self.corpus.firsts, numbers, side="right").astype(np.int64) - 1
+        return shard, numbers - self.corpus.firsts[shard]
+
+    def reader(self) -> Callable[[Int64s], Sequence[Origin]]:
+        """Return a function that returns the ids and origins of documents, as Dolma stores them."""
+        return StoredRows(self.corpus).of
+
+    def spans(self, numbers: Int64s) -> Spans:
+        numbers = np.asarray(numbers, np.int64)
+        firsts, shards = self.corpus.firsts, self.corpus.shards
+        if len(shards) == 1:
+            bounds = shards[0][1].bounds
+            start = np.asarray(bounds[numbers], np.int64)
+            return Spans(np.zeros(len(numbers), np.int64), start, np.asarray(bounds[numbers + 1], np.int64) - start)
+        shard = np.searchsorted(firsts, numbers, side="right") - 1
+        start, stop = np.empty(len(numbers), np.int64), np.empty(len(numbers), np.int64)
+        for number in np.unique(shard).tolist():
+            rows = np.flatnonzero(shard == number)
+            local = numbers[rows] - firsts[number]
+            bounds = shards[number][1].bounds
+            start[rows], stop[rows] = bounds[local], bounds[local + 1]
+        return Spans(shard.astype(np.int64), start, stop - start)
+
+
+class StoredRows:
+    """Reader of the ids and origins in Dolma's ``.csv.gz`` files of a corpus, which are read forward."""
+
+    def __init__(self, corpus: Corpus) -> None:
+        self.corpus = corpus
+        self._shard, self._next = -1, 0
+        self._rows: Iterator[Origin] = iter(())
+
+    def of(self, numbers: Int64s) -> list[Origin]:
+        """Return the rows of these documents of a corpus of Dolma's files."""
+        firsts = self.corpus.firsts
+        shards = np.searchsorted(firsts, numbers, side="right") - 1
+        return [self._row(*place) for place in zip(shards.tolist(), (numbers - firsts[shards]).tolist(), strict=True)]
+
+    def _row(self, shard: int, number: int) -> Origin:
+        if shard != self._shard or number < self._next:
+            store, file = self.corpus.shards[shard]
+            self._shard, self._next, self._rows = shard, 0, read_origins(store, file.path)
+        row = next(islice(self._rows, number - self._next, None))
+        self._next = number + 1
+        return row
+
+
+class Chunks(Units):
+    """Units that are chunks of a fixed number of tokens.
+
+    Args:
+        corpus: the documents.
+        size: tokens per chunk.
+        order: order of documents, int64[n], whose concatenation is cut; None cuts each file separately.
+        keep_tails: whether the tokens left at the end of a sequence are a shorter chunk; otherwise they are dropped.
+
+    Attributes:
+        left_out: number of tokens at the ends that are in no chunk.
+        empty: number of documents without tokens, which are in no chunk.
+        counts: number of chunks of each sequence.
+    """
+
+    def __init__(self, corpus: Corpus, size: int, order: Int64s | None = None, *, keep_tails: bool = True) -> None:
+        if size < 1:
+            raise ConfigError(f"invalid chunk size: {size} tokens", kind="bad-option", fix="Use 1 or more.")
+        self.corpus, self.size, self._order = corpus, size, order
+        if order is None:
+            row_tokens = [shard.tokens for _, shard in corpus.shards]
+            self._ends = _document_ends(corpus)
+        else:
+            row_tokens = [corpus.tokens]
+            self._ends = np.cumsum(Documents(corpus).lengths(order))
+        self.empty = int((np.diff(self._ends, prepend=0) == 0).sum())
+        tokens = np.asarray(row_tokens, np.int64)
+        self._begins = np.cumsum(tokens) - tokens
+        whole, tails = np.divmod(tokens, size)
+        self.counts: list[int] = (whole + (tails > 0) if keep_tails else whole).tolist()
+        self.left_out = 0 if keep_tails else int(tails.sum())
+        self._stops = self._begins + (tokens if keep_tails else whole * size)
+        self._firsts = bounds_of(self.counts)
+
+    def __len__(self) -> int:
+        return int(self._firsts[-1])
+
+    def _range(self, numbers: Int64s) -> tuple[Int64s, Int64s]:
+        """Return where chunks begin and end, in tokens of all concatenated sequences."""
+        row = np.searchsorted(self._firsts, numbers, side="right") - 1
+        begin = self._begins[row] + (numbers - self._firsts[row]) * self.size
+        return begin, np.minimum(begin + self.size, self._stops[row])
+
+    def lengths(self, numbers: Int64s) -> Int64s:
+        begin, end = self._range(np.asarray(numbers, np.int64))
+        return end - begin
+
+    def documents(self, numbers: Int64s) -> Int64s:
+        return self._pieces(*self._range(np.asarray(numbers, np.int64)))[1]
+
+    def _pieces(self, begin: Int64s, end: Int64s) -> tuple[Int64s, Int64s]:
+        """Return the first document of each range of tokens, and their number, with empty ones."""
+        first = np.searchsorted(self._ends, begin, side="right")
+        return first, np.searchsorted(self._ends, end, side="left") - first + 1
+
+    def spans(self, numbers: Int64s) -> Spans:
+        begin, end = self._range(np.asarray(numbers, np.int64))
+        first, counts = self._pieces(begin, end)
+        unit = np.repeat(np.arange(len(begin)), counts)
+        document = ranges(first, counts)  # their numbers in the sequence
+        stop = self._ends[document]
+        start = np.where(document > 0, self._ends[document - 1], 0)
+        low, high = np.maximum(start, begin[unit]), np.minimum(stop, end[unit])
+        filled = high > low  # empty documents inside a chunk are dropped
+        document, low, high, start = document[filled], low[filled], high[filled], start[filled]
+        if self._order is None:
+            shard = np.searchsorted(self._begins, low, side="right") - 1
+            return Spans(shard.astype(np.int64), low - self._begins[shard], high - low)
+        places = Documents(self.corpus).spans(self._order[document])
+        return Spans(places.shard, places.start + (low - start), high - low)
+
+    def origins(self, numbers: Int64s) -> tuple[Int64s, Int64s] | None:
+        if not self.corpus.indexed:
+            return None
+        shard, start, _ = self.spans(numbers)
+        row = np.empty(len(start), np.int64)
+        for number in np.unique(shard).tolist():
+            of = np.flatnonzero(shard == number)
+            row[of] = np.searchsorted(self.corpus.shards[number][1].bounds, start[of], side="right") - 1
+        return shard, row
+
+
+def _document_ends(corpus: Corpus) -> Int64s:
+    """Return the end of each document, in tokens of all concatenated files. A file without an index is one document."""
+    ends, base = [np.zeros(0, np.int64)], 0
+    for _, shard in corpus.shards:
+        if shard.documents is None:
+            ends.append(np.asarray([base + shard.tokens], np.int64))
+        else:
+            ends.append(np.asarray(shard.bounds[1:], np.int64) + base)
+        base += shard.tokens
+    return np.concatenate(ends)
+
+
+def lengths_of(units: Units, numbers: Numbers) -> Int64s:
+    """Return the number of tokens of each unit, int64[n], computed in batches."""
+    return in_blocks(units.lengths, numbers)
+
+
+def in_blocks(function: Callable[[Int64s], Int64s], numbers: Numbers) -> Int64s:
+    """Return the results of a function of units, int64[n], computed in batches."""
+    blocks = [function(np.asarray(numbers[low : low + _BLOCK], np.int64)) for low in range(0, len(numbers), _BLOCK)]
+    return np.concatenate([np.zeros(0, np.int64), *blocks])
+
+
+Numbers = Int64s | range
+"""Numbers of documents, in the order in which they are written."""
+
+BATCH = 2 << 20
+"""Bytes of tokens gathered at once; data that stays in the processor's cache is written fastest."""
+_AT_ONCE = 1 << 16
+_GAP = 1 << 20
+"""Bytes between ranges of a remote file up to which they are read as one."""
+
+Copy = Callable[[Iterable[tuple[int, int, int, int, int]], npt.NDArray[Any]], None]
+
+
+def reads_of(corpus: Corpus, units: Units, numbers: Numbers) -> dict[int, Reads]:
+    """Return what units read of each remote file, by the number of the file: 24 bytes of memory for each span."""
+    if corpus.is_local:
+        return {}
+    blocks = [
+        units.spans(np.asarray(numbers[low : low + _AT_ONCE], np.int64)) for low in range(0, len(numbers), _AT_ONCE)
+    ]
+    if not blocks:
+        return {}
+    shard, start, length = (np.concatenate(columns) for columns in zip(*blocks, strict=True))
+    order = np.lexsort((start, shard))
+    shard, start, length = shard[order], start[order], length[order]
+    numbers_of, firsts = np.unique(shard, return_index=True)
+    found = {}
+    for number, low, high in zip(numbers_of.tolist(), firsts, [*firsts[1:], len(shard)], strict=True):
+        # An empty document may come after one that begins at the same token.
+        begins, ends = start[low:high], np.maximum.accumulate(start[low:high] + length[low:high])
+        gap = _GAP // corpus.shards[number][1].dtype.itemsize
+        apart = np.flatnonzero(begins[1:] - ends[:-1] > gap) + 1
+        found[number] = Reads(
+            begins[np.concatenate(([0], apart))], ends[np.append(apart - 1, -1)], int(length[low:high].sum())
+        )
+    return found
+
+
+def gathered(
+    corpus: Corpus, mapped: Mapped, units: Units, numbers: Numbers, loss: bool
+) -> Iterator[tuple[Tokens, Int64s, npt.NDArray[np.bool_] | None]]:
+    """Yield the tokens of units in batches: concatenated ids, tokens per document, and the mask if `loss`."""
+    for low in range(0, len(numbers), _AT_ONCE):
+        block = np.asarray(numbers[low : low + _AT_ONCE], np.int64)
+        spans = units.spans(block)
+        ends = np.cumsum(spans.length)
+        first = 0
+        while first < len(ends):
+            base = int(ends[first - 1]) if first else 0
+            limit = base + BATCH // corpus.dtype.itemsize
+            last = max(int(np.searchsorted(ends, limit, side="right")), first + 1)
+            batch = Spans(*(column[first:last] for column in spans))
+            yield (
+                _gather(mapped.tokens, mapped.copy, batch, corpus.dtype),
+                batch.length,
+                _gather(mapped.loss, None, batch, np.dtype(np.bool_)) if loss else None,
+            )
+            mapped.was_read((int(ends[last - 1]) - base) * corpus.dtype.itemsize)
+            first = last
+
+
+def _gather(
+    file: Callable[[int], npt.NDArray[Any]], copy: Copy | None, spans: Spans, dtype: np.dtype[Any]
+) -> npt.NDArray[Any]:
+    """Return the concatenated tokens of spans. Adjacent spans are copied at once; one range is not copied."""
+    shard, start, length = spans
+    breaks = np.flatnonzero((shard[1:] != shard[:-1]) | (start[1:] != start[:-1] + length[:-1])) + 1
+    first = np.concatenate(([0], breaks))
+    to = np.cumsum(length) - length  # position of each span in the output
+    total = int(length.sum())
+    begins = start[first]
+    sizes = np.add.reduceat(length, first)
+    if len(first) == 1:
+        piece = file(int(shard[0]))[int(begins[0]) : int(begins[0]) + total]
+        return piece.astype(dtype, copy=False)
+    out = np.empty(total, dtype)
+    order = np.lexsort((begins, shard[first]))
+    columns = (shard[first], begins, begins + sizes, to[first], to[first] + sizes)
+    pieces = zip(*(column[order].tolist() for column in columns), strict=True)
+    if copy is not None:
+        copy(pieces, out)
+        return out
+    for number, low, high, at, end in pieces:
+        out[at:end] = file(number)[low:high]
+    return out

@@ -12,38 +12,35 @@ import hashlib
 import os
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from functools import lru_cache
 from math import ceil, log10
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from feedmill.documents.file import DocumentFile, Unit
-from feedmill.documents.lineage.runs import Runs
-from feedmill.documents.lineage.sidecar import Origins, lineage_path
+from feedmill.documents.lineage.sidecar import lineage_path
 from feedmill.documents.typed import Typed, TypedReader
 from feedmill.documents.units import cut
 from feedmill.errors import ConfigError, DataError, NotFound
-from feedmill.formats.tokens.dolma import CSV, NPY, DolmaWriter, dolma_dtype, write_dolma
+from feedmill.formats.tokens.base import Form
+from feedmill.formats.tokens.dolma import CSV, NPY, Origin, dolma_dtype, write_dolma
 from feedmill.formats.tokens.manifest import TokenManifest, manifest_path, read_manifest, with_files, write_manifest
-from feedmill.jobs.engine import Where
 from feedmill.jobs.policy import SKIP, on_error_policy, skips
-from feedmill.jobs.progress import Progress
-from feedmill.jobs.run import run
 from feedmill.jobs.work import Work
-from feedmill.storage import Store, open_store
-from feedmill.storage.hashed import hashed_store
+from feedmill.kernels.bounds import bounds_of
+from feedmill.storage import Store, open_store, split_url
 from feedmill.tokens.encode import Encoding
-from feedmill.tokens.job import PRELOAD, Counts, EncodeJob, JobOptions
+from feedmill.tokens.job import Counts, EncodeJob, EncodeSpec, JobOptions
+from feedmill.tokens.outputs import sizes_of
 from feedmill.tokens.segments import adds_space
-from feedmill.tokens.spill import read_piece
-from feedmill.tokens.token_files import write_lineage
+from feedmill.tokens.spill import Piece, Pieces
 from feedmill.tokens.tokenizer import Tokenizer, load_tokenizer
-from feedmill.tokens.work import EncodedUnit, EncodeSpec
+from feedmill.tokens.writer import FileTask, WrittenFile, write_files
 
 Item = TypeVar("Item")
 
@@ -119,167 +116,55 @@ def groups(count: int, processes: int, most: int | None) -> list[slice]:
     return found
 
 
-class Document(NamedTuple):
-    """A document's tokens and origin, as in a row of the ``.csv.gz``."""
+class MixedPieces(Pieces):
+    """The documents of files of JSON lines, which have ids, or numbers in the file.
 
-    tokens: npt.NDArray[Any]
-    id: Any
-    src: str
-    loc: int
-
-
-@dataclass(frozen=True, slots=True)
-class GroupFile:
-    """One file of a group: its name, size, and pieces with the line where each begins."""
-
-    src: str
-    size: int
-    pieces: tuple[tuple[str, int], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """A group to write.
-
-    Attributes:
-        folder, stem: location; the files are ``<folder>/<stem>-<00000><suffix>``.
+    Args:
         ids: whether documents have ids; otherwise ids are generated from a hash of the file's name and the line.
+    """
+
+    def __init__(self, pieces: Sequence[Piece], inputs: Mapping[str, int], ids: bool) -> None:
+        super().__init__(pieces, inputs)
+        self._ids = ids
+
+    def named(self, key: Any, path: str, line: int) -> Origin:
+        """See `Pieces`."""
+        return Origin(key if self._ids else f"{_hashed(path)}-{line}", path, line)
+
+
+@lru_cache(64)
+def _hashed(path: str) -> str:
+    return hashlib.sha256(path.encode()).hexdigest()
+
+
+def mixed(
+    units: Pieces, counts: Sequence[int], sizes: Sequence[int], ring: Ring, limit: int, chance: random.Random
+) -> Iterator[list[int]]:
+    """Yield the numbers of the documents of each file to write, in their order.
+
+    Args:
+        counts, sizes: documents and bytes of each file of a group.
         limit: a file has fewer tokens, unless it is a single longer document.
-        exact: whether groups without tokens and overlong documents are handled as Dolma does (see docs).
-        marks: folder for the facts of finished groups.
     """
-
-    folder: str
-    stem: str
-    files: tuple[GroupFile, ...]
-    dtype: str
-    ids: bool
-    ring: Ring
-    limit: int
-    seed: str
-    exact: bool
-    marks: str
-
-    def __str__(self) -> str:
-        return self.stem
-
-
-class Part(NamedTuple):
-    """A written file: name without suffix, numbers of documents and tokens, and name -> (bytes, hash) of both files."""
-
-    name: str
-    documents: int
-    tokens: int
-    sizes: dict[str, int]
-    hashes: dict[str, str]
-
-
-def write_group(group: Group) -> list[Part]:
-    """Write the files of a group, deterministically, unless its mark is there.
-
-    Each file is published when the next one begins.
-
-    Raises:
-        DataError: of kind ``too-large``, only with `Group.exact`.
-    """
-    store, marks = open_store(group.folder), open_store(group.marks)
-    written = _finished(store, marks, group.stem)
-    if written is None:
-        written = _written(group, store)
-        marks.write_bytes(group.stem, msgspec.json.encode(written))
-    return written
-
-
-def _finished(store: Store, marks: Store, stem: str) -> list[Part] | None:
-    """Return the files of a group that an earlier run has finished; None if one is missing or has another size."""
-    try:
-        written = msgspec.json.decode(marks.read(stem), type=list[Part])
-    except (NotFound, msgspec.MsgspecError):
-        return None
-    sizes = [item for part in written for item in part.sizes.items()]
-    return written if all(store.exists(name) and store.stat(name).size == size for name, size in sizes) else None
-
-
-def _written(group: Group, store: Store) -> list[Part]:
-    chance = random.Random(group.seed)
-    mixed = batches(group.ring, lambda n: _documents(group, n), [file.size for file in group.files], chance)
-    written: list[Part] = []
-    rest = next(mixed, [])
+    firsts = bounds_of(counts).tolist()
+    found = batches(ring, lambda number: iter(range(firsts[number], firsts[number + 1])), sizes, chance)
+    rest = next(found, [])
     while rest:
-        name = f"{group.stem}-{len(written):05d}"
-        view, hashes = hashed_store(store)
-        origins = Origins("tokenize")
-        numbers = {file.src: origins.number(file.src, file.size) for file in group.files}
-        with write_dolma(view, name + NPY, group.dtype) as writer:
-            while rest:
-                ends = np.cumsum([len(document.tokens) for document in rest])
-                count = int(np.searchsorted(ends, group.limit - writer.tokens, side="left"))
-                if count == 0 and writer.documents == 0:
-                    _check_long(group, rest[0])
-                    count = 1
-                if count:
-                    _add(writer, rest[:count])
-                    files = np.array([numbers[document.src] for document in rest[:count]], np.int64)
-                    origins.add(Runs.of(files, [document.loc - 1 for document in rest[:count]]))
-                rest = rest[count:]
-                if rest:
-                    chance.shuffle(rest)
-                    break
-                rest = next(mixed, [])
-            store.delete(lineage_path(name + NPY))
-        write_lineage(store, name + NPY, origins)
-        written.append(_part(store, name, writer.documents, writer.tokens, hashes))
-    if group.exact and not written:
-        written.append(_zeros(group, store))
-    return written
-
-
-def _check_long(group: Group, document: Document) -> None:
-    if group.exact:
-        raise DataError(
-            f"the document has {len(document.tokens)} tokens, but files have fewer than {group.limit}; Dolma"
-            " never terminates",
-            file=document.src,
-            record=f"line {document.loc}",
-            kind="too-large",
-            fix="Set a larger max_size, or omit --exact to write the document to a separate file.",
-        )
-
-
-def _documents(group: Group, number: int) -> Iterator[Document]:
-    file = group.files[number]
-    prefix = "" if group.ids else hashlib.sha256(file.src.encode()).hexdigest()
-    for path, line in file.pieces:
-        for found in read_piece(path):
-            begin = 0
-            ends = np.cumsum(found.lengths).tolist()
-            for end, (key, row) in zip(ends, found.origins or (), strict=True):
-                loc = line + row + 1
-                yield Document(found.tokens[begin:end], key if group.ids else f"{prefix}-{loc}", file.src, loc)
-                begin = end
-
-
-def _add(writer: DolmaWriter, documents: Sequence[Document]) -> None:
-    lengths = np.fromiter((len(document.tokens) for document in documents), np.int64, len(documents))
-    tokens = np.concatenate([document.tokens for document in documents])
-    writer.add(tokens, lengths, origins=[(d.id, d.src, d.loc) for d in documents])
-
-
-def _part(store: Store, name: str, documents: int, tokens: int, hashes: dict[str, str]) -> Part:
-    names = (name + NPY, name + CSV)
-    return Part(name, documents, tokens, {name: store.stat(name).size for name in names}, hashes)
-
-
-def _zeros(group: Group, store: Store) -> Part:
-    """Write the file that Dolma writes for a group without tokens: zeros, of the maximum size of a file."""
-    name = f"{group.stem}-{0:05d}"
-    with write_dolma(store, name + NPY, group.dtype):
-        pass
-    with store.write(name + NPY) as file:
-        size = group.limit * np.dtype(group.dtype).itemsize
-        file.seek(size - 1)  # a sparse file, which takes no space
-        file.write(b"\0")
-    return _part(store, name, 0, 0, {})
+        numbers: list[int] = []
+        tokens = 0
+        while rest:
+            ends = tokens + np.cumsum(units.lengths(np.array(rest, np.int64)))
+            count = int(np.searchsorted(ends, limit, side="left"))
+            if count == 0 and not numbers:
+                count = 1  # a document that is longer than a file
+            numbers += rest[:count]
+            tokens = int(ends[count - 1]) if count else tokens
+            rest = rest[count:]
+            if rest:
+                chance.shuffle(rest)
+                break
+            rest = next(found, [])
+        yield numbers
 
 
 MANIFEST = "tokens"
@@ -504,24 +389,22 @@ class DolmaFolder:
         )
 
     @contextmanager
-    def opened(self, job: EncodeJob, work: Work) -> Iterator[Callable[[EncodedUnit, int], None]]:
+    def opened(self, job: EncodeJob, work: Work) -> Iterator[Callable[[Piece], None]]:
         """See `JobOutput`."""
-        places: list[list[tuple[str, int]]] = [[] for _ in self.files]
+        pieces: list[list[Piece]] = [[] for _ in self.files]
         owners = iter(self._owners)
 
-        def add(done: EncodedUnit, line: int) -> None:
-            places[next(owners)].append((done.task.path, line))
-            self.report.empty += done.facts.empty
+        def add(piece: Piece) -> None:
+            pieces[next(owners)].append(piece)
+            self.report.empty += piece.facts.empty
 
         yield add
-        made = iter(places)
-        files = [[GroupFile(f.url, f.size, tuple(next(made))) for f in group] for group in self.plan]
-        written = self._write(files, os.path.join(work.folder, job.marks), Where("writing", job.key, work.scratch))
+        written = self._write(job, work, pieces)
         parts = [part for group in written for part in group]
         self.report.empty_groups = sum(not any(part.tokens for part in group) for group in written)
-        self.report.parts = [part.name for part in parts]
+        self.report.parts = [part.path for part in parts]
         if not self.options.exact:
-            self._remove_others({part.name for part in parts})
+            self._remove_others({part.path for part in parts})
         options = {
             **self._words,
             "segment": self.options.segment,
@@ -532,32 +415,65 @@ class DolmaFolder:
         }
         for part in parts:
             manifest = job.manifest("dolma", part.documents, part.tokens, options)
-            write_manifest(self.store, part.name + NPY, with_files(manifest, part.sizes, part.hashes))
+            write_manifest(self.store, part.path + NPY, with_files(manifest, part.sizes, part.hashes))
         sizes = {name: size for part in parts for name, size in part.sizes.items()}
         total = job.manifest("dolma", self.report.documents, self.report.tokens, options)
         write_manifest(self.store, MANIFEST, with_files(total, sizes, {}))
 
-    def _write(self, made: list[list[GroupFile]], marks: str, where: Where) -> list[list[Part]]:
-        """Return the files of each group."""
-        options, digits = self.options, ceil(log10(len(made) + 1))
-        tasks = [
-            Group(
-                folder=self.url,
-                stem=f"part-{number:0{digits}d}",
-                files=tuple(files),
-                dtype=self.dtype.str,
-                ids=options.typed.id is not None,
-                ring=options.ring,
-                limit=options.limit,
-                seed=f"{options.seed} {number}",
-                exact=options.exact,
-                marks=marks,
-            )
-            for number, files in enumerate(made)
-        ]
+    def _write(self, job: EncodeJob, work: Work, pieces: Sequence[list[Piece]]) -> list[list[WrittenFile]]:
+        """Return the files of each group of inputs, given the pieces of each input; their paths have no suffix."""
+        options, digits, ids = self.options, ceil(log10(len(self.plan) + 1)), self.options.typed.id is not None
+        files = job.files(MixedPieces([piece for of in pieces for piece in of], job.numbers, ids), work.scratch)
+        files.forms["dolma"] = Form("dolma", self.dtype.itemsize), None
+        tasks: list[FileTask] = []
+        groups: list[int] = []
+        of_file, base = iter(pieces), 0
+        for number, group in enumerate(self.plan):
+            own = [next(of_file) for _ in group]
+            units = MixedPieces([piece for of in own for piece in of], job.numbers, ids)
+            counts = [sum(piece.facts.documents for piece in of) for of in own]
+            inputs = list(dict.fromkeys(job.numbers[file.url] for file in group))
+            chance, sizes = random.Random(f"{options.seed} {number}"), [file.size for file in group]
+            for count, numbers in enumerate(mixed(units, counts, sizes, options.ring, options.limit, chance)):
+                self._check_long(units, numbers)
+                path = self.store.locate(f"part-{number:0{digits}d}-{count:05d}{NPY}")
+                tasks.append(FileTask(len(tasks), path, "dolma", inputs))
+                files.rows.append(np.array(numbers, np.int64) + base)
+                groups.append(number)
+            base += len(units)
         workers = 1 if self.report.tokens < _FEW else options.workers
-        with Progress("writing", len(tasks), "groups", options.progress) as bar:
-            return list(run(write_group, tasks, workers=workers, progress=bar, preload=PRELOAD, where=where))
+        written: list[list[WrittenFile]] = [[] for _ in self.plan]
+        done = write_files(files, tasks, workers, self.report.tokens, "tokens", options.progress)
+        for number, file in zip(groups, done, strict=True):
+            name = split_url(file.path)[1].removesuffix(NPY)
+            written[number].append(msgspec.structs.replace(file, path=name))
+        for number, group_files in enumerate(written):
+            if options.exact and not group_files:
+                group_files.append(self._zeros(f"part-{number:0{digits}d}-{0:05d}"))
+        return written
+
+    def _check_long(self, units: Pieces, numbers: Sequence[int]) -> None:
+        """Raise `DataError` for a file that is a document with too many tokens, only with `exact`."""
+        first = np.array(numbers[:1], np.int64)
+        if self.options.exact and (tokens := int(units.lengths(first)[0])) >= self.options.limit:
+            ((_, path, line),) = units.reader()(first)
+            raise DataError(
+                f"the document has {tokens} tokens, but files have fewer than {self.options.limit}; Dolma never"
+                " terminates",
+                file=path,
+                record=f"line {line}",
+                kind="too-large",
+                fix="Set a larger max_size, or omit --exact to write the document to a separate file.",
+            )
+
+    def _zeros(self, name: str) -> WrittenFile:
+        """Write the file that Dolma writes for a group without tokens: zeros, of the maximum size of a file."""
+        with write_dolma(self.store, name + NPY, self.dtype):
+            pass
+        with self.store.write(name + NPY) as file:
+            file.seek(self.options.limit * self.dtype.itemsize - 1)  # a sparse file, which takes no space
+            file.write(b"\0")
+        return WrittenFile(name, 0, 0, sizes_of("dolma", self.store, name))
 
     def _remove_others(self, names: set[str]) -> None:
         """Remove numbered files of an earlier job: they would be read together with the new ones."""

@@ -11,10 +11,8 @@ import xxhash
 from feedmill.errors import ConfigError
 from feedmill.formats.tokens.base import Int64s, Tokens
 from feedmill.jobs.dry_run import can_run_dry
-from feedmill.tokens.corpus import Corpus, open_corpus
-from feedmill.tokens.rewrite import Report, start
-from feedmill.tokens.targets import Part, form_for
-from feedmill.tokens.units import Documents, gathered, lengths_of
+from feedmill.tokens.corpus import Corpus, Documents, gathered, lengths_of, open_corpus
+from feedmill.tokens.rewrite import Part, Report, form_for, start
 
 Bools = npt.NDArray[np.bool_]
 
@@ -88,8 +86,9 @@ def filter(
     options = {"verb": "filter", "min_length": min_length, "max_length": max_length, "left_out": left_out}
     digest = xxhash.xxh3_128_hexdigest(numbers.data)
     with start(output, corpus, form, options, seeded=False, overwrite=overwrite, progress=progress, kept=digest) as run:
-        run.write(documents, [Part(output, numbers)], allow_empty=allow_empty, left_out=left_out)
-        return run.finish(left_out=left_out)
+        run.left_out |= left_out
+        run.write(documents, [Part(output, numbers)], allow_empty=allow_empty)
+        return run.finish()
 
 
 def _marked(numbers: Sequence[int] | Int64s, count: int) -> Bools:

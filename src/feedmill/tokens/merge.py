@@ -15,23 +15,10 @@ from feedmill.errors import ConfigError
 from feedmill.formats.tokens.base import Form, Int64s, Tokens
 from feedmill.jobs.dry_run import active, can_run_dry
 from feedmill.storage import open_store, paths_of, split_url
-from feedmill.storage.limits import parse_size
-from feedmill.tokens.corpus import Corpus, open_corpus
-from feedmill.tokens.outputs import LINES
-from feedmill.tokens.rewrite import Report, start
-from feedmill.tokens.targets import (
-    cut_by_size,
-    ends_of,
-    form_for,
-    has_parts,
-    larger_files,
-    need_parts,
-    numbered_parts,
-    numbered_target,
-    part_path,
-    warn_of_one_file,
-)
-from feedmill.tokens.units import Chunks, Documents, Numbers, Units, in_blocks, interleaved, lengths_of
+from feedmill.tokens.corpus import Chunks, Corpus, Documents, Numbers, Units, open_corpus
+from feedmill.tokens.outputs import LINES, has_parts, part_path
+from feedmill.tokens.rewrite import Report, form_for, limited, start
+from feedmill.tokens.shuffle import generator
 
 
 @can_run_dry
@@ -116,19 +103,20 @@ def merge(
         if isinstance(units, Chunks):
             counts = units.counts
         numbers: Numbers = range(len(units)) if order == "stored" else interleaved(counts, run.seed)
-        pieces = divided(units, numbers, at_least=max_tokens_per_file, most=max_tokens)
-        if limit is not None:
-            pieces = divided_by_size(units, pieces[0], form, limit)
-        elif len(pieces) == 1:
-            warn_of_one_file(output, min(corpus.tokens, max_tokens or corpus.tokens) * form.token_size)
-        done = run.write(units, numbered_parts(output, pieces), mask=mask, numbered=output, allow_empty=allow_empty)
+        done = run.divide(
+            units,
+            numbers,
+            output,
+            tokens=max_tokens_per_file,
+            size=limit,
+            most=max_tokens,
+            mask=mask,
+            empty=allow_empty,
+        )
         if form.format == "ds" and has_parts(output) and active() is None:
             _write_total(output, form, sum(d.tokens for d in done))
-        report = run.finish()
-        count_left_out(report, units, sum(len(piece) for piece in pieces))
-        note_larger(report, form, limit)
-        _note_unknown(report, corpus)
-        return report
+        _note_unknown(run.notes, corpus)
+        return run.finish()
 
 
 def _marked(form: Form, output: str, chunk: int | None) -> Form:
@@ -149,78 +137,6 @@ def _mask_between(markers: tuple[int, int], tokens: Tokens, lengths: Int64s, num
     return between(tokens, lengths, *markers, number=number)
 
 
-def divided(
-    units: Units, numbers: Numbers, *, at_least: int | None = None, most: int | None = None, beyond: bool = False
-) -> list[Numbers]:
-    """Divide a sequence of units into files by their tokens.
-
-    Args:
-        at_least: a file ends with the unit that brings it to this many tokens. None writes one file.
-        most: the sequence ends with the unit that brings it to this many tokens.
-        beyond: a file ends only if it has more than `at_least` tokens, as in datatrove's tokenizer.
-
-    Returns:
-        The numbers of each file; at least one file.
-    """
-    for name, value in (("tokens per file", at_least), ("tokens", most)):
-        if value is not None and value < 1:
-            raise ConfigError(f"a limit of {value} {name}", kind="bad-option", fix="Give 1 or more.")
-    if at_least is None and most is None:
-        return [numbers]
-    ends = np.cumsum(lengths_of(units, numbers))
-    count = len(ends)
-    if most is not None:
-        count = min(count, int(np.searchsorted(ends, most, side="left")) + 1)
-    if at_least is None:
-        return [numbers[:count]]
-    out, first = [], 0
-    while first < count:
-        base = int(ends[first - 1]) if first else 0
-        last = int(np.searchsorted(ends, base + at_least, side="right" if beyond else "left")) + 1
-        last = max(first + 1, min(last, count))
-        out.append(numbers[first:last])
-        first = last
-    return out or [numbers[:0]]
-
-
-def limited(output: str, tokens: int | None, size: int | str | None) -> tuple[str, int | None]:
-    """Return the output and the limit of bytes per file, for a limit of tokens or a size.
-
-    Raises:
-        ConfigError: both are given, the size is invalid, or the output has no ``{part}`` for a limit of tokens.
-    """
-    limit = parse_size(size, "--max-file-size")
-    if tokens is not None:
-        need_parts(output, "a limit of tokens per file")
-    if limit is None:
-        return output, None
-    if tokens is not None:
-        raise ConfigError(
-            "files cannot be limited by tokens and by size",
-            kind="bad-option",
-            fix="Use either --max-tokens-per-file or --max-file-size.",
-        )
-    return numbered_target(output), limit
-
-
-def divided_by_size(units: Units, numbers: Numbers, form: Form, limit: int) -> list[Numbers]:
-    """Return the numbers of each file, at least one, so that no file is larger than `limit` unless by one unit."""
-    if form.format == LINES:
-        documents = np.isin(np.asarray(numbers, np.int64), units.corpus.firsts[1:] - 1).astype(np.int64)
-    else:
-        documents = in_blocks(units.documents, numbers)
-    pieces = cut_by_size(form, ends_of(lengths_of(units, numbers), documents), limit)
-    return [numbers[piece] for piece in pieces] or [numbers[:0]]
-
-
-def note_larger(report: Report, form: Form, limit: int | None) -> None:
-    """Note in a report which files are larger than the limit."""
-    files = [(done.tokens, 0 if form.format == LINES else done.documents) for done in report.outputs]
-    note = None if limit is None else larger_files(form, files, limit)
-    if note:
-        report.notes.append(note)
-
-
 def _write_total(output: str, form: Form, tokens: int) -> None:
     """Write datatrove's ``<name>.ds.metadata`` of all files; its name is the output's name without the part number."""
     from feedmill.formats.tokens.ds import METADATA, metadata_text
@@ -230,21 +146,33 @@ def _write_total(output: str, form: Form, tokens: int) -> None:
     open_store(folder).write_bytes(name.lstrip("_-.") + METADATA, text.encode())
 
 
-def count_left_out(report: Report, units: Units, written: int) -> None:
-    """Add to a report what chunks do not contain, and units that were not written."""
-    chunked = isinstance(units, Chunks)
-    if isinstance(units, Chunks):
-        lost = {"tokens in tails shorter than a chunk": units.left_out, "documents without tokens": units.empty}
-        report.left_out.update({reason: count for reason, count in lost.items() if count})
-    if len(units) > written:
-        what = "chunks" if chunked else "documents"
-        report.left_out[f"{what} beyond the limit of tokens"] = len(units) - written
-
-
-def _note_unknown(report: Report, corpus: Corpus) -> None:
+def _note_unknown(notes: list[str], corpus: Corpus) -> None:
     unknown = sum(manifest is None or manifest.tokenizer is None for manifest in corpus.manifests)
     if corpus.format != "jsonl" and len(corpus.shards) > 1 and unknown:
-        report.notes.append(
+        notes.append(
             f"the tokenizer of {unknown} of {len(corpus.shards)} files is unknown: they have no manifest that"
             " records it"
         )
+
+
+def interleaved(counts: Sequence[int], seed: int | None) -> Int64s:
+    """Return the order of datatrove's merger: the sequence of source files is shuffled, each file keeps its own order.
+
+    Args:
+        counts: documents of each file; they are numbered consecutively in this order.
+        seed: None keeps the files one after another.
+
+    Returns:
+        int64[sum(counts)], documents in the order of writing.
+    """
+    rows = np.asarray(counts, np.int64)
+    total = int(rows.sum())
+    if seed is None:
+        return np.arange(total)
+    files = generator(seed).permutation(np.repeat(np.arange(len(rows)), rows))
+    out = np.empty(total, np.int64)
+    begin = 0
+    for file, count in enumerate(rows.tolist()):
+        out[files == file] = np.arange(begin, begin + count)
+        begin += count
+    return out

@@ -19,10 +19,8 @@ from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.tokens.base import Form
 from feedmill.formats.tokens.dolma import FORMAT, NPY
 from feedmill.storage import join_url, open_store
-from feedmill.tokens.corpus import Corpus, open_corpus
-from feedmill.tokens.rewrite import Report, start
-from feedmill.tokens.targets import numbered_parts
-from feedmill.tokens.units import Documents
+from feedmill.tokens.corpus import Corpus, Documents, open_corpus
+from feedmill.tokens.rewrite import Report, numbered_parts, start
 
 NAME = "{part:6}" + NPY
 """Name of an output file."""

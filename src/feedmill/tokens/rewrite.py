@@ -1,57 +1,65 @@
-"""Write documents of a corpus to files in a given order: the core of merge, shuffle, split and filter.
+"""Write documents of a corpus to files in a given order: the job of merge, shuffle, split and filter.
 
-The run computes the order and which documents go to which file. The files are units of one stage, which run on
-processes of this machine or on an engine. The run then removes files of an earlier run, and reports.
-
-A unit finds its documents by number in that order. Another process, perhaps of another machine, maps the order and the
-bounds of all documents from files in the work folder, so that a unit needs no memory for them. A finished unit leaves a
-small file there, its mark.
+The run computes the order and which documents go to which file. The files are units of one stage (see
+`feedmill.tokens.writer`), which run on processes of this machine or on an engine. The run then removes files of an
+earlier run, and reports.
 """
 
 from __future__ import annotations
 
 import contextlib
-import copy
-import os
 import secrets
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
-from dataclasses import asdict, dataclass, field, replace
-from functools import lru_cache
-from itertools import islice
-from typing import Any, cast
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
 
-import msgspec
 import numpy as np
-import numpy.typing as npt
 import orjson
-import xxhash
 
-from feedmill.documents.lineage.runs import Runs
-from feedmill.documents.lineage.sidecar import Origins, lineage_of
 from feedmill.errors import ConfigError, refuse_empty
 from feedmill.formats.jsonl.splits import splits_name
 from feedmill.formats.offsets import hash_words
-from feedmill.formats.tokens.base import Form, Int64s, Tokens, TokenShard
-from feedmill.formats.tokens.dolma import FORMAT as DOLMA
-from feedmill.formats.tokens.dolma import DolmaWriter, Origin, read_origins
-from feedmill.formats.tokens.manifest import TokenManifest, with_files, write_manifest
+from feedmill.formats.tokens.base import Form
+from feedmill.formats.tokens.manifest import TokenManifest
 from feedmill.jobs.dry_run import DryRun, JobReport, active
-from feedmill.jobs.engine import Where, is_shared
-from feedmill.jobs.progress import Progress
-from feedmill.jobs.run import Policy, run
 from feedmill.jobs.work import Work
-from feedmill.storage import LocalStore, Store, canonical_location, join_url, open_store, split_url
-from feedmill.storage.cache.copies import WORK, forget_copies, held_copy
-from feedmill.storage.hashed import hashed_store
-from feedmill.storage.remote.claims import Claim
-from feedmill.tokens.corpus import Corpus, format_of
-from feedmill.tokens.outputs import FORMATS, LINES, data_files, main_file, sizes_of, write_documents
-from feedmill.tokens.targets import Part, file_bytes, files_of_part, higher_parts, remove_part
-from feedmill.tokens.units import Numbers, Units, gathered, in_blocks, lengths_of, reads_of
+from feedmill.storage import canonical_location, join_url, open_store, split_url
+from feedmill.storage.limits import parse_size
+from feedmill.tokens.corpus import Chunks, Corpus, Numbers, Units, in_blocks, lengths_of
+from feedmill.tokens.outputs import (
+    FORMATS,
+    LINES,
+    cut_by_size,
+    data_files,
+    ends_of,
+    file_bytes,
+    files_of_part,
+    format_of,
+    higher_parts,
+    larger_files,
+    main_file,
+    need_parts,
+    numbered_target,
+    part_path,
+    remove_part,
+    warn_of_one_file,
+)
+from feedmill.tokens.writer import Files, FileTask, Mask, WrittenFile, main_of, remove_marks, write_files
 
 PARALLEL_FROM = 64 << 20
 """Bytes of tokens from which several files are written by several processes."""
+
+
+class Part(NamedTuple):
+    """One file to write: its path or URL, and the numbers of the units it contains, in order."""
+
+    path: str
+    numbers: Numbers
+
+
+def numbered_parts(target: str, rows: Sequence[Numbers]) -> list[Part]:
+    """Return a part for each list of units, numbered if the target stands for several files."""
+    return [Part(part_path(target, number), row) for number, row in enumerate(rows)]
 
 
 @dataclass
@@ -109,6 +117,7 @@ class Rewriting:
         workers: processes that write files; None for one per core if there is enough to do.
         writing: whether outputs may have been written.
         written: all finished files.
+        left_out, notes: see `Report`.
     """
 
     work: Work
@@ -124,6 +133,45 @@ class Rewriting:
     progress: bool | None
     writing: bool = False
     written: list[WrittenFile] = field(default_factory=list)
+    left_out: dict[str, int] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def divide(
+        self,
+        units: Units,
+        numbers: Numbers,
+        output: str,
+        *,
+        tokens: int | None = None,
+        size: int | None = None,
+        most: int | None = None,
+        beyond: bool = False,
+        mask: Mask | None = None,
+        empty: bool = False,
+    ) -> list[WrittenFile]:
+        """Write units in an order to one file, or to numbered files of about these tokens or at most this size.
+
+        Args:
+            tokens, most, beyond: see `divided`.
+            mask, empty: see `write`.
+        """
+        rows = divided(units, numbers, at_least=tokens, most=most, beyond=beyond)
+        if size is not None:
+            rows = divided_by_size(units, rows[0], self.form, size)
+        elif len(rows) == 1:
+            warn_of_one_file(output, min(self.corpus.tokens, most or self.corpus.tokens) * self.form.token_size)
+        done = self.write(units, numbered_parts(output, rows), mask=mask, numbered=output, allow_empty=empty)
+        if isinstance(units, Chunks):
+            lost = {"tokens in tails shorter than a chunk": units.left_out, "documents without tokens": units.empty}
+            self.left_out |= {reason: count for reason, count in lost.items() if count}
+        beyond_limit = len(units) - sum(map(len, rows))
+        if beyond_limit:
+            what = "chunks" if isinstance(units, Chunks) else "documents"
+            self.left_out[f"{what} beyond the limit of tokens"] = beyond_limit
+        counts = [(file.tokens, 0 if self.form.format == LINES else file.documents) for file in done]
+        if size is not None and (note := larger_files(self.form, counts, size)):
+            self.notes.append(note)
+        return done
 
     def write(
         self,
@@ -133,7 +181,6 @@ class Rewriting:
         mask: Mask | None = None,
         numbered: str = "",
         allow_empty: bool = False,
-        left_out: dict[str, int] | None = None,
     ) -> list[WrittenFile]:
         """Write parts of the corpus as the units of a stage, except parts that an earlier run finished.
 
@@ -142,7 +189,6 @@ class Rewriting:
             numbered: the target with ``{part}``, if parts are numbered from 0. Higher-numbered parts of an earlier run
                 are removed when the new parts are complete.
             allow_empty: accept parts without any documents.
-            left_out: reason -> number of dropped documents, for the error about an empty result.
 
         Raises:
             EmptyResult: the parts have no documents.
@@ -151,7 +197,7 @@ class Rewriting:
         lines = self.form.format == LINES
         target = parts[0].path if len(parts) == 1 else numbered
         kept, noun = sum(len(part.numbers) for part in parts), "line" if lines else "document"
-        refuse_empty(kept, len(units), noun, file=target or None, skipped=left_out, allow=allow_empty)
+        refuse_empty(kept, len(units), noun, file=target or None, skipped=self.left_out, allow=allow_empty)
         higher = higher_parts(numbered, len(parts))
         _refuse_inputs(self.corpus, [*(part.path for part in parts), *higher])
         with self.work.beginning():
@@ -162,29 +208,20 @@ class Rewriting:
             return self._plan(dry, units, parts, higher)
         self.writing = True
         unit = "B" if lines else "tokens"
-        job = PartJob(
-            corpus=self.corpus,
+        job = Files(
             units=units,
             rows=[part.numbers for part in parts],
-            form=self.form,
-            options=self.options,
-            inputs=[] if lines else self.corpus.facts(),
-            files=self.corpus.main_files(),
+            forms={self.form.format: (self.form, self._manifest())},
+            verb=self.options["verb"],
+            options={name: value for name, value in self.options.items() if name != "verb"},
+            inputs=self.corpus.main_files(),
+            facts=[] if lines else self.corpus.facts(),
             mask=mask,
             folder=self.work.scratch,
             key=self.key,
         )
-        tasks = [PartTask(number, part.path) for number, part in enumerate(parts)]
-        where = Where("writing", self.key, self.work.scratch, copies=not self.corpus.is_local)
-        with Progress("writing", self.corpus.tokens, unit, self.progress) as bar:
-            job.advance = bar.advance
-            options: dict[str, Any] = {"workers": self._workers(), "preload": (write_part.__module__,), "where": where}
-            tokens = 0
-            with closing(run(write_part, tasks, policy=Policy(shared=job), **options)) as results:
-                for done in results:
-                    self.written.append(done)
-                    tokens += done.tokens
-                    bar.advance(max(0, tokens - bar.done))  # what other processes have written
+        tasks = [FileTask(number, part.path, self.form.format) for number, part in enumerate(parts)]
+        self.written += write_files(job, tasks, self._workers(), self.corpus.tokens, unit, self.progress)
         for path in reversed(higher):  # a killed run then finds the remaining ones
             remove_part(path, self.form.format)
         return self.written
@@ -211,6 +248,14 @@ class Rewriting:
             dry.counts["seed"] = str(self.seed) if self.seed_known else "drawn at random"
         return self.written
 
+    def _manifest(self) -> TokenManifest:
+        """Return what the manifests of all files have in common."""
+        corpus = self.corpus
+        known = [manifest for manifest in corpus.manifests if manifest is not None]
+        ends = {(manifest.bos, manifest.eos) for manifest in known}
+        bos, eos = ends.pop() if len(known) == len(corpus.manifests) and len(ends) == 1 else (None, None)
+        return TokenManifest(self.form.format, 0, 0, tokenizer=corpus.tokenizer, bos=bos, eos=eos, options=self.options)
+
     def _workers(self) -> int | None:
         """Return the number of processes."""
         small = self.corpus.tokens * self.corpus.dtype.itemsize < PARALLEL_FROM
@@ -226,7 +271,7 @@ class Rewriting:
                     fix="Choose another file, or add --overwrite (Modalities: --file_existence_policy override).",
                 )
 
-    def finish(self, **fields: Any) -> Report:
+    def finish(self) -> Report:
         """End the job after all files are written, and return the report."""
         self.work.finish()
         shards, lines = self.corpus.shards, self.corpus.format == LINES
@@ -243,9 +288,39 @@ class Rewriting:
             self.written,
             seed=self.seed if self.seeded and self.seed_known else None,
             resumed=sum(done.reused for done in self.written),
-            notes=notes,
-            **fields,
+            left_out=self.left_out,
+            notes=notes + self.notes,
         )
+
+
+def form_for(target: str, corpus: Corpus, *, drop_loss: bool = False) -> Form:
+    """Return the form in which a corpus is stored under a name.
+
+    Args:
+        drop_loss: drop the loss masks of the corpus.
+
+    Raises:
+        ConfigError: the format cannot store the corpus.
+    """
+    format = format_of(target)
+    if (format == LINES) != (corpus.format == LINES):
+        raise ConfigError(
+            "lines of text can only be written to '.jsonl' files, and tokens cannot",
+            file=target,
+            kind="mixed-formats",
+            fix="Use the suffix of the inputs for the output. To tokenize text, use 'feedmill tokenize'.",
+        )
+    if format not in ("pbin", "ds", "megatron", LINES):
+        raise ConfigError(
+            f"merging and shuffling do not write {format} files",
+            file=target,
+            kind="unknown-format",
+            fix="Use a target that ends in .pbin, .ds, .bin or .jsonl.",
+        )
+    loss = corpus.has_loss and not drop_loss
+    size = corpus.token_size
+    name = corpus.tokenizer.name if corpus.tokenizer is not None and not corpus.name else corpus.name
+    return Form(format, max(size, 2) if format in ("ds", "megatron") else size, name or None, loss)
 
 
 @contextlib.contextmanager
@@ -314,9 +389,6 @@ def start(
             if not rewriting.writing:
                 work.abandon()
             raise
-        finally:
-            if not corpus.is_local:
-                forget_copies()
 
 
 def _refuse_inputs(corpus: Corpus, targets: Sequence[str]) -> None:
@@ -336,268 +408,65 @@ def _place(path: str) -> str:
     return join_url(canonical_location(folder), name)
 
 
-_INLINE = 1 << 10
-"""Bytes of an array up to which it is sent to other processes as it is."""
-_MARK = "written-"
-_BLOCK = 1 << 20
-"""Units whose origins are found at once."""
+def divided(
+    units: Units, numbers: Numbers, *, at_least: int | None = None, most: int | None = None, beyond: bool = False
+) -> list[Numbers]:
+    """Divide a sequence of units into files by their tokens.
 
-Mask = Callable[[Tokens, Int64s, int], npt.NDArray[np.bool_]]
-"""Function that returns the loss mask, bool[tokens], from ids, lengths, and the number of the first document."""
+    Args:
+        at_least: a file ends with the unit that brings it to this many tokens. None writes one file.
+        most: the sequence ends with the unit that brings it to this many tokens.
+        beyond: a file ends only if it has more than `at_least` tokens, as in datatrove's tokenizer.
 
-
-class WrittenFile(msgspec.Struct, frozen=True):
-    """A finished file: its path as given, its numbers of documents and tokens, and whether an earlier run wrote it."""
-
-    path: str
-    documents: int
-    tokens: int
-    reused: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class PartTask:
-    """One file to write: its number among all files, and its path or URL."""
-
-    number: int
-    path: str
-
-    def __str__(self) -> str:
-        return self.path
-
-
-@dataclass(slots=True, kw_only=True)
-class PartJob:
-    """What all files of a run have in common.
-
-    Attributes:
-        corpus, units: the documents, and how they are numbered.
-        rows: numbers of the units of each file, in order.
-        form, options: form of the files, and options for their manifests.
-        inputs: facts about the inputs, for the manifests.
-        files: path and bytes of the file that identifies each input, for the lineage.
-        mask: returns the loss mask, instead of the masks of the corpus.
-        folder: the work folder.
-        key: identifies the outputs, in the names of marks.
-        advance: called with the tokens written; in other processes, nothing is called.
+    Returns:
+        The numbers of each file; at least one file.
     """
-
-    corpus: Corpus
-    units: Units
-    rows: Sequence[Numbers]
-    form: Form
-    options: dict[str, Any]
-    inputs: list[dict[str, Any]]
-    files: list[tuple[str, int]]
-    mask: Mask | None
-    folder: Store
-    key: str
-    advance: Callable[[int], None] | None = None
-    _sent: tuple[Any, ...] | None = field(default=None, init=False, repr=False)
-
-    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
-        """Return what other processes need; large arrays are in files, which they map."""
-        if self._sent is None:
-            corpus = _with_mapped_bounds(self.corpus, self.folder)
-            units = {name: _sendable(value, self.folder) for name, value in vars(self.units).items()} | {"corpus": None}
-            job = {
-                name: getattr(self, name) for name in ("form", "options", "inputs", "files", "mask", "folder", "key")
-            }
-            self._sent = (corpus, type(self.units), units, _sendable_rows(self.rows, self.folder), job)
-        return _received, self._sent
+    for name, value in (("tokens per file", at_least), ("tokens", most)):
+        if value is not None and value < 1:
+            raise ConfigError(f"a limit of {value} {name}", kind="bad-option", fix="Give 1 or more.")
+    if at_least is None and most is None:
+        return [numbers]
+    ends = np.cumsum(lengths_of(units, numbers))
+    count = len(ends)
+    if most is not None:
+        count = min(count, int(np.searchsorted(ends, most, side="left")) + 1)
+    if at_least is None:
+        return [numbers[:count]]
+    out, first = [], 0
+    while first < count:
+        base = int(ends[first - 1]) if first else 0
+        last = int(np.searchsorted(ends, base + at_least, side="right" if beyond else "left")) + 1
+        last = max(first + 1, min(last, count))
+        out.append(numbers[first:last])
+        first = last
+    return out or [numbers[:0]]
 
 
-def _received(
-    corpus: Corpus, kind: type[Any], units: dict[str, Any], rows: list[range | StoredNumbers], job: dict[str, Any]
-) -> PartJob:
-    documents = object.__new__(kind)
-    vars(documents).update(
-        {name: value() if isinstance(value, StoredNumbers) else value for name, value in units.items()}
-    )
-    documents.corpus = corpus
-    mapped = [row if isinstance(row, range) else row() for row in rows]
-    return PartJob(corpus=corpus, units=documents, rows=mapped, **job)
+def limited(output: str, tokens: int | None, size: int | str | None) -> tuple[str, int | None]:
+    """Return the output and the limit of bytes per file, for a limit of tokens or a size.
+
+    Raises:
+        ConfigError: both are given, the size is invalid, or the output has no ``{part}`` for a limit of tokens.
+    """
+    limit = parse_size(size, "--max-file-size")
+    if tokens is not None:
+        need_parts(output, "a limit of tokens per file")
+    if limit is None:
+        return output, None
+    if tokens is not None:
+        raise ConfigError(
+            "files cannot be limited by tokens and by size",
+            kind="bad-option",
+            fix="Use either --max-tokens-per-file or --max-file-size.",
+        )
+    return numbered_target(output), limit
 
 
-@dataclass(frozen=True, slots=True)
-class StoredNumbers:
-    """Entries [first, stop) of a file of int64 in the work folder; called to map them, or a copy on this machine."""
-
-    folder: Store
-    name: str
-    first: int
-    stop: int
-
-    def __call__(self) -> Int64s:
-        if not isinstance(self.folder, LocalStore):
-            with held_copy(self.folder, self.name, kind=WORK) as held:  # its bytes stay mapped when it is removed
-                return np.memmap(held.path, np.int64, "r")[self.first : self.stop]
-        path = self.folder.locate(self.name)
-        file = os.stat(path)  # of a later run, it is another file
-        return _mapped(path, file.st_ino, file.st_mtime_ns)[self.first : self.stop]
-
-
-@lru_cache(8)
-def _mapped(path: str, *_: int) -> Int64s:
-    return np.memmap(path, np.int64, "r")
-
-
-def _stored(numbers: Int64s, folder: Store) -> StoredNumbers:
-    """Write numbers to a file that is named by their hash, unless it exists."""
-    numbers = np.ascontiguousarray(numbers, np.int64)
-    name = f"numbers-{xxhash.xxh3_128_hexdigest(numbers.data)}"
-    if not folder.exists(name):
-        with folder.write(name) as file:
-            file.write(numbers.data)
-    return StoredNumbers(folder, name, 0, len(numbers))
-
-
-def _sendable(value: Any, folder: Store) -> Any:
-    large = isinstance(value, np.ndarray) and value.nbytes > _INLINE
-    return _stored(value, folder) if large else value
-
-
-def _sendable_rows(rows: Sequence[Numbers], folder: Store) -> list[range | StoredNumbers]:
-    """Return rows whose arrays are in one file."""
-    arrays = [row for row in rows if not isinstance(row, range)]
-    if not any(map(len, arrays)):
-        return [row if isinstance(row, range) else range(0) for row in rows]
-    table = _stored(np.concatenate(arrays), folder)
-    out: list[range | StoredNumbers] = []
-    first = 0
-    for row in rows:
-        if isinstance(row, range):
-            out.append(row)
-            continue
-        out.append(replace(table, first=first, stop=first + len(row)))
-        first += len(row)
-    return out
-
-
-def _with_mapped_bounds(corpus: Corpus, folder: Store) -> Corpus:
-    """Return the corpus with the bounds of its files in one file: other processes would read or find them again."""
-    indexed = [shard.bounds for _, shard in corpus.shards if shard.indexed]
-    if not indexed:
-        return corpus
-    table = _stored(np.concatenate(indexed), folder)
-    shards: list[tuple[Store, TokenShard]] = []
-    first = 0
-    for store, shard in corpus.shards:
-        other = copy.copy(shard)
-        if shard.indexed:
-            stop = first + len(shard.bounds)
-            other.load_bounds = replace(table, first=first, stop=stop)
-            first = stop
-        shards.append((store, other))
-    return replace(corpus, shards=shards)
-
-
-def write_part(job: PartJob, task: PartTask) -> WrittenFile:
-    """Write one file atomically, unless its mark shows that an earlier run has."""
-    store, main = main_of(task.path)
-    name, form = split_url(task.path)[1], job.form
-    mark = f"{_MARK}{job.key}-{task.number}"
-    if job.folder.exists(mark) and store.exists(main):
-        with contextlib.suppress(msgspec.MsgspecError):
-            documents, tokens = msgspec.json.decode(job.folder.read(mark), type=tuple[int, int])
-            return WrittenFile(task.path, documents, tokens, reused=True)
-    documents = tokens = 0
-    view, hashes = hashed_store(store)
-    # On an engine, the run has the lock of the output; one of a machine that is lost would never be released.
-    claim = contextlib.nullcontext() if is_shared() else Claim(store, name)
-    row = job.rows[task.number]
-    mapping = job.corpus.mapped(reads_of(job.corpus, job.units, row))
-    with claim, mapping as mapped, write_documents(view, name, form) as writer:
-        carried = form.loss and job.mask is None
-        rows = StoredRows(job.corpus) if form.format == DOLMA else None
-        for ids, lengths, loss in gathered(job.corpus, mapped, job.units, row, carried):
-            mask = loss if job.mask is None else job.mask(ids, lengths, documents)
-            if rows is None:
-                writer.add(ids, lengths, mask)
-            else:
-                numbers = row[documents : documents + len(lengths)]
-                cast(DolmaWriter, writer).add(ids, lengths, mask, origins=rows.of(numbers))
-            documents, tokens = documents + len(lengths), tokens + len(ids)
-            if job.advance is not None:
-                job.advance(len(ids))
-        if form.format != LINES:
-            manifest = _manifest(job, documents, tokens)
-            write_manifest(store, main, manifest)  # sizes are known when the files are published
-        place, path = lineage_of(store.locate(main))
-        place.delete(path)
+def divided_by_size(units: Units, numbers: Numbers, form: Form, limit: int) -> list[Numbers]:
+    """Return the numbers of each file, at least one, so that no file is larger than `limit` unless by one unit."""
     if form.format == LINES:
-        tokens = store.stat(main).size  # a newline is added to a last line without one
-    if (origins := _origins(job, job.rows[task.number])) is not None:
-        place.write_bytes(path, origins.encoded(store.locate(main), store.stat(main).size))
-    if form.format != LINES:
-        sizes = sizes_of(form.format, store, main.removesuffix(FORMATS[form.format][0]))
-        write_manifest(store, main, with_files(manifest, sizes, hashes))
-    job.folder.write_bytes(mark, msgspec.json.encode((documents, tokens)))
-    return WrittenFile(task.path, documents, tokens)
-
-
-class StoredRows:
-    """Reader of the ids and origins in Dolma's ``.csv.gz`` files of a corpus, which are read forward."""
-
-    def __init__(self, corpus: Corpus) -> None:
-        self.corpus = corpus
-        self._shard, self._next = -1, 0
-        self._rows: Iterator[Origin] = iter(())
-
-    def of(self, numbers: Numbers) -> list[Origin]:
-        """Return the rows of these documents of a corpus of Dolma's files."""
-        numbers = np.asarray(numbers, np.int64)
-        firsts = self.corpus.firsts
-        shards = np.searchsorted(firsts, numbers, side="right") - 1
-        return [self._row(*place) for place in zip(shards.tolist(), (numbers - firsts[shards]).tolist(), strict=True)]
-
-    def _row(self, shard: int, number: int) -> Origin:
-        if shard != self._shard or number < self._next:
-            store, file = self.corpus.shards[shard]
-            self._shard, self._next, self._rows = shard, 0, read_origins(store, file.path)
-        row = next(islice(self._rows, number - self._next, None))
-        self._next = number + 1
-        return row
-
-
-def _origins(job: PartJob, numbers: Numbers) -> Origins | None:
-    """Return where the documents of these units come from; None if an input has no index of documents."""
-    options = {name: value for name, value in job.options.items() if name != "verb"}
-    origins = Origins(job.options["verb"], options)
-    inputs = np.array([origins.number(*file) for file in job.files], np.int64)
-    for low in range(0, len(numbers), _BLOCK):
-        found = job.units.origins(np.asarray(numbers[low : low + _BLOCK], np.int64))
-        if found is None:
-            return None
-        origins.add(Runs.of(inputs[found[0]], found[1]))
-    return origins
-
-
-def remove_marks(folder: Store) -> None:
-    """Remove marks of a finished job, whose process was killed while it removed its work folder."""
-    for entry in list(folder.files()):
-        if entry.path.startswith(_MARK):
-            folder.delete(entry.path)
-
-
-def main_of(path: str) -> tuple[Store, str]:
-    """Return the store and path of the file that identifies a target."""
-    folder, name = split_url(path)
-    return open_store(folder), main_file(name)
-
-
-def _manifest(job: PartJob, documents: int, tokens: int) -> TokenManifest:
-    corpus = job.corpus
-    known = [manifest for manifest in corpus.manifests if manifest is not None]
-    ends = {(manifest.bos, manifest.eos) for manifest in known}
-    bos, eos = ends.pop() if len(known) == len(corpus.manifests) and len(ends) == 1 else (None, None)
-    return TokenManifest(
-        job.form.format,
-        documents,
-        tokens,
-        tokenizer=corpus.tokenizer,
-        bos=bos,
-        eos=eos,
-        inputs=job.inputs,
-        options=job.options,
-    )
+        documents = np.isin(np.asarray(numbers, np.int64), units.corpus.firsts[1:] - 1).astype(np.int64)
+    else:
+        documents = in_blocks(units.documents, numbers)
+    pieces = cut_by_size(form, ends_of(lengths_of(units, numbers), documents), limit)
+    return [numbers[piece] for piece in pieces] or [numbers[:0]]

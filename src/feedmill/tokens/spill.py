@@ -2,14 +2,16 @@
 
     tokens    u16 or u32 each
     lengths   u32 for each document
-    loss      the loss mask, one bit per token, if any; or marks of the first tokens of sentences
-    origins   JSON: [id, line] of each document, if kept
+    loss      the loss mask, one byte per token, if any; or marks of the first tokens of sentences
+    ids       JSON: the id of each document or null, if kept
     facts     JSON: `PieceFacts`
-    trailer   u64 bytes of facts, 16 bytes xxh3-128 of everything before it, "FMPIECE1"
+    trailer   u64 bytes of facts, 16 bytes xxh3-128 of everything before it, "FMPIECE2"
 
 All numbers are little-endian. A piece is written under a temporary name and renamed. It is synced to the disk before
 only if other machines read it. Otherwise a later run that reuses it compares the hash. In an object store it is one
 object, which is always whole.
+
+Pieces are read as the documents of a corpus, like token files (`Pieces`).
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ from __future__ import annotations
 import contextlib
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache, partial
 from typing import Any, BinaryIO, NamedTuple
 
 import msgspec
@@ -25,18 +28,21 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from feedmill.documents.lineage.runs import Encoded
+from feedmill.documents.lineage.runs import Encoded, decode_runs
 from feedmill.errors import NotFound
+from feedmill.formats.tokens.base import Int64s, TokenShard
+from feedmill.formats.tokens.dolma import Origin
 from feedmill.jobs.unit_files import stored, write_unit
-from feedmill.storage import Store
-from feedmill.storage.os_errors import storage_error
+from feedmill.kernels.bounds import bounds_of
+from feedmill.storage import Store, open_store, split_url
+from feedmill.tokens.corpus import Corpus, Documents
 from feedmill.tokens.encode import Encodings
 
 _TRAILER = struct.Struct("<Q16s8s")
-_MAGIC = b"FMPIECE1"
+_MAGIC = b"FMPIECE2"
 _TAIL = 1 << 16  # facts are rarely longer
-_CHUNK = 1 << 20  # small enough to stay in the cache between reading and writing
-SUFFIX = ".piece"
+_CHUNK = 1 << 20
+SUFFIX, PIECES = ".piece", "pieces"
 
 
 class PieceFacts(msgspec.Struct):
@@ -49,6 +55,7 @@ class PieceFacts(msgspec.Struct):
         synced: whether the piece was synced to the disk before it got its name, so that it is whole.
         empty: number of documents skipped because their text is white space.
         bytes: bytes of the input.
+        ids: bytes of the ids.
         learned: number of tokens that contribute to the loss, if there is a mask.
         checks: what checks found in valid documents: name -> number of documents, and the row of the first (from 0).
         bad: number of skipped invalid documents; `examples`: (row from 0, reason) of the first hundred.
@@ -68,17 +75,9 @@ class PieceFacts(msgspec.Struct):
     ends: list[int] = []
     rows: Encoded = (b"", b"", b"")
     synced: bool = False
+    ids: int = 0
     learned: int = 0
     checks: dict[str, tuple[int, int]] = {}
-
-
-class Documents(NamedTuple):
-    """Documents of a piece, as `TokenWriter.add` takes them; origins are (id or None, row in the piece from 0)."""
-
-    tokens: npt.NDArray[Any]
-    lengths: npt.NDArray[np.int64]
-    loss: npt.NDArray[np.bool_] | None
-    origins: list[tuple[Any, int]] | None
 
 
 class PieceWriter:
@@ -88,11 +87,11 @@ class PieceWriter:
         self._out, self.facts, self._hash = out, facts, xxhash.xxh3_128()
         self._lengths: list[npt.NDArray[Any]] = []
         self._loss: list[npt.NDArray[np.bool_]] = []
-        self._origins: list[tuple[Any, int]] = []
+        self._ids: list[Any] = []
 
-    def add(self, documents: tuple[Encodings, list[tuple[Any, int]] | None]) -> None:
-        """Append documents, with the id and line of each if these are kept."""
-        found, origins = documents
+    def add(self, documents: tuple[Encodings, list[Any] | None]) -> None:
+        """Append documents, with the id of each or None if these are kept."""
+        found, ids = documents
         self._write(found.data)
         self._lengths.append(found.lengths.astype("<u4"))
         self.facts.documents += len(found.lengths)
@@ -100,17 +99,18 @@ class PieceWriter:
         if found.loss is not None:
             self._loss.append(found.loss)
             self.facts.learned += int(np.count_nonzero(found.loss))
-        if origins is not None:
-            self._origins += origins
+        if ids is not None:
+            self._ids += ids
 
     def finish(self) -> None:
         """Write the sections after the tokens."""
         for lengths in self._lengths:
             self._write(lengths.tobytes())
-        if self.facts.loss:
-            self._write(np.packbits(np.concatenate(self._loss) if self._loss else np.zeros(0, np.bool_)).tobytes())
-        origins = msgspec.json.encode(self._origins) if self.facts.origins else b""
-        self._write(origins)
+        for loss in self._loss:
+            self._write(loss.astype(np.bool_).tobytes())
+        ids = msgspec.json.encode(self._ids) if self.facts.origins else b""
+        self.facts.ids = len(ids)
+        self._write(ids)
         facts = msgspec.json.encode(self.facts)
         self._write(facts)
         self._out.write(_TRAILER.pack(len(facts), self._hash.digest(), _MAGIC))
@@ -173,75 +173,111 @@ def _find_object(store: Store, name: str) -> PieceFacts | None:
         return None
 
 
-@contextlib.contextmanager
-def _local(path: str) -> Iterator[str]:
-    """Yield the path of a piece on this machine: of a copy, if it is in an object store."""
-    remote = stored(path)
-    if remote is None:
-        yield path
-        return
-    with remote[0].local_copy(remote[1]) as copy:
-        yield str(copy)
-
-
 def _facts(raw: BinaryIO, size: int, length: int) -> PieceFacts:
     raw.seek(size - _TRAILER.size - length)
     return msgspec.json.decode(raw.read(length), type=PieceFacts)
 
 
-def read_piece(path: str, first: int = 0, last: int | None = None) -> Iterator[Documents]:
-    """Yield the documents of a piece in batches: those from `first` to `last` if given. Raises StorageError."""
-    try:
-        with _local(path) as copy, open(copy, "rb") as raw:
-            facts, end = _opened(raw)
-            yield from _documents(raw, facts, end, first, facts.documents if last is None else last)
-    except OSError as error:
-        raise storage_error(error, path) from None
+class Piece(NamedTuple):
+    """A piece to be read, and where its documents come from.
+
+    Attributes:
+        path: its path or URL; `facts`: what it has.
+        line: line of the first input file (from 0) at which the piece begins.
+        files: URLs of its input files.
+    """
+
+    path: str
+    facts: PieceFacts
+    line: int
+    files: tuple[str, ...]
 
 
-def read_lengths(path: str) -> npt.NDArray[np.int64]:
-    """Return the tokens of each document of a piece, int64[n]. Raises StorageError."""
-    try:
-        with _local(path) as copy, open(copy, "rb") as raw:
-            return _lengths(raw, _opened(raw)[0])
-    except OSError as error:
-        raise storage_error(error, path) from None
+class Pieces(Documents):
+    """The documents of pieces, whose origins are the lines of the inputs.
+
+    Args:
+        pieces: the pieces, in order.
+        inputs: number of each input, by URL.
+    """
+
+    def __init__(self, pieces: Sequence[Piece], inputs: Mapping[str, int]) -> None:
+        self.pieces, self.inputs = pieces, inputs
+        super().__init__(_corpus(pieces))
+
+    def inputs_of(self, row: range) -> list[int]:
+        """Return the numbers of the inputs of the pieces with these documents, each once."""
+        first, last = np.searchsorted(self.corpus.firsts, (row.start, row.stop - 1), side="right").tolist()
+        files = (name for piece in self.pieces[first - 1 : last] for name in piece.files) if len(row) else ()
+        return list(dict.fromkeys(self.inputs[name] for name in files))
+
+    def origins(self, numbers: Int64s) -> tuple[Int64s, Int64s]:
+        shard, local = super().origins(numbers)
+        file, line = np.empty_like(shard), np.empty_like(shard)
+        for number in np.unique(shard).tolist():
+            piece, which = self.pieces[number], np.flatnonzero(shard == number)
+            _, rows = decode_runs(*piece.facts.rows).origins(local[which])
+            begins = np.array([-piece.line, *piece.facts.ends], np.int64)
+            inside = np.searchsorted(begins[1:], rows, side="right")
+            file[which] = np.array([self.inputs[name] for name in piece.files], np.int64)[inside]
+            line[which] = rows - begins[inside]
+        return file, line
+
+    def reader(self) -> Callable[[Int64s], Sequence[Origin]]:
+        ids = lru_cache(_OPEN)(lambda number: _ids(*self.corpus.shards[number], self.pieces[number].facts))
+        names = {number: name for name, number in self.inputs.items()}
+
+        def read(numbers: Int64s) -> list[Origin]:
+            shard, local = super(Pieces, self).origins(numbers)
+            keys: list[Any] = [None] * len(numbers)
+            for number in np.unique(shard).tolist():
+                known = ids(number)
+                for at in np.flatnonzero(shard == number).tolist():
+                    keys[at] = known[local[at]]
+            file, line = (column.tolist() for column in self.origins(numbers))
+            return [self.named(key, names[f], n + 1) for key, f, n in zip(keys, file, line, strict=True)]
+
+        return read
+
+    def named(self, key: Any, path: str, line: int) -> Origin:
+        """Return the origin of a document by its id, or None, and its line (from 1)."""
+        return Origin(str(key) if key is not None else f"{path}-{line}", path, line)
 
 
-def _opened(raw: BinaryIO) -> tuple[PieceFacts, int]:
-    """Return the facts of an open piece, and where they begin."""
-    size = os.fstat(raw.fileno()).st_size
-    raw.seek(size - _TRAILER.size)
-    length, _, _ = _TRAILER.unpack(raw.read(_TRAILER.size))
-    return _facts(raw, size, length), size - _TRAILER.size - length
+_OPEN = 32
+"""Pieces of which the ids are kept in memory."""
 
 
-def _lengths(raw: BinaryIO, facts: PieceFacts) -> npt.NDArray[np.int64]:
-    raw.seek(facts.tokens * np.dtype(facts.dtype).itemsize)
-    return np.frombuffer(raw.read(4 * facts.documents), "<u4").astype(np.int64)
+def _corpus(pieces: Sequence[Piece]) -> Corpus:
+    shards = []
+    for piece in pieces:
+        folder, name = split_url(piece.path)
+        store = open_store(folder)
+        shards.append((store, _shard(store, name, piece.facts)))
+    dtype = np.dtype(pieces[0].facts.dtype if pieces else "<u2")
+    firsts = bounds_of([piece.facts.documents for piece in pieces])
+    return Corpus(shards, PIECES, dtype, dtype.itemsize, None, [], "", firsts, True)
 
 
-def _documents(raw: BinaryIO, facts: PieceFacts, end: int, first: int, until: int) -> Iterator[Documents]:
-    kind = np.dtype(facts.dtype)
-    lengths = _lengths(raw, facts)
-    loss, origins = None, None
-    if facts.loss:
-        bits = np.frombuffer(raw.read(-(-facts.tokens // 8)), np.uint8)
-        loss = np.unpackbits(bits, count=facts.tokens).astype(np.bool_)
-    if facts.origins:
-        origins = [(key, line) for key, line in msgspec.json.decode(raw.read(end - raw.tell()))]
-    ends = np.cumsum(lengths)
-    begin = int(ends[first - 1]) if first else 0
-    raw.seek(begin * kind.itemsize)
-    while first < until:  # whole documents, about a chunk of tokens at a time
-        last = max(first + 1, int(np.searchsorted(ends, begin + _CHUNK // kind.itemsize, side="right")))
-        last = min(last, until)
-        stop = int(ends[last - 1])
-        tokens = np.frombuffer(raw.read((stop - begin) * kind.itemsize), kind)
-        yield Documents(
-            tokens,
-            lengths[first:last],
-            None if loss is None else loss[begin:stop],
-            None if origins is None else origins[first:last],
-        )
-        first, begin = last, stop
+def _shard(store: Store, name: str, facts: PieceFacts) -> TokenShard:
+    dtype = np.dtype(facts.dtype)
+    after = facts.tokens * dtype.itemsize
+    bounds = partial(_bounds, store, name, after, facts.documents)
+    loss = partial(_loss, store, name, after + 4 * facts.documents, facts.tokens) if facts.loss else None
+    return TokenShard(name, dtype, 0, facts.tokens, facts.documents, bounds, loss)
+
+
+def _bounds(store: Store, name: str, offset: int, documents: int) -> Int64s:
+    return bounds_of(np.frombuffer(store.read(name, offset, 4 * documents), "<u4"))
+
+
+def _loss(store: Store, name: str, offset: int, tokens: int) -> npt.NDArray[np.bool_]:
+    if store.is_local and tokens:
+        return np.memmap(store.locate(name), np.bool_, "r", offset, (tokens,))
+    return np.frombuffer(store.read(name, offset, tokens), np.bool_)
+
+
+def _ids(store: Store, shard: TokenShard, facts: PieceFacts) -> list[Any]:
+    offset = facts.tokens * shard.dtype.itemsize + 4 * facts.documents + facts.tokens * facts.loss
+    found: list[Any] = msgspec.json.decode(store.read(shard.path, offset, facts.ids))
+    return found

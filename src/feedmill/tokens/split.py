@@ -12,11 +12,12 @@ import numpy.typing as npt
 from feedmill.errors import ConfigError
 from feedmill.formats.tokens.base import Int64s
 from feedmill.jobs.dry_run import can_run_dry
+from feedmill.planning.permutation import derive, permute
 from feedmill.storage import paths_of
-from feedmill.tokens.corpus import open_corpus
-from feedmill.tokens.rewrite import Report, start
-from feedmill.tokens.targets import Part, form_for, need_parts, part_path
-from feedmill.tokens.units import Documents, Numbers, chunk_range, parts_by_ratio
+from feedmill.tokens.corpus import Documents, Numbers, open_corpus
+from feedmill.tokens.outputs import need_parts, part_path
+from feedmill.tokens.rewrite import Part, Report, form_for, start
+from feedmill.tokens.shuffle import chunk_range
 
 _MOST_EMPTY = 10_000
 """Number of chunks that is always accepted. If there are fewer documents, some chunks are empty."""
@@ -91,15 +92,14 @@ def split(
         _check_names(rows)
         parts = [Part(part_path(output, name), numbers) for name, numbers in rows.items()]
         run.write(documents, parts, numbered=output if chunks is not None else "", allow_empty=allow_empty)
-        report = run.finish()
         left = _in_no_part(rows.values(), count)
         if left:
-            report.left_out["documents in no part"] = left
+            run.left_out["documents in no part"] = left
         empty = [str(name) for name, numbers in rows.items() if not len(numbers)]
         if empty:
             shown = ", ".join(empty[:5]) + (f" and {len(empty) - 5:,} more" if len(empty) > 5 else "")
-            report.notes.append(f"parts without a document: {shown}")
-        return report
+            run.notes.append(f"parts without a document: {shown}")
+        return run.finish()
 
 
 def _planned(name: str, entries: Sequence[int | Sequence[int]], count: int) -> Int64s:
@@ -142,3 +142,38 @@ def _in_no_part(rows: Iterable[Numbers], count: int) -> int:
     for numbers in rows:
         seen[np.asarray(numbers, np.int64)] = True
     return count - int(seen.sum())
+
+
+_BLOCK = 1 << 20
+
+
+def parts_by_ratio(n: int, ratio: Sequence[float], seed: int) -> list[Int64s]:
+    """Divide n documents at random into parts of exact sizes; each part keeps the stored order.
+
+    Args:
+        ratio: weights of 0 or more. Sizes are rounded by largest remainder.
+        seed: seed of the assignment of documents to parts.
+
+    Returns:
+        The documents of each part in ascending order, int64.
+
+    Raises:
+        ConfigError: there are no weights, or they are negative or all zero.
+    """
+    if not ratio or min(ratio) < 0 or not 0 < sum(ratio) < float("inf"):
+        raise ConfigError(
+            f"invalid ratio {', '.join(map(str, ratio))}",
+            kind="bad-option",
+            fix="Pass numbers of 0 or more that are not all 0, e.g. 8,1,1.",
+        )
+    exact = np.asarray(ratio, np.float64) / sum(ratio) * n
+    sizes = np.floor(exact).astype(np.int64)
+    missing = n - int(sizes.sum())
+    sizes[np.argsort(-(exact - sizes), kind="stable")[:missing]] += 1
+    ends = np.cumsum(sizes)
+    key = derive(seed, "split documents")
+    part = np.empty(n, np.int16)
+    for low in range(0, n, _BLOCK):
+        high = min(low + _BLOCK, n)
+        part[low:high] = np.searchsorted(ends, permute(np.arange(low, high), n, key), side="right")
+    return [np.flatnonzero(part == number) for number in range(len(ratio))]

@@ -2,46 +2,41 @@
 
 Documents have the order of the inputs. A numbered file ends before the first document with which it would be larger. So
 the ends depend only on the documents, the format and the size, and the files of a format are the same whatever other
-formats are written. Each numbered file is written by one unit, which reads the parts of pieces that it needs.
+formats are written.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from feedmill.documents.file import DocumentFile, Unit
-from feedmill.documents.lineage.runs import Encoded, Runs, decode_runs
-from feedmill.documents.lineage.sidecar import Origins, lineage_path, sequences_of
+from feedmill.documents.lineage.runs import Runs
+from feedmill.documents.lineage.sidecar import Origins
 from feedmill.documents.units import cut, together
-from feedmill.errors import ConfigError, NotFound
+from feedmill.errors import ConfigError
 from feedmill.formats.registry import targets
-from feedmill.formats.tokens.base import Form, TokenWriter
-from feedmill.formats.tokens.manifest import TokenManifest, read_manifest, with_files, write_manifest
+from feedmill.formats.tokens.base import Form, Int64s
+from feedmill.formats.tokens.manifest import TokenManifest, read_manifest
 from feedmill.jobs.dry_run import active
-from feedmill.jobs.engine import Where
-from feedmill.jobs.progress import Progress
-from feedmill.jobs.run import Policy, run
 from feedmill.jobs.work import Work
-from feedmill.kernels.bounds import ranges
-from feedmill.storage import Store, open_store
-from feedmill.storage.hashed import hashed_store
+from feedmill.storage import Store
+from feedmill.storage.cache.copies import forget_copies
+from feedmill.tokens.corpus import Corpus
 from feedmill.tokens.ends import Given
 from feedmill.tokens.job import Counts, EncodeJob, JobOptions
 from feedmill.tokens.options import LossRule, Rule
-from feedmill.tokens.outputs import FORMATS, Output, data_files, sizes_of, write_documents
-from feedmill.tokens.spill import Documents, read_lengths, read_piece
-from feedmill.tokens.targets import (
-    ends_of,
+from feedmill.tokens.outputs import (
+    Output,
+    already_exists,
+    data_files,
     file_bytes,
     files_of_part,
     has_parts,
@@ -52,11 +47,11 @@ from feedmill.tokens.targets import (
     remove_part,
     that_fit,
 )
+from feedmill.tokens.spill import Piece, Pieces
 from feedmill.tokens.tokenizer import Tokenizer
-from feedmill.tokens.work import EncodedUnit
+from feedmill.tokens.writer import FileTask, documents_of, new_file, write_files
 
 if TYPE_CHECKING:
-    from feedmill.formats.tokens.dolma import DolmaWriter
     from feedmill.tokens.chat.reader import ChatSpec
     from feedmill.tokens.sentences import Sentences
     from feedmill.tokens.template import TemplateSource
@@ -146,61 +141,9 @@ class TokenizeReport(Counts):
         return None if unknown else [file for path, name in paths for file in files_of_part(path, name)]
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """A piece to be read, and where its documents come from.
-
-    Attributes:
-        path: path of the piece; `documents`, `tokens`: their numbers in it.
-        line: line of the first input file (from 0) at which the piece begins.
-        files: URLs of its input files; `ends`: the row at which each but the last ends.
-        rows: rows of its documents, see `PieceFacts`.
-    """
-
-    path: str
-    documents: int
-    tokens: int
-    line: int
-    files: tuple[str, ...]
-    ends: tuple[int, ...]
-    rows: Encoded
-
-    @classmethod
-    def of(cls, done: EncodedUnit, line: int) -> Piece:
-        """Return the piece of a finished unit."""
-        facts, files = done.facts, tuple(unit.file.url for unit in done.task.units)
-        return cls(done.task.path, facts.documents, facts.tokens, line, files, tuple(facts.ends), facts.rows)
-
-    def origin(self, row: int) -> tuple[str, int]:
-        """Return the input file of a row, and its line there (from 1)."""
-        number = bisect_right(self.ends, row)
-        return self.files[number], self.line + row - (self.ends[number - 1] if number else 0) + 1
-
-    def origins(
-        self, origins: Origins, inputs: Mapping[str, dict[str, Any]], first: int, last: int, step: int = 1
-    ) -> None:
-        """Append documents [first, last), or every `step`-th of them, to the lineage of an output.
-
-        `inputs` are facts by URL, as in its manifest.
-        """
-        runs = decode_runs(*self.rows).part(first, last)
-        facts = [inputs[url] for url in self.files]
-        numbers = np.array([origins.number(one["path"], one["bytes"]) for one in facts], np.int64)
-        rows = ranges(runs.start, runs.length)[::step]
-        file = np.searchsorted(np.asarray(self.ends, np.int64), rows, side="right")
-        begin = np.concatenate(([-self.line], np.asarray(self.ends, np.int64)))
-        origins.add(Runs.of(numbers[file], rows - begin[file]))
-
-
 def numbered_beside(out: Output) -> list[str]:
     """Return the numbered files of an earlier run beside a single token file, with which they would be read."""
     return higher_parts(numbered_target(out.url), 0) if targets()[out.format].form == "tokens" else []
-
-
-def already_exists(url: str) -> ConfigError:
-    """Return the error for an output that must not be replaced."""
-    fix = "Add --overwrite to replace it, or choose another output."
-    return ConfigError("the output already exists", file=url, kind="exists", fix=fix)
 
 
 class TokenFiles:
@@ -258,48 +201,47 @@ class TokenFiles:
         return None if url is None else already_exists(url)
 
     @contextmanager
-    def opened(self, job: EncodeJob, work: Work) -> Iterator[Callable[[EncodedUnit, int], None]]:
+    def opened(self, job: EncodeJob, work: Work) -> Iterator[Callable[[Piece], None]]:
         """See `JobOutput`."""
-        del work
-        loss, sentences = job.spec.how.loss, job.spec.how.sentences is not None
-        origins, inputs = Origins("tokenize"), {str(facts["path"]): facts for facts in job.inputs}
-        lengths: list[npt.NDArray[np.int64]] = []  # of documents that are cut into sequences
+        how, sizes = job.spec.how, {file.url: file.size for file in self.files}
+        origins = Origins("tokenize")
+        lengths: list[Int64s] = []  # of documents that are cut into sequences
+
+        def copy(piece: Piece, first: int = 0, step: int = 1) -> None:
+            units = Pieces([piece], {name: origins.number(name, sizes[name]) for name in piece.files})
+            numbers = range(first, piece.facts.documents, step)
+            origins.add(Runs.of(*units.origins(np.asarray(numbers, np.int64))))
+            for documents in documents_of(units, numbers, loss=piece.facts.loss, ids=piece.facts.origins):
+                if any(out.sequence for out in self.outputs):
+                    lengths.append(documents.lengths)
+                for file in files:
+                    file.add(*documents)
+
         with ExitStack() as stack:
-            written = [out.hashed() for out in self.outputs]
-            writers = [
-                (out, stack.enter_context(out.open(self._tokenizer_name, loss, sentences))) for out, _ in written
+            files = [
+                stack.enter_context(
+                    new_file(
+                        out.store,
+                        out.path,
+                        out.form(self._tokenizer_name, how.loss, how.sentences is not None),
+                        lambda: origins,
+                        lambda _, out=out: self._manifest(job, out),  # type: ignore[misc]
+                        (out.sequence, lengths) if out.sequence else None,
+                    )
+                )
+                for out in self.outputs
             ]
-
             pieces: list[Piece] = []
-
-            def add(done: EncodedUnit, line: int) -> None:
-                piece = Piece.of(done, line)
-                if self.options.deal > 1:
-                    pieces.append(piece)
-                    return
-                piece.origins(origins, inputs, 0, piece.documents)
-                for documents in read_piece(piece.path):
-                    if any(out.sequence for out in self.outputs):
-                        lengths.append(documents.lengths)
-                    for out, writer in writers:
-                        add_documents(writer, out.format, documents, piece)
-
-            yield add
-            for piece, documents, first in dealt(pieces, self.options.deal):
-                piece.origins(origins, inputs, first, piece.documents, self.options.deal)
-                for _, writer in writers:
-                    writer.add(documents.tokens, documents.lengths, documents.loss)
-            self.report.left_over = sum(getattr(writer, "left_over", 0) for _, writer in writers)
-            for out in self.outputs:
-                write_manifest(out.store, out.path, self._manifest(job, out))
-                out.store.delete(lineage_path(out.path))
-        for out, hashes in written:
-            sequences = None
-            if out.sequence:
-                sequences = sum(map(int, map(np.sum, lengths))) // out.sequence, sequences_of(lengths, out.sequence)
-            write_lineage(out.store, out.path, origins, sequences)
-            manifest = with_files(self._manifest(job, out), out.sizes(), hashes)
-            write_manifest(out.store, out.path, manifest)
+            yield pieces.append if self.options.deal > 1 else copy
+            for part in range(self.options.deal):
+                before = 0
+                for piece in pieces:
+                    copy(piece, (part - before) % self.options.deal, self.options.deal)
+                    before += piece.facts.documents
+            self.report.left_over = sum(getattr(file.writer, "left_over", 0) for file in files)
+        if not work.scratch.is_local:
+            forget_copies()
+        for out in self.outputs:
             for path in reversed(numbered_beside(out)) if self.options.overwrite else ():
                 remove_part(path, out.format)  # from the last one on, so that a killed run finds the others
 
@@ -333,51 +275,6 @@ class TokenFiles:
         if report.checks:
             options["checks"] = {name: asdict(one) for name, one in sorted(report.checks.items())}
         return job.manifest(out.format, report.documents, report.tokens, options)
-
-
-def dealt(pieces: Sequence[Piece], parts: int) -> Iterator[tuple[Piece, Documents, int]]:
-    """Yield each piece once for each part, with the documents of the part in it and the number of the first of them.
-
-    Document k of all pieces belongs to part k mod `parts`. The pieces of part 0 come first.
-    """
-    for part in range(parts):
-        before = 0
-        for piece in pieces:
-            first, before = (part - before) % parts, before + piece.documents
-            number = -first
-            chosen: list[Documents] = []
-            for documents in read_piece(piece.path):
-                count = len(documents.lengths)
-                mine = (np.arange(number, number + count) % parts == 0) & (np.arange(number, number + count) >= 0)
-                inside = np.repeat(mine, documents.lengths)
-                marks = None if documents.loss is None else documents.loss[inside]
-                chosen.append(Documents(documents.tokens[inside], documents.lengths[mine], marks, None))
-                number += count
-            if first < piece.documents:
-                tokens, lengths = (np.concatenate(part) for part in zip(*(one[:2] for one in chosen), strict=True))
-                masks = [each.loss for each in chosen if each.loss is not None]
-                yield piece, Documents(tokens, lengths, np.concatenate(masks) if masks else None, None), first
-
-
-def write_lineage(
-    store: Store, path: str, origins: Origins, sequences: tuple[int, npt.NDArray[np.int64]] | None = None
-) -> None:
-    """Write the lineage of a published token file; for `sequences` see `Origins.encoded`."""
-    data = origins.encoded(store.locate(path), store.stat(path).size, sequences)
-    store.write_bytes(lineage_path(path), data)
-
-
-def add_documents(writer: TokenWriter, format: str, documents: Documents, piece: Piece) -> None:
-    """Append documents of a piece, with their origins or loss mask if the format keeps them."""
-    loss = documents.loss if "loss" in targets()[format].keeps else None
-    if format != "dolma":
-        writer.add(documents.tokens, documents.lengths, loss)
-        return
-    origins = []
-    for key, row in documents.origins or ():
-        path, number = piece.origin(row)
-        origins.append((str(key) if key is not None else f"{path}-{number}", path, number))
-    cast("DolmaWriter", writer).add(documents.tokens, documents.lengths, loss, origins=origins)
 
 
 NUMBER = "_{part}"
@@ -470,135 +367,28 @@ def refuse_numbered(outputs: Sequence[Output], overwrite: bool = False) -> None:
             )
 
 
-class Span(NamedTuple):
-    """Documents `first` to `last` of a piece."""
+def cut_in_order(corpus: Corpus, form: Form, limit: int) -> list[range]:
+    """Return the documents of each file in stored order, as `cut_by_size` does; one empty file if there are none.
 
-    piece: Piece
-    first: int
-    last: int
-
-
-@dataclass(slots=True)
-class File:
-    """Content of one file to write."""
-
-    spans: list[Span] = field(default_factory=list)
-    documents: int = 0
-    tokens: int = 0
-
-    def add(self, piece: Piece, first: int, last: int, tokens: int) -> None:
-        """Append documents of a piece that have this many tokens."""
-        self.spans.append(Span(piece, first, last))
-        self.documents += last - first
-        self.tokens += tokens
-
-
-def divide(pieces: Iterable[Piece], form: Form, max_size: int) -> Iterator[File]:
-    """Yield the content of each file; of one empty file if there are no documents.
-
-    The lengths of documents are read only of pieces in which a file ends.
+    The bounds of documents are loaded only of files of the corpus in which a file ends.
     """
-    file, count = File(), 0
-    for piece in pieces:
-        if file_bytes(form, file.tokens + piece.tokens, file.documents + piece.documents) <= max_size:
-            file.add(piece, 0, piece.documents, piece.tokens)
+    files: list[range] = []
+    begin, have = 0, (0, 0)
+    for base, (_, shard) in zip(corpus.firsts.tolist(), corpus.shards, strict=False):
+        count = shard.documents or 0
+        if file_bytes(form, have[0] + shard.tokens, have[1] + count) <= limit:
+            have = have[0] + shard.tokens, have[1] + count
             continue
-        lengths = read_lengths(piece.path)
-        ends, first = ends_of(lengths, np.ones(len(lengths), np.int64)), 0
-        while first < len(lengths):
-            fit = that_fit(form, max_size, ends, first, (file.tokens, file.documents))
-            if fit == 0 and file.documents == 0:
-                fit = 1  # a document that is longer than a file
-            if fit:
-                file.add(piece, first, first + fit, int(ends[0][first + fit] - ends[0][first]))
-                first += fit
-            if first < len(lengths):
-                yield file
-                file, count = File(), count + 1
-    if file.documents or not count:
-        yield file
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """The files of one format: their folder, name with ``{part}``, form, and what their manifests have in common."""
-
-    folder: str
-    stem: str
-    form: Form
-    manifest: TokenManifest
-
-
-@dataclass(frozen=True, slots=True)
-class Shared:
-    """What all units of the stage share: targets by format, the folder of marks, and whether others are replaced."""
-
-    targets: dict[str, Target]
-    marks: str
-    overwrite: bool
-
-
-@dataclass(frozen=True, slots=True)
-class FileTask:
-    """A file to write: its format, number, the number of files, its content and the facts of its inputs."""
-
-    format: str
-    number: int
-    count: int
-    file: File
-    inputs: list[dict[str, Any]]
-
-    def __str__(self) -> str:
-        return f"file {self.number} of {self.format}"
-
-
-def write_file(shared: Shared, task: FileTask) -> None:
-    """Write a file with its manifest, unless its mark is there.
-
-    Raises:
-        ConfigError: the file exists, and is not of this job.
-    """
-    target, file = shared.targets[task.format], task.file
-    store, stem, marks = open_store(target.folder), part_path(target.stem, task.number), open_store(shared.marks)
-    main, mark = stem + FORMATS[task.format][0], f"{task.format}-{task.number:06d}"
-    if _marked(marks, mark) == (sizes := sizes_of(task.format, store, stem)):
-        return
-    manifest = msgspec.structs.replace(
-        target.manifest,
-        documents=file.documents,
-        tokens=file.tokens,
-        inputs=task.inputs,
-        options={**target.manifest.options, "file": task.number, "files": task.count},
-    )
-    if sizes and not shared.overwrite:
-        _refuse_other(store, main, manifest)
-    view, hashes = hashed_store(store)
-    origins, inputs = Origins("tokenize"), {str(facts["path"]): facts for facts in task.inputs}
-    with write_documents(view, main, target.form) as writer:
-        for piece, first, last in file.spans:
-            piece.origins(origins, inputs, first, last)
-            for documents in read_piece(piece.path, first, last):
-                add_documents(writer, task.format, documents, piece)
-        write_manifest(store, main, manifest)  # sizes are known when the files are published
-        store.delete(lineage_path(main))
-    write_lineage(store, main, origins)
-    sizes = sizes_of(task.format, store, stem)
-    write_manifest(store, main, with_files(manifest, sizes, hashes))
-    marks.write_bytes(mark, msgspec.json.encode(sizes))
-
-
-def _marked(marks: Store, name: str) -> dict[str, int] | None:
-    """Return the sizes of a file that an earlier run has finished; None if there is none."""
-    try:
-        return msgspec.json.decode(marks.read(name), type=dict[str, int])
-    except (NotFound, msgspec.MsgspecError):
-        return None
-
-
-def _refuse_other(store: Store, main: str, manifest: TokenManifest) -> None:
-    found = read_manifest(store, main)
-    if found is None or found.options.get("job") != manifest.options["job"]:
-        raise already_exists(store.locate(main))
+        ends, first = (shard.bounds, np.arange(count + 1)), 0
+        while first < count:
+            last = that_fit(form, limit, ends, first, have) + first
+            last += last == first and not have[1]  # a document that is longer than a file
+            have = have[0] + int(shard.bounds[last] - shard.bounds[first]), have[1] + last - first
+            if last < count:
+                files.append(range(begin, base + last))
+                begin, have = base + last, (0, 0)
+            first = last
+    return files if files and begin == len(corpus) else [*files, range(begin, len(corpus))]
 
 
 class NumberedFiles(TokenFiles):
@@ -640,33 +430,28 @@ class NumberedFiles(TokenFiles):
         return None
 
     @contextmanager
-    def opened(self, job: EncodeJob, work: Work) -> Iterator[Callable[[EncodedUnit, int], None]]:
+    def opened(self, job: EncodeJob, work: Work) -> Iterator[Callable[[Piece], None]]:
         """See `JobOutput`."""
         pieces: list[Piece] = []
-
-        def add(done: EncodedUnit, line: int) -> None:
-            if done.facts.documents:
-                pieces.append(Piece.of(done, line))
-
-        yield add
-        facts = {str(file["path"]): file for file in job.inputs}
-        shared = Shared({}, os.path.join(work.folder, job.marks), self.options.overwrite)
+        yield lambda piece: pieces.append(piece) if piece.facts.documents else None
+        units = Pieces(pieces, job.numbers)
+        files = job.files(units, work.scratch, self.options.overwrite)
         tasks: list[FileTask] = []
         for out in self.outputs:
             form = out.form(self._tokenizer_name, job.spec.how.loss)
-            manifest = msgspec.structs.replace(self._manifest(job, out), inputs=[])
-            shared.targets[out.format] = Target(out.store.url, out.stem, form, manifest)
-            files = list(divide(pieces, form, out.max_size))
-            self._check(out, len(files))
-            tasks += [_task(out.format, number, len(files), file, facts) for number, file in enumerate(files)]
-            self._tell(out, [(file.tokens, file.documents) for file in files])
-        total = sum(out.dtype.itemsize for out in self.outputs) * self.report.tokens
+            files.forms[out.format] = form, self._manifest(job, out)
+            rows = cut_in_order(units.corpus, form, out.max_size)
+            self._check(out, len(rows))
+            for number, row in enumerate(rows):
+                path, options = part_path(out.url, number), {"file": number, "files": len(rows)}
+                tasks.append(FileTask(len(files.rows), path, out.format, units.inputs_of(row), options))
+                files.rows.append(row)
         workers = 1 if self.report.tokens < FEW else self.options.workers
-        where = Where("writing", job.key, work.scratch)
-        with Progress("writing", total, "B", self.options.progress) as bar:
-            bar.of_sizes([task.file.tokens * shared.targets[task.format].form.token_size for task in tasks])
-            for _ in run(write_file, tasks, workers=workers, progress=bar, policy=Policy(shared=shared), where=where):
-                pass
+        total = self.report.tokens * len(self.outputs)
+        written = list(write_files(files, tasks, workers, total, "tokens", self.options.progress))
+        for out in self.outputs:
+            done = zip(tasks, written, strict=True)
+            self._tell(out, [(file.tokens, file.documents) for task, file in done if task.format == out.format])
         for out in self.outputs:
             for path in reversed(higher_parts(out.url, self.report.numbered_files[out.format])):
                 remove_part(path, out.format)  # from the last one on, so that a killed run finds the others
@@ -707,8 +492,3 @@ def _whole(out: Output, number: int) -> TokenManifest | None:
     one = replace(out, stem=part_path(out.stem, number))
     manifest = read_manifest(one.store, one.path)
     return manifest if manifest is not None and manifest.sizes and manifest.sizes == one.sizes() else None
-
-
-def _task(format: str, number: int, count: int, file: File, facts: Mapping[str, dict[str, Any]]) -> FileTask:
-    names = dict.fromkeys(name for span in file.spans for name in span.piece.files)
-    return FileTask(format, number, count, file, [facts[name] for name in names])

@@ -19,10 +19,9 @@ from feedmill.jobs.policy import on_error_policy, skips
 from feedmill.storage.limits import parse_size
 from feedmill.tokens.encode import Encoding, does_not_fit, larger_size
 from feedmill.tokens.ends import Ends, ends_of, is_nothing
-from feedmill.tokens.job import EncodeJob
+from feedmill.tokens.job import EXAMPLES, EncodeJob, EncodeSpec
 from feedmill.tokens.options import Tokenize
-from feedmill.tokens.outputs import Output, plan_outputs
-from feedmill.tokens.targets import warn_of_large_files
+from feedmill.tokens.outputs import Output, plan_outputs, warn_of_large_files
 from feedmill.tokens.template import TemplateSource
 from feedmill.tokens.token_files import (
     NumberedFiles,
@@ -33,7 +32,6 @@ from feedmill.tokens.token_files import (
     refuse_numbered,
 )
 from feedmill.tokens.tokenizer import Tokenizer, load_tokenizer
-from feedmill.tokens.work import EXAMPLES, EncodeSpec
 
 if TYPE_CHECKING:
     pass

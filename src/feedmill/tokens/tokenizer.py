@@ -321,3 +321,12 @@ def _version(package: str) -> str:
         return version(package)
     except PackageNotFoundError:
         return "unknown"
+
+
+def identity_of(tokenizer: Tokenizer) -> str:
+    """Return the hash, backend, versions and settings of a tokenizer."""
+    versions = ",".join(f"{name}={number}" for name, number in sorted(tokenizer.versions().items()))
+    around = tokenizer.around
+    template = "" if around is None or around.own else f" template {around.before} {around.after}"
+    settings = f" settings {tokenizer.settings}" if tokenizer.settings else ""
+    return f"{tokenizer.hash} {tokenizer.backend} {versions}{template}{settings}"

@@ -24,8 +24,7 @@ from feedmill.formats.sample import Sample, locate
 from feedmill.tokens.encode import Encoding, encode_batch
 from feedmill.tokens.ends import AUTO, Given, ends_of
 from feedmill.tokens.template import TemplateSource
-from feedmill.tokens.tokenizer import Tokenizer, load_tokenizer
-from feedmill.tokens.work import identity_of
+from feedmill.tokens.tokenizer import Tokenizer, identity_of, load_tokenizer
 
 logger = logging.getLogger("feedmill")
 

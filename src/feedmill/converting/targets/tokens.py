@@ -22,9 +22,8 @@ from feedmill.formats.tokens.manifest import TokenManifest, manifest_path, with_
 from feedmill.formats.tokens.vla_text import MANIFEST, shard_files, write_vla_text
 from feedmill.storage import Store, join_url, open_store, split_url
 from feedmill.storage.hashed import hashed_store
-from feedmill.tokens.corpus import Corpus, open_corpus
+from feedmill.tokens.corpus import Corpus, Documents, gathered, open_corpus
 from feedmill.tokens.outputs import FORMATS, main_file, sizes_of, write_documents
-from feedmill.tokens.units import Documents, gathered
 
 ENDINGS = {"pbin": ".pbin", "ds": ".ds", "megatron": ".bin", "dolma": ".npy"}
 

@@ -134,8 +134,9 @@ def again(view: View, task: JoinTask, documents: Ints, order: Order) -> Iterator
     first, arrays = view.plan["first"], read_arrays(view.store, task.path)
     wanted = np.unique(view.columns(documents, task.band + 1)[task.band])
     keys = arrays["keys"]
-    at = np.searchsorted(wanted, keys)
-    own = np.flatnonzero(wanted[np.minimum(at, len(wanted) - 1)] == keys)
+    starts, ends = (np.searchsorted(keys, wanted, side) for side in ("left", "right"))
+    sizes = ends - starts
+    own = np.arange(int(sizes.sum())) + np.repeat(starts - np.cumsum(sizes) + sizes, sizes)
     keys, numbers = keys[own], arrays["documents"][own].astype(np.int64) + first
     old_keys, old_numbers, _ = _matches(view, task, keys)
     shared, members = _shared(np.concatenate([old_keys, keys]), np.concatenate([old_numbers, numbers]))

@@ -48,6 +48,7 @@ class Form:
         loss: whether there is a loss mask.
         sentences: whether a document has a sequence for each sentence: `TokenWriter.add` gets marks of their first
             tokens instead of a loss mask. Only Megatron-LM's format can store them.
+        sequence, shard: for ``vla-text``: tokens per sequence, and sequences per shard.
     """
 
     format: str
@@ -55,6 +56,8 @@ class Form:
     tokenizer: str | None = None
     loss: bool = False
     sentences: bool = False
+    sequence: int = 0
+    shard: int = 0
 
 
 class VocabularySizes(NamedTuple):

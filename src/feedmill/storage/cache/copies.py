@@ -221,9 +221,9 @@ def _download(cache: FileCache, store: RangeStore, entry: Entry, kind: str) -> H
         with cache.reserving(entry.size):
             temporary = stack.enter_context(staged(str(cache.folder / "download")))
             os.truncate(temporary, entry.size)
-        from feedmill.storage.cache.settings import trim_pages
+        from feedmill.storage.cache.settings import trim_objects
 
-        trim_pages(cache)
+        trim_objects(cache)
         file = stack.enter_context(_Sink(open(temporary, "r+b")))  # noqa: SIM115 - the sink closes it
         try:
             entry = store.download(entry.path, cast(BinaryIO, file))  # a newer entry if the file changed meanwhile

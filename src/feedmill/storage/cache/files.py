@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import logging
 import os
@@ -35,8 +34,8 @@ from pathlib import Path
 
 from feedmill.errors import StorageError
 from feedmill.storage.cache.items import NOTE, Cached, Item, count, eviction_order, existing_parent, free_bytes, scan
-from feedmill.storage.cache.page_locks import RangeLock
 from feedmill.storage.limits import parse_size
+from feedmill.storage.locks import ByteLock
 from feedmill.storage.staging import make_folder, open_in_place
 
 logger = logging.getLogger("feedmill")
@@ -100,7 +99,7 @@ class FileCache:
         self.limit: int | None = None
         self._guard = threading.Lock()
         self._fd = -1
-        self._mine: RangeLock | None = None
+        self._mine: ByteLock | None = None
         self._uses: Counter[str] = Counter()
         self._released: deque[str] = deque()
         self._warned: set[str] = set()
@@ -110,7 +109,7 @@ class FileCache:
         with self._guard:
             locks = self._opened()
             if not self._uses[name]:
-                self._take(locks, fcntl.F_RDLCK, _USED + _byte_of(name), wait=True)
+                self._take(locks, _USED + _byte_of(name), wait=True, shared=True)
             self._uses[name] += 1
         return HeldFile(self.folder / name, self, name)
 
@@ -132,7 +131,7 @@ class FileCache:
             if self._uses[name] <= 0:
                 del self._uses[name]
                 if self._mine is not None:
-                    self._mine.drop(_USED + _byte_of(name), 1)
+                    self._mine.drop(_USED + _byte_of(name))
 
     def hold_derived(self, name: str, *, written: bool = False) -> None:
         """Prevent the eviction of a derived file until this process ends, and record its use.
@@ -240,13 +239,13 @@ class FileCache:
         """Release all files and close the lock file, which is opened again when it is needed."""
         with self._guard:
             if self._mine is not None:
-                self._mine.release()
+                self._mine.close()
             if self._fd >= 0:
                 os.close(self._fd)
             self._fd, self._mine = -1, None
             self._uses.clear()
 
-    def _opened(self) -> RangeLock:
+    def _opened(self) -> ByteLock:
         """Return the locks of this process; they are taken again if another process replaced the lock file.
 
         Raises `OSError`.
@@ -263,15 +262,15 @@ class FileCache:
             raise OSError(errno.ELOOP, error.what, path) from None
         if old >= 0:
             os.close(old)
-        self._mine = RangeLock(self._fd)
+        self._mine = ByteLock(self._fd)
         for name in self._uses:
-            self._take(self._mine, fcntl.F_RDLCK, _USED + _byte_of(name), wait=True)
+            self._take(self._mine, _USED + _byte_of(name), wait=True, shared=True)
         return self._mine
 
-    def _take(self, lock: RangeLock, kind: int, begin: int, *, wait: bool) -> bool | None:
+    def _take(self, lock: ByteLock, byte: int, *, wait: bool, shared: bool = False) -> bool | None:
         """Lock a byte; return whether it was locked; None if the file system does not support locks."""
         try:
-            return lock.take(kind, begin, 1, wait=wait)
+            return lock.take(byte, wait=wait, shared=shared)
         except OSError as error:
             if error.errno not in _NO_LOCKS:
                 raise
@@ -286,16 +285,16 @@ class FileCache:
         """Hold the write lock on a byte in a block; the block gets False if the file system does not support locks."""
         with self._guard:
             self._opened()
-            lock = RangeLock(self._fd)
+            lock = ByteLock(self._fd)
         with lock:
-            yield self._take(lock, fcntl.F_WRLCK, byte, wait=True) is not None
+            yield self._take(lock, byte, wait=True) is not None
 
     def _evict(self, item: Item) -> bool:
         """Delete a file unless a process uses it; return whether it was deleted."""
         with self._guard:
-            lock = RangeLock(self._fd)
+            lock = ByteLock(self._fd)
         with lock:
-            if self._take(lock, fcntl.F_WRLCK, _USED + _byte_of(item.name), wait=False) is False:
+            if self._take(lock, _USED + _byte_of(item.name), wait=False) is False:
                 return False
             path = self.folder / item.name
             try:

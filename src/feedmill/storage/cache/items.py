@@ -29,7 +29,7 @@ class Cached(NamedTuple):
         version: version of the object.
         present: number of its bytes in the cache.
         size: size of the object in bytes.
-        last_use: time of the last read or write, in seconds since 1970; 0 if no page is present.
+        last_use: time of the last read or write, in seconds since 1970; 0 if nothing is present.
         kind: ``data``; ``index`` and ``derived`` in a `FileCache`.
     """
 

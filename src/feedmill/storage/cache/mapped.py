@@ -1,17 +1,19 @@
 """Read a whole file as one array: a local file is mapped, a remote one is fetched to this machine first.
 
-With a cache of remote data (`DataCache`), a remote file is fetched into its pages and mapped there, so that the loader
+With a cache of remote data (`DataCache`), a remote file is fetched into its chunks and mapped there, so that the loader
 does not fetch it again. Otherwise it is a copy that is deleted afterwards.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 import logging
 import mmap
+import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 
 import numpy as np
@@ -28,7 +30,7 @@ UInt8s = npt.NDArray[np.uint8]
 _AT_ONCE = 64 << 20
 """Bytes of one file that are requested at once; several files may be read in parallel."""
 _SHARE = 8
-"""A file may take one of this number of parts of the cache: those that are read in parallel are pinned."""
+"""A file may take one of this number of parts of the cache: those that are read in parallel cannot be evicted."""
 
 
 @contextlib.contextmanager
@@ -40,7 +42,7 @@ def mapped(store: Store, path: str) -> Iterator[UInt8s]:
         StorageError: a request failed, or this machine has no space.
     """
     with ExitStack() as stack:
-        found = None if store.is_local else _in_cache(store, path, stack)
+        found = None if store.is_local else _in_cache(store, path)
         if found is None:
             local = stack.enter_context(store.local_copy(path))
             found = np.asarray(np.memmap(local, np.uint8, "r")) if local.stat().st_size else np.zeros(0, np.uint8)
@@ -49,26 +51,25 @@ def mapped(store: Store, path: str) -> Iterator[UInt8s]:
 
 def read_cached(store: Store, path: str) -> bytes:
     """Read a whole file; with a cache of remote data, once for all processes of this machine. Raises as `mapped`."""
-    with ExitStack() as stack:
-        found = None if store.is_local else _in_cache(store, path, stack, copied=False)
-        return store.read(path) if found is None else found.tobytes()
+    found = None if store.is_local else _in_cache(store, path, copied=False)
+    return store.read(path) if found is None else found.tobytes()
 
 
 @contextlib.contextmanager
 def through_cache(store: Store, path: str, begin: int, end: int) -> Iterator[None]:
     """In a block, read a range of a remote file from the cache of remote data, if there is one.
 
-    Its pages are fetched into the cache for that, so that they are not fetched again. It raises nothing of its own.
+    Its chunks are fetched into the cache for that, so that they are not fetched again. It raises nothing of its own.
     """
-    from feedmill.storage.cache.paged import Paging
+    from feedmill.storage.cache.reading import CacheUse
     from feedmill.storage.fetching.read_ahead import ReadAhead
     from feedmill.storage.remote.range_store import RangeStore
 
-    paging = data_cache().paging() if isinstance(store, RangeStore) else None
-    if paging is None or not isinstance(store, RangeStore):
+    use = data_cache().use() if isinstance(store, RangeStore) else None
+    if use is None or not isinstance(store, RangeStore):
         yield
         return
-    with closing(ReadAhead(_AT_ONCE, Paging(paging.cache, "block"))) as reader:
+    with closing(ReadAhead(_AT_ONCE, CacheUse(use.cache, "block"))) as reader:
         try:
             begins, ends = np.asarray([begin], np.int64), np.asarray([end], np.int64)
             none = np.zeros(1, np.int64)
@@ -89,8 +90,8 @@ def _say_too_large(url: str, capacity: int) -> None:
     )
 
 
-def _in_cache(store: Store, path: str, stack: ExitStack, *, copied: bool = True) -> UInt8s | None:
-    """Return the bytes of a remote file, pinned in the page cache; None without a cache, or if it cannot take them.
+def _in_cache(store: Store, path: str, *, copied: bool = True) -> UInt8s | None:
+    """Return the bytes of a remote file, mapped in the cache; None without a cache, or if it cannot take them.
 
     Args:
         copied: whether the caller copies a file that the cache cannot take, which is logged if it is too large.
@@ -99,32 +100,65 @@ def _in_cache(store: Store, path: str, stack: ExitStack, *, copied: bool = True)
     from feedmill.storage.fetching.read_ahead import ReadAhead
     from feedmill.storage.remote.range_store import RangeStore
 
-    paging = data_cache().paging()
-    if paging is None or paging.cache.disabled or not isinstance(store, RangeStore):
+    use = data_cache().use()
+    if use is None or use.cache.disabled or not isinstance(store, RangeStore):
         return None
     try:
-        (pages,) = paging.open(store, [store.key(path)], 1)
-        if pages is None or not pages.size:
+        (cached,) = use.open(store, [store.key(path)], 1)
+        if cached is None or not cached.size:
             return None
-        if pages.size > paging.cache.capacity() // _SHARE:
+        if cached.size > use.cache.capacity() // _SHARE:
             if copied:
-                _say_too_large(store.url, paging.cache.size)
+                _say_too_large(store.url, use.cache.size)
             return None
-        stack.enter_context(pages.pinned(np.asarray([0]), np.asarray([pages.size])))
-        with closing(ReadAhead(2 * _AT_ONCE, paging)) as reader:
-            for step, first in enumerate(range(0, pages.size, _AT_ONCE)):
-                begins = np.arange(first, min(first + _AT_ONCE, pages.size), TARGET, dtype=np.int64)
-                ends = np.minimum(begins + TARGET, pages.size)
+        memory = _Mapping(cached.size)
+        with closing(ReadAhead(2 * _AT_ONCE, use)) as reader:
+            for step, first in enumerate(range(0, cached.size, _AT_ONCE)):
+                begins = np.arange(first, min(first + _AT_ONCE, cached.size), TARGET, dtype=np.int64)
+                ends = np.minimum(begins + TARGET, cached.size)
                 file, steps = np.zeros(len(begins), np.int64), np.full(len(begins), step)
                 reader.want(store, [path], file, begins, ends, steps, threading.Event())
                 reader.finish()
+                for number in cached.numbers(first, int(ends[-1])):
+                    chunk = cached.open(number)
+                    if chunk is None or chunk.fd < 0:
+                        return None
+                    memory.add(chunk.fd, number * cached.chunk, chunk.size)
                 reader.done(step)
-                if paging.refused:
-                    return None
-        if not pages.verify(0, pages.size):
-            return None
-        # The mapping ends with the array: a caller may keep parts of it.
-        return np.frombuffer(mmap.mmap(pages.fd, pages.size, access=mmap.ACCESS_READ), np.uint8)
+        return memory.bytes
     except (FeedmillError, OSError) as error:  # the copy is fetched instead, which raises what concerns the file
         logger.debug("%s is not read through the cache: %s", path, error)
         return None
+
+
+class _Mapping:
+    """Files that are mapped one behind the other; a mapping keeps the lock of its file, so that it is not evicted.
+
+    Attributes:
+        bytes: uint8[size]. The mapping ends with this array.
+    """
+
+    def __init__(self, size: int) -> None:
+        reserved = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, mmap.PROT_READ)
+        self.bytes: UInt8s = np.frombuffer(reserved, np.uint8)
+        self._address = int(self.bytes.__array_interface__["data"][0])
+
+    def add(self, fd: int, offset: int, size: int) -> None:
+        """Map the first bytes of a file at an offset, a multiple of the page size. Raises `OSError`."""
+        function = _mmap()
+        if function(self._address + offset, size, mmap.PROT_READ, mmap.MAP_SHARED | _FIXED, fd, 0) in (None, _FAILED):
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code))
+
+
+_FIXED = 0x10
+"""``MAP_FIXED`` of Linux: replace what is mapped at the address, which here is reserved for it."""
+_FAILED = ctypes.c_void_p(-1).value
+
+
+@functools.cache
+def _mmap() -> Callable[..., int | None]:
+    function = ctypes.CDLL(None, use_errno=True).mmap
+    function.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_int64]
+    function.restype = ctypes.c_void_p
+    return function

@@ -1,6 +1,6 @@
-"""Settings of the cache of remote data (`DataCache`), and the page caches that the process has open.
+"""Settings of the cache of remote data (`DataCache`), and the caches that the process has open.
 
-The loader and ``feedmill cache`` get the page cache from here. There is one for each folder and size, shared by the
+The loader and ``feedmill cache`` get the cache from here. There is one for each folder and size, shared by the
 whole process.
 """
 
@@ -17,16 +17,16 @@ from pathlib import Path
 from typing import get_args
 
 from feedmill.errors import ConfigError
+from feedmill.storage.cache.chunks import ChunkCache
 from feedmill.storage.cache.files import SIZE, FileCache, file_cache
-from feedmill.storage.cache.paged import WHOLE_SHARE, Paging, Unit
-from feedmill.storage.cache.pages import PAGE, PageCache
+from feedmill.storage.cache.reading import WHOLE_SHARE, CacheUse, Unit
 from feedmill.storage.folders import cache_folder
 from feedmill.storage.limits import parse_size
 
 FOLDER, UNIT = "FEEDMILL_CACHE_DIR", "FEEDMILL_CACHE_UNIT"
 DATA = "data"
-"""Subfolder of the cache folder for the pages."""
-_MIN_SIZE = 256 * PAGE
+"""Subfolder of the cache folder for chunks."""
+_MIN_SIZE = 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class DataCache:
     Attributes:
         size: maximum size of the cached data in bytes; 0 for no cache.
         dir: folder of the cache.
-        unit: what is fetched at once; see `Paging`.
+        unit: what is fetched at once; see `CacheUse`.
 
     Raises:
         ConfigError: the size is too small, or the unit is unknown.
@@ -77,10 +77,10 @@ class DataCache:
         folder = cache_folder() / DATA if dir is None else Path(dir).expanduser()
         return cls(parse_size(size, SIZE) or 0, folder, unit)  # type: ignore[arg-type]
 
-    def paging(self) -> Paging | None:
+    def use(self) -> CacheUse | None:
         """Return the object by which `ReadAhead` uses the cache; None without a cache. All calls share one cache.
 
-        If the pages lie in the cache folder, its `FileCache` shares the size: unused copies may take half of it.
+        If the chunks lie in the cache folder, its `FileCache` shares the size: unused copies may take half of it.
         """
         if not self.size:
             return None
@@ -89,12 +89,12 @@ class DataCache:
             if key not in _caches:
                 files = _files_beside(self.dir)
                 if files is None:
-                    _caches[key] = PageCache(self.dir, self.size)
+                    _caches[key] = ChunkCache(self.dir, self.size)
                 else:
                     files.limit = self.size // 2
                     files.trim()
-                    _caches[key] = PageCache(self.dir, self.size, lambda: files.total)
-            return Paging(_caches[key], self.unit)
+                    _caches[key] = ChunkCache(self.dir, self.size, lambda: files.total)
+            return CacheUse(_caches[key], self.unit)
 
 
 def data_cache() -> DataCache:
@@ -118,11 +118,11 @@ def using_cache(settings: DataCache | None) -> Iterator[None]:
         _current.reset(token)
 
 
-def trim_pages(files: FileCache) -> None:
-    """Evict pages that no longer fit because the files in the cache folder grew. Raises `ConfigError`."""
+def trim_objects(files: FileCache) -> None:
+    """Evict chunks that no longer fit because the files in the cache folder grew. Raises `ConfigError`."""
     settings = DataCache.of()
     if settings.size and settings.dir.is_dir():
-        settings.paging()
+        settings.use()
     with _lock:
         caches = [cache for (folder, _), cache in _caches.items() if _files_beside(Path(folder)) is files]
     for cache in caches:
@@ -130,12 +130,12 @@ def trim_pages(files: FileCache) -> None:
 
 
 def _files_beside(folder: Path) -> FileCache | None:
-    """Return the `FileCache` of the cache folder if the page cache in `folder` lies there, too."""
+    """Return the `FileCache` of the cache folder if the cache of objects in `folder` lies there, too."""
     parent = cache_folder()
     return file_cache(parent) if folder.absolute() == parent.absolute() / DATA else None
 
 
 _current: ContextVar[DataCache | None] = ContextVar("cache of remote data", default=None)
 _lock = threading.Lock()
-_caches: dict[tuple[str, int], PageCache] = {}
-"""Page caches by folder and size; they are open until the process ends."""
+_caches: dict[tuple[str, int], ChunkCache] = {}
+"""Caches by folder and size; they are open until the process ends."""

@@ -20,9 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import FeedmillError
-from feedmill.storage.cache.page_io import soonest_uses
-from feedmill.storage.cache.paged import PagedSegment, Paging
-from feedmill.storage.cache.pages import PAGE, Pages
+from feedmill.storage.cache.chunks import CachedObject
+from feedmill.storage.cache.reading import CachedSegment, CacheUse
 from feedmill.storage.fetching.budget import widened
 from feedmill.storage.fetching.fetch import ending, fetcher
 from feedmill.storage.fetching.ranges import OFFSET_BITS, TARGET, Requests, requests_for
@@ -49,11 +48,11 @@ class ReadAhead:
 
     Args:
         budget: maximum number of bytes that are requested or kept at once.
-        paging: page cache that keeps them; None to keep them in memory.
+        use: the cache on disk that keeps them; None to keep them in memory.
         memory: memory in bytes, of which half may be in flight; by default the budget. The budget if the cache is
             disabled, which may happen at any time.
         most: what `widen` may raise the budget to; by default the budget.
-        shared: whether other readers that do the same steps at about the same time share the page cache.
+        shared: whether other readers that do the same steps at about the same time share the cache.
 
     Attributes:
         requests, bytes: number of requests so far, and their bytes.
@@ -62,12 +61,12 @@ class ReadAhead:
     def __init__(
         self,
         budget: int,
-        paging: Paging | None = None,
+        use: CacheUse | None = None,
         memory: int | None = None,
         most: int | None = None,
         shared: bool = False,
     ) -> None:
-        self._disk, self._memory, self._paging = budget, budget if memory is None else memory, paging
+        self._disk, self._memory, self._use = budget, budget if memory is None else memory, use
         self._most = budget if most is None else most
         self.requests = self.bytes = 0
         self._in_flight = self._memory // 2
@@ -77,7 +76,7 @@ class ReadAhead:
         self._by_last: dict[int, list[Segment]] = {}
         self._uses, self._shared = PlannedUses(shared), shared
         self._held = self._flying = self._flying_bytes = 0
-        self._awaited: int | None = None
+        self._awaited: tuple[int, int] | None = None
         self._done, self._closed = -1, False
 
     def widen(self, window: int) -> None:
@@ -91,7 +90,7 @@ class ReadAhead:
     @property
     def cached(self) -> bool:
         """Return whether the bytes go to a cache on disk."""
-        return self._paging is not None and not self._paging.cache.disabled
+        return self._use is not None and not self._use.cache.disabled
 
     @property
     def budget(self) -> int:
@@ -100,10 +99,10 @@ class ReadAhead:
 
     @property
     def limit(self) -> int:
-        """Return the budget, as far as the cache holds it: more would evict pages before they are read."""
-        if self._paging is None or self._paging.cache.disabled:
+        """Return the budget, as far as the cache holds it: more would evict chunks before they are read."""
+        if self._use is None or self._use.cache.disabled:
             return self._memory
-        return min(self._disk, 3 * self._paging.cache.size // 4)
+        return min(self._disk, 3 * self._use.cache.size // 4)
 
     def want(
         self,
@@ -142,23 +141,26 @@ class ReadAhead:
         order = np.argsort(low, kind="stable")
         low, high, steps = low[order], high[order], steps[order]
         last = int(steps.max()) if last is None else last
-        self._uses.done(self._done)  # here, because these requests may evict pages
-        pages = None if self._paging is None else self._paging.open(store, keys, len(paths))
-        # Of whole shards, other pages than those of these ranges will be needed, too.
-        if pages is not None and uses is not None and self._paging is not None and self._paging.unit != "shard":
+        self._uses.done(self._done)  # here, because these requests may evict chunks
+        cached_objects = None
+        if self._use is not None:
+            cached_objects = self._use.open(store, keys, len(paths))
+            self._use.cache.count_sharers()
+        # Of whole shards, other chunks than those of these ranges will be needed, too.
+        if cached_objects is not None and uses is not None and self._use is not None and self._use.unit != "shard":
             now, later = (column[filled][order] for column in uses)
-            self._uses.plan(pages, low, high, now, later, steps <= last, last)
+            self._uses.plan(cached_objects, low, high, now, later, steps <= last, last)
         missing = ~self._extend(store, keys, low, high, steps)
         if not missing.any():
             return
         low, high, steps = low[missing], high[missing], steps[missing]
-        if pages is None:
-            rounds = [self._merged(low, high, steps, last)]
+        if cached_objects is None:
+            rounds = [(self._merged(low, high, steps, last), self.limit)]
         else:
-            rounds = self._rounds(store, keys, pages, low, high, steps, last)
-        for requests in rounds:
-            if len(requests.begins) and self._wait_for_budget(requests.size, starving):
-                self._add(store, keys, requests, pages)
+            rounds = self._rounds(cached_objects, low, high, steps, last)
+        for requests, limit in rounds:
+            if len(requests.begins) and self._wait_for_budget(requests.size, limit, starving):
+                self._add(store, keys, requests, cached_objects)
 
     def arrived(self, store: RangeStore, paths: Sequence[str], file: Int64s, begins: Int64s, ends: Int64s) -> bool:
         """Wait a short time for ranges that were requested; return whether all of them have arrived.
@@ -189,46 +191,46 @@ class ReadAhead:
 
     def _rounds(
         self,
-        store: RangeStore,
-        keys: Sequence[str],
-        pages: Sequence[Pages | None],
+        cached_objects: Sequence[CachedObject | None],
         low: Int64s,
         high: Int64s,
         steps: Int64s,
         last: int,
-    ) -> list[Needed]:
-        """Return requests that fill the page cache: first those for whole objects, then those for other ranges."""
-        assert self._paging is not None
+    ) -> list[tuple[Needed, int]]:
+        """Return requests, and the limit on the bytes that are held with them.
+
+        Those that fill the cache on disk come first, then those for bytes that it should not keep.
+        """
+        assert self._use is not None
         rows: list[Chunk] = []
-        remaining = np.ones(len(low), np.bool_)
-        page, behind = low.copy(), high.copy()
+        remaining, kept = np.ones((2, len(low)), np.bool_)
+        first, behind = low.copy(), high.copy()
         awaited = len(low) < _FIRST_BATCH
-        for cached, base, start, stop in objects(pages, low):
+        for cached, base, start, stop in objects(cached_objects, low):
             now = start + np.flatnonzero(steps[start:stop] <= last)
             if not len(now):
                 remaining[start:stop] = False
                 continue
-            if self._shared and self.cached:  # pages that touch have nothing between them: they are fetched whole
-                page[start:stop] = low[start:stop] // PAGE * PAGE
-                limit = np.minimum(-(-high[start:stop] // PAGE) * PAGE, base + cached.size)
-                behind[start:stop] = np.maximum(high[start:stop], limit)
-            begins, ends, needed_at = low[now] - base, high[now] - base, steps[now]
-            first, end = int(begins[0]), min(int(ends.max()), cached.size)
-            if cached.trusted(first, end):
-                store.whole.add(self._paging.cache, keys[base >> OFFSET_BITS], cached)
-                rows.append((base + first, base + end, int(needed_at.min()), int(needed_at.max())))
-            elif self._paging.whole(begins, ends, awaited=awaited):
+            begins, ends, size = low[start:stop] - base, high[start:stop] - base, cached.chunk
+            part = now - start
+            if self._use.whole(begins[part], ends[part], awaited=awaited) and not cached.check_complete():
                 rows += [
                     (base + chunk_begin, base + chunk_end, soonest, latest)
-                    for chunk_begin, chunk_end, soonest, latest in chunks(begins, ends, needed_at, cached.size)
+                    for chunk_begin, chunk_end, soonest, latest in chunks(begins[part], ends[part], steps[now], cached)
                 ]
-            else:
+                remaining[start:stop] = False
+                remaining[now] = ends[part] > cached.size
                 continue
-            remaining[start:stop] = False
-            remaining[now] = ends > cached.size
-        rounds = [Needed(*np.asarray(rows, np.int64).T)] if rows else []
-        if remaining.any():
-            rounds.append(self._merged(page[remaining], behind[remaining], steps[remaining], last))
+            if not self._use.keeps(begins[part], ends[part]):
+                kept[start:stop] = [cached.present(*pair) for pair in zip(begins.tolist(), ends.tolist(), strict=True)]
+            aligned = start + np.flatnonzero(kept[start:stop])
+            first[aligned] = low[aligned] // size * size
+            limit = np.minimum(-(-high[aligned] // size) * size, base + cached.size)
+            behind[aligned] = np.maximum(high[aligned], limit)
+        rounds = [(Needed(*np.asarray(rows, np.int64).T), self.limit)] if rows else []
+        for chosen, most in ((remaining & kept, self.limit), (remaining & ~kept, self._memory)):
+            if chosen.any():
+                rounds.append((self._merged(first[chosen], behind[chosen], steps[chosen], last), most))
         return rounds
 
     def _merged(self, low: Int64s, high: Int64s, steps: Int64s, last: int) -> Needed:
@@ -272,7 +274,7 @@ class ReadAhead:
         store: RangeStore,
         keys: Sequence[str],
         requests: Needed,
-        pages: Sequence[Pages | None] | None,
+        cached_objects: Sequence[CachedObject | None] | None,
     ) -> None:
         """Queue requests in the order in which their bytes are needed."""
         order = np.argsort(requests.soonest, kind="stable")
@@ -288,12 +290,12 @@ class ReadAhead:
             if self._closed:
                 return
             for number, begin, size, step in rows:
-                cached = None if pages is None else pages[number]
-                if self._paging is None or cached is None or begin + size > cached.size:
-                    segment = Segment(self, store, keys[number], begin, begin + size, step)
+                cached = None if cached_objects is None else cached_objects[number]
+                position = self, store, keys[number], begin, begin + size, step
+                if self._use is None or cached is None or not cached.is_aligned(begin, begin + size):
+                    segment = Segment(*position)
                 else:
-                    position = keys[number], begin, begin + size, step
-                    segment = PagedSegment(self, store, *position, cached, self._paging)
+                    segment = CachedSegment(*position, cached, self._use)
                 store.held.add(segment)
                 self._queue.append(segment)
                 self._by_last.setdefault(step, []).append(segment)
@@ -329,14 +331,14 @@ class ReadAhead:
 
         future.add_done_callback(answered)
 
-    def _wait_for_budget(self, size: int, starving: threading.Event | None) -> bool:
-        """Wait until `size` more bytes fit into the budget, or the reader is starving.
+    def _wait_for_budget(self, size: int, limit: int, starving: threading.Event | None) -> bool:
+        """Wait until `size` more bytes fit into the limit, or the reader is starving.
 
         Returns:
             Whether the reader is still open.
         """
         with self._freed:
-            self._awaited = size
+            self._awaited = size, limit
             while not (self._closed or starving is None or starving.is_set() or self._fits()):
                 self._freed.wait(_RECHECK_SECONDS)
                 if ending():
@@ -346,7 +348,7 @@ class ReadAhead:
 
     def _fits(self) -> bool:
         """Return whether the bytes for which `want` waits fit into the budget. Any size fits if nothing is held."""
-        return self._awaited is not None and (not self._held or self._held + self._awaited <= self.limit)
+        return self._awaited is not None and (not self._held or self._held + self._awaited[0] <= self._awaited[1])
 
     def wake(self) -> None:
         """Make a waiting `want` check again, because the reader is starving."""
@@ -423,16 +425,16 @@ class Needed(NamedTuple):
         return int((self.ends - self.begins).sum())
 
 
-def objects(pages: Sequence[Pages | None], low: Int64s) -> Iterator[tuple[Pages, int, int, int]]:
-    """Yield the cached pages of each object with bytes, the number of its first byte, and the rows of its ranges.
+def objects(cached_objects: Sequence[CachedObject | None], low: Int64s) -> Iterator[tuple[CachedObject, int, int, int]]:
+    """Yield each cached object with bytes, the number of its first byte, and the rows of its ranges.
 
     Args:
-        pages: by the number of the object.
+        cached_objects: by the number of the object.
         low: int64[n], ascending, begins of ranges with the number of the object in the bits above `OFFSET_BITS`.
     """
     numbers, firsts = np.unique(low >> OFFSET_BITS, return_index=True)
     for number, start, stop in zip(numbers.tolist(), firsts.tolist(), [*firsts[1:].tolist(), len(low)], strict=True):
-        cached = pages[number]
+        cached = cached_objects[number]
         if cached is not None and cached.size:
             yield cached, number << OFFSET_BITS, start, stop
 
@@ -452,14 +454,14 @@ Chunk = tuple[int, int, int, int]
 """A request for a part of an object: begin, end, and the first and the last step that needs it."""
 
 
-def chunks(begins: Int64s, ends: Int64s, steps: Int64s, size: int) -> list[Chunk]:
-    """Cut an object into chunks of `TARGET` bytes. A chunk is longer if a range that begins in it ends later.
+def chunks(begins: Int64s, ends: Int64s, steps: Int64s, cached: CachedObject) -> list[Chunk]:
+    """Cut an object into requests of `TARGET` bytes. One is longer if a range that begins in it ends later.
 
     Args:
         begins, ends, steps: int64[n], ranges of the object, ascending by begin, and the step that needs each.
-        size: bytes of the object.
+        cached: the object.
     """
-    last = int(steps.max())
+    last, size = int(steps.max()), cached.size
     found = {begin: (begin, min(begin + TARGET, size), last, last) for begin in range(0, size, TARGET)}
     numbers, first = np.unique(begins // TARGET, return_index=True)
     columns = [
@@ -469,25 +471,47 @@ def chunks(begins: Int64s, ends: Int64s, steps: Int64s, size: int) -> list[Chunk
     for number, reached, soonest, latest in zip(numbers.tolist(), *columns, strict=True):
         begin = number * TARGET
         if begin < size:
+            reached = -(-reached // cached.chunk) * cached.chunk
             found[begin] = (begin, min(max(found[begin][1], reached), size), soonest, latest)
     return list(found.values())
 
 
-class PlannedUses:
-    """Records the uses of pages for `ReadAhead`: that of now, and once its step is done, the next one. Thread-safe.
+def soonest_uses(begins: Int64s, ends: Int64s, uses: Int64s, size: int) -> tuple[Int64s, Int64s]:
+    """Return the chunks of byte ranges, ascending and each once, and the soonest use of each, int64[m] both.
 
     Args:
-        shared: whether other readers use the same pages at about the same time: a page is then kept for them until the
-            steps of the following call are done, too.
+        begins, ends: int64[n]; ranges that end where they begin or before have no chunks. Ranges of several objects are
+            distinguished by bits above those of offsets, which then are also above the numbers of the chunks.
+        uses: int64[n].
+        size: bytes of a chunk.
+    """
+    first = begins // size
+    counts = np.maximum((ends - 1) // size - first + 1, 0) * (ends > begins)
+    rows = np.repeat(np.arange(len(begins)), counts)
+    numbers = first[rows] + np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+    order = np.argsort(numbers, kind="stable")  # fast for ranges that are nearly in order
+    numbers, rows = numbers[order], rows[order]
+    starts = np.flatnonzero(np.concatenate(([True], numbers[1:] != numbers[:-1]))[: len(numbers)])
+    if not len(starts):
+        return numbers, numbers
+    return numbers[starts], np.minimum.reduceat(uses[rows], starts)
+
+
+class PlannedUses:
+    """Records the uses of chunks for `ReadAhead`: that of now, and once its step is done, the next one. Thread-safe.
+
+    Args:
+        shared: whether other readers use the same chunks at about the same time: a chunk is then kept for them until
+            the steps of the following call are done, too.
     """
 
     def __init__(self, shared: bool = False) -> None:
         self._lock, self._shared = threading.Lock(), shared
-        self._later: deque[tuple[int, list[tuple[Pages, Int64s, Int64s]], int]] = deque()
+        self._later: deque[tuple[int, list[tuple[CachedObject, Int64s, Int64s]], int]] = deque()
 
     def plan(
         self,
-        pages: Sequence[Pages | None],
+        cached_objects: Sequence[CachedObject | None],
         low: Int64s,
         high: Int64s,
         now: Int64s,
@@ -498,24 +522,28 @@ class PlannedUses:
         """Record when ranges are read: now, and by `done` of the step `last`, when they are read next.
 
         Args:
-            pages, low: as for `objects`; `high` has the ends.
+            cached_objects, low: as for `objects`; `high` has the ends.
             now, later: int64[n], positions of the plan.
             current: bool[n], ranges of steps up to `last`.
         """
-        known = list(objects(pages, low))
+        known = list(objects(cached_objects, low))
+        if not known:
+            return
+        size = known[0][0].chunk
         limit = np.zeros(len(low), np.int64)
         for cached, base, start, stop in known:
             limit[start:stop] = base + cached.size
         high = np.minimum(high, limit)
-        for cached, numbers, uses in _by_object(known, *soonest_uses(low, high, now)):
+        for cached, numbers, uses in _by_object(known, *soonest_uses(low, high, now, size)):
             cached.plan_uses(numbers, uses)
         if current.any():
-            found = list(_by_object(known, *soonest_uses(low[current], high[current], later[current])))
+            uses_later = soonest_uses(low[current], high[current], later[current], size)
+            found = list(_by_object(known, *uses_later))
             with self._lock:
                 self._later.append((last, found, int(now[current].max())))
 
     def done(self, step: int, *, closed: bool = False) -> None:
-        """Record the next uses of pages whose step is done; with `closed`, no step follows."""
+        """Record the next uses of chunks whose step is done; with `closed`, no step follows."""
         following = int(self._shared and not closed)
         while True:
             with self._lock:
@@ -527,10 +555,10 @@ class PlannedUses:
 
 
 def _by_object(
-    known: Sequence[tuple[Pages, int, int, int]], pages: Int64s, uses: Int64s
-) -> Iterator[tuple[Pages, Int64s, Int64s]]:
-    """Yield each object of `objects` with the numbers of its pages and their uses, from those of all objects."""
-    bases = np.asarray([base for _, base, _, _ in known], np.int64) // PAGE
-    cuts = [*np.searchsorted(pages, bases).tolist(), len(pages)]
+    known: Sequence[tuple[CachedObject, int, int, int]], numbers: Int64s, uses: Int64s
+) -> Iterator[tuple[CachedObject, Int64s, Int64s]]:
+    """Yield each object of `objects` with the numbers of its chunks and their uses, from those of all objects."""
+    bases = np.asarray([base for _, base, _, _ in known], np.int64) // known[0][0].chunk
+    cuts = [*np.searchsorted(numbers, bases).tolist(), len(numbers)]
     for (cached, *_), base, a, b in zip(known, bases.tolist(), cuts[:-1], cuts[1:], strict=True):
-        yield cached, pages[a:b] - base, uses[a:b]
+        yield cached, numbers[a:b] - base, uses[a:b]

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from feedmill.storage.cache.whole import WholeObjects
 from feedmill.storage.fetching.fetch import RangeClient, fetcher
 from feedmill.storage.fetching.flights import Answer, Flight
 from feedmill.storage.fetching.ranges import OFFSET_BITS
@@ -38,11 +37,9 @@ class SegmentStore(RangeClient):
 
     Attributes:
         held: segments that were read ahead.
-        whole: objects that lie in the page cache as a whole.
     """
 
     held: HeldSegments
-    whole: WholeObjects
 
 
 class Segment:
@@ -57,8 +54,8 @@ class Segment:
         origin: the address in memory that the object's first byte would have; None before `locate`.
     """
 
-    paged = False
-    """Whether the bytes may lie in the page cache."""
+    cacheable = False
+    """Whether the bytes may lie in the cache on disk."""
 
     __slots__ = ("_future", "_lock", "begin", "data", "end", "key", "last", "origin", "owner", "store")
 
@@ -186,7 +183,7 @@ def farthest(ends: Int64s) -> Int64s:
     return latest
 
 
-class _Table(NamedTuple):
+class Table:
     """All segments of a store, sorted by object and offset.
 
     Attributes:
@@ -194,13 +191,15 @@ class _Table(NamedTuple):
         farthest: int64[m], which of the segments up to each one has the last end.
         origins: int64[m], origin of each segment; 0 if it has none.
         segments: the segments.
+        files: their files in the cache on disk, for `feedmill.storage.cache.reading`; None before they are looked up.
     """
 
-    begins: Int64s
-    ends: Int64s
-    farthest: Int64s
-    origins: Int64s
-    segments: list[Segment]
+    __slots__ = ("begins", "ends", "farthest", "files", "origins", "segments")
+
+    def __init__(self, begins: Int64s, ends: Int64s, origins: Int64s, segments: list[Segment]) -> None:
+        self.begins, self.ends, self.origins, self.segments = begins, ends, origins, segments
+        self.farthest = farthest(ends)
+        self.files: Any = None
 
 
 class Located(NamedTuple):
@@ -212,7 +211,7 @@ class Located(NamedTuple):
     """
 
     rows: Int64s
-    table: _Table
+    table: Table
 
     def origins(self) -> Int64s | None:
         """Return the origin of each range's segment, int64[n]; None unless all bytes are known to be in memory."""
@@ -241,7 +240,7 @@ class HeldSegments:
         self._lock = threading.Lock()
         self._files: dict[str, _File] = {}
         self._numbers: dict[str, int] = {}
-        self._table: _Table | None = None
+        self._table: Table | None = None
         self._known: dict[int, tuple[Sequence[str], Int64s]] = {}
 
     def add(self, segment: Segment) -> None:
@@ -304,7 +303,7 @@ class HeldSegments:
                 return None
         return Located(at, table)
 
-    def _tabulated(self) -> _Table:
+    def _tabulated(self) -> Table:
         files = sorted((self._numbers[key] << OFFSET_BITS, file) for key, file in self._files.items())
         segments = [segment for _, file in files for segment in file.segments]
         base = np.repeat([first for first, _ in files], [len(file.segments) for _, file in files])
@@ -312,7 +311,7 @@ class HeldSegments:
             base + np.asarray([getattr(segment, name) for segment in segments], np.int64) for name in ("begin", "end")
         )
         origins = np.asarray([segment.origin or 0 for segment in segments], np.int64)
-        return _Table(begins, ends, farthest(ends), origins, segments)
+        return Table(begins, ends, origins, segments)
 
     def _numbers_of(self, paths: Sequence[str], key: Callable[[str], str], files: Int64s) -> Int64s | None:
         """Return the number of each file's object, int64[n]; None if one was never read ahead."""

@@ -22,8 +22,7 @@ from typing import BinaryIO
 
 from feedmill.errors import FeedmillError, NotFound, StorageError
 from feedmill.storage.base import Entry, InMemory, Int64s, OnDisk, Ranges, refuse_nul, too_short
-from feedmill.storage.cache.paged import on_disk
-from feedmill.storage.cache.whole import WholeObjects
+from feedmill.storage.cache.reading import on_disk
 from feedmill.storage.fetching.fetch import Failed, fetcher, replaced, result_of
 from feedmill.storage.fetching.ranges import OFFSET_BITS, merged
 from feedmill.storage.fetching.segments import HeldSegments, Segment, SegmentStore
@@ -144,7 +143,6 @@ class RangeStore(PinningStore):
         self.target = (url if target is None else target).rstrip("/")
         self.host = "/".join(self.target.split("/")[:3])
         self.held = HeldSegments()
-        self.whole = WholeObjects()
         self.connection = 0
         self._renewing = threading.Lock()
 
@@ -248,22 +246,22 @@ class RangeStore(PinningStore):
     def fetched(
         self, paths: Sequence[str], files: Int64s, offsets: Int64s, lengths: Int64s
     ) -> OnDisk | InMemory | None:
-        whole = self.whole.find(paths, self.key, files)
-        if whole is not None:
-            return whole
         located = self.held.locate(paths, self.key, files, offsets, lengths)
         if located is None:
             return None
         origins = located.origins()
         if origins is None:
-            segments, rows = located.segments()
+            found = on_disk(located, offsets, lengths)
+            if found is not None:
+                return found
+            segments, _ = located.segments()
+            if any(segment.cacheable for segment in segments):
+                return None
             for segment in segments:
                 if segment.origin is None:
                     segment.start()
-            if segments[0].paged:
-                return on_disk(segments, rows)
             origins = located.wait()
-        return None if origins is None else InMemory(origins + offsets, located.table)
+        return None if origins is None else InMemory(origins + offsets, [located.table])
 
     def any_fetched(
         self, path: str, offsets: Sequence[int], length: int, seconds: float
