@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import tarfile
 from pathlib import Path
+
+import numpy as np
 
 BATCH, SECONDS = 64, 4.0
 
@@ -27,3 +30,32 @@ def jpegs(tars):
             for member in tar:
                 if member.name.endswith(".jpg"):
                     yield member.name, tar.extractfile(member).read()
+
+
+def raw_samples(tars):
+    """Yield the samples of a folder of tars: part -> bytes."""
+    for shard in sorted(Path(tars).rglob("*.tar")):
+        with tarfile.open(shard) as tar:
+            key, parts = None, {}
+            for member in tar:
+                name, _, part = member.name.rpartition("/")[2].partition(".")
+                if name != key and parts:
+                    yield parts
+                    parts = {}
+                key, parts[part] = name, tar.extractfile(member).read()
+            yield parts
+
+
+def singles(get, count):
+    """Yield 1 for each sample that `get` returns for a random number below `count`; all of its bytes are touched."""
+    rng = np.random.default_rng(0)
+    while True:
+        for number in rng.integers(0, count, 4096).tolist():
+            assert sum(map(len, get(number)))
+            yield 1
+
+
+def together(samples):
+    """Yield the size of each batch of samples that come one by one."""
+    while batch := list(itertools.islice(samples, BATCH)):
+        yield len(batch)

@@ -16,7 +16,7 @@ from benchmarks.prepared.suite import CRUDE, prepared
 from benchmarks.tokens import reading
 
 WORKERS, SAMPLES = 2, 1_000_000
-PEERS = ("modalities", "datatrove", "energon", "streaming")
+PEERS = ("modalities", "datatrove", "energon", "streaming", "datasets", "grain")
 PYTHONS = {"webdataset": "streaming", "litdata": "streaming"}
 """Peer whose Python environment a peer is measured in, if it has none."""
 NOTE = "wall time; (cpu) by the processor time of all processes"
@@ -84,6 +84,36 @@ def raw(repeat: int) -> Iterable[Row]:
             yield from _beside("loader-raw", what, mine, (name, mine), wanted, repeat)
 
 
+def local(repeat: int) -> Iterable[Row]:
+    """Measure raw samples of local tars without workers: single ones, and shuffled as columns and as samples."""
+    folder = prepared(8)
+    for path in (folder / "shards").iterdir():
+        corpus.warm(path)
+    part, one, columns, samples = "loader-local", ("one", folder), ("columns", folder), ("raw", folder, 0)
+    yield from _beside(
+        part, "columns beside pread and slices", columns, ("bare", ("bare-columns", folder)), 0.7, repeat
+    )
+    for what, mine, name, make, word, wanted in (
+        ("ds[i]", one, "datasets", "make", "one", 1.3),
+        ("ds[i]", one, "streaming", "make-raw", "one", 1.3),
+        ("columns", columns, "datasets", "make", "columns", 1.2),
+        ("columns", columns, "litdata", "make-raw", "samples", 1.2),
+        ("columns", columns, "grain", "make", "samples", 1.2),
+        ("samples", samples, "litdata", "make-raw", "samples", 1.0),
+        ("samples", samples, "grain", "make", "samples", 1.0),
+    ):
+        if peers.python(PYTHONS.get(name, name)) is None:
+            continue
+        copied = corpus.folder() / f"raw_8_{name}"
+        if not copied.exists():
+            theirs(name, make, folder, copied)
+        yield from _beside(part, f"{what} beside {name}", mine, (name, (word, copied)), wanted, repeat)
+        if (what, name) == ("ds[i]", "streaming"):
+            yield from _beside(
+                part, "MDS: ds[i] beside streaming", ("one", copied), (name, (word, copied)), 1.0, repeat
+            )
+
+
 def jpeg(repeat: int) -> Iterable[Row]:
     """Measure pictures of 375 x 500 as one uint8 array of 64, with 2 workers each."""
     folder = _pictures()
@@ -137,6 +167,7 @@ def flat(_repeat: int) -> Iterable[Row]:
 PARTS = {
     "loader-tokens": tokens,
     "loader-raw": raw,
+    "loader-local": local,
     "loader-jpeg": jpeg,
     "loader-state": state,
     "loader-memory": flat,

@@ -15,7 +15,13 @@ from hypothesis import strategies as st
 
 from feedmill.errors import NotFound
 from feedmill.formats.base import Dataset
+from feedmill.formats.batches import Parts
+from feedmill.formats.jsonl.dataset import JsonlDataset
+from feedmill.formats.rows import RowsDataset
+from feedmill.formats.sample import Sample
+from feedmill.formats.tar.dataset import TarDataset
 from feedmill.indexing.prepare import prepare
+from feedmill.loading.collate import collate, collate_parts
 from feedmill.samples.open import open as open_dataset
 from feedmill.storage import LocalStore, open_store
 from helpers.dataset_kinds import FORMATS, PACKED, PARTS, REMOTE, SOURCES, TOKEN_FILE, TOKENS, TOTAL, make, opened
@@ -66,8 +72,32 @@ def test_single_and_sliced_access(dataset: Dataset) -> None:
         with pytest.raises(IndexError):
             dataset[wrong]
     for wrong in (TOTAL, -1):
-        with pytest.raises(IndexError):
-            dataset.read([0, wrong])
+        for indices in ([wrong], [0, wrong]):
+            with pytest.raises(IndexError):
+                dataset.read(indices)
+
+
+def test_one_sample_is_as_in_bulk(dataset: Dataset) -> None:
+    for one, bulk in zip([dataset[index] for index in range(TOTAL)], dataset[:], strict=True):
+        assert type(one) is type(bulk)
+        if isinstance(one, Sample):
+            assert (one.key, one.source, one.home) == (bulk.key, bulk.source, bulk.home)
+            assert {name: one.raw(name) for name in one} == {name: bulk.raw(name) for name in bulk}
+
+
+@pytest.mark.parametrize("raw", [True, False])
+def test_a_batch_of_parts_is_that_of_its_samples(dataset: Dataset, kind: str, raw: bool) -> None:
+    given = dataset.opened_as(decode=None) if raw else dataset
+    indices = np.asarray([7, 3, *range(TOTAL), 3], np.int64)
+    parts = given.read_batch(indices, "parts")
+    if raw and isinstance(given, RowsDataset | TarDataset | JsonlDataset):
+        assert isinstance(parts, Parts) or given.view is not None or kind == "pax"  # its headers are not plain
+    if isinstance(parts, Parts) and (raw or kind != "img2dataset-webdataset"):  # its images are none
+        samples = given.read(indices)
+        np.testing.assert_equal(collate_parts(parts), collate(samples))
+        np.testing.assert_equal(collate_parts(parts.cut(2, 5)), collate(samples[2:5]))
+        assert [parts.source(number) for number in range(len(indices))] == [sample.source for sample in samples]
+        assert parts.cut(2, 5).source(1) == samples[3].source
 
 
 def test_keys_find_their_samples(dataset: Dataset) -> None:

@@ -57,11 +57,11 @@ def eager(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 COLUMNS = ("row", "position", "source", "index", "epoch")
-KINDS = ("samples", "columns", "targets", "mixed")
+KINDS = ("samples", "parts", "columns", "targets", "mixed")
 
 
 def plan_of(root: Path, kind: str, shuffle: str = "block") -> Plan:
-    if kind == "samples":
+    if kind in ("samples", "parts"):
         return fm.Plan.over(fm.open(root / "tars", raw=True, decode=None), shuffle=shuffle, epochs=2)
     if kind == "mixed":
         sources = [fm.open(root / "a.pbin", seq_len=length, positions=True) for length in (128, 128)]

@@ -3,6 +3,9 @@
 tokens FILE WORKERS       windows of 2,049 tokens in random order, batches of 64, torch tensors
 bare-tokens FILE          the same windows copied by numpy, row by row, and as one fancy index
 raw FOLDER WORKERS        parts as bytes in training order, batches of 64
+columns FOLDER            the same without workers, as lists of bytes by part
+one PATH                  single samples at random, with the bytes of all parts
+bare-columns FOLDER       ranges of tars at random by `pread`, cut into two parts
 jpeg FOLDER WORKERS       pictures decoded, as one uint8 array per batch
 bare-jpeg THREADS         simplejpeg on this number of threads, from bytes in memory
 resume FOLDER             from a state at position 10^9 to the first batch, without imports
@@ -23,6 +26,7 @@ import numpy as np
 from benchmarks.lib import pictures
 from benchmarks.lib.rates import memory_mb, rate
 from benchmarks.lib.side import answer
+from benchmarks.loading.batches import singles
 
 BATCH, SEQ_LEN, SECONDS = 64, 2048, 3.0
 
@@ -74,6 +78,47 @@ def raw(folder: str, workers: str) -> dict[str, float]:
         return len(batch)
 
     return rate(map(use, loader), SECONDS)
+
+
+def columns(folder: str) -> dict[str, float]:
+    """Measure the parts of samples as lists of bytes."""
+    import feedmill as fm
+
+    plan = fm.Plan.over(fm.open(folder, raw=True, decode=None), shuffle="block")
+    loader = fm.Loader(plan, BATCH, rank=0, world_size=1, output="numpy")
+    return rate((len(batch["__key__"]) for batch in loader), SECONDS)
+
+
+def one(path: str) -> dict[str, float]:
+    """Measure single samples."""
+    import feedmill as fm
+
+    dataset = fm.open(path, raw=True, decode=None)
+
+    def get(number: int) -> list[bytes]:
+        sample = dataset[number]
+        return [sample.raw(part) for part in sample]
+
+    return rate(singles(get, len(dataset)), SECONDS)
+
+
+def bare_columns(folder: str) -> dict[str, float]:
+    """Measure reading the same bytes, each range cut into two parts, without a loader."""
+    import feedmill as fm
+
+    dataset = fm.open(folder, raw=True, decode=None)
+    sources = [dataset.locate(number) for number in range(0, len(dataset), 8)]
+    files = {source.file: os.open(source.where, os.O_RDONLY) for source in sources}
+    ranges = [(files[source.file], source.length, source.offset) for source in sources]
+    rng = np.random.default_rng(0)
+
+    def batches() -> Iterator[int]:
+        while True:
+            blocks = [os.pread(*ranges[at]) for at in rng.integers(0, len(ranges), BATCH).tolist()]
+            kept = [(block[512:-1536], block[-1024:-512]) for block in blocks]
+            yield len(kept)
+
+    return rate(batches(), SECONDS)
 
 
 def jpeg(folder: str, workers: str) -> dict[str, float]:

@@ -1,4 +1,7 @@
-"""Measure LitData, with pictures decoded by Pillow: ``make TARS FOLDER``, then ``jpeg FOLDER WORKERS``."""
+"""Measure LitData, with pictures decoded by Pillow: ``make TARS FOLDER``, then ``jpeg FOLDER WORKERS``.
+
+Raw samples: ``make-raw TARS FOLDER``, then ``samples FOLDER``.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ import numpy as np
 
 from benchmarks.lib.rates import endless, rate
 from benchmarks.lib.side import answer
-from benchmarks.loading.batches import BATCH, SECONDS, jpegs, use_pictures
+from benchmarks.loading.batches import BATCH, SECONDS, jpegs, raw_samples, together, use_pictures
 
 
 def jpeg(folder, workers):
@@ -42,6 +45,25 @@ def make(tars, folder):
             Path(paths[-1]).write_bytes(data)
         optimize(fn=_picture, inputs=paths, output_dir=folder, chunk_bytes="64MB", num_workers=1)
     return {}
+
+
+def make_raw(tars, folder):
+    """Write chunks of 8 MB: it shuffles within a chunk, which it holds in memory."""
+    from litdata.streaming.writer import BinaryWriter
+
+    writer = BinaryWriter(folder, chunk_bytes=8 << 20)
+    for number, sample in enumerate(raw_samples(tars)):
+        writer[number] = sample
+    writer.done()
+    writer.merge()
+    return {}
+
+
+def samples(folder):
+    """Measure shuffled raw samples, without workers."""
+    from litdata import StreamingDataset
+
+    return rate(together(endless(StreamingDataset(folder, shuffle=True, seed=1))), SECONDS)
 
 
 if __name__ == "__main__":

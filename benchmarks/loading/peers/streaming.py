@@ -1,4 +1,7 @@
-"""Measure MosaicML Streaming, with pictures decoded by Pillow: ``make TARS FOLDER``, then ``jpeg FOLDER WORKERS``."""
+"""Measure MosaicML Streaming, with pictures decoded by Pillow: ``make TARS FOLDER``, then ``jpeg FOLDER WORKERS``.
+
+Raw samples: ``make-raw TARS FOLDER``, then ``one FOLDER``.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import numpy as np
 
 from benchmarks.lib.rates import endless, rate
 from benchmarks.lib.side import answer
-from benchmarks.loading.batches import BATCH, SECONDS, jpegs, use_pictures
+from benchmarks.loading.batches import BATCH, SECONDS, jpegs, raw_samples, singles, use_pictures
 
 
 def package():
@@ -51,6 +54,21 @@ def make(tars, folder):
         for _, data in jpegs(tars):
             out.write({"jpg": data})
     return {}
+
+
+def make_raw(tars, folder):
+    """Write MDS shards of raw samples."""
+    parts = next(raw_samples(tars))
+    with package().MDSWriter(out=folder, columns=dict.fromkeys(parts, "bytes"), size_limit=1 << 23) as out:
+        for sample in raw_samples(tars):
+            out.write(sample)
+    return {}
+
+
+def one(folder):
+    """Measure single samples at random."""
+    dataset = package().StreamingDataset(local=folder, shuffle=False, batch_size=1)
+    return rate(singles(lambda number: dataset[number].values(), len(dataset)), SECONDS)
 
 
 if __name__ == "__main__":

@@ -295,7 +295,16 @@ class Dataset(Hinted, Showable, ABC):
 
     def read(self, indices: Indices) -> list[Any]:
         """Return samples in bulk, converted by this dataset's view (`Sample`, or the declared sample type)."""
-        return self._viewed(self.read_raw(indices))
+        if len(indices) != 1:
+            return self._viewed(self.read_raw(indices))
+        index = int(indices[0])
+        if not 0 <= index < len(self):
+            raise IndexError(f"{self.url}: sample {index} of {len(self)}")
+        return self._viewed([self._read_one(index)])
+
+    def _read_one(self, index: int) -> Sample:
+        """Return the one sample of `read_raw` for an index in ``[0, len)``; a format overrides it to be faster."""
+        return self.read_raw([index])[0]
 
     def _viewed(self, raw: list[Sample]) -> list[Any]:
         for sample in raw:

@@ -55,16 +55,21 @@ class Parts:
 
     Attributes:
         keys: keys of the samples.
-        views: part name -> n views of its bytes; names in stored order. The memory behind the views is reused when
-            the last of them is released.
+        views: part name -> its n values, as bytes or views of memory that is reused when the last of them is released;
+            names in stored order.
         decode: decodes one part; None leaves it as bytes.
         source: returns the source of a sample, by its number among the n.
     """
 
     keys: Sequence[str]
-    views: Mapping[str, Sequence[memoryview]]
+    views: Mapping[str, Sequence[memoryview | bytes]]
     decode: Decode | None
     source: Callable[[int], Source]
+
+    def cut(self, begin: int, end: int) -> Parts:
+        """Return the samples ``[begin, end)``."""
+        views = {name: found[begin:end] for name, found in self.views.items()}
+        return Parts(self.keys[begin:end], views, self.decode, lambda number: self.source(begin + number))
 
 
 Batch = Columns | Parts | Fields

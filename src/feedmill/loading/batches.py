@@ -88,12 +88,12 @@ class Read(NamedTuple):
 
     Attributes:
         samples: the samples, or None.
-        columns: its rows of the columns that were read instead, or None.
+        columns: its rows of the columns or parts that were read instead, or None.
         seconds, waited: its share of the time of reading, and the part of that in which it waited for remote data.
     """
 
     samples: list[Any] | None
-    columns: Columns | None
+    columns: Columns | Parts | None
     seconds: float
     waited: float
 
@@ -203,13 +203,15 @@ class BatchMaker:
         return None if parts is None else [Read(*part, taken, late) for part in parts]
 
     def _read_parts(self, rows: Sequence[IntArray], located: Any) -> list[tuple[Any, Any]] | None:
-        """Return samples and columns of steps; one of the two is None for all of them."""
+        """Return samples and columns, or parts, of steps; one of the two is None for all of them."""
         positions = np.concatenate(rows)
         read = None if self._want is None else self._plan.read_batch(positions, self._want, located)
         cuts = np.cumsum([0, *map(len, rows)]).tolist()
         if read is None:
             samples = self._read(positions, located)
             return [(samples[a:b], None) for a, b in pairwise(cuts)]
+        if isinstance(read, Parts):
+            return [(None, read.cut(a, b)) for a, b in pairwise(cuts)]
         if not isinstance(read, dict) or not all(_apart(values, cuts) for values in read.values()):
             return None
         return [(None, {name: values[a:b] for name, values in read.items()}) for a, b in pairwise(cuts)]
@@ -298,7 +300,7 @@ class BatchMaker:
         positions: IntArray,
         located: Any,
         clock: list[float],
-        columns: Columns | None,
+        columns: Columns | Parts | None,
     ) -> bool:
         """Make the batch without building samples if the plan supports it; return whether the batch was made."""
         if self._want is None:

@@ -72,7 +72,7 @@ def collate_parts(parts: Parts) -> dict[str, Any]:
     return columns
 
 
-def _part(parts: Parts, name: str, views: Sequence[memoryview]) -> Any:
+def _part(parts: Parts, name: str, views: Sequence[memoryview | bytes]) -> Any:
     decode = parts.decode
     if decode is None:
         return [bytes(view) for view in views]

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from feedmill.allocator import keep_freed_memory
 from feedmill.errors import ConfigError
 from feedmill.formats import yamls
 from feedmill.formats.base import Dataset
@@ -155,6 +156,7 @@ class OpenOptions:
 
 def _open(url: str | list[str], options: OpenOptions) -> Dataset:
     """Return the dataset. Other processes can open it with the same arguments."""
+    keep_freed_memory()
     reopen = partial(_open, _absolute(url) if isinstance(url, str) else [_absolute(one) for one in url], options)
     token_size = options.token_size if options.tokens is None else None
     if not isinstance(url, str):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -14,9 +16,8 @@ Bools = npt.NDArray[np.bool_]
 
 def chunks_of(column: Any) -> list[Any]:
     """Return the arrays of a chunked array; of an array, itself."""
-    import pyarrow
-
-    return list(column.chunks) if isinstance(column, pyarrow.ChunkedArray) else [column]
+    chunks: list[Any] | None = getattr(column, "chunks", None)
+    return [column] if chunks is None else chunks
 
 
 def take(column: Any, rows: Int64s) -> Any:
@@ -27,7 +28,7 @@ def take(column: Any, rows: Int64s) -> Any:
     """
     import pyarrow
 
-    if len(rows) and (np.diff(rows) == 1).all():
+    if len(rows) == 1 or (len(rows) and (np.diff(rows) == 1).all()):
         return column.slice(int(rows[0]), len(rows))
     try:
         return column.take(pyarrow.array(rows, pyarrow.int64()))
@@ -38,6 +39,37 @@ def take(column: Any, rows: Int64s) -> Any:
         return pyarrow.concat_arrays(slices or chunks_of(column.slice(0, 0))[:1])
     except (pyarrow.ArrowNotImplementedError, pyarrow.ArrowInvalid):
         return pyarrow.chunked_array(slices, column.type)
+
+
+def items_at(array: Any, rows: Int64s) -> list[Any] | None:
+    """Return rows of an array of bytes or text by their offsets, int64[n]; None if it has nulls or another type.
+
+    Raises `ValueError` for text that is not UTF-8.
+    """
+    layout = _layouts().get(array.type.id)
+    if layout is None or array.null_count:
+        return None
+    kind, made = layout
+    _, offsets, data = array.buffers()
+    if data is None:  # all of them are empty
+        return None
+    ends = np.frombuffer(offsets, kind, len(array) + 1, array.offset * kind.itemsize)
+    view = memoryview(data)
+    return [made(view[begin:end]) for begin, end in zip(ends[rows].tolist(), ends[rows + 1].tolist(), strict=True)]
+
+
+@cache
+def _layouts() -> dict[int, tuple[np.dtype[Any], Callable[[memoryview], Any]]]:
+    """Return for each type of bytes and text, by its number, that of its offsets, and what makes a value of a view."""
+    from pyarrow import lib
+
+    short, long, text = np.dtype(np.int32), np.dtype(np.int64), partial(str, encoding="utf-8")
+    return {
+        lib.Type_BINARY: (short, bytes),
+        lib.Type_LARGE_BINARY: (long, bytes),
+        lib.Type_STRING: (short, text),
+        lib.Type_LARGE_STRING: (long, text),
+    }
 
 
 def take_rows(table: Any, rows: Int64s) -> Any:

@@ -26,7 +26,8 @@ _SUFFIXES = {"Video": "mp4"}
 
 def read_all(read: Read, column: Any) -> list[Any]:
     """Return the values of an array or chunked array."""
-    return [value for array in chunks_of(column) for value in read(array)]
+    chunks = chunks_of(column)
+    return read(chunks[0]) if len(chunks) == 1 else [value for array in chunks for value in read(array)]
 
 
 def lists(place: Place) -> Read:

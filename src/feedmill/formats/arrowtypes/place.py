@@ -24,7 +24,8 @@ class Direct:
 
     def __call__(self, array: Any) -> list[Any]:
         try:
-            return list(array.to_pylist())
+            values: list[Any] = array.to_pylist()
+            return values
         except (ValueError, OverflowError, KeyError):  # KeyError: an unknown time zone
             return self.read(array)
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import cache, partial
 from typing import Any
 
 from feedmill.errors import DataError
 from feedmill.formats.arrowtypes import table as types
-from feedmill.formats.arrowtypes.arrays import take
+from feedmill.formats.arrowtypes.arrays import chunks_of, items_at, take
 from feedmill.formats.arrowtypes.features import features_of
 from feedmill.formats.arrowtypes.nested import read_all
-from feedmill.formats.arrowtypes.place import Context, Place, Read, Unreadable, placed, type_of
+from feedmill.formats.arrowtypes.place import Context, Direct, Place, Read, Unreadable, placed, type_of
 from feedmill.formats.columns import load_pyarrow
 from feedmill.formats.offsets import Int64s
 from feedmill.formats.rows import Lazy
@@ -54,11 +55,18 @@ class Columns:
         A value that Python does not have is a `Lazy` that raises `DataError`: other values of its row, and other rows,
         can be read.
         """
-        columns = [
-            self._each(name, take(column, numbers), _refusing)
-            for name, column in zip(table.schema.names, table.columns, strict=True)
-        ]
-        return [dict(zip(table.schema.names, row, strict=True)) for row in zip(*columns, strict=True)]
+        names = table.schema.names
+        columns = [self._at(name, column, numbers) for name, column in zip(names, table.columns, strict=True)]
+        return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+    def _at(self, name: str, column: Any, numbers: Int64s) -> list[Any]:
+        """Return rows of a column. Bytes and text are copied once, by their offsets."""
+        chunks = chunks_of(column)
+        if len(numbers) > 1 and len(chunks) == 1 and isinstance(self._reads[name], Direct):
+            with suppress(ValueError):  # text that is not UTF-8: what reads it below says so
+                if (found := items_at(chunks[0], numbers)) is not None:
+                    return found
+        return self._each(name, take(column, numbers), _refusing)
 
     def values(self, table: Any) -> dict[str, list[Any]]:
         """Return the values of each column; `Unreadable` in place of those that Python does not have."""

@@ -27,7 +27,8 @@ def plain(place: Place) -> Read:  # noqa: ARG001 - a maker of readers
 
 
 def _listed(array: Any) -> list[Any]:
-    return list(array.to_pylist())
+    values: list[Any] = array.to_pylist()
+    return values
 
 
 def text(place: Place) -> Read:

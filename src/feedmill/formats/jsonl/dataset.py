@@ -22,6 +22,7 @@ import orjson
 
 from feedmill.errors import DataError, NotFound
 from feedmill.formats.base import Dataset, Indices
+from feedmill.formats.batches import Batch, Parts, Want
 from feedmill.formats.content import content_hash
 from feedmill.formats.cost_cache import digest_of, kept_costs
 from feedmill.formats.costs import bad_cost, field_costs
@@ -29,7 +30,7 @@ from feedmill.formats.extents import Extents
 from feedmill.formats.format import OpenRequest
 from feedmill.formats.jsonl.splits import LineSplits, Pieces, read_splits, unfitting
 from feedmill.formats.line_ranges import Arrays, begin_of, on_engine
-from feedmill.formats.offsets import Int64s, hash_words, load_offsets, read_records
+from feedmill.formats.offsets import Int64s, hash_words, load_offsets, read_record, read_records
 from feedmill.formats.sample import Sample, Source, no_such_key, number_of
 from feedmill.kernels.jsonl.lines import LineIndex, index_lines, joined, line_starts
 from feedmill.storage import Store
@@ -223,11 +224,34 @@ class JsonlDataset(Dataset):
     def read_raw(self, indices: Indices) -> list[Sample]:
         wanted = self._inside(indices)
         records = self._records(wanted)
-        lines = read_records(self.store, self.path, self._offsets[records], self._offsets[records + 1])
         return [
-            self._sample(index, record, self._whole(record, line.strip()))
-            for index, record, line in zip(wanted.tolist(), records.tolist(), lines, strict=True)
+            self._sample(index, record, self._whole(record, line))
+            for index, record, line in zip(wanted.tolist(), records.tolist(), self._lines_at(records), strict=True)
         ]
+
+    def read_batch(self, indices: Indices, want: Want) -> Batch | None:
+        if want != "parts" or self.view is not None or not len(indices):
+            return super().read_batch(indices, want)
+        wanted = self._inside(indices)
+        records = self._records(wanted)
+        numbers = records.tolist()
+        lines = [self._whole(*each) for each in zip(numbers, self._lines_at(records), strict=True)]
+        return Parts(
+            list(map(str, numbers)),
+            {"json": lines},
+            self.decode,
+            lambda number: self._source(int(wanted[number]), numbers[number]),
+        )
+
+    def _lines_at(self, records: Int64s) -> list[bytes]:
+        """Return records without the blanks around them. `records`: int64[n]."""
+        found = read_records(self.store, self.path, self._offsets[records], self._offsets[records + 1])
+        return [line.strip() for line in found]
+
+    def _read_one(self, index: int) -> Sample:
+        record = index if self._pieces is None else int(self._records(np.asarray([index], np.int64))[0])
+        _, line = read_record(self.store, self.path, self._offsets, record)
+        return self._sample(index, record, self._whole(record, line.strip()))
 
     def extents(self, indices: Indices) -> Sequence[Extents]:
         if self.store.is_local:

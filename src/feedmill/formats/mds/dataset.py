@@ -32,7 +32,7 @@ from feedmill.formats.columns import load_pyarrow
 from feedmill.formats.format import OpenRequest
 from feedmill.formats.mds.encodings import Column, column
 from feedmill.formats.objects import read_object
-from feedmill.formats.offsets import Int64s, read_records
+from feedmill.formats.offsets import Int64s, read_record, read_records
 from feedmill.formats.rows import BlockCache, RowsDataset
 from feedmill.jobs.threads import ordered_map
 from feedmill.storage import Store
@@ -95,19 +95,26 @@ class MdsDataset(RowsDataset):
             blocks = [raw[b:e] for b, e in zip(begins.tolist(), ends.tolist(), strict=True)]
         else:
             blocks = read_records(self.store, shard.path, begins, ends)
-        out = []
-        for begin, block in zip(begins.tolist(), blocks, strict=True):
-            try:
-                out.append(_row(shard.columns, block))
-            except (ValueError, KeyError, IndexError, OverflowError, RecursionError) as error:
-                raise DataError(
-                    f"the sample cannot be read ({error})",
-                    file=self.store.locate(shard.path),
-                    offset=begin,
-                    kind="bad-part",
-                    fix=_AGAIN,
-                ) from None
-        return out
+        return [self._values(shard, begin, block) for begin, block in zip(begins.tolist(), blocks, strict=True)]
+
+    def _row(self, file: int, local: int) -> dict[str, Any]:
+        shard = self.shards[file]
+        if shard.compression:
+            return super()._row(file, local)
+        return self._values(shard, *read_record(self.store, shard.path, self._shard_offsets(file), local))
+
+    def _values(self, shard: Shard, begin: int, block: bytes) -> dict[str, Any]:
+        """Return the values of a sample at an offset. Raises `DataError`."""
+        try:
+            return _row(shard.columns, block)
+        except (ValueError, KeyError, IndexError, OverflowError, RecursionError) as error:
+            raise DataError(
+                f"the sample cannot be read ({error})",
+                file=self.store.locate(shard.path),
+                offset=begin,
+                kind="bad-part",
+                fix=_AGAIN,
+            ) from None
 
     def _load(self, files: Sequence[int]) -> None:
         missing = [n for n in files if n not in self._offsets and not self.shards[n].compression]

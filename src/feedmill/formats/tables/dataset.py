@@ -30,7 +30,7 @@ from feedmill.formats.base import Indices
 from feedmill.formats.columns import ArrowFile, ColumnFile, ParquetFile, damaged, load_pyarrow
 from feedmill.formats.costs import field_costs
 from feedmill.formats.format import OpenRequest
-from feedmill.formats.offsets import Int64s
+from feedmill.formats.offsets import Int64s, place_of
 from feedmill.formats.rows import BlockCache, RowsDataset
 from feedmill.formats.sample import no_such_key
 from feedmill.formats.tables import ARROW_SUFFIXES
@@ -116,23 +116,31 @@ class TableDataset(RowsDataset):
     def _rows(self, file: int, local: Int64s) -> list[dict[str, Any]]:
         columns = self._columns[file]
         stored = self._stored(file, local)
-        block = np.searchsorted(columns.ends, stored, side="right")
-        out: list[dict[str, Any]] = [{}] * len(stored)
-        for number in np.unique(block).tolist():
-            places = np.flatnonzero(block == number)
-            table = self._blocks.get((file, number), partial(columns.read, number))
-            first = int(columns.ends[number - 1]) if number else 0
-            rows = self._reader(file, table.schema).rows(table, stored[places] - first)
-            if len(rows) != len(places):
-                where, record = self.store.locate(self.files[file]), f"rows {stored[places[0]]} ..."
-                error = ValueError(f"{len(rows)} rows of {len(places)} could be read")
-                raise damaged(where, error, offset=int(columns.extents[number, 0]), record=record)
-            for place, row in zip(places.tolist(), rows, strict=True):
-                out[place] = row
+        if len(stored) == 1:  # sorting one row by its block takes longer than reading it
+            out = self._block_rows(file, place_of(columns.ends, int(stored[0]))[0], stored)
+        else:
+            block = np.searchsorted(columns.ends, stored, side="right")
+            out = [{}] * len(stored)
+            for number in np.unique(block).tolist():
+                places = np.flatnonzero(block == number)
+                for place, row in zip(places.tolist(), self._block_rows(file, number, stored[places]), strict=True):
+                    out[place] = row
         if self.key_column is not None:
             for row in out:
                 row.pop(self.key_column, None)
         return out
+
+    def _block_rows(self, file: int, number: int, stored: Int64s) -> list[dict[str, Any]]:
+        """Return the values of rows of one block by their numbers in the file, int64[n]. Raises `DataError`."""
+        columns = self._columns[file]
+        table = self._blocks.get((file, number), partial(columns.read, number))
+        first = int(columns.ends[number - 1]) if number else 0
+        rows = self._reader(file, table.schema).rows(table, stored - first)
+        if len(rows) != len(stored):
+            where, record = self.store.locate(self.files[file]), f"rows {stored[0]} ..."
+            error = ValueError(f"{len(rows)} rows of {len(stored)} could be read")
+            raise damaged(where, error, offset=int(columns.extents[number, 0]), record=record)
+        return rows
 
     def _reader(self, file: int, schema: Any) -> Columns:
         """Return the readers of a file's columns. Raises `DataError`."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -23,7 +24,7 @@ from feedmill.formats.base import Dataset, Indices
 from feedmill.formats.batches import Batch, Parts, Want
 from feedmill.formats.costs import bad_cost
 from feedmill.formats.extents import Extents
-from feedmill.formats.offsets import Int64s, hash_words, read_scattered
+from feedmill.formats.offsets import Int64s, hash_words, place_of, read_record, read_scattered
 from feedmill.formats.ranges import gather_spans
 from feedmill.formats.sample import Sample, Source
 from feedmill.formats.tar.samples import (
@@ -218,6 +219,15 @@ class TarDataset(Dataset):
         for place, number, shard, begin, block, found in rows:
             out[place] = self._sample(paths[shard], number, begin, block, found)
         return out
+
+    def _read_one(self, index: int) -> Sample:
+        if not self.store.is_local:  # what was read ahead is found in bulk
+            return super()._read_one(index)
+        stored = index + bisect_right(self._gaps.data, index)
+        shard, local = place_of(self._ends, stored)
+        path = self.table.shards[shard]
+        begin, block = read_record(self.store, path, self.table.offsets(shard), local)
+        return self._sample(path, stored, begin, block)
 
     def load_ahead(self) -> None:
         self.table.load_ahead()

@@ -49,9 +49,6 @@ _MAX_FLIGHTS = 4
 _RECHECK_SECONDS = 0.1
 """Time after which a thread that must not hedge now checks again."""
 
-_KEPT_MEMORY = 256 << 20
-"""Freed memory that is kept for the next answers; without it, loading from a bucket takes an eighth longer."""
-
 WHOLE = -1
 """End of a range that is a whole object of unknown size."""
 
@@ -179,7 +176,7 @@ class Fetcher:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        keep_freed_memory(_KEPT_MEMORY)
+        keep_freed_memory()
         self.requests = self.bytes = self.retries = self.throttled = self.hedges = self.cached = 0
         self._latency, self._rate = 0.0, 0.0
         self._small = ThreadPoolExecutor(_THREADS, "feedmill-fetch")
