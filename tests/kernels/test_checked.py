@@ -64,7 +64,7 @@ def run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-def tested(folder: Path, *options: str) -> None:
+def run_tests(folder: Path, *options: str) -> None:
     done = run(folder, "pytest", "-q", "-n0", "-p", "no:cacheprovider", "-m", "not slow", *options)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
 
@@ -82,9 +82,8 @@ def test_the_checks_end_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert fine or done.returncode < 0
 
 
-@pytest.mark.slow
 def test_some_tests_in_the_checked_build(folder: Path) -> None:
-    tested(
+    run_tests(
         folder,
         "tests/kernels/hashing/test_crc32c.py",
         "tests/kernels/jsonl/test_spanrows.py",
@@ -96,8 +95,8 @@ def test_some_tests_in_the_checked_build(folder: Path) -> None:
 def test_all_tests_of_kernels_in_the_checked_build(folder: Path) -> None:
     rooms = [f"tests/kernels/{name}" for name in ("files", "hashing", "jsonl", "order", "text")]
     files = [f"tests/kernels/test_{name}.py" for name in ("bos_eos", "edges", "pixels", "rows")]
-    tested(folder, *rooms, *files)
-    tested(folder, "tests/formats/tokens", "tests/curation/dedupe", "tests/curation/near", "tests/planning/packing")
+    run_tests(folder, *rooms, *files)
+    run_tests(folder, "tests/formats/tokens", "tests/curation/dedupe", "tests/curation/near", "tests/planning/packing")
 
 
 @pytest.mark.slow

@@ -24,7 +24,6 @@ def compared(*options: str) -> str:
     return done.stdout.splitlines()[-1]
 
 
-@pytest.mark.slow
 def test_some_kernels() -> None:
     chosen = [f"tests/kernels/{name}" for name in ("hashing/test_crc32c.py", "jsonl/test_plainrows.py")]
     assert compared(*chosen) == "compared 2 kernels; not called: none"

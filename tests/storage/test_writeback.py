@@ -11,7 +11,7 @@ import pytest
 
 from feedmill.storage import open_store, writeback
 from feedmill.storage.writeback import WriteBehind
-from feedmill.tokens.outputs import plan_outputs
+from feedmill.tokens.outputs import plan_outputs, write_documents
 
 
 def test_the_system_is_asked_for_each_step_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,7 +48,7 @@ def test_tokens_are_stored_while_they_are_written(format: str, tmp_path: Path, m
     monkeypatch.setattr(writeback, "STEP", 1 << 16)
     options: dict[str, Any] = {"vocab_size": 60000, "base_vocab_size": 60000, "largest": 0, "token_size": None}
     (out,) = plan_outputs(str(tmp_path / "x"), [format], **options)
-    with out.open("", loss=False) as writer:
+    with write_documents(out.store, out.path, out.form("", loss=False)) as writer:
         for _ in range(4):
             writer.add(np.zeros(50_000, out.dtype), np.asarray([50_000]), None)
     assert 300_000 < sum(asked) <= sum(path.stat().st_size for path in tmp_path.iterdir())
