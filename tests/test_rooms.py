@@ -32,10 +32,6 @@ def test_no_module_imports_itself_through_others() -> None:
     assert not house.circles()
 
 
-UNMAPPED = {"kernels"}
-"""Rooms whose packages do not list their modules yet."""
-
-
 def on_the_map(folder: Path) -> tuple[set[str], set[str]]:
     """The files and packages in a package, and those that its docstring names."""
     there = {path.name for path in folder.glob("*.py")} - {"__init__.py"}
@@ -49,15 +45,13 @@ def test_a_room_is_its_own_map(room: str) -> None:
     """The docstring of its package names each file and folder in it, and no others."""
     there, named = on_the_map(house.SOURCE / room)
     unnamed = sorted(there - named)
-    assert (room in UNMAPPED) == bool(unnamed), f"not on the map: {unnamed}, or complete and still in UNMAPPED"
+    assert not unnamed, f"not on the map: {unnamed}"
     assert not {name for name in named if name.endswith(".py")} - there, f"gone: {sorted(named - there)}"
 
 
 def test_a_package_that_names_some_of_its_files_names_all() -> None:
     """Where names say enough, such as those of taggers, no list is needed; half a list sends readers astray."""
     for init in house.SOURCE.glob("*/*/**/__init__.py"):
-        if init.relative_to(house.SOURCE).parts[0] in UNMAPPED:
-            continue
         there, named = on_the_map(init.parent)
         files = {name for name in there if name.endswith(".py")}
         assert not named & files or files <= named, f"{init.parent}: not on the map: {sorted(files - named)}"
