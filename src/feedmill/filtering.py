@@ -13,8 +13,6 @@ from feedmill.tokens.options import Passing
 
 if TYPE_CHECKING:
     from feedmill.curation.mix.config import FilterConfig
-    from feedmill.curation.mix.report import MixReport
-    from feedmill.tokens.rewrite import Report
 
 _DATA = (".pbin", ".ds", ".idx", ".bin", ".npy", ".jsonl")
 
@@ -51,8 +49,11 @@ _OF_DOCUMENTS = ("allow_stale", "id", "workers")
 
 
 @verb(Filter)
-def filter(options: Filter) -> Report | MixReport:
+def filter(options: Filter) -> Any:
     """Documents keep their order. Inputs are token files or JSONL files with an `output`, and else a configuration.
+
+    Returns a `feedmill.tokens.rewrite.Report` with an `output`, and else a `feedmill.curation.mix.report.MixReport`.
+    (Not typed: every caller would have to tell the two apart.)
 
     Raises:
         ConfigError: an option does not apply to this kind of input; other errors are those of
