@@ -62,8 +62,8 @@ def call(words: list[str]) -> None:
         assert not app(words, prog_name="feedmill", standalone_mode=False)
 
 
-ELSEWHERE = {"tokenize", "tag", "filter", "dedupe", "merge", "neardedupe"}
-"""Verbs that a pipeline below runs on the cluster, and one whose data are in a bucket."""
+ELSEWHERE = {"tokenize", "tag", "filter", "dedupe", "merge", "neardedupe", "decontaminate", "prepare-media"}
+"""Verbs that a pipeline below runs on the cluster, one whose data are in a bucket, two with stages as of others."""
 PARAMETERS = [pytest.param(verb, marks=pytest.mark.slow) if verb in {*MORE, *ELSEWHERE} else verb for verb in VERBS]
 
 

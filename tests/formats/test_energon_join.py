@@ -91,7 +91,7 @@ def test_a_file_under_energons_name_is_read_where_it_is_whole(tmp_path: Path, mo
 def test_names_do_not_depend_on_the_hash_seed() -> None:
     code = (
         "from feedmill.formats.energon.join import *; from feedmill.samples.open import open\n"
-        f"parts = [Part.of(open({str(NEGATIVE)!r} + side, split='train', split_config='two_excluded.yaml'))"
+        f"parts = [JoinSide.of(open({str(NEGATIVE)!r} + side, split='train', split_config='two_excluded.yaml'))"
         " for side in ('/L', '/R')]\nprint(own_name(parts), energon_name(parts), compute(parts).samples.tolist())"
     )
     runs = {

@@ -84,8 +84,10 @@ def data_requests(server) -> list[tuple[int, int]]:
     return [(begin, end) for (begin, end), key in asked if key.endswith(".tar") and end - begin != 32 << 10]
 
 
-@pytest.mark.parametrize("workers", [0, 3])
-@pytest.mark.parametrize("shuffle", ["block", "global", "none"])
+@pytest.mark.parametrize(
+    ("shuffle", "workers"),
+    slow_but(product(["block", "global", "none"], [0, 3]), ("block", 3), ("global", 0), ("none", 0)),
+)
 def test_the_batches_are_those_of_a_local_folder(server, folder, workers, shuffle):
     options = {"batch_size": 48, "workers": workers}
     expected = content(fm.Loader(local(folder, shuffle=shuffle), **options))

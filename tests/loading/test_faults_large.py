@@ -131,7 +131,7 @@ def few(tmp_path_factory):
     return many(tmp_path_factory.mktemp("few") / "data", 4, 500)
 
 
-@pytest.mark.parametrize(("workers", "cache"), slow_but(product([0, 2], [False, True]), (0, True), (2, False)))
+@pytest.mark.parametrize(("workers", "cache"), slow_but(product([0, 2], [False, True]), (2, True)))
 def test_two_thousand_samples_of_which_requests_fail_in_each_way(few, tmp_path, monkeypatch, workers, cache):
     small_requests(monkeypatch, 16 << 10)
     monkeypatch.setattr(lanes, "_OVERDUE", 0.2)

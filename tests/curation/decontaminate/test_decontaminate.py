@@ -226,7 +226,7 @@ def test_benchmarks_of_one_name_are_told_apart() -> None:
     assert found()[0]["questions"] == [f"{name}:q" for name in names]
 
 
-def test_a_million_questions_fit_in_memory() -> None:
+def test_many_questions_fit_in_memory() -> None:
     """The index is built from arrays, not from objects, so it takes little more than its own size."""
     rng, words = random.Random(0), [f"w{number}" for number in range(5000)]
     rows = [
@@ -235,7 +235,7 @@ def test_a_million_questions_fit_in_memory() -> None:
             "question": " ".join(rng.choices(words, k=25)),
             "choices": [" ".join(rng.choices(words, k=3))] * 4,
         }
-        for number in range(20_000)
+        for number in range(5_000)
     ]
     write("bench.jsonl", rows)
     files = find_documents(["bench.jsonl"]).files

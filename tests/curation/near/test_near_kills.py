@@ -9,11 +9,13 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import product
 from pathlib import Path
 
 import pytest
 
 from helpers import warm
+from helpers.durations import slow_but
 from helpers.near_copies import make_texts, write_documents
 
 AT_EVERY_WRITE = """
@@ -84,8 +86,7 @@ def prepare(folder: Path) -> None:
         os.utime(path, ns=(10**18, 10**18))  # signatures are called by versions, and those by times
 
 
-@pytest.mark.parametrize("step", [9, pytest.param(1, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("signatures", ["", "s"])
+@pytest.mark.parametrize(("signatures", "step"), slow_but(product(["", "s"], [9, 1]), ("s", 9)))
 def test_killed_at_every_write(tmp_path: Path, signatures: str, step: int) -> None:
     """Of a second run, after a first one over one of the files."""
     for name in ("warm", "clean"):

@@ -19,6 +19,7 @@ from feedmill.documents.lines import read_blocks
 from feedmill.errors import ConfigError
 from feedmill.jobs.parts import PartEngine
 from feedmill.storage import local
+from helpers.durations import slow_but
 from helpers.near_copies import make_texts, write_documents
 
 THRESHOLDS = (0.8, 0.5, 1.0)
@@ -82,7 +83,7 @@ def test_each_set_is_that_of_its_own_run(
     assert json.loads(json.dumps(report.as_dict()))["others"][1]["name"] == "dup_near_1"
 
 
-@pytest.mark.parametrize("share", [0.1, 0.35, 0.5, 0.65, 0.8, 0.95])
+@pytest.mark.parametrize("share", slow_but([0.1, 0.35, 0.5, 0.65, 0.8, 0.95], 0.35, 0.8))
 def test_an_interrupted_run_is_finished(
     folder: Path, wanted: dict[str, bytes], monkeypatch: pytest.MonkeyPatch, share: float
 ) -> None:

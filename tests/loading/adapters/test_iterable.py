@@ -13,6 +13,7 @@ from feedmill.loading.adapters import iterable
 from feedmill.loading.encoder import TaskEncoder
 from feedmill.loading.loader import Loader
 from feedmill.planning.plan import Plan
+from helpers.durations import slow_but
 from helpers.fakes import FakePlan
 from helpers.number_dataset import Numbered
 from helpers.torch_workers import raises
@@ -50,7 +51,7 @@ def test_a_plain_data_loader_resumes_after_a_number_of_batches(taken: int) -> No
     assert list(chain(*found)) == list(range(taken * 8, taken * 8 + 24))
 
 
-@pytest.mark.parametrize("workers", WORKERS)
+@pytest.mark.parametrize("workers", slow_but(WORKERS, 0, 2))
 @pytest.mark.filterwarnings("ignore:'set_vital':UserWarning")
 def test_torchdata_saves_and_resumes_at_every_step(workers: int) -> None:
     stateful = pytest.importorskip("torchdata.stateful_dataloader").StatefulDataLoader
