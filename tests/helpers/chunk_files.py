@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from pathlib import Path
 
 
@@ -12,11 +13,12 @@ def chunk_files(folder: Path) -> list[Path]:
 
 
 def disk_bytes(folder: Path) -> int:
-    """Return the bytes that the files of a folder take on the disk, in whole blocks."""
+    """Return the bytes that the files of a folder take on the disk, in whole blocks; some may go meanwhile."""
     found = 0
-    for path in folder.rglob("*"):
-        with contextlib.suppress(FileNotFoundError):
-            found += path.lstat().st_blocks * 512
+    for place, folders, files in os.walk(folder):  # unlike rglob, it passes over a folder that is gone
+        for name in (*folders, *files):
+            with contextlib.suppress(FileNotFoundError):
+                found += os.lstat(os.path.join(place, name)).st_blocks * 512
     return found
 
 
