@@ -176,7 +176,8 @@ def test_a_disabled_cache_leaves_reading_ahead_within_its_memory(server, folder,
 
     found, requests = asked_in(server, run)
     assert found == content(fm.Loader(local(folder), 32))
-    assert sum(end - begin for begin, end in requests) <= 1.05 * total(folder)
+    # Which ranges share a request, with what lies between them, depends on how far the reader is.
+    assert sum(end - begin for begin, end in requests) <= 1.3 * total(folder)
     assert 0 < most <= 450_000
 
 
