@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import Any, Protocol
 
 from feedmill.curation.attribute_set import read_manifest, write_manifest
@@ -39,6 +40,26 @@ def recorded(
             entries.append(entry)
         manifests.append(manifest)
     return manifests, entries
+
+
+def restore(report: Any, files: Sequence[DocumentFile], documents_folder: str, run: str) -> bool:
+    """Fill a report from the manifests of its attribute set, if these record this run and its outputs are unchanged.
+
+    Args:
+        report: A dataclass with ``name``, that of the set, and ``skipped``, which is set.
+
+    Returns:
+        Whether they do.
+    """
+    found = recorded(files, report.name, documents_folder, run=run)
+    if found is None or not all(isinstance(manifest.get("report"), dict) for manifest in found[0]):
+        return False
+    saved = found[0][-1]["report"]
+    for one in fields(report):
+        if one.name in saved:
+            setattr(report, one.name, saved[one.name])
+    report.skipped = True
+    return True
 
 
 class Marked(Protocol):

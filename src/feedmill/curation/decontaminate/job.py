@@ -33,7 +33,7 @@ from feedmill.curation.decontaminate.benchmarks import (
 from feedmill.curation.decontaminate.matching import MOST_QUESTIONS, Match, Matcher, needed
 from feedmill.curation.decontaminate.options import DecontaminateOptions, DecontaminateReport
 from feedmill.curation.dry_run import plan_set, read_first
-from feedmill.curation.manifest_entries import entry, record, recorded
+from feedmill.curation.manifest_entries import entry, record, restore
 from feedmill.curation.options import Decontaminate
 from feedmill.documents.file import DocumentFile, by_folder
 from feedmill.documents.find import find_documents, find_in_datasets
@@ -412,7 +412,7 @@ def decontaminate(given: Decontaminate) -> DecontaminateReport:
     run_print = fingerprint(*identities, options.as_dict())
     target = set_store(files[0].store(), options.name)
     identity = {"verb": "decontaminate", "run": run_print}
-    done = _done(files, options, run_print, report)
+    done = restore(report, files, options.documents_folder, run_print)
     if (dry := active()) is not None:
         if not done:
             with Work(target) as work:
@@ -570,18 +570,3 @@ def _fill(
             f"{len(hidden):,} {noun} not marked in up to {max(hidden.values()):,} documents, as the phrases are common."
             " Raise '--common' if these are leaks"
         )
-
-
-def _done(
-    files: list[DocumentFile], options: DecontaminateOptions, run_print: str, report: DecontaminateReport
-) -> bool:
-    """Return whether the manifests record exactly this run and its outputs are unchanged; if so, fill the report."""
-    known = recorded(files, options.name, options.documents_folder, run=run_print)
-    if known is None or not all(isinstance(manifest.get("report"), dict) for manifest in known[0]):
-        return False
-    saved = known[0][-1]["report"]
-    for one in fields(report):
-        if one.name in saved:
-            setattr(report, one.name, saved[one.name])
-    report.skipped = True
-    return True

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Sequence
-from dataclasses import fields
 from typing import Any
 
 from feedmill.curation.attribute_set import fingerprint, read_manifest, set_store
 from feedmill.curation.dry_run import plan_set, read_first
-from feedmill.curation.manifest_entries import entry, record, recorded
+from feedmill.curation.manifest_entries import entry, record, restore
 from feedmill.curation.near import finish as finishing
 from feedmill.curation.near.adding import add_dump
 from feedmill.curation.near.dumps import Dumps, open_dumps, refuse_other_signatures, tidy_signatures
@@ -74,7 +73,8 @@ def find_near(
     runs = [fingerprint([file.identity for file in files], one.as_dict(), where) for one in every]
     target = set_store(files[0].store(), options.name)
     identity = {"verb": "neardedupe", "run": runs[0] if len(runs) == 1 else fingerprint(runs)}
-    done = [_done(files, *one) for one in zip(every, runs, reports, strict=True)]
+    folder = options.documents_folder
+    done = [restore(one, files, folder, run) for one, run in zip(reports, runs, strict=True)]
     report.others = reports[1:]
     if (dry := active()) is not None:
         if all(done):
@@ -177,19 +177,6 @@ def _finish(
     with Progress.of_files("writing", [task.file.size for task in tasks], progress) as bar:
         where = Where("writing", fingerprint([task.key for task in tasks]), dumps.store)
         return list(map_units(finishing.finish, tasks, workers, bar, where))
-
-
-def _done(files: list[DocumentFile], options: NearOptions, run_print: str, report: NearReport) -> bool:
-    """Return whether the manifests record exactly this run and its outputs are unchanged; if so, fill the report."""
-    found = recorded(files, options.name, options.documents_folder, run=run_print)
-    if found is None or not all(isinstance(manifest.get("report"), dict) for manifest in found[0]):
-        return False
-    saved = found[0][-1]["report"]
-    for one in fields(report):
-        if one.name in saved:
-            setattr(report, one.name, saved[one.name])
-    report.skipped = True
-    return True
 
 
 def _record(

@@ -137,6 +137,16 @@ def _fill(table, places, sets, low, high):  # type: ignore[no-untyped-def]
 
 
 @kernel
+def _filled(table, sets, start, size):  # type: ignore[no-untyped-def]
+    """Write a set to the table. Return the places of it that are used."""
+    places = 2
+    while places < 2 * size:
+        places *= 2
+    _fill(table, places, sets, start, start + size)
+    return places
+
+
+@kernel
 def _shared(table, places, sets, low, high):  # type: ignore[no-untyped-def]
     mask = np.uint64(places - 1)
     count = 0
@@ -179,11 +189,7 @@ def _similar(sets, starts, sizes, which, pairs, threshold, parents, table, kept)
         if min(sizes[i], sizes[j]) < threshold * max(sizes[i], sizes[j]) - 1:
             continue
         if held != j:
-            places = 2
-            while places < 2 * sizes[j]:
-                places *= 2
-            _fill(table, places, sets, starts[j], starts[j] + sizes[j])
-            held = j
+            places, held = _filled(table, sets, starts[j], sizes[j]), j
         shared = _shared(table, places, sets, starts[i], starts[i] + sizes[i])
         if shared / (sizes[i] + sizes[j] - shared) >= threshold:
             parents[b] = a
@@ -215,11 +221,7 @@ def covering(sets, starts, sizes, which, pairs, threshold, covered, table, kept)
         if min(sizes[i], sizes[j]) < threshold * max(sizes[i], sizes[j]) - 1:
             continue
         if held != j:
-            places = 2
-            while places < 2 * sizes[j]:
-                places *= 2
-            _fill(table, places, sets, starts[j], starts[j] + sizes[j])
-            held = j
+            places, held = _filled(table, sets, starts[j], sizes[j]), j
         shared = _shared(table, places, sets, starts[i], starts[i] + sizes[i])
         if shared / (sizes[i] + sizes[j] - shared) >= threshold:
             covered[pairs[k, 1]] = 1
@@ -238,10 +240,7 @@ def overlaps(sets, starts, sizes, which, table, shared):  # type: ignore[no-unty
     """Write the number of elements that the two sets of each pair share to `shared`, int64[m]; see `covering`."""
     for k in range(len(which)):
         i, j = which[k, 0], which[k, 1]
-        places = 2
-        while places < 2 * sizes[j]:
-            places *= 2
-        _fill(table, places, sets, starts[j], starts[j] + sizes[j])
+        places = _filled(table, sets, starts[j], sizes[j])
         shared[k] = _shared(table, places, sets, starts[i], starts[i] + sizes[i])
 
 
