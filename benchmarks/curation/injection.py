@@ -7,13 +7,20 @@ Thai. A form is how a question is written in a document; the document has natura
 
 from __future__ import annotations
 
+import json
 import random
+import shutil
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-QUESTIONS = 200
+import numpy as installed
+
+from benchmarks.lib import corpus
+from benchmarks.lib.measure import ROOT, Row, feedmill, run
+
+QUESTIONS, DOCUMENTS = 200, 100_000
 
 _THINGS = (
     "enzyme", "glacier", "sonata", "parliament", "neutron", "tariff", "orchid", "treaty", "comet", "mortgage",
@@ -150,3 +157,45 @@ def injected(rows: list[dict[str, Any]], texts: list[str], seed: int = 1) -> Ite
             text = rng.choice(texts)
             at = text.find(" ", len(text) // 2)
             yield form, row["id"], f"{text[:at]} {write(row, rng)} {text[at:]}"
+
+
+def leaks(repeat: int) -> Iterator[Row]:
+    """Measure recall by form, what is flagged in natural text, and processor time beside ``dedupe --by ngrams``."""
+    path = corpus.folder() / "leaks"
+    shutil.rmtree(path, ignore_errors=True)
+    rows, texts = questions(), list(natural([Path(installed.__file__).parents[1], Path("/usr/share")], DOCUMENTS))
+    found = list(injected(rows, texts[:2000]))
+    _write(path / "bench.jsonl", rows)
+    _write(path / "asked/documents/a.jsonl", [{"id": row["id"], "text": row["question"]} for row in rows])
+    _write(path / "natural/documents/a.jsonl", [{"id": str(n), "text": text} for n, text in enumerate(texts)])
+    _write(path / "leaked/documents/a.jsonl", [{"id": str(n), "text": text} for n, (_, _, text) in enumerate(found)])
+    used: dict[str, list[float]] = {"ours": [], "ngrams": []}
+    for number in range(repeat):
+        name = ("--workers", 1, "--name", f"set-{number}", "--json")
+        ours = feedmill("decontaminate", path / "natural/documents", "--against", path / "bench.jsonl", *name)
+        others = ("--by", "ngrams", "--against", path / "asked/documents", *name[:3], f"ngrams-{number}", "--json")
+        used["ours"].append(run(ours, folder=ROOT)["cpu_s"])
+        used["ngrams"].append(run(feedmill("dedupe", path / "natural/documents", *others), folder=ROOT)["cpu_s"])
+    run(feedmill("decontaminate", path / "leaked/documents", "--against", path / "bench.jsonl", *name), folder=ROOT)
+    what = f"{len(texts):,} natural documents, processor time; beside dedupe --by ngrams --against"
+    yield Row("leaks", what, "s", used["ours"], used["ngrams"], wanted=2)
+    wrong = sum(bool(one) for one in _questions(path / f"natural/attributes/set-{repeat - 1}/a.jsonl"))
+    yield Row("leaks", "natural documents that are flagged", "", [wrong], bound=len(found) / 1000)
+    right = dict.fromkeys(FORMS, 0)
+    marked = _questions(path / f"leaked/attributes/set-{repeat - 1}/a.jsonl")
+    for (form, question, _), names in zip(found, marked, strict=True):
+        right[form] += f"bench:{question}" in names
+    for form, count in right.items():
+        yield Row("leaks", f"not found: {form}", "%", [100 - 100 * count / len(rows)], bound=3)
+
+
+def _write(path: Path, rows: list[dict[str, Any]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def _questions(path: Path) -> list[list[str]]:
+    return [json.loads(line).get("questions", []) for line in path.read_text().splitlines()]
+
+
+PARTS: dict[str, Callable[[int], Iterable[Row]]] = {"leaks": leaks}

@@ -1,9 +1,9 @@
-"""Suite of tagging, counting and near-duplicates, compared with Dolma and two MinHash libraries."""
+"""Suite of tagging, counting, near-duplicates and leaked questions, compared with Dolma and two MinHash libraries."""
 
 from __future__ import annotations
 
-from benchmarks.curation import dolma_stat, near, tagging
+from benchmarks.curation import dolma_stat, injection, near, tagging
 
 PEERS = ("dolma", "minhash")
 NEEDS = (dolma_stat.TOKENIZER,)
-PARTS = {**tagging.PARTS, **dolma_stat.PARTS, **near.PARTS}
+PARTS = {**tagging.PARTS, **dolma_stat.PARTS, **near.PARTS, **injection.PARTS}
