@@ -185,13 +185,7 @@ def open_lines(store: Store, path: str, url: str) -> Lines:
 def _indexed(store: Store, entry: Entry, idx: str, url: str) -> Lines:
     """Return the lines by Energon's index. An index that is older than its file is compared with all lines, once."""
     again = f"Run 'feedmill prepare {url}' again."
-    offsets = load_offsets(store, idx, fix=again)
-
-    def stale(what: str) -> DataError:
-        return DataError(
-            f"the index does not match the file: {what}", file=store.locate(idx), kind="stale-index", fix=again
-        )
-
+    offsets, stale = load_offsets(store, idx, fix=again), partial(_stale, store.locate(idx), again)
     if offsets[-1] != entry.size:
         raise stale(f"expected {offsets[-1]} bytes, found {entry.size}")
     if store.is_local and store.modified(entry.path) > store.modified(idx):
@@ -205,6 +199,10 @@ def _indexed(store: Store, entry: Entry, idx: str, url: str) -> Lines:
             if not fine or byte != b"\n":
                 raise stale(f"its entry {number} is {start}, where no line begins")
     return Lines(offsets, Facts(index=idx), place=(store, idx, 0) if store.is_local else None)
+
+
+def _stale(index: str, fix: str, what: str) -> DataError:
+    return DataError(f"the index does not match the file: {what}", file=index, kind="stale-index", fix=fix)
 
 
 def _raw_index_of(store: Store, path: str) -> tuple[Entry | None, Sequence[str]]:
@@ -263,10 +261,9 @@ def _kept(
     facts.key, name = kept_name(store, entry, *state)
     again = partial(_kept, store, entry, index, expected, remarks=remarks, damaged=True)
     cache, files, held = LocalStore(cache_folder() / FOLDER), file_cache(cache_folder()), f"{FOLDER}/{name}"
-    if cache.exists(name):
-        files.hold_derived(held)
     lines = _read(cache, name, facts.key, again, damaged)
     if lines is not None:
+        files.hold_derived(held)
         return lines
     try:
         with files.exclusive(held):
