@@ -234,6 +234,6 @@ def test_a_loader_reads_frames_of_a_bucket_by_ranges(
         remote = open_lerobot(RemoteStore("s3://bkt/data", **server.options), "s3://bkt/data").opened_as(decode=as_is)
         loader = Loader(Plan.over(remote, shuffle="block"), 5, workers=workers, collate=list)
         found = [sample for batch in islice(loader, 9) for sample in batch]
+        assert len({sample["n"] for sample in found}) > 30
+        assert all(np.array_equal(sample[CAMERA], local[sample["n"]][CAMERA]) for sample in found)
         loader.close()
-    assert len({sample["n"] for sample in found}) > 30
-    assert all(np.array_equal(sample[CAMERA], local[sample["n"]][CAMERA]) for sample in found)
