@@ -1,4 +1,4 @@
-"""LeRobot datasets: `dataset.py`, ``meta/`` (`meta.py`), whole episodes (`episode.py`), windows of frames (`windows.py`),
+"""LeRobot datasets: `dataset.py`, ``meta/`` (`meta.py`), episodes (`episode.py`), windows of frames (`windows.py`) and
 depth maps (`depth.py`).
 """
 
