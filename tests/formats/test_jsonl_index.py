@@ -117,8 +117,8 @@ def test_a_damaged_page_is_found_when_it_is_used(file: Path, kept: Path) -> None
     open_dataset(file)
     (made,) = kept.iterdir()
     good = made.read_bytes()
-    fingerprint = open_dataset(file).fingerprint()
-    for use in (lambda ds: ds[1200].raw("json") == ROWS[1200], lambda ds: ds.fingerprint() == fingerprint):
+    fingerprint = open_dataset(file).fingerprint_of_first(1300)
+    for use in (lambda ds: ds[1200].raw("json") == ROWS[1200], lambda ds: ds.fingerprint_of_first(1300) == fingerprint):
         at = jsonl.STREAMED_AT + 8 * 1200
         made.write_bytes(good[:at] + b"\x07" + good[at + 1 :])
         assert use(open_dataset(file))
