@@ -22,7 +22,7 @@ from feedmill.indexing import splitting
 from feedmill.indexing.options import Prepare
 from feedmill.indexing.prepare_tars import prepare_tars
 from feedmill.indexing.report import PrepareReport
-from feedmill.jobs.dry_run import active
+from feedmill.jobs.dry_run import DryRun, perform
 from feedmill.jobs.engine import current
 from feedmill.jobs.options import verb
 from feedmill.jobs.work import alone
@@ -94,21 +94,24 @@ def prepare_jsonl(url: str, options: Prepare) -> PrepareReport:
     with alone(store, name) as work:
         offsets = jsonl.index_file(store, name, None if current() is None else work)
         splits = _splits(store, name, offsets, numbers, options.shuffle_tars)
-        dry = active()
-        if splits is not None:  # before the index, which marks the file as prepared
-            if dry is None:
-                jsonl_splits.write_splits(store, name, splits)
-            else:
-                dry.writes(store, jsonl_splits.splits_name(name))
+        if splits is not None:
             report.splits = {split: len(pieces) for split, pieces in splits.parts.items()}
             if numbers is not None:
                 report.warnings += splitting.empty_splits(report.splits, numbers, "lines")
-        if dry is None:
-            jsonl.write_index(store, name, offsets)
-        else:
+
+        def plan(dry: DryRun) -> None:
             dry.reads([store.stat(name).size])
+            if splits is not None:
+                dry.writes(store, jsonl_splits.splits_name(name))
             dry.writes(store, jsonl.idx_name(name), offsets.nbytes)
             dry.counts["samples"] = len(offsets) - 1
+
+        def execute() -> None:
+            if splits is not None:  # before the index, which marks the file as prepared
+                jsonl_splits.write_splits(store, name, splits)
+            jsonl.write_index(store, name, offsets)
+
+        perform(plan, execute)
     report.samples, report.bytes = len(offsets) - 1, int(offsets[-1])
     return report
 
