@@ -6,10 +6,10 @@ loop's thread, and `Pace` chooses between the two by measuring which is faster.
 *Bundles.* Finding samples in indices, files and fetched ranges takes nearly the same time for 64 samples as for 256,
 and for small samples it takes most of the time of a batch. So the reads of up to `MOST_TOGETHER` batches are one call
 if it takes at most about `SECONDS_TOGETHER`. Everything after reading is done when the batch is requested: the
-transform, collating, errors. Small batches of columns that need none of it, such as windows of tokens, are made together
-as well, up to `MOST_SMALL` of them: they are rows of the same arrays. If the joint read fails, each batch is read on its own, so that the error is raised at its
-sample. A batch never waits for another one's bytes: steps are joined only if the iterator has them ready, and only
-while no batch waits for remote data.
+transform, collating, errors. Batches of columns that need none of it, such as windows of tokens, are made together as
+well, up to `MOST_SMALL` of them: they are rows of the same arrays. If the joint read fails, each batch is read on its
+own, so that the error is raised at its sample. A batch never waits for another one's bytes: steps are joined only if
+the iterator has them ready, and only while no batch waits for remote data.
 
 *Pace*, with ``Workers(adapt=True)``, the default for threads. Handing a batch from a thread to the loop costs two
 switches between threads, each of which waits for a core and for the interpreter. If making a batch takes less time than
