@@ -62,6 +62,7 @@ def dedupe(options: Dedupe) -> DedupeReport:
         bloom=bloom,
         against=options.against,
         workers=options.workers,
+        memory=options.memory,
         id=options.id,
         allow_empty=options.allow_empty,
         progress=options.progress,

@@ -23,6 +23,7 @@ from feedmill.formats.bloom import write_bloom
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.dry_run import DryRun, JobReport, active
 from feedmill.jobs.engine import current
+from feedmill.jobs.memory import room_of
 from feedmill.jobs.unfinished import unfinished
 from feedmill.jobs.work import Work, tidy
 from feedmill.storage import LocalStore, Store, open_store, split_url
@@ -60,6 +61,7 @@ def find_duplicates(
     bloom: BloomOptions | None = None,
     against: Sequence[str] = (),
     workers: int | None = None,
+    memory: int | str | None = None,
     compression: tuple[str | None, str | None] = (None, None),
     id: str | None = None,
     allow_empty: bool = False,
@@ -76,6 +78,7 @@ def find_duplicates(
         bloom: Look keys up in this Bloom filter. Default: Compare 128-bit hashes, with practically no false positives.
         against: Mark only text that occurs in these documents (decontamination).
         workers: Number of worker processes; with a Bloom filter, of threads. Default: One per core.
+        memory: Memory of all processes; see `feedmill.jobs.memory.room_of`. The result does not depend on it.
         compression: Compression of inputs and outputs (``"gz"``, ``"zst"``, ``""``). None: By the names of the files.
         id: See `feedmill.curation.tag.tag`.
         allow_empty: Accept patterns without files, and files without a document.
@@ -89,12 +92,19 @@ def find_duplicates(
     """
     if workers is not None and workers < 1:
         raise ConfigError(f"the number of workers must be 1 or more, not {workers}", fix="Use 1 or more.")
+    if bloom is not None and memory is not None:
+        raise ConfigError(
+            "--memory cannot be combined with a Bloom filter, which is in memory as a whole",
+            kind="bad-option",
+            fix="Remove --memory, or --bloom.",
+        )
+    room = room_of(memory, workers)
     report = DedupeReport(options.name)
     kept = options.documents_folder
     find = partial(find_in_datasets, documents=kept, exact=options.defects, allow_missing=allow_empty, id=id)
     files = find(documents, report.warnings)
     known = find(against, report.warnings) if against else []
-    _dedupe(files, known, options, bloom, workers, compression, progress, report)
+    _dedupe(files, known, options, bloom, workers, room, compression, progress, report)
     if (dry := active()) is not None and "documents" not in dry.counts and not report.skipped:
         return report  # their number is not known
     refuse_empty(report.rows, report.rows, file=f"attributes/{options.name}", allow=allow_empty)
@@ -107,6 +117,7 @@ def _dedupe(
     options: DedupeOptions,
     bloom: BloomOptions | None,
     workers: int | None,
+    room: int,
     compression: tuple[str | None, str | None],
     progress: bool | None,
     report: DedupeReport,
@@ -137,7 +148,7 @@ def _dedupe(
             if (dry := active()) is not None:
                 _plan(dry, files, known, options, compression[0], report)
                 return
-            results = _exact(files, known, options, work, compression, workers, progress)
+            results = _exact(files, known, options, work, compression, workers, room, progress)
             _record(files, results, options, run_print, report, None)
             work.finish()
         return
@@ -172,13 +183,14 @@ def _exact(
     work: Work,
     compression: tuple[str | None, str | None],
     workers: int | None,
+    room: int,
     progress: bool | None,
 ) -> list[Finished]:
     from feedmill.curation.dedupe.exact import find_exact  # needs processes, which runs with a filter do not
 
     spare = (workers or available_cores()) < available_cores()
     tasks = [
-        DedupeTask(n, file, options, work.folder, *compression, reference=n < len(known), spare=spare)
+        DedupeTask(n, file, options, work.folder, *compression, reference=n < len(known), spare=spare, room=room)
         for n, file in enumerate([*known, *files])
     ]
     results = find_exact(tasks, work.scratch, workers=workers, progress=progress)

@@ -13,13 +13,14 @@ from feedmill.curation.near import finish as finishing
 from feedmill.curation.near.adding import add_dump
 from feedmill.curation.near.dumps import Dumps, open_dumps, refuse_other_signatures, tidy_signatures
 from feedmill.curation.near.options import NearOptions, NearReport
-from feedmill.curation.near.parallel import map_units
+from feedmill.curation.near.parallel import THREADS, map_units
 from feedmill.documents.file import DocumentFile, by_folder
 from feedmill.documents.find import find_in_datasets
 from feedmill.documents.rows import bad_row, ids_of, parse_texts
 from feedmill.errors import ConfigError, refuse_empty
 from feedmill.jobs.dry_run import DryRun, active
-from feedmill.jobs.engine import Where, is_alone
+from feedmill.jobs.engine import Where, current, is_alone
+from feedmill.jobs.memory import room_of
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.work import Work, tidy
 from feedmill.storage import open_store
@@ -34,6 +35,7 @@ def find_near(
     thresholds: Sequence[float] = (),
     signatures: str | None = None,
     workers: int | None = None,
+    memory: int | str | None = None,
     id: str | None = None,
     allow_empty: bool = False,
     progress: bool | None = None,
@@ -49,6 +51,7 @@ def find_near(
         signatures: Local folder that keeps the signatures, so that later documents can be compared with these. Files
             that are in it already are not read again. Default: Signatures are removed at the end.
         workers: Number of workers; threads or processes, whichever are faster. Default: One per core.
+        memory: Memory of all workers; see `feedmill.jobs.memory.room_of`. The result does not depend on it.
         id: See `feedmill.curation.tag.tag`.
         allow_empty: Accept patterns without files, and files without a document.
 
@@ -62,6 +65,7 @@ def find_near(
     """
     if len(thresholds) > 1:
         _refuse_several(signatures)
+    room = room_of(memory, workers, THREADS if current() is None else 1)
     every = options.at(thresholds) if len(thresholds) > 1 else [options]
     options = every[0]
     reports = [NearReport(one.name, signatures=signatures) for one in every]
@@ -92,7 +96,7 @@ def find_near(
         if done[0]:
             tidy_signatures(signatures, options)
         else:
-            _run(files, options, signatures, runs[0], workers, progress, report)
+            _run(files, options, signatures, runs[0], workers, room, progress, report)
     elif all(done):
         tidy(target, identity=identity)
     else:
@@ -106,7 +110,7 @@ def find_near(
             for number, (one, run, into) in enumerate(left, 1):
                 if len(every) > 1:
                     Dumps(open_store(signatures)).forget_decisions(one)
-                _run(files, one, signatures, run, workers, progress, into, more=number < len(left))
+                _run(files, one, signatures, run, workers, room, progress, into, more=number < len(left))
             work.finish()
     refuse_empty(report.documents, report.documents, file=f"attributes/{options.name}", allow=allow_empty)
     return report
@@ -150,6 +154,7 @@ def _run(
     folder: str,
     run_print: str,
     workers: int | None,
+    room: int,
     progress: bool | None,
     report: NearReport,
     more: bool = False,
@@ -157,15 +162,15 @@ def _run(
     manifests = [read_manifest(open_store(root or "."), options.name) for root in by_folder(files)]
     recorded = all(manifest is not None and manifest.get("run") == run_print for manifest in manifests)
     with open_dumps(folder, options) as dumps:
-        add_dump(dumps, files, options, report, run_print, recorded, workers, progress)
-        results = _finish(dumps, files, options, workers, progress)
+        add_dump(dumps, files, options, report, run_print, recorded, workers, room, progress)
+        results = _finish(dumps, files, options, workers, room, progress)
         signed = frozenset(file["print"] for record in dumps.records for file in record["files"])
         dumps.forget_work(signed if more else frozenset())  # before the record: a run that finds it does nothing
         _record(files, results, options, run_print, report)
 
 
 def _finish(
-    dumps: Dumps, files: list[DocumentFile], options: NearOptions, workers: int | None, progress: bool | None
+    dumps: Dumps, files: list[DocumentFile], options: NearOptions, workers: int | None, room: int, progress: bool | None
 ) -> list[finishing.Finished]:
     known, tasks = dumps.known(), []
     key = fingerprint([record["print"] for record in dumps.records])
@@ -173,7 +178,7 @@ def _finish(
         place = known[file.store().locate(file.path)]
         of = (place.dump, place.first, place.record["rows"], place.record["ids"], place.record["xxh3"])
         to = (options.name, options.documents_folder, dumps.folder, len(dumps.records))
-        tasks.append(finishing.FinishTask(file, *to, key, *of, options.threshold))
+        tasks.append(finishing.FinishTask(file, *to, key, *of, options.threshold, room))
     with Progress.of_files("writing", [task.file.size for task in tasks], progress) as bar:
         where = Where("writing", fingerprint([task.key for task in tasks]), dumps.store)
         return list(map_units(finishing.finish, tasks, workers, bar, where))

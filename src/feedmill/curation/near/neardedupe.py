@@ -38,6 +38,7 @@ def neardedupe(options: Neardedupe) -> NearReport:
         thresholds=several,
         signatures=options.signatures,
         workers=options.workers,
+        memory=options.memory,
         id=options.id,
         allow_empty=options.allow_empty,
         progress=options.progress,
