@@ -13,10 +13,11 @@ from feedmill.curation.near import covering, join, keys, sketch, stars
 from feedmill.curation.near.cluster import find_clusters
 from feedmill.curation.near.dumps import Dumps
 from feedmill.curation.near.graph import NODES
-from feedmill.curation.near.options import COVERED, LONGEST, NearOptions, NearReport
+from feedmill.curation.near.options import NearReport
 from feedmill.curation.near.parallel import map_units, spread_files
 from feedmill.curation.near.stars import Stage
 from feedmill.curation.near.view import open_view
+from feedmill.curation.options import COVERED, LONGEST, Neardedupe
 from feedmill.documents.file import DocumentFile
 from feedmill.errors import ConfigError
 from feedmill.formats.signatures import (
@@ -48,13 +49,11 @@ class _Found(msgspec.Struct):
 def add_dump(
     dumps: Dumps,
     files: Sequence[DocumentFile],
-    options: NearOptions,
+    options: Neardedupe,
     report: NearReport,
     run: str,
     recorded: bool,
-    workers: int | None,
     room: int,
-    progress: bool | None,
 ) -> None:
     """Sign the files that are not in the folder yet, find similar documents, and add the files as a dump.
 
@@ -62,8 +61,8 @@ def add_dump(
 
     Args:
         report: Receives the results.
-        room: Memory of a task; see `feedmill.jobs.memory`.
         run: Fingerprint of the run. If the same run added the last dump but did not finish, its results are reported.
+        room: Memory of a task; see `feedmill.jobs.memory`.
 
     Raises:
         ConfigError: A file changed after it was added.
@@ -76,14 +75,14 @@ def add_dump(
         plan = _plan_print(dumps, tasks)
         dumps.forget_work(keep | {plan})
         sizes = [task.file.size for task in tasks]
-        with Progress.of_files("reading", sizes, progress) as bar:
+        with Progress.of_files("reading", sizes, options.progress) as bar:
             where = Where("reading", plan, dumps.store, last=False)
-            sketched = spread_files(sketch.sketch, tasks, sizes, workers=workers, progress=bar, where=where)
+            sketched = spread_files(sketch.sketch, tasks, sizes, workers=options.workers, progress=bar, where=where)
         record = _plan(dumps, tasks, sketched, plan)
         _warn_of_copies(dumps, record, report)
         write_record(dumps.store, f"{record['folder']}/plan.json", record)
-        stage = partial(_run_stage, dumps, record, workers, progress)
-        joins, sizes = _compare(dumps, record, options, report, workers, room, progress, stage)
+        stage = partial(_run_stage, dumps, record, options)
+        joins, sizes = _compare(dumps, record, options, report, room, stage)
         if options.removal == COVERED:
             # Then each part decides by itself.
             few = sum(sizes) <= sized(stars.EDGES, room) and record["rows"] <= sized(NODES, room)
@@ -114,7 +113,7 @@ def _found(dumps: Dumps) -> dict[str, Any]:
         raise damaged(dumps.store, dump_name(len(dumps.records) - 1), str(error)) from None
 
 
-def _unknown(dumps: Dumps, files: Sequence[DocumentFile], options: NearOptions, room: int) -> list[sketch.SketchTask]:
+def _unknown(dumps: Dumps, files: Sequence[DocumentFile], options: Neardedupe, room: int) -> list[sketch.SketchTask]:
     known, tasks = dumps.known(), []
     for file in files:
         task = sketch.SketchTask(file, options, dumps.folder, room)
@@ -177,14 +176,7 @@ def _warn_of_copies(dumps: Dumps, record: dict[str, Any], report: NearReport) ->
 
 
 def _compare(
-    dumps: Dumps,
-    record: dict[str, Any],
-    options: NearOptions,
-    report: NearReport,
-    workers: int | None,
-    room: int,
-    progress: bool | None,
-    stage: Stage,
+    dumps: Dumps, record: dict[str, Any], options: Neardedupe, report: NearReport, room: int, stage: Stage
 ) -> tuple[list[join.JoinTask], list[int]]:
     """Compare the new documents. Return the tasks that did, and the number of similar pairs of each."""
     parts, bands = join.ranges(record["ranges"]), options.shape[0]
@@ -198,14 +190,14 @@ def _compare(
         few = record["rows"] <= sized(NODES, room)
         list((_at_once if few else stage)(keys.rank, [keys.RankTask(*place, room)], "ranking"))
     tasks = [
-        join.JoinTask(*place, options.threshold, band, part, low, high, files, options.removal, options.keep, room)
+        join.JoinTask(*place, options.similar, band, part, low, high, files, options.removal, options.keep, room)
         for band in range(bands)
         for part, (low, high) in enumerate(parts)
     ]
     sizes = []
-    with Progress("comparing", len(tasks), "bands", progress) as bar:
+    with Progress("comparing", len(tasks), "bands", options.progress) as bar:
         where = Where("comparing", record["print"], dumps.store, last=False)
-        for one in map_units(join.join, tasks, workers, bar, where):
+        for one in map_units(join.join, tasks, options.workers, bar, where):
             sizes.append(one.edges)
             report.candidates += one.candidates
             report.left_out += one.left_out
@@ -225,14 +217,13 @@ def _at_once(function: Callable[[Any], Any], tasks: Sequence[Any], name: str) ->
 def _run_stage(
     dumps: Dumps,
     record: dict[str, Any],
-    workers: int | None,
-    progress: bool | None,
+    options: Neardedupe,
     function: Callable[[Any], Any],
     tasks: Sequence[Any],
     name: str,
 ) -> Iterator[Any]:
     """Yield the results of a stage whose files are needed only until the dump is recorded. `name`: word and number."""
     word = name.partition(" ")[0]
-    with Progress(word, len(tasks), "files", progress) as bar:
+    with Progress(word, len(tasks), "files", options.progress) as bar:
         where = Where(word, fingerprint(record["print"], name), dumps.store, last=False)
-        yield from map_units(function, tasks, workers, bar, where)
+        yield from map_units(function, tasks, options.workers, bar, where)

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from feedmill.curation.near.options import LONGEST
-from feedmill.curation.options import Keep
+from feedmill.curation.options import LONGEST, Keep
 from feedmill.formats.arrays import Arrays, release
 from feedmill.formats.signatures import damaged, dump_name, read_arrays, read_record, segment_name
 from feedmill.jobs.memory import FULL, sized
