@@ -116,4 +116,4 @@ def read_pairs(store: Store, folder: str, stage: int, runs: Sequence[int], part:
             arrays = read_arrays(store, run_name(folder, stage, unit, run))
             low, high = arrays["starts"][part : part + 2].tolist()
             for at in range(low, high, most):
-                yield arrays["ends"][at : min(at + most, high)]
+                yield arrays["ends"][at : min(at + most, high)].copy()  # so that the file is not mapped any more

@@ -98,7 +98,7 @@ def read_ordered(view: View, files: int, band: int, part: int) -> tuple[Sequence
     for number in range(files):
         arrays = read_arrays(view.store, key_name(view.plan["folder"], band, number))
         own = slice(*arrays["starts"][part : part + 2].tolist())
-        keys.append(arrays["keys"][own])
+        keys.append(arrays["keys"][own].copy())  # so that the file is not mapped any more
         documents.append(arrays["documents"][own].astype(np.int64) + view.plan["first"])
     return keys, documents
 

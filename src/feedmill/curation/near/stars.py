@@ -92,7 +92,8 @@ def forest(task: ForestTask) -> int:
 
 def read_edges(view: View, paths: Sequence[str]) -> Pairs:
     """Return the edges of array files, (earlier, later), as int64[m, 2]."""
-    return np.concatenate([np.empty((0, 2), np.int64), *(read_arrays(view.store, path)["edges"] for path in paths)])
+    edges = (read_arrays(view.store, path)["edges"].copy() for path in paths)
+    return np.concatenate([np.empty((0, 2), np.int64), *edges])
 
 
 def contracted(view: View, edges: Pairs) -> Pairs:

@@ -28,8 +28,8 @@ RESIDENT = 32 << 20
 """Bytes of mapped segments that may be in the memory of a task with full room; more if one segment has more."""
 _TABLE = 8 << 20
 """Bytes of a mapped table that may be in memory."""
-_AROUND = 64 << 10
-"""Bytes that become resident where one is read: the system maps the pages around it, too."""
+_AROUND = 2 << 20
+"""Bytes that become resident where one is read: Linux maps all pages of a large folio of its cache at once."""
 RANKS, NUMBERS = "ranks", "numbers"
 WORK = "work"
 """Folder in a dump's folder for what is needed only until the dump is recorded."""
@@ -139,7 +139,8 @@ class View:
             sizes = _sizes(arrays["ends"], local)
             starts[where] = at + np.cumsum(sizes) - sizes
             at += int(sizes.sum())
-            pieces += [sets[end - size : end] for end, size in zip(ends.tolist(), sizes.tolist(), strict=True)]
+            own = [sets[end - size : end] for end, size in zip(ends.tolist(), sizes.tolist(), strict=True)]
+            pieces.append(np.concatenate(own))  # while the segment is in memory
         return np.concatenate(pieces), starts
 
     def ids(self, numbers: Ints) -> list[bytes]:
