@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound, StorageError
-from feedmill.jobs.unfinished import FOLDER, JOB, is_unfinished, place_of, scratch_of
-from feedmill.jobs.work import LOCK, UNITS, Work, alone, settle, tidy
+from feedmill.jobs.journal import FOLDER, JOB, LOCK, UNITS, Journal, place_of, scratch_of
+from feedmill.jobs.work import Work, alone, settle, tidy
 from feedmill.storage import LocalStore, Store, open_store
 from feedmill.storage.locks import FileLock
 from feedmill.storage.remote.claims import claim_path
@@ -54,12 +54,12 @@ def leftovers(target: Target) -> set[str]:
 
 def test_the_same_job_finds_its_units_and_staged_outputs(target: Target) -> None:
     leave(target, noted=5)
-    assert is_unfinished(*target, JOB_A) and not is_unfinished(*target, JOB_B)
+    assert Journal(*target).is_of(JOB_A) and not Journal(*target).is_of(JOB_B)
     with Work(*target) as work:
         assert work.begin(JOB_A) and work.resumed and work.noted["noted"] == 5
         assert work.units.read() == {"one": b"facts"} and work.place.read("staged") == b"half"
         work.finish()
-    assert not leftovers(target) and not is_unfinished(*target, JOB_A)
+    assert not leftovers(target) and Journal(*target).job is None
 
 
 def test_another_job_is_refused_or_removes_it(target: Target) -> None:

@@ -38,11 +38,11 @@ from feedmill.formats.tokens.manifest import Skipped, TokenManifest
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.dry_run import DryRun, JobReport, active
 from feedmill.jobs.engine import Where, is_shared, key_of
+from feedmill.jobs.journal import Journal
 from feedmill.jobs.policy import RAISE, OnError
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run
 from feedmill.jobs.threads import ahead, ordered_map
-from feedmill.jobs.unfinished import is_unfinished
 from feedmill.jobs.work import Work, tidy
 from feedmill.storage import Store
 from feedmill.tokens.chat.checks import Check, added
@@ -511,7 +511,7 @@ class EncodeJob:
         """
         output, options = self.output, self.options
         identity = {"verb": "tokenize", "job": self.key}
-        if not options.overwrite and not is_unfinished(output.store, output.name, identity):
+        if not options.overwrite and not Journal(output.store, output.name).is_of(identity):
             if self._is_complete():
                 tidy(output.store, output.name)  # workers of a killed run may have written pieces later
                 output.report.refuse_empty(output.url, options.allow_empty)

@@ -23,7 +23,7 @@ from feedmill.formats.bloom import write_bloom
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.dry_run import DryRun, JobReport, active
 from feedmill.jobs.engine import current
-from feedmill.jobs.unfinished import unfinished
+from feedmill.jobs.journal import Journal
 from feedmill.jobs.work import Work, tidy
 from feedmill.storage import LocalStore, Store, open_store, split_url
 
@@ -212,7 +212,7 @@ def _bloomed(
                 dry.writes(store, name, 8 * len(bloom.words))
             return
         publish = partial(_publish, files, options, run_print, report, store, name, settings)
-        if current() is None and unfinished(target) is None:  # else finish, or clear, what an engine began
+        if current() is None and Journal(target).job is None:  # else finish, or clear, what an engine began
             from feedmill.curation.dedupe.bloomed import find_bloomed  # loads compiled code
 
             bloom = open_filter(store, name, settings)
