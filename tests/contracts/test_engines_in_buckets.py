@@ -21,7 +21,7 @@ import pytest
 
 from feedmill.cli.app import app
 from feedmill.storage import open_store
-from feedmill.storage.remote.claims import Claim
+from feedmill.storage.remote.locks import ObjectLock
 from helpers import warm
 from helpers.engine_verbs import (
     VERBS,
@@ -234,7 +234,7 @@ def test_nothing_but_parts_runs_while_a_part_runs(
     place: str, call: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = [*in_bucket(VERBS["tokenize"], place), "--workers", "1"]
-    with Claim(open_store(place), "tokens", part=3):
+    with ObjectLock(open_store(place), "tokens", part=3):
         for more in ([], ["--engine", "part", "--finish"]):
             with pytest.raises(AssertionError):
                 call([*words, *more], "other")

@@ -19,7 +19,7 @@ from feedmill.jobs.journal import FOLDER, JOB, LOCK, UNITS, Journal, place_of, s
 from feedmill.jobs.work import Work, alone, settle, tidy
 from feedmill.storage import LocalStore, Store, open_store
 from feedmill.storage.locks import FileLock
-from feedmill.storage.remote.claims import claim_path
+from feedmill.storage.remote.locks import lock_path
 from helpers import warm
 
 JOB_A, JOB_B = {"verb": "a", "seed": 1}, {"verb": "b"}
@@ -170,7 +170,7 @@ def test_the_lock_of_a_machine_that_died_is_named_and_its_work_is_continued(
     monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path / "cache of another machine"))
     with pytest.raises(StorageError) as caught:
         Work(*target)
-    lock = claim_path(target[1])
+    lock = lock_path(target[1])
     assert caught.value.kind == "busy" and lock in str(caught.value)
     target[0].delete(lock)
     with Work(*target) as work:

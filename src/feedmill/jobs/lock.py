@@ -1,7 +1,7 @@
 """The lock of an output: one process writes to it at a time, or the parts of a job array together.
 
 It has two forms. On a disk it is a file in the work folder, which the system releases when the process dies. In an
-object store it is an object (`feedmill.storage.remote.claims`); work on this machine's disk has a lock file as well.
+object store it is an object (`feedmill.storage.remote.locks`); work on this machine's disk has a lock file as well.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from feedmill.jobs.journal import JOB, LOCK, SCANNED, local_scratch_of, names, p
 from feedmill.storage import LocalStore, Store
 from feedmill.storage.cache.copies import forget_copies
 from feedmill.storage.locks import FileLock
-from feedmill.storage.remote.claims import Claim, beginning
+from feedmill.storage.remote.locks import ObjectLock, turn
 
 
 class OutputLock:
@@ -35,8 +35,8 @@ class OutputLock:
         self._place, self._scratch = place_of(target, name), scratch_of(target, name)
         self._shared = not is_alone()
         self._file, self._fresh = target.locate(name), ""
-        self._claim: Claim | None = None
-        self._locks: list[FileLock] = []
+        self._object: ObjectLock | None = None
+        self._files: list[FileLock] = []
         self._open = active() is None
         if not self._open:
             self._refuse_busy()
@@ -45,7 +45,7 @@ class OutputLock:
             if isinstance(self._scratch, LocalStore):
                 self._lock_folder(self._scratch, patience)
             part = int(part_name()[1:]) if self._shared else None
-            self._claim = Claim(target, name, part=part, lease=current() is not None)
+            self._object = ObjectLock(target, name, part=part, lease=current() is not None)
         except BaseException:
             self._release(remove=isinstance(self._scratch, LocalStore) and {*names(self._scratch.root)} <= {LOCK})
             raise
@@ -61,9 +61,9 @@ class OutputLock:
                 fix="Move or remove the file.",
             )
         what = "another process is writing here"
-        self._locks.append(folder.lock(LOCK, what=what, file=self._file, patience=patience, shared=self._shared))
+        self._files.append(folder.lock(LOCK, what=what, file=self._file, patience=patience, shared=self._shared))
         if self._shared:
-            self._locks.append(folder.lock(LOCK + part_name(), what="this part is already running", file=self._file))
+            self._files.append(folder.lock(LOCK + part_name(), what="this part is already running", file=self._file))
 
     def _refuse_busy(self) -> None:
         """Raise `StorageError` if another process of this machine has the lock, without creating the lock file."""
@@ -79,9 +79,9 @@ class OutputLock:
 
     def check(self) -> None:
         """Raise `StorageError` if another process has taken over the lock of this one."""
-        if self._claim is not None:
-            self._claim.check()
-        if self._locks and self._locks[0].held and not self._locks[0].is_on(os.path.join(self._scratch.url, LOCK)):
+        if self._object is not None:
+            self._object.check()
+        if self._files and self._files[0].held and not self._files[0].is_on(os.path.join(self._scratch.url, LOCK)):
             # Only where the file system has no locks: the other process was not kept out, and has ended.
             raise StorageError(
                 "another process was writing here too, and has removed the unfinished work of this one",
@@ -93,7 +93,7 @@ class OutputLock:
     def turn(self) -> contextlib.AbstractContextManager[None]:
         """Return a block that one part of a job array enters at a time. Raises as `OutputLock`, after a while."""
         if not isinstance(self._place, LocalStore):
-            return beginning(self._target, self._name)
+            return turn(self._target, self._name)
         return self._place.exclusive("begin", what="another part is starting", file=self._file)
 
     def close(self) -> None:
@@ -126,13 +126,13 @@ class OutputLock:
 
     def _release(self, *, remove: bool) -> None:
         self._open = False
-        if self._claim is not None:
-            self._claim.close()
+        if self._object is not None:
+            self._object.close()
         if not isinstance(self._scratch, LocalStore):
             forget_copies()
-        elif remove and self._locks and not self._shared:
+        elif remove and self._files and not self._shared:
             self._remove_folder(self._scratch)
-        for lock in reversed(self._locks):
+        for lock in reversed(self._files):
             lock.close()
 
     def _remove_folder(self, folder: LocalStore) -> None:
