@@ -24,7 +24,7 @@ from feedmill.planning.dealing.balancing import balanced, greedy
 from feedmill.planning.dealing.cuts import BudgetGrid, Cut, Cuts, costs_of
 from feedmill.planning.dealing.grid import Grid, Step
 from feedmill.planning.dealing.homogeneous import deals_slices
-from feedmill.planning.dealing.rules import Balance, Budget, Dealing
+from feedmill.planning.dealing.rules import SLOTS, Balance, Budget, Dealing
 from feedmill.planning.nodes.base import LONGEST, Located, Node
 from feedmill.planning.permutation import branch, derive, permute
 
@@ -51,7 +51,7 @@ def dealing_of(plan: Any, deal: str | None = None, balance: Any = None, batch: A
 
     Args:
         plan: the plan.
-        deal: ``shuffled`` or ``contiguous``.
+        deal: a value of `feedmill.planning.dealing.rules.Deal`.
         balance: see `Balance.of`.
         batch: a budget; or a number of samples, which overrides the budget of the recipe.
 
@@ -67,9 +67,9 @@ def dealing_of(plan: Any, deal: str | None = None, balance: Any = None, batch: A
         node = getattr(plan, "node", None)
         free = wanted is not None or budget is not None
         own = Dealing("contiguous" if node is not None and not free and _deals_slices(plan) else "shuffled")
-    kept = own.balance if deal != "contiguous" else None
+    kept = own.balance if deal in (None, "shuffled") else None
     if own.balance is not None and kept is None and wanted is None:
-        logger.warning("deal='contiguous' overrides the recipe's balance by %s", own.balance.by)
+        logger.warning("deal=%r overrides the recipe's balance by %s", deal, own.balance.by)
     return Dealing(deal or ("shuffled" if wanted else own.kind), wanted or kept, budget)
 
 
@@ -100,6 +100,7 @@ class Dealer:
     def __init__(self, plan: Any, grid: Grid, dealing: Dealing) -> None:
         self.grid, self.dealing = grid, dealing
         self._key = derive(plan.seed, "deal")
+        self._slots = SLOTS.get(dealing.kind) if grid.world_size > 1 else None
         self._slices = deals_slices(plan, grid)  # deal whole slices, so that each rank's batch has one source
         self._locate = getattr(plan, "locate_ahead", None)
         self._locate_batches = getattr(plan, "locate_batches", None)
@@ -113,8 +114,8 @@ class Dealer:
         if self._costs is not None and self.grid.world_size > 1:
             return [self._balanced(number) for number in numbers]
         steps = list(map(self.grid.step, numbers))
-        if self.dealing.kind == "shuffled" and self.grid.world_size > 1 and steps:
-            steps = self._shuffled(numbers, steps)
+        if self._slots is not None and steps:
+            steps = self._dealt(numbers, steps)
         return self._located(steps)
 
     def batches(self, position: int, skip: int = 0, every: int = 1) -> Iterator[Step]:
@@ -147,8 +148,8 @@ class Dealer:
         if self._costs is not None:
             return [first + offsets for offsets in self._assigned(first, count)[0]]
         offsets = np.arange(count, dtype=np.int64)
-        if self.dealing.kind == "shuffled" and self.grid.world_size > 1:
-            offsets = self._permuted(offsets, count, branch(self._key, first))
+        if self._slots is not None:
+            offsets = self._offsets(offsets, count, branch(self._key, first))
         return [first + np.sort(part) for part in np.split(offsets, self._bounds(count)[1:-1])]
 
     def _batch(self, number: int) -> tuple[int, int, int]:
@@ -166,7 +167,7 @@ class Dealer:
         ranks = self.grid.world_size
         return np.array([count * rank // ranks for rank in range(ranks + 1)], np.int64)
 
-    def _shuffled(self, numbers: Sequence[int], steps: list[Step]) -> list[Step]:
+    def _dealt(self, numbers: Sequence[int], steps: list[Step]) -> list[Step]:
         grid = self.grid
         batches = [self._batch(number) for number in numbers]
         whole = [row for row, (_, count, _) in enumerate(batches) if count == grid.global_batch]
@@ -175,7 +176,7 @@ class Dealer:
             firsts = np.array([batches[row][0] for row in whole], np.int64)
             slots = np.tile(np.arange(grid.batch_size) + grid.rank * grid.batch_size, len(whole))
             keys = np.repeat(branch(self._key, firsts), grid.batch_size)
-            dealt = self._permuted(slots, grid.global_batch, keys).reshape(len(whole), -1)
+            dealt = self._offsets(slots, grid.global_batch, keys).reshape(len(whole), -1)
             dealt.sort(axis=1)
             dealt += firsts[:, None]
             ends = zip(whole, dealt, dealt[:, 0].tolist(), (dealt[:, -1] + 1).tolist(), strict=True)
@@ -185,15 +186,16 @@ class Dealer:
         for row in set(range(len(steps))).difference(whole):  # the incomplete one at the end
             first, count, _ = batches[row]
             slots = np.arange(steps[row].first, steps[row].stop) - first
-            out[row] = _step(steps[row], first + np.sort(permute(slots, count, branch(self._key, first))))
+            out[row] = _step(steps[row], first + np.sort(self._offsets(slots, count, branch(self._key, first))))
         return out
 
-    def _permuted(self, offsets: IntArray, count: int, keys: Any) -> IntArray:
-        """Return permuted offsets in a global batch of `count` positions, int64[n]."""
-        size = self.grid.batch_size
+    def _offsets(self, slots: IntArray, count: int, keys: Any) -> IntArray:
+        """Return the offsets in a global batch of `count` positions that slots of it get, int64[n]."""
+        assert self._slots is not None
+        size, ranks = self.grid.batch_size, self.grid.world_size
         if not self._slices or count != self.grid.global_batch:
-            return permute(offsets, count, keys)
-        return permute(offsets // size, self.grid.world_size, keys) * size + offsets % size
+            return self._slots(slots, count, keys, ranks)
+        return self._slots(slots // size, ranks, keys, ranks) * size + slots % size
 
     def _located(self, steps: list[Step]) -> list[Step]:
         locate = self._locate_batches or self._locate
