@@ -16,6 +16,7 @@ import pytest
 
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound, StorageError
 from feedmill.jobs.journal import FOLDER, JOB, LOCK, UNITS, Journal, place_of, scratch_of
+from feedmill.jobs.parts import PartEngine
 from feedmill.jobs.work import Work, alone, settle, tidy
 from feedmill.storage import LocalStore, Store, open_store
 from feedmill.storage.locks import FileLock
@@ -74,13 +75,16 @@ def test_another_job_is_refused_or_removes_it(target: Target) -> None:
         assert not work.begin(JOB_B, keep_staged=True) and work.place.exists("staged")
 
 
-def test_one_process_at_a_time(target: Target) -> None:
-    with Work(*target):
-        with pytest.raises(StorageError) as caught:
-            Work(*target)
-        assert caught.value.kind == "busy"
-    with Work(*target), pytest.raises(StorageError), alone(*target):
-        pass
+@pytest.mark.parametrize("engine", [contextlib.nullcontext, lambda: PartEngine(finish=True)], ids=["here", "engine"])
+def test_one_process_at_a_time(target: Target, engine: Callable[[], contextlib.AbstractContextManager[object]]) -> None:
+    with engine():
+        with Work(*target):
+            with pytest.raises(StorageError) as caught:
+                Work(*target)
+            assert caught.value.kind == "busy"
+        with Work(*target), pytest.raises(StorageError), alone(*target):
+            pass
+    assert not leftovers(target)
 
 
 def test_a_job_that_did_nothing_leaves_nothing(target: Target, tmp_path: Path) -> None:
