@@ -97,7 +97,8 @@ class Journal:
 
     def __init__(self, target: Store, name: str = "") -> None:
         self.target, self.name = target, name
-        self.place, self.scratch = place_of(target, name), scratch_of(target, name)
+        self.place = place_of(target, name)
+        self.scratch = self.place if self.place.is_local else scratch_of(target, name)
         self.job = self._read()
         self.units = Units(self.place, UNITS, part_name())
 
