@@ -133,8 +133,8 @@ def killed(words: list[str], moment: int, cache: Path, folder: Path) -> bool:
     environment = {**os.environ, "FEEDMILL_CACHE_DIR": str(cache)}
     words = [sys.executable, "-c", _DYING, str(moment), *words]
     done = warm.run(words, cwd=folder, capture_output=True, text=True, env=environment)
-    assert done.returncode in (0, -signal.SIGKILL), done.stderr
-    return done.returncode != 0
+    assert done.returncode in (0, 3, -signal.SIGKILL), done.stderr  # 3: a part whose verb has another stage
+    return done.returncode == -signal.SIGKILL
 
 
 @pytest.mark.parametrize(
