@@ -39,7 +39,7 @@ class OutputLock:
         self._files: list[FileLock] = []
         self._open = active() is None
         if not self._open:
-            self._refuse_busy()
+            refuse_locked(self._scratch, self._file)
             return
         try:
             if isinstance(self._scratch, LocalStore):
@@ -64,18 +64,6 @@ class OutputLock:
         self._files.append(folder.lock(LOCK, what=what, file=self._file, patience=patience, shared=self._shared))
         if self._shared:
             self._files.append(folder.lock(LOCK + part_name(), what="this part is already running", file=self._file))
-
-    def _refuse_busy(self) -> None:
-        """Raise `StorageError` if another process of this machine has the lock, without creating the lock file."""
-        if not isinstance(self._scratch, LocalStore):
-            return
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            opened = os.open(os.path.join(self._scratch.root, LOCK), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-            try:
-                FileLock.of(opened, shared=True).close()
-            except BlockingIOError:
-                fix = "Wait until it has ended, or stop it."
-                raise StorageError("another process is writing here", file=self._file, kind="busy", fix=fix) from None
 
     def check(self) -> None:
         """Raise `StorageError` if another process has taken over the lock of this one."""
@@ -141,3 +129,20 @@ class OutputLock:
             if self._fresh:
                 with contextlib.suppress(OSError):
                     os.rmdir(self._fresh)  # nothing was written
+
+
+def refuse_locked(scratch: Store, file: str) -> None:
+    """Raise `StorageError` if another process of this machine has the lock, without creating the lock file.
+
+    Args:
+        scratch: folder for the files of units; `file`: the output, for the error.
+    """
+    if not isinstance(scratch, LocalStore):
+        return
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        opened = os.open(os.path.join(scratch.root, LOCK), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            FileLock.of(opened, shared=True).close()
+        except BlockingIOError:
+            fix = "Wait until it has ended, or stop it."
+            raise StorageError("another process is writing here", file=file, kind="busy", fix=fix) from None

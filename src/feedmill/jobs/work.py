@@ -27,7 +27,7 @@ from feedmill.errors import FeedmillError, StorageError
 from feedmill.jobs.dry_run import active
 from feedmill.jobs.engine import PARTS, current, is_alone, is_shared
 from feedmill.jobs.journal import JOB, LOCK, UNITS, VERSION, Journal, is_there, local_scratch_of, place_of, scratch_of
-from feedmill.jobs.lock import OutputLock
+from feedmill.jobs.lock import OutputLock, refuse_locked
 from feedmill.storage import LocalStore, Store
 from feedmill.storage.boot import boot_id
 
@@ -271,3 +271,20 @@ def tidy(target: Store, name: str = "", identity: Mapping[str, Any] | None = Non
         with contextlib.suppress(FeedmillError), Work(target, name) as work:  # another process may start now
             if work.job is None or (identity is not None and work.is_of(identity)):
                 work.clear()
+
+
+def foresee(
+    target: Store, name: str = "", identity: Mapping[str, Any] | None = None, *, overwrite: bool = True
+) -> dict[str, Any]:
+    """Return the recorded facts of a job with this identity, if it is unfinished, for a plan. Nothing is locked.
+
+    Raises:
+        ConfigError: another job is unfinished here, and there is no `overwrite`. Other errors are those of `Work`.
+    """
+    refuse_locked(scratch_of(target, name), target.locate(name))
+    journal = Journal(target, name)
+    if identity is not None and journal.is_of(identity):
+        return journal.noted
+    if journal.job is not None and not overwrite:
+        raise journal.other_job()
+    return {}
