@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from feedmill.curation.dedupe.options import DedupeOptions
 
 LinearizerName = Literal["resiliparse", "trafilatura"]
-By = Literal["documents", "paragraphs", "ngrams"]
+By = Literal["documents", "paragraphs", "ngrams", "substrings"]
 Keep = Literal["first", "longest"]
 Removal = Literal["covered", "connected"]
 Documents = Annotated[Paths, Arg("DOCUMENTS...", "Files, folders or patterns, each with a folder documents/.")]
@@ -138,7 +138,7 @@ class Dedupe(Ids, AllowEmpty, DryRunnable, Processes, WithProgress):
     documents: Documents
     by: Annotated[
         By | DedupeOptions,
-        Opt("UNIT", "documents, paragraphs or ngrams.", more="Or a `DedupeOptions`, with all options."),
+        Opt("UNIT", "documents, paragraphs, ngrams or substrings.", more="Or a `DedupeOptions`, with all options."),
     ] = "documents"
     _: KW_ONLY
     name: Annotated[str | None, Opt("NAME", "Name of the attribute set; default: dup_UNIT.")] = None
@@ -150,6 +150,11 @@ class Dedupe(Ids, AllowEmpty, DryRunnable, Processes, WithProgress):
         float | None,
         Opt("T", "Share of duplicate n-grams at or above which to mark; default: 0.5.", min=0, max=1),
     ] = None
+    length: Annotated[
+        int | None,
+        Opt("BYTES", "Length of the shortest repeated substring, in bytes of UTF-8; default: 200.", min=1),
+    ] = None
+    every_copy: Annotated[bool, Flag("Mark the first occurrence of a substring, too.")] = False
     min_length: Annotated[int, Opt("N", "Ignore shorter texts.", min=0)] = 0
     min_words: Annotated[int, Opt("N", "Ignore texts with fewer words.", min=0)] = 0
     keep_empty: Annotated[bool, Flag("Also compare blank texts.")] = False

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from feedmill.curation.dedupe.job import BloomOptions, DedupeReport, find_duplicates
-from feedmill.curation.dedupe.options import DOCUMENTS, PARAGRAPHS, DedupeOptions
+from feedmill.curation.dedupe.options import DOCUMENTS, PARAGRAPHS, SUBSTRINGS, DedupeOptions, Unit
 from feedmill.curation.options import By, Dedupe
 from feedmill.errors import ConfigError
 from feedmill.jobs.options import verb
 from feedmill.storage import paths_of
 
 NGRAMS: By = "ngrams"
+_UNITS: Mapping[By, Unit] = {DOCUMENTS: DOCUMENTS, PARAGRAPHS: PARAGRAPHS, NGRAMS: PARAGRAPHS, SUBSTRINGS: SUBSTRINGS}
 
 
 @verb(Dedupe)
@@ -23,8 +24,10 @@ def dedupe(options: Dedupe) -> DedupeReport:
         FeedmillError: See `feedmill.curation.dedupe.job.find_duplicates`.
     """
     by, bloom, items = options.by, options.bloom, options.items
-    plain = {name: getattr(options, name) for name in ("key", "separator", "ngram", "stride", "threshold", "name")}
-    plain |= {name: getattr(options, name) or None for name in ("min_length", "min_words", "keep_empty")}
+    plain = {
+        name: getattr(options, name) for name in ("key", "separator", "ngram", "stride", "threshold", "name", "length")
+    }
+    plain |= {name: getattr(options, name) or None for name in ("min_length", "min_words", "keep_empty", "every_copy")}
     if isinstance(by, DedupeOptions):
         given = [name for name, value in plain.items() if value is not None]
         if given:
@@ -37,7 +40,7 @@ def dedupe(options: Dedupe) -> DedupeReport:
         inner = DedupeOptions(
             name=options.name or f"dup_{by}",
             attribute=options.name or f"dup_{by}",
-            unit=DOCUMENTS if by == DOCUMENTS else PARAGRAPHS,
+            unit=_UNITS[by],
             key="$.text" if options.key is None else options.key,
             separator="\n" if options.separator is None else options.separator,
             ngram=(options.ngram or 13) if by == NGRAMS else 0,
@@ -46,6 +49,8 @@ def dedupe(options: Dedupe) -> DedupeReport:
             skip_empty=not options.keep_empty,
             min_length=options.min_length,
             min_words=options.min_words,
+            length=200 if options.length is None else options.length,
+            every_copy=options.every_copy,
         )
     if not isinstance(bloom, str) and (items or options.read_only or options.false_positives is not None):
         raise ConfigError(
@@ -70,14 +75,20 @@ def dedupe(options: Dedupe) -> DedupeReport:
 
 def _refuse(by: str, given: Mapping[str, object]) -> None:
     """Raise `ConfigError` for an unknown unit, and for options that have no effect for it."""
-    if by not in (DOCUMENTS, PARAGRAPHS, NGRAMS):
-        raise ConfigError(f"unknown unit --by {by}", fix="Use documents, paragraphs or ngrams.")
+    if by not in _UNITS:
+        raise ConfigError(f"unknown unit --by {by}", fix="Use documents, paragraphs, ngrams or substrings.")
     for name, units in (
         ("key", (DOCUMENTS,)),
         ("separator", (PARAGRAPHS, NGRAMS)),
         ("ngram", (NGRAMS,)),
         ("stride", (NGRAMS,)),
         ("threshold", (NGRAMS,)),
+        ("length", (SUBSTRINGS,)),
+        ("every_copy", (SUBSTRINGS,)),
+        ("min_length", (DOCUMENTS, PARAGRAPHS, NGRAMS)),
+        ("min_words", (DOCUMENTS, PARAGRAPHS, NGRAMS)),
+        ("keep_empty", (DOCUMENTS, PARAGRAPHS, NGRAMS)),
     ):
         if given[name] is not None and by not in units:
+            name = name.replace("_", "-")
             raise ConfigError(f"--{name} requires --by {' or '.join(units)}", fix="Remove the option, or add --by.")

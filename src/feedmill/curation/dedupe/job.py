@@ -10,7 +10,7 @@ from typing import Any
 
 from feedmill.curation.attribute_set import fingerprint, set_store
 from feedmill.curation.dedupe.filters import BloomOptions, complete, filter_in_place, next_name, open_filter
-from feedmill.curation.dedupe.options import DedupeOptions
+from feedmill.curation.dedupe.options import SUBSTRINGS, DedupeOptions
 from feedmill.curation.dedupe.task import DedupeTask, Finished
 from feedmill.curation.dedupe.units import read_units
 from feedmill.curation.dry_run import plan_set, read_first
@@ -37,7 +37,7 @@ class DedupeReport(JobReport):
     Attributes:
         files, rows: Numbers of the input.
         documents: Documents with duplicates.
-        units: Duplicate paragraphs or documents.
+        units: Duplicate paragraphs, documents or substrings.
         skipped: Whether an earlier run had done everything.
         hashes, fill: Hashes per key and fill of the Bloom filter, if there is one.
     """
@@ -65,7 +65,7 @@ def find_duplicates(
     allow_empty: bool = False,
     progress: bool | None = None,
 ) -> DedupeReport:
-    """Write an attribute set that marks every document or paragraph that occurs earlier in the input.
+    """Write an attribute set that marks every document, paragraph or substring that occurs earlier in the input.
 
     The first occurrence in the order of `documents` is kept, for any number of workers. A repeated run only does the
     remaining work.
@@ -117,6 +117,8 @@ def _dedupe(
         files = [file for file in files if mine(file.name, options.partitions, options.partition)]
     if bloom is not None and known:
         raise ConfigError("a Bloom filter cannot be combined with 'against'", fix="Use one of them.")
+    if bloom is not None and options.unit == SUBSTRINGS:
+        raise ConfigError("a Bloom filter cannot be combined with '--by substrings'", fix="Remove --bloom.")
     if bloom is None and options.partitions > 1:
         raise ConfigError("partitions require a Bloom filter", fix="Remove them: exact runs need no partitions.")
     run_print = fingerprint(
@@ -181,7 +183,10 @@ def _exact(
         DedupeTask(n, file, options, work.folder, *compression, reference=n < len(known), spare=spare)
         for n, file in enumerate([*known, *files])
     ]
-    results = find_exact(tasks, work.scratch, workers=workers, progress=progress)
+    find = find_exact
+    if options.unit == SUBSTRINGS:
+        from feedmill.curation.dedupe.substrings import find_repeated as find
+    results = find(tasks, work.scratch, workers=workers, progress=progress)
     return [result for result in results if result is not None]
 
 

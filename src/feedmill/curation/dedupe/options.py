@@ -9,11 +9,14 @@ from typing import Any, Literal
 from feedmill.errors import ConfigError
 from feedmill.storage.base import refuse_non_utf8
 
-Unit = Literal["documents", "paragraphs"]
+Unit = Literal["documents", "paragraphs", "substrings"]
 DOCUMENTS: Unit = "documents"
 PARAGRAPHS: Unit = "paragraphs"
+SUBSTRINGS: Unit = "substrings"
 MOST = 1 << 31
 """Lengths and numbers of words must be below this."""
+LONGEST = 1 << 20
+"""Maximum length of the substrings that are compared."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,7 +26,7 @@ class DedupeOptions:
     Args:
         name: Folder of the attributes.
         attribute: Key of the spans in each row.
-        unit: ``"documents"`` or ``"paragraphs"``.
+        unit: ``"documents"``, ``"paragraphs"`` or ``"substrings"``.
         key: JSONPath of the text that documents are compared by; the first match is used.
         separator: Separator of paragraphs.
         ngram: Number of words in an n-gram; 0 compares whole paragraphs.
@@ -33,6 +36,8 @@ class DedupeOptions:
         skip_empty: Skip blank texts.
         min_length: Skip texts with fewer characters (documents: bytes of the key).
         min_words: Skip texts with fewer words (UAX 29).
+        length: Number of bytes (UTF-8) of the shortest substring that is marked if it is repeated.
+        every_copy: Mark the first occurrence of a repeated substring, too.
         partitions, partition: Look up only keys whose hash modulo `partitions` is `partition`, so that several
             machines can share the work.
         dolma: Count characters and n-grams as Dolma does (see `feedmill.kernels.text.paragraphs`).
@@ -52,6 +57,8 @@ class DedupeOptions:
     skip_empty: bool = False
     min_length: int = 0
     min_words: int = 0
+    length: int = 200
+    every_copy: bool = False
     partitions: int = 1
     partition: int = 0
     dolma: bool = False
@@ -60,8 +67,8 @@ class DedupeOptions:
 
     def __post_init__(self) -> None:
         refuse_non_utf8(self.name, self.attribute)
-        if self.unit not in (DOCUMENTS, PARAGRAPHS):
-            raise _bad(f"unknown unit {self.unit!r}", "Use 'documents' or 'paragraphs'.")
+        if self.unit not in (DOCUMENTS, PARAGRAPHS, SUBSTRINGS):
+            raise _bad(f"unknown unit {self.unit!r}", "Use 'documents', 'paragraphs' or 'substrings'.")
         if not self.separator:
             raise _bad("the paragraph separator is empty", "Omit it to separate paragraphs by newlines.")
         for text in (self.key, self.separator):
@@ -75,6 +82,8 @@ class DedupeOptions:
             raise _bad("a threshold of nan is not a number", "Use a share from 0 to 1.")
         if (most := max(self.ngram, self.stride, self.min_length, self.min_words)) >= MOST:
             raise _bad(f"{most} is too large for a length or a number of words", f"Use less than {MOST}.")
+        if not 1 <= self.length <= LONGEST:
+            raise _bad(f"a length of {self.length:,} bytes is out of range", f"Use 1 to {LONGEST:,}.")
         if not 0 <= self.partition < self.partitions:
             raise _bad(f"partition {self.partition} is out of range for {self.partitions} partitions", "Count from 0.")
 
