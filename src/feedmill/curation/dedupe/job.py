@@ -10,11 +10,11 @@ from typing import Any
 
 from feedmill.curation.attribute_set import fingerprint, set_store
 from feedmill.curation.dedupe.filters import BloomOptions, complete, filter_in_place, next_name, open_filter
-from feedmill.curation.dedupe.options import SUBSTRINGS, DedupeOptions
 from feedmill.curation.dedupe.task import DedupeTask, Finished
 from feedmill.curation.dedupe.units import read_units
 from feedmill.curation.dry_run import plan_set, read_first
 from feedmill.curation.manifest_entries import entry, record, recorded
+from feedmill.curation.options import SUBSTRINGS, Dedupe
 from feedmill.curation.records import digest as digest_of
 from feedmill.documents.file import DocumentFile
 from feedmill.documents.find import find_in_datasets
@@ -25,9 +25,7 @@ from feedmill.jobs.dry_run import DryRun, JobReport, active
 from feedmill.jobs.engine import current
 from feedmill.jobs.unfinished import unfinished
 from feedmill.jobs.work import Work, tidy
-from feedmill.storage import LocalStore, Store, open_store, split_url
-
-__all__ = ["BloomOptions", "DedupeReport", "find_duplicates"]
+from feedmill.storage import LocalStore, Store, open_store, paths_of, split_url
 
 
 @dataclass(slots=True)
@@ -54,31 +52,20 @@ class DedupeReport(JobReport):
 
 
 def find_duplicates(
-    documents: Sequence[str],
-    options: DedupeOptions,
+    options: Dedupe,
     *,
     bloom: BloomOptions | None = None,
-    against: Sequence[str] = (),
-    workers: int | None = None,
     compression: tuple[str | None, str | None] = (None, None),
-    id: str | None = None,
-    allow_empty: bool = False,
-    progress: bool | None = None,
 ) -> DedupeReport:
     """Write an attribute set that marks every document, paragraph or substring that occurs earlier in the input.
 
-    The first occurrence in the order of `documents` is kept, for any number of workers. A repeated run only does the
+    The first occurrence in the order of the documents is kept, for any number of workers. A repeated run only does the
     remaining work.
 
     Args:
-        documents: Files, folders or patterns. Each path contains a folder ``documents``.
-        options: What is compared, and how duplicates are marked.
+        options: Those of the verb. Workers are processes; with a Bloom filter, threads.
         bloom: Look keys up in this Bloom filter. Default: Compare 128-bit hashes, with practically no false positives.
-        against: Mark only text that occurs in these documents (decontamination).
-        workers: Number of worker processes; with a Bloom filter, of threads. Default: One per core.
         compression: Compression of inputs and outputs (``"gz"``, ``"zst"``, ``""``). None: By the names of the files.
-        id: See `feedmill.curation.tag.tag`.
-        allow_empty: Accept patterns without files, and files without a document.
 
     Raises:
         EmptyResult: There are no documents.
@@ -87,24 +74,25 @@ def find_duplicates(
         StorageError: Another run writes the same attribute set or filter.
         DataError: A row is invalid. Nothing is written for its file.
     """
+    workers, allow, of_tasks = options.workers, options.allow_empty, options.settled()
     if workers is not None and workers < 1:
         raise ConfigError(f"the number of workers must be 1 or more, not {workers}", fix="Use 1 or more.")
-    report = DedupeReport(options.name)
+    report = DedupeReport(of_tasks.name)
     kept = options.documents_folder
-    find = partial(find_in_datasets, documents=kept, exact=options.defects, allow_missing=allow_empty, id=id)
-    files = find(documents, report.warnings)
-    known = find(against, report.warnings) if against else []
-    _dedupe(files, known, options, bloom, workers, compression, progress, report)
+    find = partial(find_in_datasets, documents=kept, exact=options.defects, allow_missing=allow, id=options.id)
+    files = find(paths_of(options.documents), report.warnings)
+    known = find(options.against, report.warnings) if options.against else []
+    _dedupe(files, known, of_tasks, bloom, workers, compression, options.progress, report)
     if (dry := active()) is not None and "documents" not in dry.counts and not report.skipped:
         return report  # their number is not known
-    refuse_empty(report.rows, report.rows, file=f"attributes/{options.name}", allow=allow_empty)
+    refuse_empty(report.rows, report.rows, file=f"attributes/{report.name}", allow=allow)
     return report
 
 
 def _dedupe(
     files: list[DocumentFile],
     known: list[DocumentFile],
-    options: DedupeOptions,
+    options: Dedupe,
     bloom: BloomOptions | None,
     workers: int | None,
     compression: tuple[str | None, str | None],
@@ -117,8 +105,6 @@ def _dedupe(
         files = [file for file in files if mine(file.name, options.partitions, options.partition)]
     if bloom is not None and known:
         raise ConfigError("a Bloom filter cannot be combined with 'against'", fix="Use one of them.")
-    if bloom is not None and options.unit == SUBSTRINGS:
-        raise ConfigError("a Bloom filter cannot be combined with '--by substrings'", fix="Remove --bloom.")
     if bloom is None and options.partitions > 1:
         raise ConfigError("partitions require a Bloom filter", fix="Remove them: exact runs need no partitions.")
     run_print = fingerprint(
@@ -150,7 +136,7 @@ def _plan(
     dry: DryRun,
     files: list[DocumentFile],
     known: list[DocumentFile],
-    options: DedupeOptions,
+    options: Dedupe,
     packed: str | None,
     report: DedupeReport,
 ) -> None:
@@ -170,7 +156,7 @@ def _plan(
 def _exact(
     files: list[DocumentFile],
     known: list[DocumentFile],
-    options: DedupeOptions,
+    options: Dedupe,
     work: Work,
     compression: tuple[str | None, str | None],
     workers: int | None,
@@ -184,7 +170,7 @@ def _exact(
         for n, file in enumerate([*known, *files])
     ]
     find = find_exact
-    if options.unit == SUBSTRINGS:
+    if options.by == SUBSTRINGS:
         from feedmill.curation.dedupe.substrings import find_repeated as find
     results = find(tasks, work.scratch, workers=workers, progress=progress)
     return [result for result in results if result is not None]
@@ -192,7 +178,7 @@ def _exact(
 
 def _bloomed(
     files: list[DocumentFile],
-    options: DedupeOptions,
+    options: Dedupe,
     settings: BloomOptions,
     run_print: str,
     compression: tuple[str | None, str | None],
@@ -242,7 +228,7 @@ def _bloomed(
 
 def _publish(
     files: list[DocumentFile],
-    options: DedupeOptions,
+    options: Dedupe,
     run_print: str,
     report: DedupeReport,
     store: LocalStore,
@@ -270,7 +256,7 @@ def _copy(path: str, store: Store, name: str) -> None:
 
 def _done(
     files: list[DocumentFile],
-    options: DedupeOptions,
+    options: Dedupe,
     run_print: str,
     report: DedupeReport,
     bloom: tuple[Store, str] | None,
@@ -295,7 +281,7 @@ def _done(
 def _record(
     files: list[DocumentFile],
     results: list[Finished],
-    options: DedupeOptions,
+    options: Dedupe,
     run_print: str,
     report: DedupeReport,
     bloom: tuple[Store, str] | None,

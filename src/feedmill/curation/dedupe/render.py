@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from feedmill.curation.dedupe.options import DedupeOptions
 from feedmill.curation.dedupe.units import NO_KEY
+from feedmill.curation.options import Dedupe
 from feedmill.formats.arrays import Arrays
 from feedmill.kernels.bounds import bounds_of
 from feedmill.kernels.hashing.windows import BEGINS, ENDS
@@ -36,7 +36,7 @@ def render(
     ends: Ints,
     bounds: Ints,
     found: npt.NDArray[np.bool_],
-    options: DedupeOptions,
+    options: Dedupe,
 ) -> Rendered:
     """Return the attribute rows of a block.
 
@@ -52,7 +52,7 @@ def render(
     return Rendered(text, documents, len(flagged))
 
 
-def render_windows(ids: list[bytes], a: Arrays, found: npt.NDArray[np.bool_], options: DedupeOptions) -> Rendered:
+def render_windows(ids: list[bytes], a: Arrays, found: npt.NDArray[np.bool_], options: Dedupe) -> Rendered:
     """Return the attribute rows of a segment of windows: spans over all bytes that repeated windows have.
 
     A span has the characters that are whole in these bytes.
@@ -119,7 +119,7 @@ def _strings(strings: Sequence[bytes]) -> tuple[npt.NDArray[np.uint8], Ints]:
     return np.frombuffer(b"".join(strings) or b" ", np.uint8), ends
 
 
-def _scores(bounds: Ints, found: npt.NDArray[np.bool_], options: DedupeOptions) -> tuple[Ints, Ints, list[bytes]]:
+def _scores(bounds: Ints, found: npt.NDArray[np.bool_], options: Dedupe) -> tuple[Ints, Ints, list[bytes]]:
     """Return the units to mark, the index of each one's score, and the scores as JSON."""
     if options.ngram == 0:
         flagged = np.flatnonzero(found)  # one key each

@@ -27,11 +27,11 @@ import numpy.typing as npt
 
 from feedmill.curation.attribute_set import digest_ids
 from feedmill.curation.blocks import Block, blocks
-from feedmill.curation.dedupe.options import SUBSTRINGS
 from feedmill.curation.dedupe.render import Rendered, render, render_windows
 from feedmill.curation.dedupe.task import DedupeTask, Finished
 from feedmill.curation.dedupe.units import Units, read_units
 from feedmill.curation.dedupe.work import get_arrays, get_marker, get_slices, put, put_arrays, put_marker, size_of
+from feedmill.curation.options import SUBSTRINGS
 from feedmill.documents.lines import read_blocks
 from feedmill.formats.documents import write_lines
 from feedmill.jobs.run import Policy, run
@@ -317,6 +317,6 @@ def _rows(shared: tuple[DedupeTask, str], item: tuple[int, Bytes]) -> Rendered:
     found = np.zeros(int(a["keys"][0]), np.bool_)
     found[a["order"]] = seen.view(np.bool_)
     ids = a["ids"].tobytes().split(b"\n")[:-1]
-    if task.options.unit == SUBSTRINGS:
+    if task.options.by == SUBSTRINGS:
         return render_windows(ids, a, found, task.options)
     return render(ids, a["states"], a["rows"], a["starts"], a["ends"], a["bounds"], found, task.options)
