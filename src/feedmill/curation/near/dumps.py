@@ -23,7 +23,6 @@ from feedmill.formats.signatures import (
     read_record,
     write_record,
 )
-from feedmill.jobs.dry_run import active
 from feedmill.jobs.engine import is_alone
 from feedmill.storage import Entry, LocalStore, Store, open_store
 from feedmill.storage.staging import TEMPORARY_SUFFIX
@@ -145,7 +144,7 @@ def refuse_other_signatures(folder: str, options: Neardedupe) -> None:
     """Raise `ConfigError` if a folder has other files, or signatures that were made with other options."""
     store = open_store(folder)
     _refuse_others(store)
-    _agree(store, options)
+    _agree(store, options, plan=True)
 
 
 def _locked(store: Store) -> contextlib.AbstractContextManager[object]:
@@ -177,13 +176,13 @@ def _refuse_others(store: Store) -> None:
         )
 
 
-def _agree(store: Store, options: Neardedupe) -> None:
+def _agree(store: Store, options: Neardedupe, plan: bool = False) -> None:
+    """Raise `ConfigError` if the signatures have other options. A new folder gets these, except for a `plan`."""
     wanted = options.signature()
     record = read_record(store, RECORD)
-    if record is None and active() is not None:
-        return
     if record is None:
-        write_record(store, RECORD, {"version": VERSION, "options": wanted})
+        if not plan:
+            write_record(store, RECORD, {"version": VERSION, "options": wanted})
         return
     if record.get("version") != VERSION or not isinstance(record.get("options"), dict):
         raise damaged(store, RECORD, f"expected version {VERSION}")

@@ -19,10 +19,10 @@ from feedmill.documents.file import DocumentFile, by_folder
 from feedmill.documents.find import find_in_datasets
 from feedmill.documents.rows import bad_row, ids_of, parse_texts
 from feedmill.errors import ConfigError, refuse_empty
-from feedmill.jobs.dry_run import DryRun, active
+from feedmill.jobs.dry_run import DryRun, perform
 from feedmill.jobs.engine import Where, is_alone
 from feedmill.jobs.progress import Progress
-from feedmill.jobs.work import Work, tidy
+from feedmill.jobs.work import Work, foresee, tidy
 from feedmill.storage import open_store, paths_of
 
 
@@ -53,46 +53,50 @@ def find_near(options: Neardedupe) -> NearReport:
     files = find(documents, report.warnings, options.documents_folder)
     if signatures is not None and not open_store(signatures).is_local:
         raise ConfigError("signatures must be on a local disk", file=signatures, fix="Use a local path.")
-    where = None if signatures is None else open_store(signatures).locate("")
-    runs = [fingerprint([file.identity for file in files], one.as_dict(), where) for one in every]
+    kept_in = None if signatures is None else open_store(signatures).locate("")
+    runs = [fingerprint([file.identity for file in files], one.as_dict(), kept_in) for one in every]
     target = set_store(files[0].store(), options.name)
     identity = {"verb": "neardedupe", "run": runs[0] if len(runs) == 1 else fingerprint(runs)}
     folder = options.documents_folder
     done = [restore(one, files, folder, run) for one, run in zip(reports, runs, strict=True)]
     report.others = reports[1:]
-    if (dry := active()) is not None:
+    where = f"attributes/{options.name}"
+
+    def plan(dry: DryRun) -> None:
         if all(done):
-            return report
-        with Work(target) as work:
-            work.begin(identity, keep_staged=True)
+            return
+        foresee(target)
         for one, already in zip(every[1:], done[1:], strict=True):
             if not already:
                 plan_set(dry, files, one.name, one.documents_folder)
         rows = _plan(dry, files, options, signatures)
         if rows is not None:
-            refuse_empty(rows, rows, file=f"attributes/{options.name}", allow=allow_empty)
-        return report
-    if signatures is not None:
-        if done[0]:
-            tidy_signatures(signatures, options)
+            refuse_empty(rows, rows, file=where, allow=allow_empty)
+
+    def execute() -> None:
+        if signatures is not None:
+            if done[0]:
+                tidy_signatures(signatures, options)
+            else:
+                _run(files, options, signatures, runs[0], report)
+        elif all(done):
+            tidy(target, identity=identity)
         else:
-            _run(files, options, signatures, runs[0], report)
-    elif all(done):
-        tidy(target, identity=identity)
-    else:
-        with Work(target) as work:
-            work.begin(identity, keep_staged=True)
-            own = options.signature() if len(every) == 1 else [one.signature() for one in every]
-            signatures = f"{work.folder}/signatures-{fingerprint(own)}"
-            left = [
-                one for one, already in zip(zip(every, runs, reports, strict=True), done, strict=True) if not already
-            ]
-            for number, (one, run, into) in enumerate(left, 1):
-                if len(every) > 1:
-                    Dumps(open_store(signatures)).forget_decisions(one)
-                _run(files, one, signatures, run, into, more=number < len(left))
-            work.finish()
-    refuse_empty(report.documents, report.documents, file=f"attributes/{options.name}", allow=allow_empty)
+            with Work(target) as work:
+                work.begin(identity, keep_staged=True)
+                own = options.signature() if len(every) == 1 else [one.signature() for one in every]
+                kept = f"{work.folder}/signatures-{fingerprint(own)}"
+                left = [
+                    of for of, already in zip(zip(every, runs, reports, strict=True), done, strict=True) if not already
+                ]
+                for number, (one, run, into) in enumerate(left, 1):
+                    if len(every) > 1:
+                        Dumps(open_store(kept)).forget_decisions(one)
+                    _run(files, one, kept, run, into, more=number < len(left))
+                work.finish()
+        refuse_empty(report.documents, report.documents, file=where, allow=allow_empty)
+
+    perform(plan, execute)
     return report
 
 
