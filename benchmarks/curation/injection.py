@@ -197,8 +197,8 @@ def leaks(repeat: int) -> Iterator[Row]:
     for (form, _, _), one in zip(found, theirs.get("leaked", ()), strict=False):
         flagged[form] += one
     for form, count in right.items():
-        other = [100 - 100 * flagged[form] / len(rows)] if theirs else []
-        yield Row("leaks", f"not found: {form}", "%", [100 - 100 * count / len(rows)], other, bound=3)
+        note = f"datatrove: {100 - 100 * flagged[form] / len(rows):.1f} %" if theirs else ""
+        yield Row("leaks", f"not found: {form}", "%", [100 - 100 * count / len(rows)], bound=3, note=note)
 
 
 def _by_datatrove(path: Path, repeat: int, texts: list[str], leaked: int) -> dict[str, list[Any]]:

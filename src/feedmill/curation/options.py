@@ -47,6 +47,7 @@ UNSET: Any = None
 Keep = Literal["first", "longest"]
 FIRST: Keep = "first"
 LONGEST: Keep = "longest"
+Shingled = Literal["words", "characters"]
 Removal = Literal["covered", "connected"]
 COVERED: Removal = "covered"
 CONNECTED: Removal = "connected"
@@ -286,7 +287,8 @@ class Neardedupe(Ids, AllowEmpty, DryRunnable, Processes, WithProgress):
             parse=_thresholds,
         ),
     ] = 0.8
-    ngram: Annotated[int, Opt("N", "Words per shingle.")] = 5
+    by: Annotated[Shingled, Opt("words|characters", "What a shingle is made of.")] = "words"
+    ngram: Annotated[int, Opt("N", "Words or characters per shingle.")] = 5
     keep: Annotated[Keep, Opt("first|longest", "Which document of a cluster to keep.")] = FIRST
     removal: Annotated[
         Removal,
@@ -310,7 +312,9 @@ class Neardedupe(Ids, AllowEmpty, DryRunnable, Processes, WithProgress):
             if not 0 < threshold <= 1:
                 raise _bad(f"the threshold must be above 0 and up to 1, not {threshold}", "Change the threshold.")
         if not 1 <= self.ngram <= 1000:
-            raise _bad(f"a shingle must have 1 to 1000 words, not {self.ngram}", "Use 1 to 1000.")
+            raise _bad(f"a shingle must have 1 to 1000 {self.by}, not {self.ngram}", "Use 1 to 1000.")
+        if self.by not in ("words", "characters"):
+            raise _bad(f"unknown unit --by {self.by}", "Use words or characters.")
         if (self.bands == 0) != (self.rows == 0) or self.bands < 0 or self.rows < 0:
             raise _bad(f"{self.bands} bands of {self.rows} rows are invalid", "Set both or neither, each to 1 or more.")
         if self.bands * self.rows > 1 << 14:
@@ -361,6 +365,8 @@ class Neardedupe(Ids, AllowEmpty, DryRunnable, Processes, WithProgress):
     def as_dict(self) -> dict[str, Any]:
         """Return what decides the marks, as plain data."""
         facts = self.deciding("documents", "signatures")
+        if facts["by"] == "words":
+            del facts["by"]
         facts["lower"], facts["punctuation"] = not facts.pop("keep_case"), not facts.pop("keep_punctuation")
         return facts
 
