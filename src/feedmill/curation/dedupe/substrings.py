@@ -65,7 +65,9 @@ def find_repeated(
     with Progress.of_files("selecting", sizes, progress) as bar:
         where, policy = Where("selecting", places.whole, place, last=False), Policy(shared=places)
         jobs = list(zip(tasks, scanned, strict=True))
-        run_cut(select, jobs, sizes, workers=workers, progress=bar, preload=_PRELOAD, where=where, policy=policy)
+        scanned = run_cut(
+            select, jobs, sizes, workers=workers, progress=bar, preload=_PRELOAD, where=where, policy=policy
+        )
     names = [_selected(places, task) for task in tasks]
     rule = copies if every else first_copies
     found = compare(tasks, names, place, rule, _PRELOAD, workers, progress)
@@ -86,7 +88,7 @@ class _Places(HashedKeys):
         data, offsets = joined(texts)
         (rows, starts, ends), hashes = windows.find_anchors(data, offsets, task.options.length)
         arrays = {"rows": rows, "starts": starts, "ends": ends}
-        return Part(b"".join([one + b"\n" for one in ids]), len(ids), len(rows), len(data), arrays, hashes)
+        return Part(b"".join([one + b"\n" for one in ids]), len(ids), len(rows), arrays, hashes)
 
 
 def judge(every: bool, files: list[Hashes], references: int) -> list[Bytes]:
@@ -126,16 +128,18 @@ def copies(files: list[Hashes], references: int) -> list[Bools]:
     return [one | other[::-1] for one, other in zip(before, reversed(after), strict=True)]
 
 
-def select(places: Answers, item: tuple[DedupeTask, Scanned], workers: int = 1) -> None:
-    """Hash the windows of the emitted places of a file, unless an earlier run did.
+def select(places: Answers, item: tuple[DedupeTask, Scanned], workers: int = 1) -> Scanned:
+    """Read the windows of the emitted places of a file into segments, unless an earlier run did.
 
     Raises:
         DataError: The file has changed since it was scanned.
     """
     task, scanned = item
-    again = scan_file(task, _selected(places, task), _Windows(places=places), workers=workers, preload=_PRELOAD)
+    keys = _Windows(places=places, segments=scanned.segments)
+    again = scan_file(task, _selected(places, task), keys, workers=workers, preload=_PRELOAD)
     if again.xxh3 != scanned.xxh3:
         raise _changed(task)
+    return again
 
 
 def _selected(places: Answers, task: DedupeTask) -> str:
@@ -169,11 +173,12 @@ class _Windows(HashedKeys):
     """
 
     places: Answers | None = None
+    segments: int = 0
 
     def feed(self, task: DedupeTask, source: Iterator[Block]) -> Iterator[_Judged]:
         assert self.places is not None
         name = read_names(self.places.work, self.places.whole)[task.number]
-        segments = enumerate(answers_of(self.places, name, task.number))
+        segments = enumerate(answers_of(self.places, name, task.number, self.segments))
         row = total = 0
         for block in source:
             count = block.lines.count(b"\n") + (not block.lines.endswith(b"\n"))
@@ -211,4 +216,4 @@ class _Windows(HashedKeys):
             "rows": places[0], "starts": places[1], "ends": places[2], "marked": decided & MARKED,
             "bounds": np.stack([bounds[:-1], bounds[1:]]), "characters": characters, "marks": marks,
         }  # fmt: skip
-        return Part(ids, rows, len(hashes), len(block.lines), arrays, hashes)
+        return Part(ids, rows, len(hashes), arrays, hashes)
