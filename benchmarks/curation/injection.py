@@ -17,10 +17,13 @@ from typing import Any
 
 import numpy as installed
 
+from benchmarks import peers
 from benchmarks.lib import corpus
 from benchmarks.lib.measure import ROOT, Row, feedmill, run
 
 QUESTIONS, DOCUMENTS = 200, 100_000
+FEW = 5_000
+"""Natural documents that are compared with a peer."""
 
 _THINGS = (
     "enzyme", "glacier", "sonata", "parliament", "neutron", "tariff", "orchid", "treaty", "comet", "mortgage",
@@ -179,14 +182,49 @@ def leaks(repeat: int) -> Iterator[Row]:
     run(feedmill("decontaminate", path / "leaked/documents", "--against", path / "bench.jsonl", *name), folder=ROOT)
     what = f"{len(texts):,} natural documents, processor time; beside dedupe --by ngrams --against"
     yield Row("leaks", what, "s", used["ours"], used["ngrams"], wanted=2)
+    theirs = _by_datatrove(path, repeat, texts, len(found))
+    if theirs:
+        what = f"{FEW:,} natural documents, processor time; beside datatrove's n-gram decontamination"
+        yield Row("leaks", what, "s", theirs["ours"], theirs["used"], wanted=10)
+        yield Row("leaks", f"of {FEW:,} natural documents, flagged by datatrove", "", [sum(theirs["natural"])])
     wrong = sum(bool(one) for one in _questions(path / f"natural/attributes/set-{repeat - 1}/a.jsonl"))
     yield Row("leaks", "natural documents that are flagged", "", [wrong], bound=len(found) / 1000)
     right = dict.fromkeys(FORMS, 0)
     marked = _questions(path / f"leaked/attributes/set-{repeat - 1}/a.jsonl")
     for (form, question, _), names in zip(found, marked, strict=True):
         right[form] += f"bench:{question}" in names
+    flagged = dict.fromkeys(FORMS, 0)
+    for (form, _, _), one in zip(found, theirs.get("leaked", ()), strict=False):
+        flagged[form] += one
     for form, count in right.items():
-        yield Row("leaks", f"not found: {form}", "%", [100 - 100 * count / len(rows)], bound=3)
+        note = f"datatrove: {100 - 100 * flagged[form] / len(rows):.1f} %" if theirs else ""
+        yield Row("leaks", f"not found: {form}", "%", [100 - 100 * count / len(rows)], bound=3, note=note)
+
+
+def _by_datatrove(path: Path, repeat: int, texts: list[str], leaked: int) -> dict[str, list[Any]]:
+    """Return processor times, ``ours`` and ``used``, and what the peer flags; nothing without the peer.
+
+    It flags documents, not questions.
+    """
+    python = peers.python("datatrove")
+    if python is None:
+        return {}
+    _write(path / "few/documents/a.jsonl", [{"id": str(n), "text": text} for n, text in enumerate(texts[:FEW])])
+    out: dict[str, list[Any]] = {"ours": [], "used": []}
+    for number in range(repeat):
+        name = ("--workers", 1, "--name", f"set-{number}", "--json")
+        ours = feedmill("decontaminate", path / "few/documents", "--against", path / "bench.jsonl", *name)
+        out["ours"].append(run(ours, folder=ROOT)["cpu_s"])
+        out["used"].append(_peer(python, path, "few", FEW))
+    _peer(python, path, "leaked", leaked)
+    for kind, of in (("natural", "few"), ("leaked", "leaked")):
+        out[kind] = json.loads((path / f"{of}.json").read_text())
+    return out
+
+
+def _peer(python: str, path: Path, kind: str, count: int) -> float:
+    given = (path / "bench.jsonl", path / f"{kind}/documents/a.jsonl", count, path / f"{kind}.json")
+    return run([python, "-m", "benchmarks.curation.peers.decontamination", *map(str, given)], folder=ROOT)["cpu_s"]
 
 
 def _write(path: Path, rows: list[dict[str, Any]]) -> None:

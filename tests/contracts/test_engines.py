@@ -48,6 +48,7 @@ from helpers.kills import command, finish
 STAGES = {
     "dedupe": 3,
     "dedupe-documents": 3,
+    "dedupe-substrings": 5,
     "dedupe-bloom": 4,
     "neardedupe": 3,
     "decontaminate": 4,

@@ -43,6 +43,7 @@ SOME = [verb if verb in _FAST else pytest.param(verb, marks=pytest.mark.slow) fo
 _STAGES = {
     "dedupe": 3,
     "dedupe-documents": 3,
+    "dedupe-substrings": 5,
     "dedupe-bloom": 3,
     "neardedupe": 3,
     "decontaminate": 4,

@@ -189,6 +189,7 @@ def curating() -> list[Case]:
         case("tag by 2", "tag d/documents/* --name e -t char_length_v1 --workers 2", "d/attributes"),
         case("dedupe", "dedupe d/documents --workers 1", "d/attributes"),
         case("dedupe paragraphs", "dedupe d/documents --by paragraphs --workers 1", "d/attributes"),
+        case("dedupe substrings", "dedupe d/documents --by substrings --length 20 --workers 1", "d/attributes"),
         case("dedupe bloom", "dedupe d/documents --by paragraphs --bloom f.bin --items 1000 --workers 1",
              "d/attributes"),
         case("dolma dedupe", dolma, "d/attributes"),

@@ -68,6 +68,7 @@ GOOD: dict[str, list[str]] = {
     "dedupe": [
         "dedupe web/documents",
         "dedupe web/documents --by paragraphs --name copies",
+        "dedupe web/documents --by substrings --length 20 --name passages",
         "dedupe web/documents --bloom seen.bin --items 1000",
         "dedupe web/documents --against web/documents",
     ],

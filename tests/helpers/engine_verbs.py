@@ -51,6 +51,7 @@ VERBS: dict[str, list[str]] = {
     "filter": ["filter", "filter.json"],
     "dedupe": ["dedupe", "documents", "--by", "paragraphs"],
     "dedupe-documents": ["dedupe", "documents"],
+    "dedupe-substrings": ["dedupe", "documents", "--by", "substrings", "--length", "20"],
     "dedupe-bloom": ["dedupe", "documents", "--by", "ngrams", "--ngram", "3", "--bloom", "seen.bin", "--items", "9000"],
     "decontaminate": ["decontaminate", "documents", "--against", "documents"],
     "neardedupe": ["neardedupe", "documents", "--ngram", "3", "--threshold", "0.6"],
@@ -79,12 +80,30 @@ VERBS: dict[str, list[str]] = {
 """The command line of each, for `make` as the working directory; options of an engine are appended."""
 
 MORE = (
-    *("tokenize-dolma", "dedupe-documents", "convert-file", "prepare-lines", "index-tokens", "merge-one"),
+    *(
+        "tokenize-dolma",
+        "dedupe-documents",
+        "dedupe-substrings",
+        "convert-file",
+        "prepare-lines",
+        "index-tokens",
+        "merge-one",
+    ),
     *("merge-datatrove", "shuffle-lines", "shuffle-chunks", "split", "filter-tokens"),
 )
 """Verbs that are much like another one."""
 AT_ONCE = {
-    *("extract", "tag", "filter", "dedupe", "dedupe-documents", "neardedupe", "index-tokens", "merge-one"),
+    *(
+        "extract",
+        "tag",
+        "filter",
+        "dedupe",
+        "dedupe-documents",
+        "dedupe-substrings",
+        "neardedupe",
+        "index-tokens",
+        "merge-one",
+    ),
     *("merge-datatrove", "shuffle", "shuffle-lines", "shuffle-chunks", "split", "filter-tokens"),
 }
 """Verbs whose units give their outputs their final names."""

@@ -105,6 +105,7 @@ _DOCUMENTS = {
     "tag elsewhere": Verb(f"tag {{src}}/documents -t {TAGGER} --name a --output {{out}}/attributes/a --workers 1"),
     "dedupe": Verb("dedupe {out}/documents", ("documents",)),
     "dedupe paragraphs": Verb("dedupe {out}/documents --by paragraphs --name p", ("documents",)),
+    "dedupe substrings": Verb("dedupe {out}/documents --by substrings --length 20 --name s", ("documents",)),
     "decontaminate": Verb("decontaminate {out}/documents --against {src}/documents --workers 1", ("documents",)),
     "neardedupe": Verb("neardedupe {out}/documents", ("documents",)),
     "convert documents": Verb("convert {src}/documents {out}/d --to jsonl.zst"),

@@ -31,14 +31,16 @@ if TYPE_CHECKING:
     from feedmill.curation.dedupe.filters import BloomOptions
 
 LinearizerName = Literal["resiliparse", "trafilatura"]
-By = Literal["documents", "paragraphs", "ngrams"]
+By = Literal["documents", "paragraphs", "ngrams", "substrings"]
 DOCUMENTS: By = "documents"
 PARAGRAPHS: By = "paragraphs"
 NGRAMS: By = "ngrams"
+SUBSTRINGS: By = "substrings"
 UNITS: dict[str, dict[str, Any]] = {
     DOCUMENTS: {"key": "$.text"},
     PARAGRAPHS: {"separator": "\n"},
     NGRAMS: {"separator": "\n", "ngram": 13, "stride": 1, "threshold": 0.5},
+    SUBSTRINGS: {"length": 200},
 }
 """For each unit of `Dedupe` the options that have an effect for it only, with their defaults."""
 UNSET: Any = None
@@ -46,11 +48,14 @@ UNSET: Any = None
 Keep = Literal["first", "longest"]
 FIRST: Keep = "first"
 LONGEST: Keep = "longest"
+Shingled = Literal["words", "characters"]
 Removal = Literal["covered", "connected"]
 COVERED: Removal = "covered"
 CONNECTED: Removal = "connected"
 MOST = 1 << 31
 """Lengths and numbers of words must be below this."""
+LONGEST_SUBSTRING = 1 << 20
+"""Maximum length of the substrings that are compared, in bytes."""
 Documents = Annotated[Paths, Arg("DOCUMENTS...", "Files, folders or patterns, each with a folder documents/.")]
 DocumentsFolder = Annotated[str, Inner("Name of the folder of documents.")]
 
@@ -157,7 +162,7 @@ class Dedupe(Ids, AllowEmpty, DryRunnable, Budget, Processes, WithProgress):
     """Write attributes that mark duplicates: all but the first in input order. 'filter' then removes them."""
 
     documents: Documents
-    by: Annotated[By, Opt("UNIT", "documents, paragraphs or ngrams.")] = DOCUMENTS
+    by: Annotated[By, Opt("UNIT", "documents, paragraphs, ngrams or substrings.")] = DOCUMENTS
     _: KW_ONLY
     name: Annotated[str, Opt("NAME", "Name of the attribute set; default: dup_UNIT.")] = UNSET
     key: Annotated[str, Opt("PATH", "JSONPath of the value to compare; default: $.text.")] = UNSET
@@ -168,6 +173,10 @@ class Dedupe(Ids, AllowEmpty, DryRunnable, Budget, Processes, WithProgress):
         float,
         Opt("T", "Share of duplicate n-grams at or above which to mark; default: 0.5.", min=0, max=1),
     ] = UNSET
+    length: Annotated[
+        int, Opt("BYTES", "Length of the shortest repeated substring, in bytes of UTF-8; default: 200.", min=1)
+    ] = UNSET
+    every_copy: Annotated[bool, Flag("Mark the first occurrence of a substring, too.")] = False
     min_length: Annotated[int, Opt("N", "Ignore shorter texts.", min=0)] = 0
     min_words: Annotated[int, Opt("N", "Ignore texts with fewer words.", min=0)] = 0
     keep_empty: Annotated[bool, Flag("Also compare blank texts.")] = False
@@ -188,7 +197,7 @@ class Dedupe(Ids, AllowEmpty, DryRunnable, Budget, Processes, WithProgress):
 
     def __post_init__(self) -> None:
         if self.by not in UNITS:
-            raise _bad(f"unknown unit --by {self.by}", "Use documents, paragraphs or ngrams.")
+            raise _bad(f"unknown unit --by {self.by}", "Use documents, paragraphs, ngrams or substrings.")
         if self.name is not None:
             _check_name(self.name, self.attribute or self.name)
         if self.separator == "":
@@ -201,6 +210,8 @@ class Dedupe(Ids, AllowEmpty, DryRunnable, Budget, Processes, WithProgress):
             raise _bad("lengths and numbers of words cannot be negative", "Use 0 or more.")
         if max(numbers) >= MOST:
             raise _bad(f"{max(numbers)} is too large for a length or a number of words", f"Use less than {MOST}.")
+        if self.length is not None and not 1 <= self.length <= LONGEST_SUBSTRING:
+            raise _bad(f"a length of {self.length:,} bytes is out of range", f"Use 1 to {LONGEST_SUBSTRING:,}.")
         if self.threshold is not None and isnan(self.threshold):
             raise _bad("a threshold of nan is not a number", "Use a share from 0 to 1.")
         if not 0 <= self.partition < self.partitions:
@@ -210,7 +221,7 @@ class Dedupe(Ids, AllowEmpty, DryRunnable, Budget, Processes, WithProgress):
         """Return the options of tasks: with all defaults, and without the inputs."""
         given = {name: value for name, value in vars(self).items() if value is not None}
         name = self.name or f"dup_{self.by}"
-        given = {**UNITS[DOCUMENTS], **UNITS[NGRAMS], "name": name, "attribute": name, **given}
+        given = {**UNITS[DOCUMENTS], **UNITS[NGRAMS], **UNITS[SUBSTRINGS], "name": name, "attribute": name, **given}
         if self.by != NGRAMS:
             given["ngram"] = 0  # paragraphs are compared as a whole
         return Dedupe(**{**given, "documents": (), "against": ()})
@@ -223,7 +234,10 @@ class Dedupe(Ids, AllowEmpty, DryRunnable, Budget, Processes, WithProgress):
     def as_dict(self) -> dict[str, Any]:
         """Return what decides the spans, as plain data; of `settled` options."""
         facts = self.deciding("documents", "against", "bloom", "items", "false_positives", "read_only")
-        facts["unit"] = DOCUMENTS if facts.pop("by") == DOCUMENTS else PARAGRAPHS
+        unit = facts.pop("by")
+        facts["unit"] = PARAGRAPHS if unit == NGRAMS else unit
+        if unit != SUBSTRINGS:
+            del facts["length"], facts["every_copy"]
         facts["skip_empty"] = not facts.pop("keep_empty")
         return facts
 
@@ -274,7 +288,8 @@ class Neardedupe(Ids, AllowEmpty, DryRunnable, Budget, Processes, WithProgress):
             parse=_thresholds,
         ),
     ] = 0.8
-    ngram: Annotated[int, Opt("N", "Words per shingle.")] = 5
+    by: Annotated[Shingled, Opt("words|characters", "What a shingle is made of.")] = "words"
+    ngram: Annotated[int, Opt("N", "Words or characters per shingle.")] = 5
     keep: Annotated[Keep, Opt("first|longest", "Which document of a cluster to keep.")] = FIRST
     removal: Annotated[
         Removal,
@@ -298,7 +313,9 @@ class Neardedupe(Ids, AllowEmpty, DryRunnable, Budget, Processes, WithProgress):
             if not 0 < threshold <= 1:
                 raise _bad(f"the threshold must be above 0 and up to 1, not {threshold}", "Change the threshold.")
         if not 1 <= self.ngram <= 1000:
-            raise _bad(f"a shingle must have 1 to 1000 words, not {self.ngram}", "Use 1 to 1000.")
+            raise _bad(f"a shingle must have 1 to 1000 {self.by}, not {self.ngram}", "Use 1 to 1000.")
+        if self.by not in ("words", "characters"):
+            raise _bad(f"unknown unit --by {self.by}", "Use words or characters.")
         if (self.bands == 0) != (self.rows == 0) or self.bands < 0 or self.rows < 0:
             raise _bad(f"{self.bands} bands of {self.rows} rows are invalid", "Set both or neither, each to 1 or more.")
         if self.bands * self.rows > 1 << 14:
@@ -349,6 +366,8 @@ class Neardedupe(Ids, AllowEmpty, DryRunnable, Budget, Processes, WithProgress):
     def as_dict(self) -> dict[str, Any]:
         """Return what decides the marks, as plain data."""
         facts = self.deciding("documents", "signatures")
+        if facts["by"] == "words":
+            del facts["by"]
         facts["lower"], facts["punctuation"] = not facts.pop("keep_case"), not facts.pop("keep_punctuation")
         return facts
 

@@ -336,6 +336,26 @@ def test_any_number_of_processes_and_parts_give_the_same(folder: Path) -> None:
     assert run().skipped
 
 
+def test_a_benchmark_and_a_dump_are_added_without_the_others() -> None:
+    """A set for the new benchmark has what a run with all has; new files in an old set leave its other files."""
+    rows, texts = injection.questions(), [filler(n) for n in range(40)]
+    leaks = [text for _, _, text in injection.injected(rows[::10], texts)]
+    write("old.jsonl", rows[:100])
+    write("new.jsonl", rows[100:])
+    documents(*leaks[::2], path="documents/a.jsonl")
+    run("old.jsonl")
+    before = found()
+    run("new.jsonl", name="more")
+    added = found("attributes/more/a.jsonl")
+    fm.decontaminate(["documents"], against=["old.jsonl", "new.jsonl"], name="all", workers=1, progress=False)
+    both = [one.get("questions", []) + other.get("questions", []) for one, other in zip(before, added, strict=True)]
+    assert [sorted(row.get("questions", ())) for row in found("attributes/all/a.jsonl")] == [sorted(q) for q in both]
+    assert sum(map(len, both)) > 50
+    documents(*leaks[1::2], path="documents/b.jsonl")
+    report = fm.decontaminate(["documents/b.jsonl"], against=["old.jsonl"], workers=1, progress=False)
+    assert report.documents == len(leaks[1::2]) and found() == before and found("attributes/leaked/b.jsonl")
+
+
 def test_cutting_leaked_spans_by_filter() -> None:
     write("bench.jsonl", [{"question": QUESTION}])
     documents(f"Before. {QUESTION} After.", "Nothing.", path="web/documents/a.jsonl")

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import feedmill as fm
 from feedmill.curation.dedupe import exact, job, segments
 from feedmill.curation.dedupe.filters import BloomOptions
 from feedmill.curation.options import DOCUMENTS, NGRAMS, PARAGRAPHS, Dedupe
@@ -444,3 +445,19 @@ def test_a_threshold_is_a_number():
 def test_a_name_is_text():
     with pytest.raises(ConfigError, match="not valid UTF-8"):
         options("paragraphs", name="\udcff")
+
+
+@pytest.mark.parametrize("place", ["quiz.jsonl", "quiz/documents/quiz.jsonl"])
+def test_a_benchmark_to_compare_with_points_to_decontaminate(tmp_path, place):
+    write_documents(tmp_path, ["What is a lantern?"])
+    write_lines(tmp_path / place, [json.dumps({"id": "1", "question": "What is a lantern?", "answer": "a lamp"})])
+    with pytest.raises(ConfigError, match=r"questions of a benchmark.*feedmill decontaminate"):
+        fm.dedupe(f"{tmp_path}/documents", against=[f"{tmp_path}/{place}"], progress=False)
+
+
+def test_documents_with_questions_are_documents(tmp_path):
+    row = {"id": "1", "question": "What?", "answer": "a lamp", "text": "What is a lantern?"}
+    write_documents(tmp_path, ["What is a lantern?"])
+    write_lines(tmp_path / "quiz/documents/quiz.jsonl", [json.dumps(row)])
+    report = fm.dedupe(f"{tmp_path}/documents", against=[f"{tmp_path}/quiz/documents"], progress=False)
+    assert report.documents == 1

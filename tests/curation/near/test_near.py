@@ -12,6 +12,7 @@ import pytest
 from feedmill.curation.near import adding, cluster, covering, graph, join, keys, sketch, stars
 from feedmill.curation.near.neardedupe import neardedupe
 from feedmill.curation.near.options import NearReport, chosen_bands, found_share
+from feedmill.errors import ConfigError
 from feedmill.jobs import memory
 from feedmill.jobs.engine import StageUnfinished
 from feedmill.jobs.parts import PartEngine
@@ -267,6 +268,27 @@ def test_words_are_compared_as_asked(folder: Path) -> None:
     assert find(keep_punctuation=True).duplicates == 2
     assert find(keep_case=True, keep_punctuation=True).duplicates == 0
     assert find(ngram=1, threshold=0.4, keep_case=True, **SURE).duplicates == 3
+
+
+def test_similarity_of_characters_is_exact(folder: Path) -> None:
+    """One letter in each word: nothing in common by words, most by characters."""
+    one = "the keeper painted every second staircase of the lighthouse"
+    other = "the keeper painted every second staircases of the lighthouses"
+    write_documents(folder, {"a.jsonl": [one, other]})
+    assert find(ngram=5).duplicates == 0
+    sets = [{text[n : n + 4] for n in range(len(text) - 3)} for text in (one.replace(" ", ""), other.replace(" ", ""))]
+    assert find(by="characters", ngram=4, threshold=0.8, **SURE).duplicates == 1
+    row = json.loads((folder / "attributes/dup_near/a.jsonl").read_text().splitlines()[1])
+    assert row["similarity"] == len(sets[0] & sets[1]) / len(sets[0] | sets[1])
+
+
+def test_signatures_of_words_are_not_those_of_characters(folder: Path) -> None:
+    write_documents(folder, {"a.jsonl": ["a page of words"]})
+    find(by="characters", signatures="signs")
+    with pytest.raises(ConfigError, match="by characters instead of None"):
+        find(signatures="signs")
+    with pytest.raises(ConfigError, match="unknown unit"):
+        find(by="lines")
 
 
 def test_the_longest_is_kept(folder: Path) -> None:

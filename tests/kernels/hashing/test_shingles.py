@@ -1,6 +1,7 @@
 """Words, shingles and their signatures beside their references."""
 
 import unicodedata
+from itertools import product
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from helpers.durations import examples
 from oracles import shingles as plain
 
 TEXT = st.text(alphabet="abAB é́ÉİßΣ\u00ad\u200d,.-'\n\t\x00 \u3000漢字カタาไ😀🇩1Ⅷǅ\U0001e900", max_size=30)
-TABLES = [shingles.characters(lower, punctuation) for lower in (True, False) for punctuation in (True, False)]
+TABLES = [shingles.characters(*rules) for rules in product((True, False), repeat=3)]
 
 
 def sketch(texts, width, table, bands, rows):
@@ -21,7 +22,7 @@ def sketch(texts, width, table, bands, rows):
     n = len(texts)
     keys, digests = np.empty((bands, n), np.uint64), np.empty(n, np.uint64)
     ends, lengths = np.empty((2, n), np.int64)
-    sets = np.empty(len(data) // 2 + n + 1, np.uint64)
+    sets = np.empty(len(data), np.uint64)
     functions = shingles.permutations(bands * rows)
     shingles.sketch(data, offsets, width, *table, *functions, keys, sets, ends, digests, lengths)
     return keys, np.split(sets[: ends[-1]], ends[:-1]), digests, lengths

@@ -22,6 +22,7 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -102,6 +103,19 @@ def benchmark_names(files: Sequence[DocumentFile]) -> list[str]:
         for number, own in zip(numbers, steps, strict=True):
             names[number] = name if len(numbers) == 1 else "/".join(own[shared:])
     return names
+
+
+def has_questions(file: DocumentFile) -> bool:
+    """Return whether the first row of a file is a question of a benchmark by its fields, and no document."""
+    with closing(read_blocks(file, shown=True)) as source:
+        row = next((row for block in source for row in rows_of(block)[:1]), b"")
+    try:
+        content = load(row)
+    except (ValueError, RecursionError):
+        return False
+    if not isinstance(content, dict) or "text" in content or _recognized("question", content) is None:
+        return False
+    return any(_recognized(role, content) for role in ("choices", "answer"))
 
 
 def read_questions(file: DocumentFile, fields: Mapping[str, str]) -> Iterator[tuple[int, Question]]:

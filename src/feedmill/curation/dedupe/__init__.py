@@ -1,10 +1,11 @@
-"""Exact deduplication of documents, paragraphs and n-grams, by 128-bit hashes or by a Bloom filter.
+"""Exact deduplication of documents, paragraphs, n-grams and substrings, by 128-bit hashes or by a Bloom filter.
 
 A file of documents becomes units with keys, a key is new or was seen before, and seen ones become spans of attributes.
 
 - `dedupe.py`: the function; `job.py`: files, finished work, manifests and the report.
 - `units.py`: units and their keys; `keys.py`: keys as hashes, and which occurred before; `render.py`: attribute rows.
 - `exact.py`: hashes on disk, compared range by range, with the files of `segments.py` and `work.py`.
+- `substrings.py`: repeated substrings, by the same files.
 - `bloomed.py`: a Bloom filter, in one pass; `filling.py`: the same in stages, for engines; `filters.py`: its file.
 - `task.py`: the task of one file, and its result.
 """

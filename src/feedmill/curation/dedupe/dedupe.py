@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from feedmill.curation.dedupe.filters import BloomOptions
 from feedmill.curation.dedupe.job import DedupeReport, find_duplicates
-from feedmill.curation.options import UNITS, Dedupe
+from feedmill.curation.options import SUBSTRINGS, UNITS, Dedupe
 from feedmill.errors import ConfigError
 from feedmill.jobs.options import verb
 
@@ -23,6 +23,13 @@ def dedupe(options: Dedupe) -> DedupeReport:
     for name, units in _UNITS.items():
         if getattr(options, name) is not None and options.by not in units:
             raise ConfigError(f"--{name} requires --by {' or '.join(units)}", fix="Remove the option, or add --by.")
+    if options.every_copy and options.by != SUBSTRINGS:
+        raise ConfigError("--every-copy requires --by substrings", fix="Remove the option, or add --by.")
+    if options.by == SUBSTRINGS:
+        for name in ("min_length", "min_words", "keep_empty", "bloom"):
+            if getattr(options, name):
+                option = name.replace("_", "-")
+                raise ConfigError(f"--{option} cannot be combined with --by {SUBSTRINGS}", fix="Remove one of them.")
     bloom, items = options.bloom, options.items
     if not isinstance(bloom, str) and (items or options.read_only or options.false_positives is not None):
         raise ConfigError(

@@ -15,24 +15,27 @@ is read from these by the tasks that need it, so the process that starts them ho
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
 from feedmill.curation.attribute_set import fingerprint
-from feedmill.curation.blocks import run_cut
+from feedmill.curation.blocks import Block, run_cut
 from feedmill.curation.dedupe.keys import Hashes, first_seen, hash_documents, hash_parts, partition
 from feedmill.curation.dedupe.segments import (
     Answers,
     Ints,
+    Keys,
+    Part,
     Scanned,
     cuts,
     finish,
     found_name,
+    part_of_units,
     read_keys,
     read_names,
     scan_file,
@@ -41,7 +44,6 @@ from feedmill.curation.dedupe.segments import (
     write_names,
 )
 from feedmill.curation.dedupe.task import DedupeTask, Finished
-from feedmill.curation.dedupe.units import Units
 from feedmill.curation.dedupe.work import is_there, of_each
 from feedmill.curation.options import DOCUMENTS
 from feedmill.jobs.engine import Where
@@ -50,6 +52,9 @@ from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run
 from feedmill.storage import Store
 
+Rule = Callable[[list[Hashes], int], list[npt.NDArray[Any]]]
+"""Returns one byte for each key. Its arguments are the keys of each file in input order, and how many of the files, the
+first ones, are references."""
 _BITS = 12
 PARTS = 1 << _BITS
 RANGE = 1 << 20
@@ -72,18 +77,37 @@ def find_exact(
     files = [task.file.size for task in tasks]
     with Progress.of_files("reading", files, progress) as bar:
         scanned = run_cut(scan, tasks, files, workers=workers, progress=bar, preload=preload, where=where)
-    work = tasks[0].work
-    references = sum(task.reference for task in tasks)
-    most = sized(RANGE, tasks[0].room)
+    answers = compare(tasks, names, place, first_copies, preload, workers, progress)
+    return render_all(tasks, scanned, answers, place, preload, workers, progress)
+
+
+def compare(
+    tasks: Sequence[DedupeTask],
+    names: Sequence[str],
+    place: Store,
+    rule: Rule,
+    preload: Sequence[str],
+    workers: int | None,
+    progress: bool | None,
+    columns: int = 2,
+) -> Answers:
+    """Compare the keys of all files by `rule`, range by range.
+
+    Args:
+        names: Fingerprint of what is stored of each file.
+        columns: Numbers of a key.
+    """
+    work, references = tasks[0].work, sum(task.reference for task in tasks)
+    most = sized(RANGE // (columns - 1), tasks[0].room)  # keys of three numbers are copied, and in two tables
     # Units of another room are other ranges: an engine must not take them for these.
     whole = fingerprint(names, [task.reference for task in tasks], most)
     write_names(work, whole, names)
     bounds = _ranges(read_names(work, whole), most)
-    ranges = (_Range(work, whole, low, high, len(tasks), references) for low, high in pairwise(bounds))
+    ranges = (_Range(work, whole, low, high, len(tasks), references, rule, columns) for low, high in pairwise(bounds))
     with Progress("comparing", len(bounds) - 1, "ranges", progress) as bar:
         where = Where("comparing", whole, place, last=False)
         list(run(decide, ranges, workers=workers, progress=bar, preload=preload, where=where))
-    return render_all(tasks, scanned, Answers(work, whole, PARTS, tuple(bounds)), place, preload, workers, progress)
+    return Answers(work, whole, PARTS, tuple(bounds))
 
 
 def render_all(
@@ -107,28 +131,39 @@ def scan(task: DedupeTask, workers: int = 1) -> Scanned:
     """Read a file into segments, in this process or its blocks in several, unless an earlier run did."""
     documents = task.options.by == DOCUMENTS
     preload = _PRELOAD if documents else KERNELS
-    return scan_file(task, task.fingerprint, _Hashes(documents), workers=workers, preload=preload)
+    return scan_file(task, task.fingerprint, _Units(documents=documents), workers=workers, preload=preload)
 
 
 @dataclass(slots=True)
-class _Hashes:
-    """Hashes of the keys of a segment, ordered by their first bits."""
+class HashedKeys(Keys):
+    """Hashes of the keys of a segment, ordered by their first bits.
 
-    documents: bool
+    Attributes:
+        columns: Numbers of a hash.
+    """
+
+    columns: int = 2
     blocks: list[Hashes] = field(default_factory=list)
-
-    def read(self, units: Units) -> Hashes:
-        return (hash_documents if self.documents else hash_parts)(units)
 
     def add(self, found: Hashes, out: BinaryIO) -> None:  # noqa: ARG002 - they are written in their order
         self.blocks.append(found)
 
     def close(self, out: BinaryIO) -> tuple[Ints, npt.NDArray[np.uint32]]:
-        hashes = np.concatenate([np.empty((0, 2), np.uint64), *self.blocks])
+        hashes = np.concatenate([np.empty((0, self.columns), np.uint64), *self.blocks])
         self.blocks = []
         starts, order = partition(hashes, _BITS)
         out.write(hashes[order].reshape(-1).view(np.uint8).data)
         return starts, order
+
+
+@dataclass(slots=True)
+class _Units(HashedKeys):
+    """Hashes of units."""
+
+    documents: bool = False
+
+    def part(self, task: DedupeTask, item: Block) -> Part:
+        return part_of_units(task, item, hash_documents if self.documents else hash_parts)
 
 
 def _ranges(names: Sequence[str], most: int) -> list[int]:
@@ -147,7 +182,12 @@ def _ranges(names: Sequence[str], most: int) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class _Range:
-    """Range of keys: the parts from `low` to `high` of all files, of which the first ones may be references."""
+    """Range of keys: the parts from `low` to `high` of all files, of which the first ones may be references.
+
+    Attributes:
+        rule: What is found out about the keys.
+        columns: Numbers of a key.
+    """
 
     work: str
     whole: str
@@ -155,6 +195,8 @@ class _Range:
     high: int
     files: int
     references: int
+    rule: Rule
+    columns: int
 
     def __str__(self) -> str:
         return f"parts {self.low} to {self.high - 1} of the keys of {self.files} files"
@@ -165,17 +207,21 @@ class _Range:
 
 
 def decide(task: _Range) -> None:
-    """Write which keys of a range were seen before in input order: one byte per key, segment by segment."""
+    """Write what the rule finds of the keys of a range: one byte per key, segment by segment."""
     if is_there(task.path):
         return
     names = read_names(task.work, task.whole)
     spans = list(of_each(lambda number: cuts(names[number], PARTS, (task.low, task.high)), task.files, task.work))
     sizes = [int((own[:, 1] - own[:, 0]).sum()) for own in spans]
-    keys, slices, at = np.empty((sum(sizes), 2), np.uint64), [], 0
+    keys, slices, at = np.empty((sum(sizes), task.columns), np.uint64), [], 0
     for size in sizes:
         slices.append(keys[at : at + size])
         at += size
     for _ in of_each(lambda number: read_keys(names[number], spans[number], slices[number]), task.files, task.work):
         pass
-    inserted = [number < task.references or not task.references for number in range(task.files)]
-    write_answers(task.path, sizes, iter(first_seen(slices, inserted)))
+    write_answers(task.path, sizes, iter(task.rule(slices, task.references)))
+
+
+def first_copies(slices: list[Hashes], references: int) -> list[npt.NDArray[np.bool_]]:
+    """Return which keys of each file were seen before in input order; in the references, if there are some."""
+    return first_seen(slices, [number < references or not references for number in range(len(slices))])

@@ -15,14 +15,18 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.curation.attribute_set import fingerprint
+from feedmill.curation.blocks import Block
 from feedmill.curation.dedupe.exact import KERNELS, render_all
 from feedmill.curation.dedupe.filters import BloomOptions, open_filter
 from feedmill.curation.dedupe.segments import (
     Answers,
     Bools,
     Ints,
+    Keys,
+    Part,
     Scanned,
     found_name,
+    part_of_units,
     read_keys,
     read_names,
     scan_file,
@@ -127,12 +131,15 @@ def _name(task: DedupeTask, shape: Shape) -> str:
 
 
 @dataclass(slots=True)
-class _Bits:
+class _Bits(Keys):
     """Bits of the keys of this partition, in the order of the documents."""
 
     shape: Shape
     options: Dedupe
     wanted: list[Bools] = field(default_factory=list)
+
+    def part(self, task: DedupeTask, item: Block) -> Part:
+        return part_of_units(task, item, self.read)
 
     def read(self, units: Units) -> tuple[bytes, Bools]:
         keys = BloomFilter(self.shape.seeds, np.empty(0, np.uint32)).keys

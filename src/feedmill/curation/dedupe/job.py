@@ -14,10 +14,10 @@ from feedmill.curation.dedupe.task import DedupeTask, Finished
 from feedmill.curation.dedupe.units import read_units
 from feedmill.curation.dry_run import plan_set, read_first
 from feedmill.curation.manifest_entries import entry, record, recorded
-from feedmill.curation.options import Dedupe
+from feedmill.curation.options import SUBSTRINGS, Dedupe
 from feedmill.curation.records import digest as digest_of
 from feedmill.documents.file import DocumentFile
-from feedmill.documents.find import find_in_datasets
+from feedmill.documents.find import find_documents, find_in_datasets
 from feedmill.errors import ConfigError, refuse_empty
 from feedmill.formats.bloom import write_bloom
 from feedmill.jobs.cores import available_cores
@@ -36,7 +36,7 @@ class DedupeReport(JobReport):
     Attributes:
         files, rows: Numbers of the input.
         documents: Documents with duplicates.
-        units: Duplicate paragraphs or documents.
+        units: Duplicate paragraphs, documents or substrings.
         skipped: Whether an earlier run had done everything.
         hashes, fill: Hashes per key and fill of the Bloom filter, if there is one.
     """
@@ -58,7 +58,7 @@ def find_duplicates(
     bloom: BloomOptions | None = None,
     compression: tuple[str | None, str | None] = (None, None),
 ) -> DedupeReport:
-    """Write an attribute set that marks every document or paragraph that occurs earlier in the input.
+    """Write an attribute set that marks every document, paragraph or substring that occurs earlier in the input.
 
     The first occurrence in the order of the documents is kept, for any number of workers. A repeated run only does the
     remaining work.
@@ -88,7 +88,7 @@ def find_duplicates(
     kept = options.documents_folder
     find = partial(find_in_datasets, documents=kept, exact=options.defects, allow_missing=allow, id=options.id)
     files = find(paths_of(options.documents), report.warnings)
-    known = find(options.against, report.warnings) if options.against else []
+    known = _references(options.against, find, report.warnings) if options.against else []
     if bloom is not None and bloom.file_partition:
         from feedmill.curation.dedupe.bloomed import mine
 
@@ -100,6 +100,29 @@ def find_duplicates(
     job = (_Exact if bloom is None else _Bloomed)(files, known, of_tasks, bloom, compression, report)
     perform(job.plan, job.execute)
     return report
+
+
+def _references(
+    patterns: Sequence[str], find: Callable[[Sequence[str], list[str]], list[DocumentFile]], warnings: list[str]
+) -> list[DocumentFile]:
+    """Return the files of documents to compare with. For a benchmark, the error names the verb that looks for those."""
+    from feedmill.curation.decontaminate.benchmarks import has_questions
+
+    try:
+        found = find(patterns, warnings)
+        paths = found[:1]
+    except ConfigError:  # they are in no folder of documents
+        found, paths = [], find_documents(patterns).files[:1]
+        if not paths or not has_questions(paths[0]):
+            raise
+    if paths and has_questions(paths[0]):
+        raise ConfigError(
+            "the rows are questions of a benchmark, and not documents with a text",
+            file=paths[0].name,
+            kind="bad-document",
+            fix="Find questions with 'feedmill decontaminate DOCUMENTS --against BENCHMARK'.",
+        )
+    return found
 
 
 @dataclass
@@ -161,8 +184,10 @@ class _Exact:
         self.refuse_empty()
 
     def _find(self, work: Work) -> list[Finished]:
-        from feedmill.curation.dedupe.exact import find_exact  # needs processes, which runs with a filter do not
-
+        if self.options.by == SUBSTRINGS:
+            from feedmill.curation.dedupe.substrings import find_repeated as find
+        else:
+            from feedmill.curation.dedupe.exact import find_exact as find  # imports what runs with a filter do not need
         workers = self.options.workers
         spare, known = (workers or available_cores()) < available_cores(), len(self.known)
         of_all: dict[str, Any] = {"spare": spare, "room": self.room}
@@ -170,7 +195,7 @@ class _Exact:
             DedupeTask(n, file, self.options, work.folder, *self.compression, reference=n < known, **of_all)
             for n, file in enumerate([*self.known, *self.files])
         ]
-        results = find_exact(tasks, work.scratch, workers=workers, progress=self.options.progress)
+        results = find(tasks, work.scratch, workers=workers, progress=self.options.progress)
         return [result for result in results if result is not None]
 
     def refuse_empty(self) -> None:

@@ -11,7 +11,9 @@ import orjson
 
 from feedmill.curation.dedupe.units import NO_KEY
 from feedmill.curation.options import Dedupe
+from feedmill.formats.arrays import Arrays
 from feedmill.kernels.bounds import bounds_of
+from feedmill.kernels.hashing.windows import BEGINS, ENDS
 from feedmill.kernels.jsonl import spanrows
 
 Ints = npt.NDArray[np.int64]
@@ -48,6 +50,46 @@ def render(
     text = _span_rows(ids, bare, rows, starts, ends, numbers, scores, name)
     documents = int(np.count_nonzero(np.diff(rows))) + bool(len(rows))
     return Rendered(text, documents, len(flagged))
+
+
+def render_windows(ids: list[bytes], a: Arrays, found: npt.NDArray[np.bool_], options: Dedupe) -> Rendered:
+    """Return the attribute rows of a segment of windows: spans over all bytes that repeated windows have.
+
+    A span has the characters that are whole in these bytes.
+
+    Args:
+        a: See `feedmill.curation.dedupe.substrings`.
+        found: Whether each window is repeated, bool[windows].
+    """
+    firsts, lasts = a["bounds"]
+    places = np.repeat(np.arange(len(firsts)), lasts - firsts)  # of each window
+    marked = a["marked"] != 0
+    found = found & ~marked[places]
+    begins, ends = (a["marks"] & BEGINS) != 0, (a["marks"] & ENDS) != 0
+    edge = np.zeros(len(found) + 1, np.bool_)  # between windows of different places
+    edge[firsts[firsts < lasts]] = edge[-1] = True
+    before = np.append(False, found)[:-1] & ~edge[:-1]
+    after = np.append(found, False)[1:] & ~edge[1:]
+    low, high = np.flatnonzero(found & ~before), np.flatnonzero(found & ~after)  # first and last windows of runs
+    of, whole = places[low], np.flatnonzero(marked)
+    numbers = np.concatenate([whole, of])
+    starts = np.concatenate([a["starts"][whole], a["starts"][of] + (low - firsts[of])])
+    stops = np.concatenate([a["ends"][whole], a["starts"][of] + (high - firsts[of]) + options.length])
+    sums, other = bounds_of(begins), bounds_of(ends)
+    characters = a["characters"].astype(np.int64)
+    first = np.concatenate([characters[whole, 0], characters[of, 0] + sums[low] - sums[firsts[of]]])
+    last = np.concatenate([characters[whole, 2], characters[of, 1] + other[high] - other[firsts[of]] - 1 + ends[high]])
+    order = np.lexsort((starts, numbers))
+    rows, starts, stops, first, last = (one[order] for one in (a["rows"][numbers], starts, stops, first, last))
+    new = np.ones(len(rows), np.bool_)
+    new[1:] = (np.diff(rows) > 0) | (starts[1:] > stops[:-1])
+    low, high = np.flatnonzero(new), np.flatnonzero(np.append(new, True)[1:])
+    rows, first, last = rows[low].astype(np.int64), first[low], last[high]
+    seen = first < last  # others are bytes inside of one character
+    rows, first, last = rows[seen], first[seen], last[seen]
+    none, name = np.zeros(len(ids), np.bool_), orjson.dumps(options.attribute)
+    text = _span_rows(ids, none, rows, first, last, np.zeros(len(rows), np.int64), [b"1"], name)
+    return Rendered(text, int(np.count_nonzero(np.diff(rows))) + bool(len(rows)), len(rows))
 
 
 def _span_rows(

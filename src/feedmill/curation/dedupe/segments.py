@@ -15,7 +15,7 @@ and for a run the fingerprints of its files in order, ``files-RUN``, and for eac
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
@@ -27,10 +27,11 @@ import numpy.typing as npt
 
 from feedmill.curation.attribute_set import digest_ids
 from feedmill.curation.blocks import Block, blocks
-from feedmill.curation.dedupe.render import Rendered, render
+from feedmill.curation.dedupe.render import Rendered, render, render_windows
 from feedmill.curation.dedupe.task import DedupeTask, Finished
 from feedmill.curation.dedupe.units import Units, read_units
 from feedmill.curation.dedupe.work import get_arrays, get_marker, get_slices, put, put_arrays, put_marker, size_of
+from feedmill.curation.options import SUBSTRINGS
 from feedmill.documents.lines import read_blocks
 from feedmill.formats.documents import write_lines
 from feedmill.jobs.memory import sized
@@ -47,16 +48,21 @@ it takes five times as much."""
 _KEY = 20
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
+Bytes = npt.NDArray[np.uint8]
 
 
 class Keys(Protocol):
     """Stored form of keys."""
 
-    def read(self, units: Units) -> Any:
-        """Return what is stored of the keys of a block of rows. Other processes may call it."""
+    def feed(self, task: DedupeTask, source: Iterator[Block]) -> Iterator[Any]:  # noqa: ARG002 - others need the task
+        """Yield the blocks of a file with what `part` needs beside them."""
+        return source
+
+    def part(self, task: DedupeTask, item: Any) -> Part:
+        """Return what is stored of a block. Other processes may call it."""
 
     def add(self, found: Any, out: BinaryIO) -> None:
-        """Take what `read` returned, block by block."""
+        """Take what was found in a block, block by block."""
 
     def close(self, out: BinaryIO) -> tuple[Ints, npt.NDArray[np.uint32]]:
         """End a segment. Return the start of each part, int64[parts + 1], and the key of each entry."""
@@ -72,13 +78,13 @@ class Scanned:
     xxh3: str
 
 
-class _Part(NamedTuple):
+class Part(NamedTuple):
     """Units of a block of rows as they are stored in a segment, without the text.
 
     Attributes:
         ids: Id of each row as JSON, each followed by a newline.
         rows, keys: Numbers of rows and of keys.
-        arrays: Arrays of `Units`.
+        arrays: Arrays of `Units`, for example. ``rows`` has numbers of rows, and ``bounds`` numbers of keys.
         found: What is stored of the keys.
     """
 
@@ -94,10 +100,10 @@ class _Part(NamedTuple):
         return len(self.ids) + sum(values.nbytes for values in self.arrays.values()) + _KEY * self.keys
 
 
-def _read_part(shared: tuple[DedupeTask, Keys], block: Block) -> _Part:
-    task, keys = shared
+def part_of_units(task: DedupeTask, block: Block, read: Callable[[Units], Any]) -> Part:
+    """Return what is stored of the units of a block; `read` returns what is stored of their keys."""
     units = read_units(block.lines, task.options, task.file.name, block.line)
-    found = keys.read(units)
+    found = read(units)
     arrays: dict[str, npt.NDArray[Any]] = {
         "states": units.states,
         "rows": units.rows.astype(np.int32),
@@ -106,7 +112,12 @@ def _read_part(shared: tuple[DedupeTask, Keys], block: Block) -> _Part:
         "bounds": units.bounds,
     }
     ids = b"".join([part for one in units.ids for part in (one, b"\n")])
-    return _Part(ids, len(units.ids), len(units.firsts), arrays, found)
+    return Part(ids, len(units.ids), len(units.firsts), arrays, found)
+
+
+def _read_part(shared: tuple[DedupeTask, Keys], item: Any) -> Part:
+    task, keys = shared
+    return keys.part(task, item)
 
 
 def scan_file(
@@ -139,7 +150,7 @@ def scan_file(
         with ExitStack() as stack:
             lines = read_blocks(task.file, fields=task.options.fields, packed=task.input, hashed=read.append)
             spare = task.spare and workers == 1  # with others, this process only reads, and a thread forbids forking
-            source = blocks(stack.enter_context(closing(ahead(lines) if spare else lines)))
+            source = keys.feed(task, blocks(stack.enter_context(closing(ahead(lines) if spare else lines))))
             policy = Policy(shared=(task, keys))
             for part in stack.enter_context(
                 closing(run(_read_part, source, workers=workers, preload=preload, policy=policy))
@@ -170,7 +181,7 @@ class _Segment:
     keys: int = 0
     size: int = 0
 
-    def add(self, part: _Part) -> None:
+    def add(self, part: Part) -> None:
         """Append a block."""
         before = {"rows": np.int32(self.rows), "bounds": self.keys}
         for name, values in part.arrays.items():
@@ -253,8 +264,8 @@ def found_name(work: str, whole: str, low: int, high: int) -> str:
     return f"{work}/found-{whole}-{low:04d}-{high:04d}"
 
 
-def write_answers(path: str, sizes: Sequence[int], found: Iterator[Bools]) -> None:
-    """Write which keys of a range were seen; `sizes` are the numbers of keys of each file."""
+def write_answers(path: str, sizes: Sequence[int], found: Iterator[npt.NDArray[Any]]) -> None:
+    """Write what was found of the keys of a range, one byte each; `sizes` are the numbers of keys of each file."""
     starts = bounds_of(sizes)
     with put(path) as f:
         f.write((starts + starts.nbytes).tobytes())
@@ -285,7 +296,7 @@ def finish(answers: Answers, item: tuple[DedupeTask, Scanned], workers: int = 1)
     written: list[str] = []
     # Rows of a segment are large, so few are in flight.
     policy = Policy(shared=(task, name), in_flight=workers + 1)
-    segments = enumerate(_seen(answers, name, task.number, scanned.segments))
+    segments = enumerate(answers_of(answers, name, task.number, scanned.segments))
     with (
         write_lines(store, out, kind=packed, hashed=written.append, gather=True) as append,
         closing(run(_rows, segments, workers=workers, preload=(__name__,), policy=policy)) as made,
@@ -298,8 +309,8 @@ def finish(answers: Answers, item: tuple[DedupeTask, Scanned], workers: int = 1)
     return done
 
 
-def _seen(answers: Answers, name: str, number: int, segments: int) -> Iterator[Bools]:
-    """Yield which keys of each segment were seen, in the order in which they were stored."""
+def answers_of(answers: Answers, name: str, number: int, segments: int) -> Iterator[Bytes]:
+    """Yield what was found of the keys of each segment, in the order in which they were stored."""
     paths, at = answers.paths(), np.empty(1, np.int64)
     starts = []
     for path in paths:
@@ -307,17 +318,19 @@ def _seen(answers: Answers, name: str, number: int, segments: int) -> Iterator[B
         starts.append(int(at[0]))
     for segment in range(segments):
         own = np.diff(cuts(name, answers.parts, answers.bounds, range(segment, segment + 1))[0]).tolist()
-        seen, low = np.empty(sum(own), np.bool_), 0
+        seen, low = np.empty(sum(own), np.uint8), 0
         for n, (path, size) in enumerate(zip(paths, own, strict=True)):
             get_slices(path, [(starts[n], starts[n] + size)], seen[low : low + size])
             starts[n], low = starts[n] + size, low + size
         yield seen
 
 
-def _rows(shared: tuple[DedupeTask, str], item: tuple[int, Bools]) -> Rendered:
+def _rows(shared: tuple[DedupeTask, str], item: tuple[int, Bytes]) -> Rendered:
     (task, name), (segment, seen) = shared, item
     a = get_arrays(f"{name}-{segment:05d}.units")
     found = np.zeros(int(a["keys"][0]), np.bool_)
-    found[a["order"]] = seen
+    found[a["order"]] = seen.view(np.bool_)
     ids = a["ids"].tobytes().split(b"\n")[:-1]
+    if task.options.by == SUBSTRINGS:
+        return render_windows(ids, a, found, task.options)
     return render(ids, a["states"], a["rows"], a["starts"], a["ends"], a["bounds"], found, task.options)

@@ -63,20 +63,26 @@ def read_units(lines: bytes, options: Dedupe, file: str, first: int) -> Units:
     """
     if options.by == DOCUMENTS and options.key != "$.text":
         ids, texts = _by_path(rows_of(lines), options, file, first)
+        ids = _named(ids, options, file, first)
     else:
-        parsed = parse_texts(lines, file, first)
-        ids = ids_of(parsed, file, first)
-        texts = [row.text for row in parsed]
-    if not all(ids):
-        line = first + ids.index(b"")
-        if not options.defects:
-            raise bad_row(b"-", "the row has no 'id'", file, line)
-        ids = [one or b"null" for one in ids]
+        ids, texts = read_texts(lines, options, file, first)
     make = _documents if options.by == DOCUMENTS else _paragraphs
     return make(ids, texts, options)
 
 
-def _joined(texts: list[str]) -> tuple[npt.NDArray[np.uint8], Ints]:
+def read_texts(lines: bytes, options: Dedupe, file: str, first: int) -> tuple[list[bytes], list[str]]:
+    """Return the id of each row as JSON, and its text. See `read_units`."""
+    parsed = parse_texts(lines, file, first)
+    return _named(ids_of(parsed, file, first), options, file, first), [row.text for row in parsed]
+
+
+def _named(ids: list[bytes], options: Dedupe, file: str, first: int) -> list[bytes]:
+    if not all(ids) and not options.defects:
+        raise bad_row(b"-", "the row has no 'id'", file, first + ids.index(b""))
+    return [one or b"null" for one in ids]
+
+
+def joined(texts: list[str]) -> tuple[npt.NDArray[np.uint8], Ints]:
     """Return the concatenated texts as UTF-8, and the offset of each, int64[n + 1]."""
     encoded = [text.encode() for text in texts]
     offsets = bounds_of([len(text) for text in encoded])
@@ -116,7 +122,7 @@ def _first(path: Callable[[Any], list[Any]], document: Any) -> Any:
 
 
 def _documents(ids: list[bytes], texts: list[str], options: Dedupe) -> Units:
-    data, offsets = _joined(texts)
+    data, offsets = joined(texts)
     lows, highs = offsets[:-1], offsets[1:]
     sizes = highs - lows
     chosen = sizes >= options.min_length
@@ -141,7 +147,7 @@ def _documents(ids: list[bytes], texts: list[str], options: Dedupe) -> Units:
 
 def _paragraphs(ids: list[bytes], texts: list[str], options: Dedupe) -> Units:
     index, pages = tables()
-    data, offsets = _joined(texts)
+    data, offsets = joined(texts)
     separator = np.frombuffer(options.separator.encode(), np.uint8)
     rule = DOLMA if options.dolma else CHARACTERS
     most = int(np.count_nonzero(data == separator[0])) + len(ids) + 1

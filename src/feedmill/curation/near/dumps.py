@@ -186,9 +186,12 @@ def _agree(store: Store, options: Neardedupe, plan: bool = False) -> None:
         return
     if record.get("version") != VERSION or not isinstance(record.get("options"), dict):
         raise damaged(store, RECORD, f"expected version {VERSION}")
-    different = [name for name in wanted if record["options"].get(name) != wanted[name]]
+    names = {**wanted, **record["options"]}  # an option may be missing from one of them
+    different = [name for name in names if record["options"].get(name) != wanted.get(name)]
     if different:
-        differences = ", ".join(f"{name} {record['options'].get(name)} instead of {wanted[name]}" for name in different)
+        differences = ", ".join(
+            f"{name} {record['options'].get(name)} instead of {wanted.get(name)}" for name in different
+        )
         raise ConfigError(
             f"these signatures were made with other options: {differences}",
             file=store.locate(RECORD),

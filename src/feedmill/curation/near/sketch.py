@@ -136,8 +136,8 @@ def signatures(texts: Sequence[bytes], options: Neardedupe) -> Arrays:
     data = np.frombuffer(b"".join(texts) + bytes(8), np.uint8)
     keys, digests = np.empty((bands, count), np.uint64), np.empty(count, np.uint64)
     ends, lengths = np.empty(count, np.int64), np.empty(count, np.int64)
-    sets = np.empty(len(data) // 2 + count + 1, np.uint64)
-    table = characters(not options.keep_case, not options.keep_punctuation)
+    sets = np.empty(len(data), np.uint64)  # pages that are not written to take no memory
+    table = characters(not options.keep_case, not options.keep_punctuation, options.by == "words")
     a, b = permutations(bands * rows)
     shingles.sketch(data, offsets, options.ngram, *table, a, b, keys, sets, ends, digests, lengths)
     used = sets[: ends[-1] if count else 0].copy()

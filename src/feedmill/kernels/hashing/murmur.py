@@ -33,7 +33,7 @@ def _block(h1, h2, k1, k2):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _mix(k):  # type: ignore[no-untyped-def]
+def mix(k):  # type: ignore[no-untyped-def]
     k = (k ^ (k >> _33)) * _F1
     k = (k ^ (k >> _33)) * _F2
     return k ^ (k >> _33)
@@ -45,7 +45,7 @@ def _finish(h1, h2, size):  # type: ignore[no-untyped-def]
     h2 ^= size
     h1 += h2
     h2 += h1
-    h1, h2 = _mix(h1), _mix(h2)
+    h1, h2 = mix(h1), mix(h2)
     h1 += h2
     return h1, h2 + h1
 

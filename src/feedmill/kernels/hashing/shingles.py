@@ -9,7 +9,8 @@ shingles. Words follow these rules:
   (soft hyphens, joiners, byte order marks) and variation selectors are ignored.
 * Punctuation and symbols separate words too, or are parts of them (`punctuation=False`).
 * Letters are converted to lower case one by one, or kept (`lower=False`).
-* A character of a script that is written without spaces (Han, kana, Thai, Lao, Khmer, Burmese, Yi) is a word.
+* A character of a script that is written without spaces (Han, kana, Thai, Lao, Khmer, Burmese, Yi) is a word; or every
+  character is one (`words=False`).
 
 A text of fewer than n words has one shingle of all its words. A text without words has none.
 
@@ -50,9 +51,15 @@ class Characters(NamedTuple):
 
 
 @cache
-def characters(lower: bool = True, punctuation: bool = True) -> Characters:
-    """Return the table for the given rules: `lower` converts letters to lower case, `punctuation` separates words."""
-    flat = np.full(0x110000, LETTER, np.int32)
+def characters(lower: bool = True, punctuation: bool = True, words: bool = True) -> Characters:
+    """Return the table for the given rules.
+
+    Args:
+        lower: Letters are converted to lower case.
+        punctuation: Punctuation separates words.
+        words: Letters that follow one another are a word; otherwise each is one.
+    """
+    flat = np.full(0x110000, LETTER if words else WORD, np.int32)
     kinds = {"White_Space": SEPARATOR, "Other_Separator": SEPARATOR, "Ignored": IGNORED, "Word": WORD}
     if punctuation:
         kinds["Punctuation"] = SEPARATOR
@@ -221,13 +228,13 @@ def sketch(
     Args:
         a, b: uint32[bands * rows], the MinHash functions.
         keys: uint64[bands, n], filled: keys of the bands, 0 for a text without words.
-        sets: uint64, filled: the concatenated sets; its size must be at least half the number of bytes plus one.
+        sets: uint64, filled: the concatenated sets; its size must be at least the number of bytes.
         ends: int64[n], filled: the end of each set.
         digests: uint64[n], filled.
         lengths: int64[n], filled: number of characters of each text.
     """
     longest = int(np.diff(offsets).max(initial=0))
-    hashes, table = np.empty(longest // 2 + 1, np.uint64), np.empty(2 * longest + 4, np.uint64)
+    hashes, table = np.empty(longest + 1, np.uint64), np.empty(4 * longest + 4, np.uint64)  # a byte may be a word
     least = np.empty(len(a), np.uint32)
     _sketch(data, offsets, width, index, pages, a, b, keys, sets, ends, digests, lengths, hashes, table, least)
 

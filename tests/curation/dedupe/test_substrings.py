@@ -1,0 +1,127 @@
+"""Repeated substrings beside all windows of all texts, in any pieces and processes, killed, and with bad input."""
+
+import random
+
+import pytest
+
+import feedmill as fm
+from feedmill.curation.dedupe import exact, segments
+from feedmill.errors import ConfigError, DataError
+from helpers.document_folders import attributes, texts, write_documents
+from helpers.kills import contents, kill_everywhere, moments
+from oracles.substrings import spans
+
+CORPORA = [pytest.param(seed, marks=[] if seed < 6 else pytest.mark.slow) for seed in range(200)]
+FILES = [texts(23), texts(17, seed=1), [], texts(5)]
+
+
+def corpus(seed):
+    """Files of texts with passages in common, and a length to compare."""
+    rng = random.Random(seed)
+    letters = rng.choice(["ab", "abc", "abcdefgh", "aé漢", "漢字語😀a", "ab \n"])
+    pool = ["".join(rng.choices(letters, k=rng.randrange(1, 80))) for _ in range(6)]
+
+    def text():
+        parts = range(rng.randrange(6))
+        return "".join(
+            rng.choice((rng.choice(pool), "".join(rng.choices(letters, k=rng.randrange(60))))) for _ in parts
+        )
+
+    files = [[text() for _ in range(rng.randrange(1, 12))] for _ in range(rng.randrange(1, 4))]
+    return files, [text() for _ in range(3)], rng.choice([1, 2, 3, 4, 5, 6, 7, 9, 12, 16, 20, 33, 50])
+
+
+def found_in(root, name="dup_substrings"):
+    return [[row["attributes"][name] for row in rows] for rows in attributes(root, name)]
+
+
+def dedupe(root, length, **more):
+    return fm.dedupe([f"{root}/documents"], "substrings", length=length, progress=False, **{"workers": 1, **more})
+
+
+@pytest.mark.parametrize("seed", CORPORA)
+def test_as_brute_force(tmp_path, seed, monkeypatch):
+    files, known, length = corpus(seed)
+    if seed % 2:  # many segments, ranges and blocks give what one gives
+        monkeypatch.setattr(segments, "SEGMENT", 1)
+        monkeypatch.setattr(exact, "RANGE", 5)
+        monkeypatch.setattr("feedmill.formats.documents.BLOCK", 100)
+    write_documents(tmp_path, *files)
+    write_documents(tmp_path / "known", known)
+    report = dedupe(tmp_path, length)
+    wanted = spans(files, length)
+    assert found_in(tmp_path) == wanted
+    assert report.units == sum(len(own) for rows in wanted for own in rows)
+    dedupe(tmp_path, length, every_copy=True, name="every")
+    assert found_in(tmp_path, "every") == spans(files, length, every=True)
+    dedupe(tmp_path, length, against=[f"{tmp_path}/known/documents"], name="known")
+    assert found_in(tmp_path, "known") == spans(files, length, known=known)
+
+
+def test_a_long_copy_at_every_distance(tmp_path):
+    """Copies of a passage of every length around the limit, cut at both sides."""
+    passage = "".join(random.Random(0).choices("abcdefgh ijkl", k=90))
+    members = [passage, *(f"{n}<{passage[n : n + 30 + n % 7]}>" for n in range(50))]
+    write_documents(tmp_path, members)
+    dedupe(tmp_path, 33)
+    assert found_in(tmp_path) == spans([members], 33)
+
+
+def test_any_number_of_processes(tmp_path):
+    results = []
+    for processes in (1, 3):
+        root = tmp_path / str(processes)
+        write_documents(root, *FILES)
+        dedupe(root, 20, workers=processes)
+        results.append(contents(root))
+        assert found_in(root) == spans(FILES, 20)
+    assert results[0] == results[1]
+
+
+def make(root):
+    write_documents(root, texts(12), texts(9, seed=1))
+
+
+@moments(3, least=5)
+def test_killed_anywhere(tmp_path, moments, least):
+    words = ["dedupe", "documents", "--by", "substrings", "--length", "20", "--workers", 1]
+    assert kill_everywhere(words, make, tmp_path, moments) >= least
+
+
+def test_a_file_that_changes_meanwhile_is_an_error(tmp_path, monkeypatch):
+    write_documents(tmp_path, ["a long line of words, twice", "a long line of words, twice"])
+    compare = exact.compare
+
+    def changing(*args, **more):
+        write_documents(tmp_path, ["a long line", "of words, once"])
+        return compare(*args, **more)
+
+    monkeypatch.setattr("feedmill.curation.dedupe.substrings.compare", changing)
+    with pytest.raises(DataError, match="changed while it was read"):
+        dedupe(tmp_path, 10)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"length": 0},
+        {"length": 1 << 30},
+        {"length": 9, "min_length": 3},
+        {"length": 9, "min_words": 3},
+        {"length": 9, "keep_empty": True},
+        {"length": 9, "key": "$.id"},
+        {"length": 9, "ngram": 3},
+        {"length": 9, "bloom": "f.bin", "items": 9},
+    ],
+)
+def test_bad_options(tmp_path, more):
+    write_documents(tmp_path, ["a"])
+    with pytest.raises(ConfigError):
+        fm.dedupe([f"{tmp_path}/documents"], "substrings", progress=False, **more)
+
+
+@pytest.mark.parametrize("more", [{"length": 9}, {"every_copy": True}])
+def test_options_of_substrings_only(tmp_path, more):
+    write_documents(tmp_path, ["a"])
+    with pytest.raises(ConfigError, match="requires --by substrings"):
+        fm.dedupe([f"{tmp_path}/documents"], progress=False, **more)
