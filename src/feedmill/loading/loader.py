@@ -40,7 +40,7 @@ from feedmill.loading.workers import Workers, chosen
 from feedmill.notebooks import Displayed
 from feedmill.planning.dealing.cuts import BudgetGrid
 from feedmill.planning.dealing.grid import Grid, Remainder
-from feedmill.planning.dealing.rules import Balance, Budget, Dealing
+from feedmill.planning.dealing.rules import Balance, Budget, Deal, Dealing
 from feedmill.planning.resuming.resume import Allowed
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ class Loader(Hinted, Displayed):
         device: Any = None,
         pin_memory: bool | None = None,
         remainder: Remainder = "uneven",
-        deal: Literal["shuffled", "contiguous"] | None = None,
+        deal: Deal | None = None,
         balance: Balance | Mapping[str, Any] | str | None = None,
         on_error: Literal["raise", "substitute"] | Substitute = "raise",
         rewind: bool = False,

@@ -38,10 +38,10 @@ from feedmill.formats.tokens.manifest import Skipped, TokenManifest
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.dry_run import DryRun, JobReport, perform
 from feedmill.jobs.engine import Where, is_shared, key_of
+from feedmill.jobs.journal import Journal
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run
 from feedmill.jobs.threads import ahead, ordered_map
-from feedmill.jobs.unfinished import is_unfinished
 from feedmill.jobs.work import Work, foresee, tidy
 from feedmill.storage import Store
 from feedmill.tokens.chat.checks import Check, added
@@ -506,7 +506,7 @@ class EncodeJob:
         output, options = self.output, self.options
         identity = {"verb": "tokenize", "job": self.key}
         done = False
-        if not options.overwrite and not is_unfinished(output.store, output.name, identity):
+        if not options.overwrite and not Journal(output.store, output.name).is_of(identity):
             done = self._is_complete()
             if not done and (error := output.existing()) is not None:
                 raise error

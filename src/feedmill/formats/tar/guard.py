@@ -23,7 +23,7 @@ from feedmill.formats.content import block_hash, block_places, content_hash, mid
 from feedmill.formats.energon.sidecar import ShardRecord
 from feedmill.formats.energon.sidecar import read as read_records
 from feedmill.formats.offsets import Int64s
-from feedmill.jobs.unfinished import interrupted, place_of, read_job
+from feedmill.jobs.journal import Journal
 from feedmill.kernels.files import tar
 from feedmill.storage import Store
 from feedmill.storage.cache.mapped import through_cache
@@ -171,9 +171,9 @@ class ShardGuard:
 
         The index of an opened dataset is that of the time before, so preparing again would be wrong advice.
         """
-        job = read_job(place_of(self.store))
-        if job is not None:
-            return interrupted(self.store, job)
+        journal = Journal(self.store)
+        if journal.job is not None:
+            return journal.interrupted()
         if read_records(self.store).get(shard) == self.records.get(shard):
             return None
         return DataError(
