@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import io
 import os
 import re
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -24,6 +25,7 @@ from feedmill.storage.hashed import HashedReader, HashedWriter
 from feedmill.storage.limits import max_unpacked, too_large
 
 BLOCK = 1 << 20
+_GATHERED = 1 << 16
 DOCUMENTS, ATTRIBUTES = "documents", "attributes"
 PACKED_ENDS = ("", ".gz", ".gzip", ".zst", ".zstd", ".bz2", ".xz")
 LINE_SUFFIXES = tuple(name + end for name in (".jsonl", ".json", ".ndjson") for end in PACKED_ENDS)
@@ -87,7 +89,9 @@ def _chunks(lines: Iterator[bytes], raw: BinaryIO, advance: Callable[[int], None
         yield chunk
 
 
-def whole_lines(stream: BinaryIO, limit: int | None = None, file: str | None = None) -> Iterator[bytes]:
+def whole_lines(
+    stream: BinaryIO, limit: int | None = None, file: str | None = None, *, begins: bool = True
+) -> Iterator[bytes]:
     """Yield blocks of whole lines of a stream, without a byte order mark at its beginning.
 
     Memory is limited by a block, or by the longest line.
@@ -95,13 +99,14 @@ def whole_lines(stream: BinaryIO, limit: int | None = None, file: str | None = N
     Args:
         limit: maximum bytes of a line (see `feedmill.storage.limits`); None for a stream that is not compressed.
         file: path or URL for errors.
+        begins: whether the stream begins where the file does.
 
     Raises:
         DataError: a line is longer than the limit (kind ``too-large``).
     """
     rest: list[bytes] = []
     begin = size = 0  # offset of the current line in the stream, and its bytes read so far
-    first = True
+    first = begins
     while chunk := stream.read(BLOCK):
         if first:
             chunk, first = chunk.removeprefix(codecs.BOM_UTF8), False
@@ -181,10 +186,13 @@ def write_lines(
     kind: str | None = None,
     level: int | None = None,
     hashed: Callable[[str], None] | None = None,
+    gather: bool = False,
 ) -> Iterator[Callable[[bytes], object]]:
     """Like `write_rows`, but the function takes any number of rows as one block of bytes with line ends.
 
     Args:
+        gather: gather small blocks before they are compressed. What igzip makes of the first 288 bytes depends on
+            whether more come with them, and so on how the caller divides the rows.
         level: compression level, see `feedmill.storage.codec.packed`.
         hashed: called at the end with the 128-bit xxh3 of the stored bytes.
     """
@@ -192,7 +200,12 @@ def write_lines(
     with store.write(path) as file:
         raw = file if hashed is None else cast(BinaryIO, HashedWriter(file))
         with packed(raw, kind, level) as stream:
-            yield stream.write
+            if gather and kind:
+                gathered = io.BufferedWriter(cast(io.RawIOBase, stream), _GATHERED)
+                yield gathered.write
+                gathered.detach()
+            else:
+                yield stream.write
         if isinstance(raw, HashedWriter) and hashed is not None:
             hashed(raw.hexdigest())
 

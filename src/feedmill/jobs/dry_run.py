@@ -1,8 +1,9 @@
 """Dry runs: what a verb would read and write, without writing.
 
-A verb that runs dry takes the path of its real run up to the first output, so that it raises the same errors. In the
-block of `dry_run` the locks and journals of `feedmill.jobs.work` change nothing, and no stage is sent to an engine.
-Where a file would be written, the verb adds it to the `DryRun` instead.
+A verb finds its inputs and checks its options; then it executes, or in a dry run adds its plan to the `DryRun`
+(`perform`), so that both raise the same errors. Where only an opened output tells what is replaced or continued, the
+verb opens it in a dry run too: in the block of `dry_run` the locks and journals of `feedmill.jobs.work` change nothing,
+and no stage is sent to an engine.
 
 It reads indices, the headers of archives, and the first documents of each file. Damage further inside is found by the
 real run only.
@@ -154,6 +155,18 @@ def dry_run() -> Iterator[DryRun]:
             yield dry
     finally:
         _current.reset(token)
+
+
+def perform(plan: Callable[[DryRun], Report], execute: Callable[[], Report]) -> Report:
+    """Do the work of a verb, or in a dry run plan it; return the result.
+
+    Args:
+        plan: adds to a dry run what `execute` would read and write. It raises the errors that `execute` would raise
+            before the first output, as far as they are known without writing.
+        execute: does the work, and never asks whether it may.
+    """
+    dry = active()
+    return execute() if dry is None else plan(dry)
 
 
 def run_dry(work: Callable[[], Report]) -> Report:

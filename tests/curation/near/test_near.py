@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from feedmill.curation.near import adding, cluster, covering, graph, join, keys, sketch, stars
-from feedmill.curation.near.job import NearReport, find_near
-from feedmill.curation.near.options import NearOptions, chosen_bands, found_share
+from feedmill.curation.near.neardedupe import neardedupe
+from feedmill.curation.near.options import NearReport, chosen_bands, found_share
+from feedmill.jobs import memory
 from feedmill.jobs.engine import StageUnfinished
 from feedmill.jobs.parts import PartEngine
 from helpers.near_copies import (
@@ -35,9 +36,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def find(*patterns: str, signatures: str | None = None, workers: int = 1, **options: object) -> NearReport:
-    near = NearOptions(**options)  # type: ignore[arg-type]
-    return find_near(patterns or ["documents"], near, signatures=signatures, workers=workers, progress=False)
+def find(*patterns: str, signatures: str | None = None, workers: int = 1, **options: Any) -> NearReport:
+    return neardedupe(patterns or ["documents"], signatures=signatures, workers=workers, progress=False, **options)
 
 
 def outputs(root: Path) -> dict[str, bytes]:
@@ -184,7 +184,7 @@ def test_any_number_of_processes_and_any_memory_give_the_same(
     os.rename("attributes", "again")
     for module, name, value in (
         (sketch, "SEGMENT", 1000), (join, "RANGE", 50), (join, "ROOM", 10), (join, "HELD", 300), (join, "BATCH", 3),
-        (keys, "KEYS", 700),
+        (keys, "GROUP", 38),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, value)
     monkeypatch.setattr("feedmill.formats.documents.BLOCK", 700)
@@ -192,6 +192,24 @@ def test_any_number_of_processes_and_any_memory_give_the_same(
     small = find(workers=1)
     assert outputs(folder) == before
     assert {**small.as_dict(), "left_out": one.left_out} == one.as_dict()
+
+
+@pytest.mark.parametrize("keep", ["first", "longest"])
+@pytest.mark.parametrize("full", [40, pytest.param(42, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("removal", ["covered", "connected"])
+def test_little_memory_gives_the_same_bytes(
+    folder: Path, full: int, keep: str, removal: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_documents(folder, split([*make_texts(150, full), *make_chains(60, full)], 3))
+    report = find(removal=removal, keep=keep, threshold=0.6)
+    before = outputs(folder)
+    os.rename("attributes", "before")
+    os.rename(".feedmill", "records-before")  # they would be those of equal files
+    monkeypatch.setattr(memory, "FULL", 1 << full)
+    monkeypatch.setattr("feedmill.formats.documents.BLOCK", 700)
+    little = find(removal=removal, keep=keep, threshold=0.6, memory="110MB")
+    assert outputs(folder) == before
+    assert {**little.as_dict(), "left_out": report.left_out} == report.as_dict()
 
 
 def test_the_order_of_the_input_says_only_which_is_kept(folder: Path) -> None:
@@ -245,10 +263,10 @@ def test_short_empty_equal_and_odd_texts(folder: Path) -> None:
 def test_words_are_compared_as_asked(folder: Path) -> None:
     write_documents(folder, {"a.jsonl": ["One, two: three!", "one two three", "One two three", "one, two: three!"]})
     assert find().duplicates == 3
-    assert find(lower=False).duplicates == 2
-    assert find(punctuation=False).duplicates == 2
-    assert find(lower=False, punctuation=False).duplicates == 0
-    assert find(ngram=1, threshold=0.4, lower=False, **SURE).duplicates == 3
+    assert find(keep_case=True).duplicates == 2
+    assert find(keep_punctuation=True).duplicates == 2
+    assert find(keep_case=True, keep_punctuation=True).duplicates == 0
+    assert find(ngram=1, threshold=0.4, keep_case=True, **SURE).duplicates == 3
 
 
 def test_the_longest_is_kept(folder: Path) -> None:
@@ -323,7 +341,7 @@ def test_a_task_reads_only_the_keys_of_its_range(folder: Path, monkeypatch: pyte
     """With several ranges, the keys of all documents are read once to order them, and once by all tasks together."""
     write_documents(folder, split(make_texts(90, 7), 3))
     monkeypatch.setattr(join, "RANGE", 20)
-    monkeypatch.setattr(keys, "KEYS", 500)
+    monkeypatch.setattr(keys, "GROUP", 27)
     monkeypatch.setattr(join.View, "segments", None)
     monkeypatch.setattr("feedmill.curation.near.finish._segments", lambda view, task: iter(()))
     read = list[int]()
@@ -349,7 +367,7 @@ def test_parts_work_by_range(folder: Path, removal: str, monkeypatch: pytest.Mon
     os.rename(".feedmill", "records-before")  # they would be those of equal files
     connect_by_range(monkeypatch)
     monkeypatch.setattr(join, "RANGE", 50)
-    monkeypatch.setattr(keys, "KEYS", 700)
+    monkeypatch.setattr(keys, "GROUP", 38)
     stages = set()
     for part in (1, 2) * 12:
         with pytest.raises(StageUnfinished) as caught, PartEngine(part, 2):

@@ -336,7 +336,7 @@ class Fetcher:
         if tries > patience.tries or seconds > patience.seconds:
             raise error
         longest = min(patience.longest_pause, patience.first_pause * 2 ** min(tries, 16))
-        until = time.monotonic() + random.uniform(0, longest)
+        until = time.monotonic() + random.SystemRandom().uniform(0, longest)
         while (left := until - time.monotonic()) > 0 and not (ending() or flight.dropped or is_stopped()):
             time.sleep(min(left, _RECHECK_SECONDS))
 
