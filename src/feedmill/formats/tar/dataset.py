@@ -194,7 +194,7 @@ class TarDataset(Dataset):
         if piece is None:
             return None
         places = np.argsort(order, kind="stable")
-        found = parse_alike(piece, places, self._part_names)
+        found = parse_alike(piece, places, self._part_names, views=self.decode is not None)
         if found is None:
             self._alike = False  # do not try again: failed attempts read each batch twice
             return None
