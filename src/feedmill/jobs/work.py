@@ -222,7 +222,7 @@ class Work:
 
     def sweep(self, keep: Collection[str]) -> None:
         """Delete all staged outputs except `keep`: those that other options or changed inputs left."""
-        if is_alone() and active() is None:  # otherwise other parts may be writing
+        if is_alone():  # otherwise other parts may be writing
             self._remove_all({*keep, LOCK, JOB, UNITS, PARTS})
 
     def _remove_all(self, keep: Collection[str]) -> None:
