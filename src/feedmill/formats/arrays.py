@@ -66,7 +66,7 @@ def stream_arrays(
         out: file that can seek, empty.
         name: name of that array, which lies at `STREAMED_AT`.
         pieces: its pieces, little-endian int64[n] each.
-        rest: returns the other arrays, at most ten. It is called after the last piece.
+        rest: returns the other arrays, at most ten. It is called when the file ends with the last piece.
     """
     out.seek(STREAMED_AT)
     count = 0
@@ -74,6 +74,7 @@ def stream_arrays(
         out.write(np.ascontiguousarray(piece, "<i8").data)
         count += len(piece)
     header: dict[str, Any] = {name: ["<i8", [count], STREAMED_AT]}
+    out.flush()
     at = _aligned(STREAMED_AT + 8 * count)
     for key, values in rest().items():
         out.seek(at)
