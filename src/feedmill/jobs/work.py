@@ -159,7 +159,7 @@ class Work(Journal):
 
     def sweep(self, keep: Collection[str]) -> None:
         """Delete all staged outputs except `keep`: those that other options or changed inputs left."""
-        if is_alone() and active() is None:  # otherwise other parts may be writing
+        if is_alone():  # otherwise other parts may be writing
             self._remove({*keep, LOCK, JOB, UNITS, PARTS})
 
     def clear(self) -> None:
