@@ -7,14 +7,11 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
 import orjson
 import xxhash
 
 from feedmill.errors import ConfigError, DataError, NotFound
-from feedmill.jobs.engine import shared_work
 from feedmill.storage import LocalStore, Store, open_store
-from feedmill.storage.folders import cache_folder
 from feedmill.storage.staging import sync
 
 FOLDER = ".feedmill-work"
@@ -38,6 +35,8 @@ def scratch_of(target: Store, name: str = "") -> Store:
     It is `place_of` if the output is local. For an output in an object store it is a folder on this machine's disk, or
     on an engine what all its machines reach: `place_of`, or a folder in the one that ``--work`` names.
     """
+    from feedmill.jobs.engine import shared_work
+
     place, shared = place_of(target, name), shared_work()
     if place.is_local or shared == "":
         return place
@@ -46,6 +45,8 @@ def scratch_of(target: Store, name: str = "") -> Store:
 
 def local_scratch_of(target: Store, name: str = "") -> LocalStore:
     """Return the folder in this machine's cache for unfinished work on an output in an object store."""
+    from feedmill.storage.folders import cache_folder
+
     return LocalStore(cache_folder()).below(_below(target, name))
 
 
@@ -58,31 +59,34 @@ def unfinished(target: Store, name: str = "") -> dict[str, Any] | None:
     return read_job(place_of(target, name))
 
 
+def has_journal(target: Store, name: str = "") -> bool:
+    """Return whether there may be an unfinished job on an output: less work than `unfinished` where there is none."""
+    return target.exists(f".{name}{FOLDER}/{JOB}" if name else f"{FOLDER}/{JOB}")
+
+
 def roll_forward(target: Store, place: Store, job: dict[str, Any]) -> dict[str, Any]:
     """Finish an interrupted `Work.publish` on a local disk; return the job as stored afterwards. Raises `DataError`."""
     assert isinstance(target, LocalStore) and isinstance(place, LocalStore)
+    import msgspec
+
     try:
-        facts = msgspec.convert(job, _Published)
+        moves = msgspec.convert(job.get("moves"), list[tuple[str, str]])
+        deletes = msgspec.convert(job.get("deletes"), list[str])
     except msgspec.ValidationError as error:
         raise damaged(place, str(error)) from None
-    for path in facts.deletes:
+    for path in deletes:
         target.delete(path)
-    for staged, path in facts.moves:
+    for staged, path in moves:
         if place.exists(staged):  # otherwise it is already published
             target.rename(place, staged, path)
-    folders = {os.path.dirname(target.locate(path)) for path in facts.deletes}
-    folders |= {os.path.dirname(place.locate(staged)) for staged, _ in facts.moves}
+    folders = {os.path.dirname(target.locate(path)) for path in deletes}
+    folders |= {os.path.dirname(place.locate(staged)) for staged, _ in moves}
     for folder in folders:  # the renames must be durable before the journal entry is removed
         with contextlib.suppress(OSError):
             sync(folder)
     job = {name: value for name, value in job.items() if name not in ("half", "moves", "deletes")} | {"published": True}
     place.write_bytes(JOB, orjson.dumps(job))
     return job
-
-
-class _Published(msgspec.Struct):
-    moves: list[tuple[str, str]]
-    deletes: list[str]
 
 
 def interrupted(target: Store, job: Mapping[str, Any]) -> DataError:

@@ -214,7 +214,7 @@ class Pieces(Documents):
     def origins(self, numbers: Int64s) -> tuple[Int64s, Int64s]:
         shard, local = super().origins(numbers)
         file, line = np.empty_like(shard), np.empty_like(shard)
-        for number in np.unique(shard).tolist():
+        for number in sorted(set(shard.tolist())):  # not `np.unique`, whose first call imports numpy.ma
             piece, which = self.pieces[number], np.flatnonzero(shard == number)
             _, rows = decode_runs(*piece.facts.rows).origins(local[which])
             begins = np.array([-piece.line, *piece.facts.ends], np.int64)
@@ -230,7 +230,7 @@ class Pieces(Documents):
         def read(numbers: Int64s) -> list[Origin]:
             shard, local = super(Pieces, self).origins(numbers)
             keys: list[Any] = [None] * len(numbers)
-            for number in np.unique(shard).tolist():
+            for number in sorted(set(shard.tolist())):  # not `np.unique`, whose first call imports numpy.ma
                 known = ids(number)
                 for at in np.flatnonzero(shard == number).tolist():
                     keys[at] = known[local[at]]

@@ -11,13 +11,15 @@ batch less than others).
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from feedmill.planning.nodes.base import Located
-from feedmill.planning.packing.spans import LocatedSpans
+
+if TYPE_CHECKING:
+    from feedmill.planning.packing.spans import LocatedSpans
 
 Remainder = Literal["drop", "pad", "uneven", "ragged"]
 REMAINDERS: tuple[str, ...] = get_args(Remainder)
