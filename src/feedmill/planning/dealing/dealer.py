@@ -107,9 +107,11 @@ class Dealer:
         most = max(MOST_AHEAD, min(_PER_SOURCE * len(getattr(plan, "sources", ())), _MOST_OF_MANY))
         self._ahead = (AHEAD, most) if self._locate_batches is None else ROWS_AHEAD
         balance = dealing.balance
-        from feedmill.planning.dealing.cuts import costs_of
+        self._costs = None
+        if balance is not None:
+            from feedmill.planning.dealing.cuts import costs_of
 
-        self._costs = None if balance is None else costs_of(plan, balance.by, balance.linear, "'balance'")
+            self._costs = costs_of(plan, balance.by, balance.linear, "'balance'")
 
     def steps(self, numbers: Sequence[int]) -> list[Step]:
         """Return the batches with these numbers, each below `Grid.steps`, located if the plan can locate them."""
