@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.kernels
-KERNELS := $(shell find src/feedmill/kernels tools/kernels -name '*.py')
+KERNELS := $(shell find src/feedmill/kernels tools/kernels -name '*.py' -o -name '*.c')
 JOBS   ?= auto
 # A test that hangs is named, with what its threads are at, and the others go on: ten times what any takes on a busy
 # machine. Where that does not end it, as it hangs outside Python, its process is ended, and with it the run.

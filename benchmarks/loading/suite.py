@@ -1,21 +1,23 @@
-"""Suite of loaders: token windows, raw samples, JPEGs, resuming, and memory over a million samples."""
+"""Suite of loaders: JSON lines, token windows, raw samples, JPEGs, resuming, and memory over a million samples."""
 
 from __future__ import annotations
 
 import math
+import os
 import shutil
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmarks import peers
 from benchmarks.lib import corpus, pictures
-from benchmarks.lib.measure import Row, alternate, child, feedmill, run
+from benchmarks.lib.measure import ROOT, Row, alternate, child, feedmill, run
 from benchmarks.prepared.suite import CRUDE, prepared
 from benchmarks.tokens import reading
 
-WORKERS, SAMPLES = 2, 1_000_000
+WORKERS, SAMPLES, ROWS = 2, 1_000_000, 10_000_000
 PEERS = ("modalities", "datatrove", "energon", "streaming", "datasets", "grain")
 PYTHONS = {"webdataset": "streaming", "litdata": "streaming"}
 """Peer whose Python environment a peer is measured in, if it has none."""
@@ -189,7 +191,47 @@ def flat(_repeat: int) -> Iterable[Row]:
         yield Row("loader-memory", what, "MB", found["mb"], bound=20, note=f"{found['whole_mb'][0]:.0f} MB in all")
 
 
+def lines(repeat: int) -> Iterable[Row]:
+    """Measure a JSONL file of many short rows without an index beside one of few: whole processes after the first."""
+    part, few, many = "loader-lines", 10_000, ROWS
+    env = {**os.environ, "FEEDMILL_CACHE_DIR": str(corpus.folder() / "cache")}
+    batch = [sys.executable, "-m", "benchmarks.loading.peers.feedmill", "lines"]
+    for what, command, end in (
+        ("open and first batch", batch, ""),
+        ("info", feedmill("info"), ""),
+        ("prepare", feedmill("prepare"), ".prepared"),
+    ):
+
+        def side(rows: int, words: Sequence[str] = command, end: str = end) -> dict[str, float]:
+            return run([*words, str(_rows(rows, end))], env=env, folder=ROOT)
+
+        shutil.rmtree(env["FEEDMILL_CACHE_DIR"], ignore_errors=True)
+        first = side(many)
+        ours, theirs = alternate(repeat, partial(side, many), partial(side, few))
+        note = f"the first process {first['cpu_s']:.2f} s of processor time, {first['peak_mb']:.0f} MB"
+        what = f"JSONL of {many:,} rows beside {few:,}: {what}"
+        target = None if end else 0.67  # preparing reads all of it each time
+        yield Row(part, f"{what} (cpu)", "s", ours["cpu_s"], theirs["cpu_s"], target, note=note)
+        yield Row(part, f"{what}, memory", "MB", ours["peak_mb"], theirs["peak_mb"], 0.67)
+
+
+def _rows(count: int, end: str = "") -> Path:
+    """Return a JSONL file of rows of about 60 bytes; those of other ends are to be prepared."""
+    path = corpus.folder() / f"rows_{count}{end}.jsonl"
+    if not path.exists():
+        with (part := path.with_suffix(".part")).open("wb") as out:
+            for low in range(0, count, 100_000):
+                numbers = range(low, min(low + 100_000, count))
+                text = "the quick brown fox jumps %07d"
+                out.write(
+                    "".join(f'{{"id": {n}, "text": "{text % (n * 7919 % 9999991)}"}}\n' for n in numbers).encode()
+                )
+        part.rename(path)
+    return path
+
+
 PARTS = {
+    "loader-lines": lines,
     "loader-tokens": tokens,
     "loader-raw": raw,
     "loader-local": local,

@@ -46,7 +46,6 @@ _HOME = {
     "DataError": "errors",
     "Dataset": "formats.base",
     "Decoder": "samples.decode",
-    "DedupeOptions": "curation.dedupe.options",
     "FeedmillError": "errors",
     "FillInMiddle": "samples.fim",
     "FilterConfig": "curation.mix.config",
@@ -167,7 +166,6 @@ if TYPE_CHECKING:
     from feedmill.converting.info import info
     from feedmill.curation.decontaminate.job import decontaminate
     from feedmill.curation.dedupe.dedupe import dedupe
-    from feedmill.curation.dedupe.options import DedupeOptions
     from feedmill.curation.extract.extract import extract
     from feedmill.curation.mix.config import FilterConfig
     from feedmill.curation.near.neardedupe import neardedupe
@@ -256,7 +254,6 @@ __all__ = [
     "DataError",
     "Dataset",
     "Decoder",
-    "DedupeOptions",
     "FeedmillError",
     "FillInMiddle",
     "FilterConfig",

@@ -13,12 +13,10 @@ from typing import Any
 import pytest
 
 from feedmill.converting.convert import convert
-from feedmill.curation.dedupe.job import find_duplicates
-from feedmill.curation.dedupe.options import DedupeOptions
+from feedmill.curation.dedupe.dedupe import dedupe
 from feedmill.curation.mix.config import read_config
 from feedmill.curation.mix.job import mix
-from feedmill.curation.near.job import find_near
-from feedmill.curation.near.options import NearOptions
+from feedmill.curation.near.neardedupe import neardedupe
 from feedmill.curation.stat import stat
 from feedmill.curation.tag import tag
 from feedmill.documents.file import as_lines
@@ -88,12 +86,12 @@ def by_tag(name: str, **more: Any) -> Any:
 
 
 def by_dedupe(name: str, **more: Any) -> Any:
-    find_duplicates(["d/documents"], DedupeOptions(name="dup", attribute="dup", unit="documents"), workers=1, **more)
+    dedupe(["d/documents"], name="dup", keep_empty=True, workers=1, **more)
     return attributes("dup", name)
 
 
 def by_near(name: str, **more: Any) -> Any:
-    find_near(["d/documents"], NearOptions(name="near"), workers=1, progress=False, **more)
+    neardedupe(["d/documents"], name="near", workers=1, progress=False, **more)
     return [
         (one, {key: value for key, value in found.items() if key == "near"}) for one, found in attributes("near", name)
     ]

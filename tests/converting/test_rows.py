@@ -18,7 +18,7 @@ import feedmill as fm
 from feedmill.converting.jsontypes import columns_of, fit, schema_of, types_in, unfit
 from feedmill.errors import ConfigError, DataError, FeedmillError
 from feedmill.formats.documents import read_rows
-from feedmill.formats.jsonl import dataset as jsonl
+from feedmill.formats.jsonl import index as jsonl
 from feedmill.storage import open_store
 from helpers.conversion_sources import files, lines, rows, tree
 from helpers.durations import examples, slow_but

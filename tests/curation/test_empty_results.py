@@ -7,13 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from feedmill.curation.dedupe.job import find_duplicates
-from feedmill.curation.dedupe.options import DedupeOptions
+from feedmill.curation.dedupe.dedupe import dedupe
 from feedmill.curation.mix.config import read_config
 from feedmill.curation.mix.job import mix
 from feedmill.curation.mix.report import MixReport
-from feedmill.curation.near.job import find_near
-from feedmill.curation.near.options import NearOptions
+from feedmill.curation.near.neardedupe import neardedupe
 from feedmill.curation.stat import stat
 from feedmill.curation.tag import tag
 from feedmill.errors import ConfigError, EmptyResult, NotFound
@@ -23,10 +21,8 @@ from helpers.kills import command
 
 VERBS = {
     "tag": lambda d, **more: tag(d, ["char_length_v1"], name="n", progress=False, **more),
-    "dedupe": lambda d, **more: find_duplicates(
-        d, DedupeOptions(name="n", attribute="n", unit="documents"), workers=1, **more
-    ),
-    "neardedupe": lambda d, **more: find_near(d, NearOptions(name="n"), workers=1, progress=False, **more),
+    "dedupe": lambda d, **more: dedupe(d, name="n", keep_empty=True, workers=1, **more),
+    "neardedupe": lambda d, **more: neardedupe(d, name="n", workers=1, progress=False, **more),
     "stat": lambda d, **more: stat(d, workers=1, progress=False, **more),
 }
 

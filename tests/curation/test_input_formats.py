@@ -13,13 +13,11 @@ from typing import Any
 
 import pytest
 
-from feedmill.curation.dedupe.job import find_duplicates
-from feedmill.curation.dedupe.options import DedupeOptions
+from feedmill.curation.dedupe.dedupe import dedupe
 from feedmill.curation.mix.config import read_config
 from feedmill.curation.mix.job import mix
 from feedmill.curation.mix.report import MixReport
-from feedmill.curation.near.job import find_near
-from feedmill.curation.near.options import NearOptions
+from feedmill.curation.near.neardedupe import neardedupe
 from feedmill.curation.stat import stat
 from feedmill.curation.tag import tag
 from feedmill.documents.rows import large_integers
@@ -52,7 +50,7 @@ def by_tag() -> object:
 
 
 def by_dedupe() -> object:
-    return find_duplicates(["d/documents"], DedupeOptions(name="n", attribute="n", unit="documents"), workers=1)
+    return dedupe(["d/documents"], name="n", keep_empty=True, workers=1)
 
 
 def by_mix(**more: Any) -> MixReport:
@@ -66,7 +64,7 @@ def by_mix(**more: Any) -> MixReport:
 VERBS: dict[str, Callable[[], object]] = {
     "tag": by_tag,
     "dedupe": by_dedupe,
-    "neardedupe": lambda: find_near(["d/documents"], NearOptions(name="n"), workers=1, progress=False),
+    "neardedupe": lambda: neardedupe(["d/documents"], name="n", workers=1, progress=False),
     "mix": by_mix,
     "stat": lambda: stat(["d/documents"], workers=1, progress=False),
 }
@@ -160,8 +158,7 @@ def test_ids_may_be_numbers_everywhere() -> None:
 def test_ids_that_occur_twice_are_found() -> None:
     rows = [{"id": one, "text": f"text {n}"} for n, one in enumerate([7, "x", 8, 7, "x"])]
     write_lines(Path("d/documents/a.jsonl"), map(json.dumps, rows))
-    options = DedupeOptions(name="same_id", attribute="same_id", unit="documents", key="$.id")
-    assert find_duplicates(["d/documents"], options, workers=1).documents == 2
+    assert dedupe(["d/documents"], name="same_id", key="$.id", keep_empty=True, workers=1).documents == 2
     found = [row["attributes"].get("same_id") for row in read(Path("d/attributes/same_id/a.jsonl"))]
     assert [bool(spans) for spans in found] == [False, False, False, True, True]
 

@@ -17,10 +17,10 @@ import pytest
 
 from feedmill.curation import blocks
 from feedmill.curation.dedupe import segments
-from feedmill.curation.dedupe.job import find_duplicates
-from feedmill.curation.dedupe.options import DedupeOptions
+from feedmill.curation.dedupe.dedupe import dedupe
 from feedmill.curation.near import parallel, sketch
 from feedmill.curation.near.neardedupe import neardedupe
+from feedmill.curation.options import By
 from feedmill.errors import DataError
 from helpers import warm
 from helpers.document_datasets import document, write_documents
@@ -50,9 +50,8 @@ def attributes(folder: Path) -> dict[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() for p in sorted((folder / "attributes").glob("*/*.json*"))}
 
 
-def dedupe(folder: Path, workers: int, unit: str) -> None:
-    options = DedupeOptions(name="d", attribute="d", unit=unit, ngram=3 if unit == "ngrams" else 0)
-    find_duplicates([f"{folder}/documents"], options, workers=workers, progress=False)
+def exact(folder: Path, workers: int, unit: By) -> None:
+    dedupe([f"{folder}/documents"], unit, name="d", keep_empty=True, workers=workers, progress=False)
 
 
 def near(folder: Path, workers: int) -> None:
@@ -60,8 +59,8 @@ def near(folder: Path, workers: int) -> None:
 
 
 VERBS: dict[str, Callable[[Path, int], None]] = {
-    "documents": lambda folder, workers: dedupe(folder, workers, "documents"),
-    "paragraphs": lambda folder, workers: dedupe(folder, workers, "paragraphs"),
+    "documents": lambda folder, workers: exact(folder, workers, "documents"),
+    "paragraphs": lambda folder, workers: exact(folder, workers, "paragraphs"),
     "near": near,
 }
 

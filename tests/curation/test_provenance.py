@@ -10,13 +10,12 @@ from typing import Any
 
 import pytest
 
-from feedmill.curation.dedupe.job import BloomOptions, find_duplicates
-from feedmill.curation.dedupe.options import DedupeOptions
+from feedmill.curation.dedupe.dedupe import dedupe
+from feedmill.curation.dedupe.filters import BloomOptions
 from feedmill.curation.mix.config import read_config
 from feedmill.curation.mix.job import mix
 from feedmill.curation.mix.report import MixReport
-from feedmill.curation.near.job import find_near
-from feedmill.curation.near.options import NearOptions
+from feedmill.curation.near.neardedupe import neardedupe
 from feedmill.curation.stat import stat
 from feedmill.curation.tag import tag
 from feedmill.errors import DataError
@@ -43,7 +42,7 @@ def by_tag() -> None:
 
 
 def by_dedupe(**more: Any) -> None:
-    find_duplicates(["d/documents"], DedupeOptions(name=NAME, attribute=NAME, unit="documents"), workers=1, **more)
+    dedupe(["d/documents"], name=NAME, keep_empty=True, workers=1, **more)
 
 
 def by_bloom() -> None:
@@ -51,7 +50,7 @@ def by_bloom() -> None:
 
 
 def by_neardedupe() -> None:
-    find_near(["d/documents"], NearOptions(name=NAME), workers=1, progress=False)
+    neardedupe(["d/documents"], name=NAME, workers=1, progress=False)
 
 
 MAKERS = {"tag": by_tag, "dedupe": by_dedupe, "a Bloom filter": by_bloom, "neardedupe": by_neardedupe}

@@ -1,21 +1,22 @@
 """Deduplicating and mixing over an object store: the same files as on a local disk."""
 
-from feedmill.curation.dedupe.job import BloomOptions, find_duplicates
-from feedmill.curation.dedupe.options import DedupeOptions
+from typing import Any
+
+from feedmill.curation.dedupe.dedupe import dedupe
+from feedmill.curation.dedupe.filters import BloomOptions
 from feedmill.curation.mix.config import read_config
 from feedmill.curation.mix.job import mix
 from feedmill.storage import open_store
 from helpers.document_folders import texts, write_documents
 from helpers.kills import contents
 
-OPTIONS = DedupeOptions(name="dup", attribute="dup", unit="paragraphs", skip_empty=True)
+OPTIONS: dict[str, Any] = {"by": "paragraphs", "name": "dup", "workers": 1}
 
 
 def run(root, folder):
-    exact = find_duplicates([f"{root}/documents"], OPTIONS, workers=1)
+    exact = dedupe([f"{root}/documents"], **OPTIONS)
     bloom = BloomOptions(file=f"{folder}/f.bin", items=1000, false_positives=1e-6)
-    seen = DedupeOptions(name="seen", attribute="seen", unit="documents")
-    find_duplicates([f"{root}/documents/*"], seen, bloom=bloom, workers=2)
+    dedupe([f"{root}/documents/*"], name="seen", keep_empty=True, bloom=bloom, workers=2)
     stream = {
         "name": "m",
         "documents": [f"{root}/documents/*"],
@@ -26,7 +27,7 @@ def run(root, folder):
     }
     report = mix(read_config({"streams": [stream]}), workers=1)
     again = mix(read_config({"streams": [stream]}), workers=1)
-    assert find_duplicates([f"{root}/documents"], OPTIONS, workers=1).skipped and again.streams[0].finished_before == 2
+    assert dedupe([f"{root}/documents"], **OPTIONS).skipped and again.streams[0].finished_before == 2
     return exact.units, report.streams[0].counts.as_dict()
 
 

@@ -7,6 +7,7 @@ import io
 import json
 import shutil
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +16,15 @@ import pytest
 from PIL import Image
 
 from feedmill.errors import DataError
+from feedmill.formats import avvideo
 from feedmill.formats.base import Dataset
+from feedmill.formats.lerobot.dataset import open_lerobot
+from feedmill.loading.loader import Loader
+from feedmill.planning.plan import Plan
 from feedmill.samples.open import open as open_dataset
+from feedmill.storage.remote.object_store import RemoteStore
 from helpers import foreign_datasets as sourcedata
+from helpers.range_server import range_server
 
 COUNTS = [14, 9, 11, 3]
 TOTAL = sum(COUNTS)
@@ -28,6 +35,10 @@ CAMERA = "observation.images.top"
 def robot(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     make = sourcedata.lerobot_v2 if request.param == "v2" else sourcedata.lerobot_v3
     return make(tmp_path_factory.mktemp(request.param), COUNTS, CAMERA)
+
+
+def as_is(name: str, data: bytes) -> bytes:
+    return data
 
 
 def seen(dataset: Dataset, index: int) -> bool:
@@ -205,3 +216,24 @@ def test_depth_images_keep_their_values(unit: str | None, scale: int, tmp_path: 
         assert found.dtype == np.float32 and found.shape == (8, 9, 1)
         assert np.array_equal(found[..., 0], (deep + number).astype(np.float32) * scale)
         assert dataset[number].raw(DEPTH) == stored[number]["bytes"]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_loader_reads_frames_of_a_bucket_by_ranges(
+    workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No video is copied; frames that are read ahead and those of a local dataset are equal."""
+    root = sourcedata.lerobot_v3(tmp_path / "data", COUNTS, CAMERA)
+    video = next(root.rglob("*.mp4"))
+    sourcedata.write_video(video, range(TOTAL), codec="libx264", crf="8", g="6", bf="2", preset="ultrafast")
+    local = open_dataset(root)
+    monkeypatch.setattr(avvideo, "held_copy", lambda *_: pytest.fail("the video was copied"))
+    with range_server() as server:
+        for path in filter(Path.is_file, root.rglob("*")):
+            server.objects[f"data/{path.relative_to(root)}"] = path.read_bytes()
+        remote = open_lerobot(RemoteStore("s3://bkt/data", **server.options), "s3://bkt/data").opened_as(decode=as_is)
+        loader = Loader(Plan.over(remote, shuffle="block"), 5, workers=workers, collate=list)
+        found = [sample for batch in islice(loader, 9) for sample in batch]
+        assert len({sample["n"] for sample in found}) > 30
+        assert all(np.array_equal(sample[CAMERA], local[sample["n"]][CAMERA]) for sample in found)
+        loader.close()

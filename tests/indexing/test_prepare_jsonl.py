@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -150,7 +152,7 @@ def test_options_for_shards_are_refused(file: Path, options: dict[str, Any]) -> 
 
 
 def test_a_ratio_is_judged_before_the_file_is_read(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr("feedmill.formats.jsonl.dataset.index_file")
+    monkeypatch.delattr("feedmill.formats.jsonl.index.scan_lines")
     with pytest.raises(ConfigError, match="invalid split ratio"):
         prepare(str(file), split_ratio="8,-1", progress=False)
 
@@ -162,17 +164,19 @@ def test_as_energon_does_it_there_are_no_splits(file: Path) -> None:
 
 
 def test_killed_between_its_files_the_same_command_finishes(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = LocalStore.write_bytes
+    whole = LocalStore.build
 
-    def killed(store: LocalStore, path: str, data: bytes) -> None:
-        if path.endswith(".idx"):
-            raise KeyboardInterrupt
-        whole(store, path, data)
+    @contextmanager
+    def killed(store: LocalStore, path: str) -> Iterator[Path]:
+        with whole(store, path) as file:
+            yield file
+            if path.endswith(".idx"):
+                raise KeyboardInterrupt
 
     prepare(str(file), split_ratio="8,1,1", progress=False)
     lines(file, 5, first=20)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(LocalStore, "write_bytes", killed)
+        patch.setattr(LocalStore, "build", killed)
         prepare(str(file), progress=False)
     with pytest.raises(DataError):
         open_dataset(file)

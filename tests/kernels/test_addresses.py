@@ -33,4 +33,4 @@ def test_the_address_is_that_of_the_interface(name: str) -> None:
 
 
 def test_cpython_takes_the_field() -> None:
-    assert addresses.of is addresses._field
+    assert addresses.of is addresses.field

@@ -102,6 +102,33 @@ def test_what_a_kernel_does_not_take(made: Any) -> None:
         machine.load64(values.view(np.uint8), 0)
 
 
+def test_arguments_are_taken_in_c(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    values, table, refused = np.arange(10), np.zeros((2, 3)), NotImplemented
+    assert made.total(values, 1) == 91 and made.total._quick(values, np.int64(-2)) == 88
+    assert made.total._quick(values.astype(np.uint8), True) == 91 == made.total._quick(values.astype(np.int32), 1)
+    for given in (
+        (values,),
+        (values[::2], 0),
+        (values, 0.5),
+        (values, 1 << 63),
+        (values, np.int32(1)),
+        ([1], 0),
+        (0, 0),
+    ):
+        assert made.total._quick(*given) is refused
+    assert made.total._quick(values.view(type("Own", (np.ndarray,), {})), 0) is refused
+    assert made.low_of_sum(0, 7) == 7 and made.low_of_sum._quick(-1, 0) is refused
+    assert made.fill(table, np.float64(2)) is None and made.fill._quick(table[:1], 3) is None
+    assert table.tolist() == [[3] * 3, [3] * 3]
+    table.flags.writeable = False
+    assert made.fill._quick(table, 0.5) is refused
+    assert sys.getrefcount(made.total._quick(values, 1 << 40)) <= 2  # none of the result is left behind
+
+    monkeypatch.setattr(native, "_maker", lambda _: None)  # as in interpreters whose objects are not known
+    other = native.Kernel(made.total.function, *made.total.types)
+    assert other(values, 1) == 91 == other(values[::-1], 1) and other._quick(values, 1) is refused
+
+
 def test_many_threads_at_once(made: Any) -> None:
     with ThreadPoolExecutor(4) as pool:
         assert set(pool.map(lambda _: made.total(np.arange(1000), 0), range(200))) == {999000}

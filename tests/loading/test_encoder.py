@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import pickle
 import random
+import threading
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import Any
 
@@ -458,3 +460,29 @@ def test_hooks_that_do_not_go_together() -> None:
 def test_a_prepared_encoder_can_be_sent() -> None:
     again = pickle.loads(pickle.dumps(Prepared(Plain())))
     assert again({"position": 3}, np.random.default_rng(1))["x"].tolist() == [0, 1, 2]
+
+
+def test_hooks_are_never_seen_in_part_by_other_threads() -> None:
+    """A thread that calls while another one lists the hooks must run all of them, not those listed so far."""
+    listing, called = threading.Event(), threading.Event()
+
+    class Slow(TaskEncoder):
+        def encode_sample(self, sample: int) -> int:
+            return sample + 1
+
+        def overrides(self, hook: str) -> bool:
+            if threading.current_thread() is not threading.main_thread() and not called.is_set():
+                listing.set()
+                called.wait(60)
+            return super().overrides(hook)
+
+    encoder = Slow()
+    called.set()
+    prepared = Prepared(encoder)
+    called.clear()
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(prepared, 1)
+        assert listing.wait(60)
+        assert prepared(1) == 2
+        called.set()
+        assert other.result() == 2

@@ -61,7 +61,9 @@ TARGETS = {
     "macos-x86_64": Target("x86_64-macos", _PC, "macosx_10_13_x86_64"),
 }
 _FLAGS = (
-    "-std=gnu11", "-O3", "-fPIC", "-fvisibility=hidden", "-fno-stack-protector", "-fno-asynchronous-unwind-tables",
+    "-std=gnu11", "-O3", "-g0", "-fPIC", "-fvisibility=hidden", "-fno-stack-protector",
+    "-fno-asynchronous-unwind-tables", "-fno-unwind-tables",  # a tenth of the library; nothing is thrown through it
+    "-fomit-frame-pointer",  # which zig keeps by default: loops need the register
     "-fwrapv", "-fno-strict-aliasing", "-ffp-contract=off",  # every machine gives the same bits
     "-Wall", "-Wno-unused-function", "-Wno-unused-variable", "-Wno-unused-but-set-variable",
     "-Wno-parentheses-equality", "-Werror=return-type",
@@ -71,22 +73,6 @@ _SANITIZE = (
     "-DCHECKED", "-O1", "-fsanitize=undefined", "-fsanitize-trap=undefined",
     "-fno-sanitize=shift-base,signed-integer-overflow,alignment,pointer-overflow",
 )  # fmt: skip
-_END = """
-EXPORT const char feedmill_sources[] = "%s";
-#if defined(__x86_64__)
-#include <cpuid.h>
-EXPORT int feedmill_has_v3(void) { /* as the x86-64 psABI defines it */
-    const unsigned basic = 1u << 0 | 1u << 9 | 1u << 12 | 1u << 19 | 1u << 20 | 1u << 22 | 1u << 23 | 7u << 27;
-    const unsigned more = 1u << 3 | 1u << 5 | 1u << 8;
-    unsigned a, b, c, d, low, high;
-    if (!__get_cpuid(1, &a, &b, &c, &d) || (c & basic) != basic) return 0;
-    __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0)); /* whether the system saves the wide registers */
-    if ((low & 6) != 6) return 0;
-    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (b & more) != more) return 0;
-    return __get_cpuid(0x80000001, &a, &b, &c, &d) && (c & 1u << 5);
-}
-#endif
-"""
 
 
 def target() -> str | None:
@@ -115,8 +101,6 @@ def build(out: Path, *, checked: bool = False, source: str | None = None, work: 
     levels = dict(TARGETS[name].levels) if name else {machine(): ("", "")}
     if checked:
         levels = {CHECKED: next(iter(levels.values()))}
-    end = work / "end.c"
-    end.write_text('#define EXPORT __attribute__((visibility("default")))' + _END % fingerprint())
     code = work / "kernels.c"
     code.write_text(text)
 
@@ -124,14 +108,15 @@ def build(out: Path, *, checked: bool = False, source: str | None = None, work: 
         flags = [*_FLAGS, *(_SANITIZE if level == CHECKED else ())]
         compiler, link = _compiler(name, levels[level], level == CHECKED)
         state = hashlib.blake2b(repr((text, flags, compiler)).encode(), digest_size=8).hexdigest()
-        made, rest = work / f"{level}.{state}.o", work / f"{level}.end.o"
+        made, rest = work / f"{level}.{state}.o", work / f"{level}.calls.o"
         if not made.exists():
             for old in work.glob(f"{level}.*.o"):
                 old.unlink()
             part = made.with_suffix(".part")
             _run(work, [*compiler, *flags, "-c", "-o", str(part), str(code)])
             part.replace(made)
-        _run(work, [*compiler, *_FLAGS, "-c", "-o", str(rest), str(end)])
+        named = f'-DFEEDMILL_SOURCES="{fingerprint()}"'
+        _run(work, [*compiler, *_FLAGS, named, "-c", "-o", str(rest), str(Path(__file__).with_name("calls.c"))])
         path, new = out / f"kernels.{level}.so", out / f"kernels.{level}.so.{os.getpid()}"
         _run(work, [*compiler, *link, "-o", str(new), str(made), str(rest)])
         new.replace(path)  # a process may use the old one

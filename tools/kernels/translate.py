@@ -894,6 +894,7 @@ static inline int64_t mod(int64_t a, int64_t b) {
     return rest != 0 && (rest ^ b) < 0 ? rest + b : rest;
 }
 static inline int64_t clamped(int64_t at, int64_t size) {
+    if (__builtin_expect((uint64_t)at <= (uint64_t)size, 1)) return at; /* predicted: nothing waits for the others */
     at = at < 0 ? at + size : at;
     return at < 0 ? 0 : at > size ? size : at;
 }

@@ -8,6 +8,7 @@ one PATH                  single samples at random, with the bytes of all parts
 bare-columns FOLDER       ranges of tars at random by `pread`, cut into two parts
 jpeg FOLDER WORKERS       pictures decoded, as one uint8 array per batch
 bare-jpeg THREADS         simplejpeg on this number of threads, from bytes in memory
+lines FILE                open a JSONL file, and read the first batch
 resume FOLDER             from a state at position 10^9 to the first batch, without imports
 flat FOLDER WORKERS SAMPLES    memory over this number of samples; WORKERS may be `2p` for processes
 """
@@ -100,6 +101,15 @@ def one(path: str) -> dict[str, float]:
         return [sample.raw(part) for part in sample]
 
     return rate(singles(get, len(dataset)), SECONDS)
+
+
+def lines(path: str) -> dict[str, float]:
+    """Open a JSONL file, and read the first shuffled batch."""
+    import feedmill as fm
+
+    for batch in fm.Loader(fm.Plan.over(fm.open(path), shuffle="global"), BATCH, rank=0, world_size=1):
+        return {"samples": len(batch)}
+    return {}
 
 
 def bare_columns(folder: str) -> dict[str, float]:

@@ -399,11 +399,9 @@ def folder_size(folder: Path) -> str:
 def curate_texts(story: Story, documents: Sequence[Document]) -> None:
     """Tag, deduplicate and filter docstrings and source code, and print the number dropped by each rule."""
     from feedmill.curation.dedupe.dedupe import dedupe
-    from feedmill.curation.dedupe.options import DOCUMENTS, DedupeOptions
     from feedmill.curation.mix.config import read_config
     from feedmill.curation.mix.job import mix
-    from feedmill.curation.near.job import find_near
-    from feedmill.curation.near.options import NearOptions
+    from feedmill.curation.near.neardedupe import neardedupe
     from feedmill.curation.tag import tag
     from feedmill.demo.corpus import write_documents
     from feedmill.storage import LocalStore
@@ -419,9 +417,9 @@ def curate_texts(story: Story, documents: Sequence[Document]) -> None:
     pattern = [str(folder / "documents")]
     tagged = tag([str(folder / "documents/*.gz")], TAGGERS, name="quality", workers=None, progress=False)
     story.row("tag", f"{', '.join(TAGGERS)}: {tagged.rows:,} documents", tagged.seconds)
-    exact, seconds = timed(lambda: dedupe(pattern, DedupeOptions(name="dup", attribute="dup", unit=DOCUMENTS)))
+    exact, seconds = timed(lambda: dedupe(pattern, name="dup"))
     story.row("dedupe", f"{exact.documents:,} exact duplicates", seconds)
-    near, seconds = timed(lambda: find_near(pattern, NearOptions(name="near")))
+    near, seconds = timed(lambda: neardedupe(pattern, name="near"))
     story.row("neardedupe", f"{near.duplicates:,} near-duplicates, in {near.clusters:,} clusters", seconds)
     streams = [{**MIX, "name": name, "documents": [str(folder / f"documents/{name}.jsonl.gz")]} for name in parts]
     for stream in streams:

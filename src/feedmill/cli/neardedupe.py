@@ -12,7 +12,7 @@ from feedmill.curation.options import Neardedupe
 from feedmill.jobs.options import call
 
 if TYPE_CHECKING:
-    from feedmill.curation.near.job import NearReport
+    from feedmill.curation.near.options import NearReport
 
 
 @command(Neardedupe, engines=True)

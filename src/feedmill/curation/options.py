@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from dataclasses import KW_ONLY, dataclass, replace
+from math import isnan
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from feedmill.documents.warc import HTML
+from feedmill.errors import ConfigError
 from feedmill.jobs.options import (
     AllowEmpty,
     AllowStale,
@@ -14,6 +16,7 @@ from feedmill.jobs.options import (
     DryRunnable,
     Flag,
     Ids,
+    Inner,
     Opt,
     Path,
     Paths,
@@ -24,14 +27,31 @@ from feedmill.jobs.options import (
 from feedmill.jobs.policy import METAVAR, RAISE, OnError
 
 if TYPE_CHECKING:
-    from feedmill.curation.dedupe.job import BloomOptions
-    from feedmill.curation.dedupe.options import DedupeOptions
+    from feedmill.curation.dedupe.filters import BloomOptions
 
 LinearizerName = Literal["resiliparse", "trafilatura"]
 By = Literal["documents", "paragraphs", "ngrams"]
+DOCUMENTS: By = "documents"
+PARAGRAPHS: By = "paragraphs"
+NGRAMS: By = "ngrams"
+UNITS: dict[str, dict[str, Any]] = {
+    DOCUMENTS: {"key": "$.text"},
+    PARAGRAPHS: {"separator": "\n"},
+    NGRAMS: {"separator": "\n", "ngram": 13, "stride": 1, "threshold": 0.5},
+}
+"""For each unit of `Dedupe` the options that have an effect for it only, with their defaults."""
+UNSET: Any = None
+"""Default of an option that depends on another option."""
 Keep = Literal["first", "longest"]
+FIRST: Keep = "first"
+LONGEST: Keep = "longest"
 Removal = Literal["covered", "connected"]
+COVERED: Removal = "covered"
+CONNECTED: Removal = "connected"
+MOST = 1 << 31
+"""Lengths and numbers of words must be below this."""
 Documents = Annotated[Paths, Arg("DOCUMENTS...", "Files, folders or patterns, each with a folder documents/.")]
+DocumentsFolder = Annotated[str, Inner("Name of the folder of documents.")]
 
 
 @dataclass(frozen=True)
@@ -136,20 +156,17 @@ class Dedupe(Ids, AllowEmpty, DryRunnable, Processes, WithProgress):
     """Write attributes that mark duplicates: all but the first in input order. 'filter' then removes them."""
 
     documents: Documents
-    by: Annotated[
-        By | DedupeOptions,
-        Opt("UNIT", "documents, paragraphs or ngrams.", more="Or a `DedupeOptions`, with all options."),
-    ] = "documents"
+    by: Annotated[By, Opt("UNIT", "documents, paragraphs or ngrams.")] = DOCUMENTS
     _: KW_ONLY
-    name: Annotated[str | None, Opt("NAME", "Name of the attribute set; default: dup_UNIT.")] = None
-    key: Annotated[str | None, Opt("PATH", "JSONPath of the value to compare; default: $.text.")] = None
-    separator: Annotated[str | None, Opt("TEXT", "Separator of paragraphs; default: \\n.", parse=_unescaped)] = None
-    ngram: Annotated[int | None, Opt("N", "Words per n-gram; default: 13.", min=1)] = None
-    stride: Annotated[int | None, Opt("N", "Words between the starts of n-grams; default: 1.", min=1)] = None
+    name: Annotated[str, Opt("NAME", "Name of the attribute set; default: dup_UNIT.")] = UNSET
+    key: Annotated[str, Opt("PATH", "JSONPath of the value to compare; default: $.text.")] = UNSET
+    separator: Annotated[str, Opt("TEXT", "Separator of paragraphs; default: \\n.", parse=_unescaped)] = UNSET
+    ngram: Annotated[int, Opt("N", "Words per n-gram; default: 13.", min=1)] = UNSET
+    stride: Annotated[int, Opt("N", "Words between the starts of n-grams; default: 1.", min=1)] = UNSET
     threshold: Annotated[
-        float | None,
+        float,
         Opt("T", "Share of duplicate n-grams at or above which to mark; default: 0.5.", min=0, max=1),
-    ] = None
+    ] = UNSET
     min_length: Annotated[int, Opt("N", "Ignore shorter texts.", min=0)] = 0
     min_words: Annotated[int, Opt("N", "Ignore texts with fewer words.", min=0)] = 0
     keep_empty: Annotated[bool, Flag("Also compare blank texts.")] = False
@@ -160,12 +177,78 @@ class Dedupe(Ids, AllowEmpty, DryRunnable, Processes, WithProgress):
         None
     )
     read_only: Annotated[bool, Flag("Do not add keys to the filter.")] = False
+    attribute: Annotated[str, Inner("Key of the spans in each row; default: the name.")] = UNSET
+    skip_short: Annotated[bool, Inner("Skip paragraphs with fewer than two n-grams, else compared as a whole.")] = False
+    partitions: Annotated[int, Inner("Machines that share a Bloom filter; each looks up keys with its remainder.")] = 1
+    partition: Annotated[int, Inner("The remainder of this one.")] = 0
+    dolma: Annotated[bool, Inner("Count characters and n-grams as `feedmill.kernels.text.paragraphs` says.")] = False
+    defects: Annotated[bool, Inner("Reproduce known defects of Dolma 1.2.1: with `min_words`, find nothing.")] = False
+    documents_folder: DocumentsFolder = "documents"
+
+    def __post_init__(self) -> None:
+        if self.by not in UNITS:
+            raise _bad(f"unknown unit --by {self.by}", "Use documents, paragraphs or ngrams.")
+        if self.name is not None:
+            _check_name(self.name, self.attribute or self.name)
+        if self.separator == "":
+            raise _bad("the paragraph separator is empty", "Omit it to separate paragraphs by newlines.")
+        for text in (self.key, self.separator):
+            if text is not None and not _is_text(text):
+                raise _bad(f"{text!r} is not valid UTF-8", "Use keys and separators in UTF-8.")
+        numbers = (self.ngram or 0, self.stride or 0, self.min_length, self.min_words)
+        if min(numbers) < 0:
+            raise _bad("lengths and numbers of words cannot be negative", "Use 0 or more.")
+        if max(numbers) >= MOST:
+            raise _bad(f"{max(numbers)} is too large for a length or a number of words", f"Use less than {MOST}.")
+        if self.threshold is not None and isnan(self.threshold):
+            raise _bad("a threshold of nan is not a number", "Use a share from 0 to 1.")
+        if not 0 <= self.partition < self.partitions:
+            raise _bad(f"partition {self.partition} is out of range for {self.partitions} partitions", "Count from 0.")
+
+    def settled(self) -> Dedupe:
+        """Return the options of tasks: with all defaults, and without the inputs."""
+        given = {name: value for name, value in vars(self).items() if value is not None}
+        name = self.name or f"dup_{self.by}"
+        given = {**UNITS[DOCUMENTS], **UNITS[NGRAMS], "name": name, "attribute": name, **given}
+        if self.by != NGRAMS:
+            given["ngram"] = 0  # paragraphs are compared as a whole
+        return Dedupe(**{**given, "documents": (), "against": ()})
+
+    @property
+    def fields(self) -> tuple[str, ...] | None:
+        """Fields of documents to read, or None for all."""
+        return ("id", "text") if self.key == "$.text" else None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return what decides the spans, as plain data; of `settled` options."""
+        facts = self.deciding("documents", "against", "bloom", "items", "false_positives", "read_only")
+        facts["unit"] = DOCUMENTS if facts.pop("by") == DOCUMENTS else PARAGRAPHS
+        facts["skip_empty"] = not facts.pop("keep_empty")
+        return facts
+
+
+def _check_name(name: str, attribute: str = "") -> None:
+    from feedmill.storage.base import refuse_non_utf8
+
+    refuse_non_utf8(name, attribute)
+    if not name or "/" in name or name.startswith("."):
+        raise _bad(f"{name!r} is not a valid name of an attribute set", "Use a plain name.")
+
+
+def _is_text(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _bad(what: str, fix: str) -> ConfigError:
+    return ConfigError(what, kind="bad-option", fix=fix)
 
 
 def _thresholds(text: str) -> float | tuple[float, ...]:
     """Return the number, or the numbers with commas between."""
-    from feedmill.errors import ConfigError
-
     try:
         numbers = tuple(map(float, text.split(",")))
     except ValueError:
@@ -191,14 +274,14 @@ class Neardedupe(Ids, AllowEmpty, DryRunnable, Processes, WithProgress):
         ),
     ] = 0.8
     ngram: Annotated[int, Opt("N", "Words per shingle.")] = 5
-    keep: Annotated[Keep, Opt("first|longest", "Which document of a cluster to keep.")] = "first"
+    keep: Annotated[Keep, Opt("first|longest", "Which document of a cluster to keep.")] = FIRST
     removal: Annotated[
         Removal,
         Opt(
             "covered|connected",
             "Mark documents similar to a kept one; or all but one of those that pairs connect, similar or not.",
         ),
-    ] = "covered"
+    ] = COVERED
     keep_case: Annotated[bool, Flag("Compare case-sensitively.")] = False
     keep_punctuation: Annotated[bool, Flag("Keep punctuation: split words at white space only.")] = False
     bands: Annotated[int, Opt("B", "Number of bands; default: chosen for the threshold.")] = 0
@@ -206,12 +289,77 @@ class Neardedupe(Ids, AllowEmpty, DryRunnable, Processes, WithProgress):
     signatures: Annotated[
         str | None, Opt("DIR", "Folder of signatures: compare with those in it, and add the new ones.")
     ] = None
+    documents_folder: DocumentsFolder = "documents"
+
+    def __post_init__(self) -> None:
+        _check_name(self.name)
+        for threshold in self.thresholds:
+            if not 0 < threshold <= 1:
+                raise _bad(f"the threshold must be above 0 and up to 1, not {threshold}", "Change the threshold.")
+        if not 1 <= self.ngram <= 1000:
+            raise _bad(f"a shingle must have 1 to 1000 words, not {self.ngram}", "Use 1 to 1000.")
+        if (self.bands == 0) != (self.rows == 0) or self.bands < 0 or self.rows < 0:
+            raise _bad(f"{self.bands} bands of {self.rows} rows are invalid", "Set both or neither, each to 1 or more.")
+        if self.bands * self.rows > 1 << 14:
+            raise _bad(f"{self.bands} bands of {self.rows} rows are too many", "Use up to 16,384 hashes in total.")
+        if self.keep not in (FIRST, LONGEST):
+            raise _bad(f"unknown document to keep of a cluster: {self.keep!r}", "Use 'first' or 'longest'.")
+        if self.removal not in (COVERED, CONNECTED):
+            raise _bad(f"unknown rule of removal: {self.removal!r}", "Use 'covered' or 'connected'.")
+
+    @property
+    def thresholds(self) -> Sequence[float]:
+        """All thresholds, in the order in which they were given."""
+        return self.threshold if isinstance(self.threshold, Sequence) else [self.threshold]
+
+    @property
+    def similar(self) -> float:
+        """The threshold, or the lowest one."""
+        return min(self.thresholds)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of bands, and of rows in a band."""
+        from feedmill.curation.near.options import chosen_bands
+
+        return (self.bands, self.rows) if self.bands else chosen_bands(self.similar)
+
+    def settled(self) -> list[Neardedupe]:
+        """Return the options of tasks for each threshold, without the inputs.
+
+        Several have the same bands and rows, those of the lowest threshold, and sets of their own, such as
+        ``dup_near_0_7``.
+
+        Raises:
+            ConfigError: A threshold occurs twice.
+        """
+        every, one = self.thresholds, replace(self, documents=(), threshold=self.similar)
+        if len(every) == 1:
+            return [one]
+        if len(set(every)) < len(every):
+            raise _bad("a threshold is given twice", "Give different ones.")
+        bands, rows = self.shape
+        names = [f"{self.name}_{threshold:g}".replace(".", "_") for threshold in every]
+        return [
+            replace(one, name=name, threshold=threshold, bands=bands, rows=rows)
+            for name, threshold in zip(names, every, strict=True)
+        ]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return what decides the marks, as plain data."""
+        facts = self.deciding("documents", "signatures")
+        facts["lower"], facts["punctuation"] = not facts.pop("keep_case"), not facts.pop("keep_punctuation")
+        return facts
+
+    def signature(self) -> dict[str, Any]:
+        """Return the options that signatures and decisions depend on. Runs that share a folder must agree on them."""
+        bands, rows = self.shape
+        facts = {**self.as_dict(), "bands": bands, "rows": rows}
+        return {name: value for name, value in facts.items() if name not in ("name", "documents_folder")}
 
 
 def parse_fields(text: str) -> dict[str, str]:
     """Return the fields in ``question=q,answer=a``."""
-    from feedmill.errors import ConfigError
-
     fields = {}
     for item in text.split(","):
         part, equals, name = item.partition("=")

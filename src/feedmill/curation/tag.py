@@ -32,7 +32,7 @@ from feedmill.documents.record_folders import Records
 from feedmill.errors import ConfigError, FeedmillError, NotFound, refuse_empty
 from feedmill.formats.documents import rows_of
 from feedmill.jobs.cores import available_cores
-from feedmill.jobs.dry_run import DryRun, JobReport, active
+from feedmill.jobs.dry_run import DryRun, JobReport, perform
 from feedmill.jobs.engine import Where, current, key_of
 from feedmill.jobs.options import verb
 from feedmill.jobs.policy import OnError, on_error_policy, skips
@@ -128,23 +128,28 @@ def tag(options: Tag) -> TagReport:
     refuse_inputs([(task.input, task.outputs) for task in tasks])
     outputs = sorted({output.root for task in tasks for output in task.outputs})
     report = TagReport(files=len(tasks), outputs=outputs, missing=sources.missing, warnings=skipped_warnings(sources))
-    if (dry := active()) is not None:
+    refuse = partial(refuse_empty, file=", ".join(outputs), allow=options.allow_empty)
+
+    def plan(dry: DryRun) -> None:
         rows = _plan(dry, tasks, report)
         if rows is not None and not report.failed:
-            refuse_empty(rows, rows, file=", ".join(outputs), allow=options.allow_empty)
-        return report
-    # The largest first, so that no process is left alone with a large file at the end.
-    tasks.sort(key=lambda task: (-task.input.size, task.input.name))
-    with Progress.of_files("tagging", [task.input.size for task in tasks], options.progress) as bar:
-        for done in _results(tasks, available_cores() if options.workers is None else options.workers, bar):
-            report.reused += done.error is None and not done.made
-            report.rows += done.rows
-            report.bytes += done.bytes
-            if done.error is not None:
-                report.failed.append(done.error)
-    report.seconds = time.perf_counter() - begin
-    if not report.failed:
-        refuse_empty(report.rows, report.rows, file=", ".join(outputs), allow=options.allow_empty)
+            refuse(rows, rows)
+
+    def execute() -> None:
+        # The largest first, so that no process is left alone with a large file at the end.
+        tasks.sort(key=lambda task: (-task.input.size, task.input.name))
+        with Progress.of_files("tagging", [task.input.size for task in tasks], options.progress) as bar:
+            for done in _results(tasks, available_cores() if options.workers is None else options.workers, bar):
+                report.reused += done.error is None and not done.made
+                report.rows += done.rows
+                report.bytes += done.bytes
+                if done.error is not None:
+                    report.failed.append(done.error)
+        report.seconds = time.perf_counter() - begin
+        if not report.failed:
+            refuse(report.rows, report.rows)
+
+    perform(plan, execute)
     return report
 
 

@@ -11,7 +11,8 @@ it, and `read` returns samples whose parts are bytes until someone asks for thei
   `csv_rows.py`.
 - Where samples lie: `offsets.py`, `extents.py`, `ranges.py`, `line_ranges.py`; what they cost: `costs.py`,
   `cost_cache.py`; what they contain: `content.py`.
-- Values: `pth/` (``torch.save``), `avfile.py`, `avvideo.py`, `videocut.py`, `orientation.py`.
+- Values: `pth/` (``torch.save``), `avfile.py`, `avvideo.py`, `mp4/`, `videocut.py`,
+  `orientation.py`.
 - Names and settings: `braces.py`, `yamls.py`, `objects.py`, `settings.py` (closed tables of other tools).
 - Files beside datasets: `documents.py`, `bloom.py`, `signatures.py`, `arrays.py`, `converted.py`.
 - Not what was expected: `foreign.py` names it, `unread_files.py` counts what no reader reads.

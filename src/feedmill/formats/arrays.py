@@ -11,7 +11,7 @@ from __future__ import annotations
 import mmap
 import os
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -21,6 +21,8 @@ import orjson
 from feedmill.storage import Store
 
 MAGIC = b"FMARRAY1"
+STREAMED_AT = 1024
+"""Offset of the array that `stream_arrays` writes in pieces."""
 _ALIGN = 64
 _MOST_HEADER = 1 << 20
 _DTYPES = ("<u8", "<i8", "<u4", "<i4", "|u1")
@@ -49,6 +51,39 @@ def pack_arrays(out: BinaryIO, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
     for values in whole.values():
         out.write(values.reshape(-1).view(np.uint8).data if values.size else b"")
         out.write(bytes(_aligned(values.nbytes) - values.nbytes))
+
+
+def stream_arrays(
+    out: BinaryIO,
+    name: str,
+    pieces: Iterable[npt.NDArray[Any]],
+    rest: Callable[[], Mapping[str, npt.NDArray[Any]]],
+) -> None:
+    """Write the bytes of an array file of which one array is too large for memory.
+
+    Args:
+        out: file that can seek, empty.
+        name: name of that array, which lies at `STREAMED_AT`.
+        pieces: its pieces, little-endian int64[n] each.
+        rest: returns the other arrays, at most ten. It is called after the last piece.
+    """
+    out.seek(STREAMED_AT)
+    count = 0
+    for piece in pieces:
+        out.write(np.ascontiguousarray(piece, "<i8").data)
+        count += len(piece)
+    header: dict[str, Any] = {name: ["<i8", [count], STREAMED_AT]}
+    at = _aligned(STREAMED_AT + 8 * count)
+    for key, values in rest().items():
+        out.seek(at)
+        header[key] = [values.dtype.str, list(values.shape), at]
+        out.write(np.ascontiguousarray(values).reshape(-1).view(np.uint8).data if values.size else b"")
+        at = _aligned(at + values.nbytes)
+    out.truncate(at)
+    header[""] = at
+    out.seek(0)
+    encoded = orjson.dumps(header).ljust(STREAMED_AT - len(MAGIC) - 8, b" ")
+    out.write(MAGIC + struct.pack("<Q", len(encoded)) + encoded)
 
 
 def read_arrays(store: Store, path: str) -> Arrays:

@@ -11,7 +11,8 @@ before it, which refer to the group before (open groups; findings/pyav_seek_open
 first key frame after a seek, frames that are shown before it are dropped, and if it is shown after the target, the
 reader seeks further back. Frames before the start of a clip that no other frame refers to are not decoded.
 
-`Frames` keeps a few decoders per thread open at their position; times are seconds of the stream's own clock.
+`Frames` reads single frames: from MP4 by the table of the file (`formats.mp4`), without a container and no more bytes
+than the frames need; from others with a few containers per thread, open at their position.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import errno
 import io
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import partial
 from typing import Any, NamedTuple
@@ -30,7 +31,10 @@ import numpy.typing as npt
 
 from feedmill.errors import DataError, FeedmillError, MissingExtra
 from feedmill.formats.avfile import ffmpeg_error, is_indexed, open_av, reason
+from feedmill.formats.mp4.decoder import SKIPPING, Decoder, Run, runs_of
+from feedmill.formats.mp4.table import NoTable, Setup, Table, read_table
 from feedmill.formats.orientation import orientation_of, turned, upright
+from feedmill.jobs.threads import ordered_map
 from feedmill.storage import Store
 from feedmill.storage.cache.copies import held_copy
 from feedmill.storage.cache.files import HeldFile
@@ -50,11 +54,12 @@ _FAR = 1.0
 """Distance in seconds beyond which the reader seeks if the key frames in between are unknown."""
 _NEAR = 3
 """Packets that are decoded rather than skipped by a seek."""
-_SKIPPING = frozenset({"h264", "hevc"})
-"""Decoders that can leave out frames from one packet to the next. Others read the option when they are opened: libdav1d
-(AV1) would leave out such frames for good (findings/pyav_av1_skip_frame.sh)."""
 OPEN_VIDEOS = 8
 """Number of decoders that a thread keeps open."""
+TABLE_BYTES = 256 << 20
+"""Bytes of tables that a dataset keeps, 56 for each frame."""
+TABLES_AT_ONCE = 16
+"""Number of tables that are read from a remote store at once."""
 CONTAINERS = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,mpegts"
 """Allowed containers. Excludes playlists, for which FFmpeg would open other files."""
 _OF_THE_SYSTEM = (errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
@@ -212,7 +217,7 @@ class VideoReader:
         self.stream = self.container.streams.video[0]
         self._skips = False
         # AVI has no times: FFmpeg gives frames those of their packets, which are not in the order of the frames.
-        self._counts = self.container.format.name == "avi" and self.stream.codec_context.name in _SKIPPING
+        self._counts = self.container.format.name == "avi" and self.stream.codec_context.name in SKIPPING
         self._begin(whole=True)
 
     def _begin(self, *, whole: bool = False) -> None:
@@ -257,7 +262,7 @@ class VideoReader:
         """Return whether the packet's frame ends, by its stated duration, before the clip begins."""
         if self._skip_before is None or packet.pts is None or not packet.duration:
             return False
-        if self._counts or self.stream.codec_context.name not in _SKIPPING:
+        if self._counts or self.stream.codec_context.name not in SKIPPING:
             return False
         return bool(packet.pts + packet.duration <= self._skip_before)
 
@@ -284,8 +289,11 @@ class Converter:
         self.size, self.orient = size, orient
         self._reformatter = VideoReformatter()
 
-    def pixels(self, frames: Iterator[Any]) -> tuple[Pixels, int, int]:
+    def pixels(self, frames: Iterator[Any], turn: int | None = None) -> tuple[Pixels, int, int]:
         """Return the pixels of the frames, the tick at which the first begins, and the tick at which the last ends.
+
+        Args:
+            turn: their orientation, if frames do not have it: it belongs to the container.
 
         Raises:
             DataError: The frames have values that neither 8 bits of a color nor 16 bits of gray can hold.
@@ -295,7 +303,7 @@ class Converter:
         for frame in frames:
             if not count:
                 begin, form = frame.pts, pixel_format(frame)
-                orientation = orientation_of(frame) if self.orient else 1
+                orientation = (turn or orientation_of(frame)) if self.orient else 1
                 width, height = self.size or (frame.width, frame.height)
                 if self.size and turned(orientation):
                     width, height = height, width
@@ -312,9 +320,9 @@ class Converter:
         out = out[:count] if count > len(out) // 2 else out[:count].copy()
         return upright(out, orientation), begin, end
 
-    def one(self, frame: Any) -> Pixels:
-        """Return the pixels of a frame, ``[H, W, C]``. Raises as `pixels`."""
-        pixels: Pixels = self.pixels(iter((frame,)))[0][0]
+    def one(self, frame: Any, turn: int | None = None) -> Pixels:
+        """Return the pixels of a frame, ``[H, W, C]``. Arguments and errors as those of `pixels`."""
+        pixels: Pixels = self.pixels(iter((frame,)), turn)[0][0]
         return pixels
 
     def _into(self, out: Pixels, frame: Any, form: str) -> None:
@@ -430,8 +438,24 @@ def _no_frames(what: str, kind: str = "no-video") -> DataError:
     return DataError(what, kind=kind, fix="Replace the file or skip the sample.")
 
 
+class FrameRequest(NamedTuple):
+    """A frame of a video.
+
+    Attributes:
+        path: of the file in the store.
+        time: of the frame in seconds of the stream's own clock.
+        form: convert to this pixel format of FFmpeg first.
+    """
+
+    path: str
+    time: float
+    form: str | None = None
+
+
 class Frames:
     """The videos of one dataset. Safe to use from several threads.
+
+    Files with a table (`formats.mp4`) are read by the ranges that wanted frames need, others through a container.
 
     Args:
         tolerance: maximum distance in seconds of a frame from the requested time.
@@ -440,6 +464,12 @@ class Frames:
     def __init__(self, store: Store, tolerance: float) -> None:
         self.store, self.tolerance = store, tolerance
         self._here = threading.local()
+        self._tables: OrderedDict[str, Table | None] = OrderedDict()
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Frames, (self.store, self.tolerance)
 
     def at(self, path: str, time: float, form: str | None = None) -> Pixels:
         """Return the frame nearest to a time, upright: uint8[H, W, 3], or uint16[H, W, 1] of gray of 9 to 16 bits.
@@ -451,14 +481,122 @@ class Frames:
             DataError: there is no frame within the tolerance, or the file cannot be decoded.
             MissingExtra: PyAV is not installed.
         """
+        return self.request([FrameRequest(path, time, form)]).take(0)
+
+    def request(self, requests: Sequence[FrameRequest]) -> FrameBatch:
+        """Return frames that are decoded as they are taken, each group of pictures once."""
+        return FrameBatch(self, requests)
+
+    def extents(self, requests: Sequence[FrameRequest]) -> Iterator[tuple[int, int, int]]:
+        """Yield the number of the request, begin and end of each range of bytes that will be read for frames.
+
+        There are none for files without a table, and for frames that are not there. Raises `StorageError`.
+        """
+        paths = list({request.path: None for request in requests})
+        tables = dict(zip(paths, self.tables(paths), strict=True))
+        for number, request in enumerate(requests):
+            table = tables[request.path]
+            frame = None if table is None else self.find(table, request.time)
+            if table is None or frame is None:
+                continue
+            begins, sizes = map(np.asarray, table.ranges(range(int(table.begin[frame]), frame + 1)))
+            ends = begins + sizes
+            cuts = np.flatnonzero(begins[1:] != ends[:-1])
+            first, last = np.append(0, cuts + 1), np.append(cuts, len(begins) - 1)
+            for begin, end in zip(begins[first].tolist(), ends[last].tolist(), strict=True):
+                yield number, begin, end
+
+    def find(self, table: Table, time: float) -> int | None:
+        """Return the number of the frame nearest to a time in seconds; None if it is further than the tolerance."""
+        tick = round(Fraction(time) / table.time_base)
+        frame = table.nearest(tick)
+        far = abs(int(table.pts[frame]) - tick) > int(Fraction(self.tolerance) / table.time_base)
+        return None if far else frame
+
+    def tables(self, paths: Sequence[str]) -> list[Table | None]:
+        """Return the tables of several files; those of remote files are read side by side. Raises as `table`."""
+        if self.store.is_local or len(paths) < 2:
+            return [self.table(path) for path in paths]
+        return list(ordered_map(self.table, paths, workers=TABLES_AT_ONCE, in_flight=TABLES_AT_ONCE))
+
+    def table(self, path: str) -> Table | None:
+        """Return the table of a file; None if a container has to read it. Raises `NotFound` and `StorageError`."""
+        with self._lock:
+            if path in self._tables:
+                self._tables.move_to_end(path)
+                return self._tables[path]
+        found: Table | None
         try:
-            return self._video(path).at(time, self.tolerance, form)
+            read = partial(self.store.read, path)
+            found = read_table(lambda begin, end: read(begin, end - begin), self.store.stat(path).size)
+        except NoTable:
+            found = None
+        with self._lock:
+            if path not in self._tables:
+                self._tables[path] = found
+                self._bytes += 0 if found is None else found.nbytes
+            while self._bytes > TABLE_BYTES and len(self._tables) > 1:
+                dropped = self._tables.popitem(last=False)[1]
+                self._bytes -= 0 if dropped is None else dropped.nbytes
+        return found
+
+    def decode(
+        self,
+        path: str,
+        table: Table,
+        run: Run,
+        forms: Mapping[int, str | None],
+        packets: Sequence[bytes] | None = None,
+    ) -> dict[int, Pixels]:
+        """Return the pixels of the wanted frames of a run, by their numbers; those that do not come whole are missing.
+
+        Args:
+            forms: number -> pixel format, as in `at`.
+            packets: the packets of the run, if they were read before.
+
+        Raises:
+            FeedmillError: the bytes cannot be read.
+        """
+        known: OrderedDict[Setup, tuple[Decoder, Converter]] = self._here.__dict__.setdefault("decoders", OrderedDict())
+        setup, out = table.setup, {}
+        decoder, converter = known.pop(setup) if setup in known else (Decoder(setup), Converter())
+        try:
+            if packets is None:
+                packets = self.store.read_ranges(path, *table.ranges(run.packets))
+            for number, frame in decoder.frames(run, packets):
+                form = forms[number]
+                out[number] = converter.one(frame if form is None else frame.reformat(format=form), table.orientation)
+        except (ffmpeg_error(), ValueError):
+            return out  # of damaged packets: the container says which
+        if decoder.is_reusable:
+            known[setup] = decoder, converter
+            while len(known) > OPEN_VIDEOS:
+                known.popitem(last=False)
+        return out
+
+    def at_through_container(self, request: FrameRequest) -> Pixels:
+        """Return a frame as `at` does, without a table."""
+        path, time, form = request
+        try:
+            pixels = self._video(path).at(time, self.tolerance, form)
+            if pixels is None:
+                raise self.no_frame(request)
+            return pixels
         except FeedmillError:
             self._forget(path)
             raise
         except (ffmpeg_error(), OSError, ValueError) as error:
             self._forget(path)
             raise unplayable(error, self.store.locate(path), f"at {time:.4f} s") from None
+
+    def no_frame(self, request: FrameRequest) -> DataError:
+        """Return the error for a time without a frame."""
+        return DataError(
+            f"the video has no frame within {self.tolerance:g} s of {request.time:.4f} s",
+            file=self.store.locate(request.path),
+            kind="bad-media",
+            fix="It is shorter than its episode, or was truncated. " + copy_again("the video"),
+        )
 
     def _video(self, path: str) -> _Video:
         known: OrderedDict[str, _Video] = self._here.__dict__.setdefault("videos", OrderedDict())
@@ -477,9 +615,98 @@ class Frames:
             video.close()
 
 
+class FrameBatch:
+    """Frames asked for together: what one needs is decoded once, when the first of them is taken. Thread-safe.
+
+    Frames of the same group that were decoded on the way are kept until they are taken, or the batch is dropped. From a
+    remote store, the packets of all are read at once.
+    """
+
+    def __init__(self, frames: Frames, requests: Sequence[FrameRequest]) -> None:
+        self._frames, self._requests = frames, requests
+        self._lock = threading.Lock()
+        self._runs: dict[int, _RunRequests | None] | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FrameBatch, (self._frames, self._requests)
+
+    def take(self, number: int) -> Pixels:
+        """Return the frame of a request by its number. Raises as `Frames.at`."""
+        request = self._requests[number]
+        with self._lock:
+            if self._runs is None:
+                self._runs = self._planned()
+        if number not in self._runs:
+            raise self._frames.no_frame(request)
+        run = self._runs[number]
+        if run is None:
+            return self._frames.at_through_container(request)
+        with run.lock:
+            if number in run.pending:
+                self._decode(request.path, run, number)
+            if number in run.pixels:
+                return run.pixels.pop(number)
+        return self._frames.at_through_container(request) if number in run.missing else self._frames.at(*request)
+
+    def _planned(self) -> dict[int, _RunRequests | None]:
+        """Return request -> its run, or None if a container has to read it; none if its frame is far from its time."""
+        asked: dict[str, list[int]] = {}
+        for number, request in enumerate(self._requests):
+            asked.setdefault(request.path, []).append(number)
+        plan: dict[int, _RunRequests | None] = {}
+        remote: list[tuple[str, _RunRequests]] = []
+        for path, table in zip(asked, self._frames.tables(list(asked)), strict=True):
+            if table is None:
+                plan.update(dict.fromkeys(asked[path]))
+                continue
+            wanted: dict[int, list[int]] = {}
+            for number in asked[path]:
+                if (frame := self._frames.find(table, self._requests[number].time)) is not None:
+                    wanted.setdefault(frame, []).append(number)
+            for run in runs_of(table, list(wanted)):
+                requests = _RunRequests(table, run, {number: frame for frame in run.wanted for number in wanted[frame]})
+                plan.update(dict.fromkeys(requests.pending, requests))
+                remote.append((path, requests))
+        if not self._frames.store.is_local:
+            ranges = [(path, *requests.table.ranges(requests.run.packets)) for path, requests in remote]
+            for (_, requests), packets in zip(remote, self._frames.store.read_many(ranges), strict=True):
+                requests.packets = packets
+        return plan
+
+    def _decode(self, path: str, asked: _RunRequests, number: int) -> None:
+        """Decode what is pending of a run; frames that do not come, once more from the group before."""
+        pending, run, table = asked.pending, asked.run, asked.table
+        forms = {frame: self._requests[of].form for of, frame in pending.items()}
+        found = self._frames.decode(path, table, run, forms, asked.packets)
+        if pending[number] not in found and (begin := table.earlier(run.packets.start)) is not None:
+            more = Run(range(begin, run.packets.stop), run.wanted)
+            found = self._frames.decode(path, table, more, forms) | found
+        asked.missing = {of for of, frame in pending.items() if frame not in found}
+        asked.pixels = {of: found[frame] for of, frame in pending.items() if frame in found}
+        asked.pending, asked.packets = {}, None
+
+
+class _RunRequests:
+    """Requests whose frames are decoded together.
+
+    Attributes:
+        pending: request -> number of its frame, until they are decoded.
+        packets: the packets of the run, if they were read before.
+        pixels: request -> its frame, until it is taken.
+        missing: requests whose frames did not come.
+    """
+
+    def __init__(self, table: Table, run: Run, pending: dict[int, int]) -> None:
+        self.table, self.run, self.pending = table, run, pending
+        self.lock = threading.Lock()
+        self.packets: Sequence[bytes] | None = None
+        self.pixels: dict[int, Pixels] = {}
+        self.missing: set[int] = set()
+
+
 class _Video:
     def __init__(self, file: HeldFile, where: str) -> None:
-        self._file, self._where = file, where
+        self._file = file
         try:
             self._reader = VideoReader(partial(open_av, str(file.path), containers=CONTAINERS))
         except FeedmillError as error:
@@ -491,16 +718,11 @@ class _Video:
         self._reader.close()
         self._file.close()
 
-    def at(self, time: float, tolerance: float, form: str | None = None) -> Pixels:
+    def at(self, time: float, tolerance: float, form: str | None = None) -> Pixels | None:
         base = self._reader.time_base
         frame = self._reader.nearest(round(Fraction(time) / base), int(Fraction(tolerance) / base))
         if frame is None:
-            raise DataError(
-                f"the video has no frame within {tolerance:g} s of {time:.4f} s",
-                file=self._where,
-                kind="bad-media",
-                fix="It is shorter than its episode, or was truncated. " + copy_again("the video"),
-            )
+            return None
         return self._converter.one(frame if form is None else frame.reformat(format=form))
 
 

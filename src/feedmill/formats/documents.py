@@ -84,7 +84,9 @@ def _chunks(lines: Iterator[bytes], raw: BinaryIO, advance: Callable[[int], None
         yield chunk
 
 
-def whole_lines(stream: BinaryIO, limit: int | None = None, file: str | None = None) -> Iterator[bytes]:
+def whole_lines(
+    stream: BinaryIO, limit: int | None = None, file: str | None = None, *, begins: bool = True
+) -> Iterator[bytes]:
     """Yield blocks of whole lines of a stream, without a byte order mark at its beginning.
 
     Memory is limited by a block, or by the longest line.
@@ -92,13 +94,14 @@ def whole_lines(stream: BinaryIO, limit: int | None = None, file: str | None = N
     Args:
         limit: maximum bytes of a line (see `feedmill.storage.limits`); None for a stream that is not compressed.
         file: path or URL for errors.
+        begins: whether the stream begins where the file does.
 
     Raises:
         DataError: a line is longer than the limit (kind ``too-large``).
     """
     rest: list[bytes] = []
     begin = size = 0  # offset of the current line in the stream, and its bytes read so far
-    first = True
+    first = begins
     while chunk := stream.read(BLOCK):
         if first:
             chunk, first = chunk.removeprefix(codecs.BOM_UTF8), False

@@ -117,14 +117,15 @@ class RowSample(Sample):
         value = self._row[name]
         if type(value) not in (bytes, Lazy) and name not in self._suffixes:
             return value
-        if self._values is None:
-            self._values = {}
-        if name not in self._values:
+        values = self._values
+        if values is None:
+            values = self._values = {}
+        if name not in values:
             try:
-                self._values[name] = self._made(name, value)
+                values[name] = self._made(name, value)
             except FeedmillError as error:
                 raise locate(error, self.source, f"{self.key}.{name}") from error.__cause__
-        return self._values[name]
+        return values[name]
 
     def _made(self, name: str, value: Any) -> Any:
         if isinstance(value, Lazy):

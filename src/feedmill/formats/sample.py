@@ -116,16 +116,17 @@ class Sample(Displayed, Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         if self._decode is None:
             return self.raw(name)
-        if self._values is None:
-            self._values = {}
-        if name not in self._values:
+        values = self._values
+        if values is None:
+            values = self._values = {}
+        if name not in values:
             data = self.raw(name)
             try:
-                self._values[name] = self._decode(name, data)
+                values[name] = self._decode(name, data)
             except FeedmillError as error:
                 raise locate(error, self.source, f"{self.key}.{name}") from error.__cause__
-            self._tell(name, self._values[name])
-        return self._values[name]
+            self._tell(name, values[name])
+        return values[name]
 
     def _tell(self, name: str, value: Any) -> None:
         """Pass the file and the sample to a handle that decodes later, so that its errors name them."""

@@ -20,7 +20,8 @@ from feedmill.formats.energon import ENERGON, all_offsets, database, sidecar
 from feedmill.formats.energon import prepared as energon
 from feedmill.formats.energon.splits import read_splits
 from feedmill.formats.format import TOKENS, Detected
-from feedmill.formats.jsonl import dataset as jsonl
+from feedmill.formats.jsonl import index as jsonl
+from feedmill.formats.jsonl.dataset import open_jsonl
 from feedmill.formats.offsets import Int64s, load_offsets
 from feedmill.formats.sniff import sniff
 from feedmill.formats.tar import TAR, WEBDATASET, WIDS
@@ -333,6 +334,7 @@ def _check_jsonl(store: Store, name: str, report: CheckReport) -> None:
     idx = jsonl.idx_name(name)
     if not store.exists(idx):
         report.notes.append(f"{store.locate(name)}: not indexed. Run 'feedmill prepare' to make it open faster.")
+        report.notes += jsonl.open_lines(store, name, report.path).facts.remarks
         return
     try:
         known = load_offsets(store, idx, fix=AGAIN)
@@ -346,7 +348,7 @@ def _check_jsonl(store: Store, name: str, report: CheckReport) -> None:
         )
         return
     try:
-        jsonl.open_jsonl(store, name, report.path)  # validates the splits
+        open_jsonl(store, name, report.path)  # validates the splits
     except FeedmillError as error:
         report.findings.append(error)
 

@@ -5,16 +5,21 @@ For a JSONL file, it indexes the lines, and divides them into splits if requeste
 
 from __future__ import annotations
 
+import contextlib
 import os
+import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from itertools import pairwise
+from pathlib import Path
 from random import Random
 from typing import Any
 
+import numpy as np
+
 from feedmill.errors import ConfigError
-from feedmill.formats.jsonl import dataset as jsonl
+from feedmill.formats.jsonl import index as jsonl
 from feedmill.formats.jsonl import splits as jsonl_splits
 from feedmill.formats.jsonl.splits import LineSplits, Pieces
 from feedmill.formats.offsets import Int64s
@@ -22,7 +27,7 @@ from feedmill.indexing import splitting
 from feedmill.indexing.options import Prepare
 from feedmill.indexing.prepare_tars import prepare_tars
 from feedmill.indexing.report import PrepareReport
-from feedmill.jobs.dry_run import active
+from feedmill.jobs.dry_run import DryRun, active
 from feedmill.jobs.engine import current
 from feedmill.jobs.options import verb
 from feedmill.jobs.work import alone
@@ -91,10 +96,13 @@ def prepare_jsonl(url: str, options: Prepare) -> PrepareReport:
             " Use 'feedmill prepare' to write splits."
         )
     numbers = None if split_ratio is None else splitting.ratio_of(split_ratio)  # fails before the file is read
-    with alone(store, name) as work:
-        offsets = jsonl.index_file(store, name, None if current() is None else work)
+    entry, idx, dry = store.stat(name), jsonl.idx_name(name), active()
+    with alone(store, name) as work, _built(store, idx, dry) as path:
+        with open(path, "r+b") as out:
+            for piece in jsonl.scan_lines(store, entry, jsonl.Facts(), None if current() is None else work):
+                out.write(piece.astype("<i8", copy=False).data)
+        offsets = np.memmap(path, "<i8", "r")
         splits = _splits(store, name, offsets, numbers, options.shuffle_tars)
-        dry = active()
         if splits is not None:  # before the index, which marks the file as prepared
             if dry is None:
                 jsonl_splits.write_splits(store, name, splits)
@@ -103,14 +111,24 @@ def prepare_jsonl(url: str, options: Prepare) -> PrepareReport:
             report.splits = {split: len(pieces) for split, pieces in splits.parts.items()}
             if numbers is not None:
                 report.warnings += splitting.empty_splits(report.splits, numbers, "lines")
-        if dry is None:
-            jsonl.write_index(store, name, offsets)
-        else:
-            dry.reads([store.stat(name).size])
-            dry.writes(store, jsonl.idx_name(name), offsets.nbytes)
-            dry.counts["samples"] = len(offsets) - 1
-    report.samples, report.bytes = len(offsets) - 1, int(offsets[-1])
+        report.samples, report.bytes = len(offsets) - 1, entry.size
+        if dry is not None:
+            dry.reads([entry.size])
+            dry.writes(store, idx, offsets.nbytes)
+            dry.counts["samples"] = report.samples
     return report
+
+
+@contextlib.contextmanager
+def _built(store: Store, path: str, dry: DryRun | None) -> Iterator[Path]:
+    """Yield the path of an empty file that is published at the end of the block, or in a dry run deleted."""
+    if dry is None:
+        with store.build(path) as file:
+            file.touch()
+            yield file
+        return
+    with tempfile.NamedTemporaryFile(prefix="feedmill-") as temporary:
+        yield Path(temporary.name)
 
 
 def _splits(

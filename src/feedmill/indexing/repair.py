@@ -25,7 +25,7 @@ from feedmill.formats.energon.prepared import PreparedShards, idx_name, read_inf
 from feedmill.formats.energon.splits import read_splits
 from feedmill.formats.energon.write import write_splits
 from feedmill.formats.format import Detected
-from feedmill.formats.jsonl import dataset as jsonl
+from feedmill.formats.jsonl import index as jsonl
 from feedmill.formats.jsonl import splits as jsonl_splits
 from feedmill.formats.offsets import load_offsets, read_records
 from feedmill.formats.registry import by_name

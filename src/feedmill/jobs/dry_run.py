@@ -156,6 +156,18 @@ def dry_run() -> Iterator[DryRun]:
         _current.reset(token)
 
 
+def perform(plan: Callable[[DryRun], Report], execute: Callable[[], Report]) -> Report:
+    """Do the work of a verb, or in a dry run plan it; return the result.
+
+    Args:
+        plan: adds to a dry run what `execute` would read and write. It raises the errors that `execute` would raise
+            before the first output, as far as they are known without writing.
+        execute: does the work, and never asks whether it may.
+    """
+    dry = active()
+    return execute() if dry is None else plan(dry)
+
+
 def run_dry(work: Callable[[], Report]) -> Report:
     """Return the report of a verb's work in a dry run, with what the real run would do."""
     with dry_run() as dry:

@@ -89,9 +89,18 @@ class PythonOnly(Opt):
         Opt.__init__(self, "", help)
 
 
+class Inner(PythonOnly):
+    """A field that neither the command line nor the function has: the faces of other tools set it for the job."""
+
+
 @dataclass(frozen=True)
 class Options:
     """Base of the options of a verb."""
+
+    def deciding(self, *aside: str) -> dict[str, Any]:
+        """Return what decides a result: the options that the class itself declares, but for those set `aside`."""
+        names = inspect.get_annotations(type(self)).keys() & vars(self).keys()
+        return {name: getattr(self, name) for name in sorted(names.difference(aside))}
 
 
 class Option(NamedTuple):
@@ -135,6 +144,8 @@ def options_of(declared: type[Options], names: Mapping[str, Any] = MappingProxyT
             if name in known and name not in found:
                 kind, *facts = get_args(hint)
                 opt = next(fact for fact in facts if isinstance(fact, Opt))
+                if isinstance(opt, Inner):
+                    continue
                 found[name] = Option(name, kind, opt, known[name].default, not known[name].kw_only)
     return dict(sorted(found.items(), key=lambda item: not item[1].positional))
 

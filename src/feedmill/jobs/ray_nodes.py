@@ -237,7 +237,7 @@ class Nodes:
             if found["Alive"] and found["NodeID"] != node
             if found["Resources"].get("CPU", 0) >= self._cpus and found["Resources"].get("memory", 0) >= memory
         ]
-        return NodeAffinitySchedulingStrategy(random.choice(fit), soft=True) if fit else None
+        return NodeAffinitySchedulingStrategy(random.SystemRandom().choice(fit), soft=True) if fit else None
 
     def check(self, check: NodeCheck) -> None:
         """Raise `ConfigError` if a node does not pass. Nodes that have passed for this folder are not asked again."""

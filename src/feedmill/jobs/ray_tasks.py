@@ -259,7 +259,7 @@ class Tasks:
         if memory:  # at most what a node has: a task that fits nowhere would never start
             more = 2 * (chunk.memory or self._memory or 1 << 30)
             chunk.memory = min(more, self._nodes.largest_memory()) or None
-        chunk.begin = time.monotonic() + 0.5 * 2 ** (chunk.tries - 1) * random.uniform(0.5, 1.5)
+        chunk.begin = time.monotonic() + 0.5 * 2 ** (chunk.tries - 1) * random.SystemRandom().uniform(0.5, 1.5)
         logger.warning(
             "%s: a worker was lost (%s); its unit runs again (%d of %d)",
             self._stage.name,

@@ -364,6 +364,36 @@ def tidy(target: Store, name: str = "", identity: Mapping[str, Any] | None = Non
                 work.clear()
 
 
+def foresee(
+    target: Store, name: str = "", identity: Mapping[str, Any] | None = None, *, overwrite: bool = True
+) -> dict[str, Any]:
+    """Return the recorded facts of a job with this identity, if it is unfinished, for a plan. Nothing is locked.
+
+    Raises:
+        ConfigError: another job is unfinished here, and there is no `overwrite`. Other errors are those of `Work`.
+    """
+    _refuse_locked(scratch_of(target, name), target.locate(name))
+    job = unfinished(target, name)
+    if job is not None and job["identity"] == identity:
+        return job
+    if job is not None and not overwrite:
+        raise unfinished_job(target.locate(name))
+    return {}
+
+
+def _refuse_locked(scratch: Store, file: str) -> None:
+    """Raise `StorageError` if another process of this machine has the lock, without creating the lock file."""
+    if not isinstance(scratch, LocalStore):
+        return
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        opened = os.open(os.path.join(scratch.root, LOCK), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            FileLock.of(opened, shared=True).close()
+        except BlockingIOError:
+            fix = "Wait until it has ended, or stop it."
+            raise StorageError("another process is writing here", file=file, kind="busy", fix=fix) from None
+
+
 def _remove(place: LocalStore, name: str) -> None:
     if os.path.isdir(place.writable(name)):
         place.remove_folder(name)
@@ -391,7 +421,7 @@ class Held:
         self._locks: list[FileLock] = []
         if active() is not None:
             self._open = False
-            self._refuse_busy(target.locate(name))
+            _refuse_locked(self._scratch, target.locate(name))
             return
         try:
             if isinstance(self._scratch, LocalStore):
@@ -410,18 +440,6 @@ class Held:
         self._locks.append(scratch.lock(LOCK, what=what, file=file, patience=patience, shared=self._shared))
         if self._shared:
             self._locks.append(scratch.lock(LOCK + part_name(), what="this part is already running", file=file))
-
-    def _refuse_busy(self, file: str) -> None:
-        """Raise `StorageError` if another process of this machine has the lock, without creating the lock file."""
-        if not isinstance(self._scratch, LocalStore):
-            return
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            opened = os.open(os.path.join(self._scratch.root, LOCK), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-            try:
-                FileLock.of(opened, shared=True).close()
-            except BlockingIOError:
-                fix = "Wait until it has ended, or stop it."
-                raise StorageError("another process is writing here", file=file, kind="busy", fix=fix) from None
 
     def check(self) -> None:
         """Raise `StorageError` if another process has taken over the lock of this one."""

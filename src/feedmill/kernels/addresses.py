@@ -19,7 +19,8 @@ _HEAD = object.__basicsize__
 _at = ctypes.c_size_t.from_address
 
 
-def _field(array: npt.NDArray[Any]) -> int:
+def field(array: npt.NDArray[Any]) -> int:
+    """Return the first field."""
     return _at(id(array) + _HEAD).value
 
 
@@ -34,7 +35,7 @@ def _chosen() -> Callable[[npt.NDArray[Any]], int]:
     flat = np.zeros(64, np.uint8)
     own: npt.NDArray[Any] = flat.view(type("Own", (np.ndarray,), {}))
     arrays: tuple[npt.NDArray[Any], ...] = (flat, flat[3:], flat.reshape(8, 8)[1:, ::2], np.zeros((2, 3)), own)
-    return _field if all(_field(array) == _property(array) for array in arrays) else _property
+    return field if all(field(array) == _property(array) for array in arrays) else _property
 
 
 of = _chosen()

@@ -94,7 +94,7 @@ def fingerprint() -> str:
     """Return a hash of the sources of a checkout that decide what its library does."""
     found = hashlib.blake2b(digest_size=16)
     for folder in (FOLDER, COMPILER):
-        for path in sorted(folder.rglob("*.py")):
+        for path in sorted(path for path in folder.rglob("*.*") if path.suffix in (".py", ".c")):
             found.update(f"{path.relative_to(folder)}\0".encode() + path.read_bytes() + b"\0")
     return found.hexdigest()
 

@@ -45,6 +45,13 @@ Array = npt.NDArray[Any]
 _Call = Callable[[tuple[Any, ...]], int | None]
 _SCALARS = {"i64": ((int, bool, np.int64), "q"), "u64": ((int, np.uint64), "Q"), "f64": ((float, int, np.float64), "d")}
 _CONTIGUOUS, _WRITABLE = 0x1, 0x400  # as in numpy's C interface
+_REFUSED = NotImplemented
+_FASTCALL = 0x80  # METH_FASTCALL of Python's C interface
+_FUNCTIONS = (
+    "PyLong_AsLongLong", "PyLong_AsUnsignedLongLong", "PyFloat_AsDouble", "PyNumber_Index", "PyErr_Occurred",
+    "PyLong_FromLongLong", "PyEval_SaveThread", "PyErr_Clear", "PyEval_RestoreThread", "Py_IncRef", "Py_DecRef",
+)  # fmt: skip
+"""What ``calls.c`` uses of that interface, in the order in which it expects them."""
 
 
 @overload
@@ -86,6 +93,7 @@ class Kernel:
         self.function, self.types = function, types
         self.__doc__, self.__name__, self.__module__ = function.__doc__, function.__name__, function.__module__
         self._calls: dict[tuple[Any, ...], _Call] = {}
+        self._quick: Callable[..., Any] = self._first
 
     def __call__(self, *args: Any) -> Any:
         """Call the kernel. Inputs that are not contiguous in C order are copied.
@@ -95,11 +103,28 @@ class Kernel:
                 or not contiguous.
             OverflowError: an integer does not fit in 64 bits.
         """
+        result = self._quick(*args)
+        if result is not _REFUSED:
+            return result
         kinds = tuple([_kind(arg) for arg in args])
         call = self._calls.get(kinds)
         if call is None:
             call = self._calls[kinds] = self._find(args)
         return call(args)
+
+    def _first(self, *args: Any) -> Any:
+        """Make the function that takes arguments in C, and call it."""
+        found, signatures = self._library(), parse(*self.types)
+        make = _maker(found) if signatures else None
+        if make is None:
+            self._quick = lambda *_: _REFUSED
+        else:
+            table = [len(signatures), len(signatures[0].arguments), int(signatures[0].returns)]
+            for number, signature in enumerate(signatures):
+                table.append(_address(getattr(found, symbol(self.__module__, self.__name__, number))))
+                table += [word for one in signature.arguments for word in _rule(one)]
+            self._quick = make(np.array(table, np.int64))
+        return self._quick(*args)
 
     def _library(self) -> ctypes.CDLL:
         return library()
@@ -121,6 +146,77 @@ class Kernel:
                 takes = " or ".join(dict.fromkeys(map(str, wanted)))
                 raise TypeError(f"{self.__name__} takes {takes} as {names[number]}, not {_described(arg)}")
         raise TypeError(f"{self.__name__} takes no such combination of types: {', '.join(map(_described, args))}")
+
+
+# --- arguments taken in C (tools/kernels/calls.c) ---------------------------------------------------------------------
+
+
+class _Method(ctypes.Structure):
+    """PyMethodDef of Python's C interface."""
+
+    _fields_ = (("name", ctypes.c_char_p), ("call", ctypes.c_void_p), ("flags", ctypes.c_int), ("doc", ctypes.c_char_p))
+
+
+class _Fields(ctypes.Structure):
+    """What follows the head of a numpy array, up to its flags, as numpy's C interface promises."""
+
+    _fields_ = (
+        ("data", ctypes.c_void_p), ("dimensions", ctypes.c_int), ("shape", ctypes.POINTER(ctypes.c_ssize_t)),
+        ("strides", ctypes.c_void_p), ("base", ctypes.c_void_p), ("dtype", ctypes.c_void_p), ("flags", ctypes.c_int),
+    )  # fmt: skip
+
+
+def _address(function: Any) -> int:
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
+
+
+@cache
+def _as_expected() -> bool:
+    """Return whether arrays of this interpreter are laid out as the C code reads them."""
+    if addresses.of is not addresses.field or ctypes.sizeof(ctypes.c_void_p) != 8:
+        return False
+    flat, head = np.zeros(64, np.uint8), object.__basicsize__
+    flat.flags.writeable = False
+    for array in (flat, flat[3:], np.zeros((2, 3)), np.zeros((4, 5, 6), np.uint16)[:, ::2], np.zeros((0, 2), bool)):
+        fields = _Fields.from_address(id(array) + head)
+        found = (fields.dimensions, tuple(fields.shape[: array.ndim]), fields.dtype, fields.flags)
+        if found != (array.ndim, array.shape, id(array.dtype), array.flags.num):
+            return False
+        if ctypes.c_size_t.from_address(id(array) + head - 8).value != id(type(array)):
+            return False
+    return True
+
+
+@cache
+def _maker(found: ctypes.CDLL) -> Callable[[Array], Callable[..., Any]] | None:
+    """Return what makes a function of a table of a kernel's types; None for interpreters of which this is not known."""
+    if not _as_expected():
+        return None
+    given = [_address(getattr(ctypes.pythonapi, name)) for name in _FUNCTIONS]
+    given += [id(None), id(_REFUSED), id(np.ndarray), object.__basicsize__]
+    found.feedmill_python((ctypes.c_void_p * len(given))(*given))
+    method = _Method(b"kernel", _address(found.feedmill_call), _FASTCALL, None)
+    prototype = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
+    new = prototype(("PyCFunction_NewEx", ctypes.pythonapi))
+
+    def make(table: Array) -> Callable[..., Any]:
+        function: Callable[..., Any] = new(ctypes.addressof(method), table, None)
+        return function
+
+    return make
+
+
+def _rule(one: Argument) -> tuple[int, int, int, int]:
+    """Return a Rule of the C code."""
+    if one.dimensions:
+        flags = _CONTIGUOUS | (_WRITABLE if one.out else 0)
+        return one.dimensions, id(np.dtype(NUMBERS[one.number])), flags, 0
+    types = _SCALARS[one.number][0]
+    first, second, third = (id(types[min(k, len(types) - 1)]) for k in range(3))
+    return -1 - list(_SCALARS).index(one.number), first, second, third
+
+
+# --- arguments taken in Python: those to copy, those to refuse, and all of other interpreters -------------------------
 
 
 def _kind(arg: Any) -> Any:

@@ -265,17 +265,20 @@ class Prepared:
 
     def __call__(self, sample: Any, rng: np.random.Generator = _NONE) -> Any:
         if self._hooks is None:
-            encoder = self.encoder
-            self._hooks = [with_rng(encoder.cook_crude_sample)]
-            if encoder.overrides("encode_sample"):
-                self._hooks.append(with_rng(encoder.encode_sample))
-            else:
-                self._hooks.append(with_rng(encoder.preencode_sample))
-                if not encoder.packs:
-                    self._hooks.append(with_rng(encoder.postencode_sample))
+            self._hooks = list(self._listed())  # at once: other threads call this at the same time
         for hook in self._hooks:
             sample = hook(sample, rng)
         return sample
+
+    def _listed(self) -> Iterator[Callable[..., Any]]:
+        encoder = self.encoder
+        yield with_rng(encoder.cook_crude_sample)
+        if encoder.overrides("encode_sample"):
+            yield with_rng(encoder.encode_sample)
+        else:
+            yield with_rng(encoder.preencode_sample)
+            if not encoder.packs:
+                yield with_rng(encoder.postencode_sample)
 
 
 def drawn(rng: np.random.Generator | None) -> Any:

@@ -274,11 +274,12 @@ class MediaNotes:
     def get(self, piece: bytes) -> tuple[list[Row], list[DataError]] | None:
         """Return the rows and errors of a unit, or None if no earlier run finished it."""
         if self._known is None:
-            self._known = {}
+            known: dict[str, tuple[list[Row], list[DataError]]] = {}
             for name, body in self.units.read().items():  # skip units of other work
                 with contextlib.suppress(msgspec.MsgspecError, ValueError, TypeError, RecursionError):
                     facts = msgspec.msgpack.decode(body, type=_Facts)
-                    self._known[name] = facts.rows, [DataError(**fields) for fields in facts.broken]
+                    known[name] = facts.rows, [DataError(**fields) for fields in facts.broken]
+            self._known = known
         return self._known.get(piece.hex())
 
     def add(self, piece: bytes, rows: Sequence[Row], broken: Sequence[DataError]) -> None:

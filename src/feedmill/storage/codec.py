@@ -1,7 +1,7 @@
 """Compressed streams: gzip, zstd, bzip2 and xz, each with the fastest maintained library.
 
-`compression` returns the kind of a file by its suffix; `unpacked` and `packed` open a stream of that kind. gzip uses
-ISA-L; zstd uses the standard library (Python 3.14) or its
+`compression` returns the kind of a file by its suffix; `unpacked` and `packed` open a stream of that kind, and
+`unpacked_members` reads from any member on. gzip uses ISA-L; zstd uses the standard library (Python 3.14) or its
 backport; bzip2 and xz use the standard library. Several members in one file are one stream; anything else behind a
 member is an error. The output only depends on the bytes and the level: it has no names and
 no times. ISA-L's levels 1 and 2 are not used because their output sometimes differs between processes (seen in
@@ -19,7 +19,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO, cast
 
-from isal import igzip, isal_zlib
+from isal import igzip, igzip_lib, isal_zlib
 
 from feedmill.errors import ConfigError, DataError, FeedmillError
 from feedmill.storage.limits import max_unpacked, too_large
@@ -78,7 +78,7 @@ def unpacked(raw: BinaryIO, kind: str, *, file: str) -> Iterator[BinaryIO]:
             than its name says, or needs what is not there; also from reads inside the block.
     """
     _check(kind)
-    try:
+    with _reported(raw, kind, file):
         if kind == GZIP:
             with igzip.open(raw, "rb") as stream:
                 yield cast(BinaryIO, stream)
@@ -93,6 +93,13 @@ def unpacked(raw: BinaryIO, kind: str, *, file: str) -> Iterator[BinaryIO]:
                 yield stream
         else:
             yield raw
+
+
+@contextlib.contextmanager
+def _reported(raw: BinaryIO, kind: str, file: str) -> Iterator[None]:
+    """In a block, raise what the libraries raise for corrupt data as `DataError`."""
+    try:
+        yield
     except _CORRUPT as error:
         raise _unreadable(raw, kind, file, error) from None
     except OSError as error:
@@ -101,18 +108,58 @@ def unpacked(raw: BinaryIO, kind: str, *, file: str) -> Iterator[BinaryIO]:
         raise _unreadable(raw, kind, file, error) from None
 
 
-class _Members(io.RawIOBase):
-    """The content of the streams in a bzip2 or xz file; `bz2.open` and `lzma.open` drop all after a corrupt one.
+def unpacked_members(raw: BinaryIO, kind: str, size: int, *, file: str) -> Iterator[tuple[bytes, int | None]]:
+    """Yield the content of a compressed file from its position on, where a member or frame of it must begin.
 
-    Between xz streams, and behind the last one, zeros are padding if their number is a multiple of four.
+    Args:
+        raw: the file.
+        kind: one of `KINDS`.
+        size: maximum number of bytes at once.
+        file: path or URL, for errors.
+
+    Yields:
+        Bytes of the content; and where the next member begins if it begins after them, counted from the position at
+        first; otherwise None. Of a file that is not compressed, one begins after any bytes.
+
+    Raises:
+        DataError: as `unpacked`.
+    """
+    _check(kind)
+    with _reported(raw, kind, file):
+        if kind != PLAIN:
+            members = _Members(raw, kind)
+            while data := members.read(size):
+                yield data, members.next_at
+            return
+        at = 0
+        while data := raw.read(size):
+            at += len(data)
+            yield data, at
+
+
+class _Members(io.RawIOBase):
+    """The content of the members of a compressed file; `bz2.open` and `lzma.open` drop all after a corrupt one.
+
+    Between xz streams, and behind the last one, zeros are padding if their number is a multiple of four; behind members
+    of gzip, any number of them.
     """
 
     def __init__(self, raw: BinaryIO, kind: str) -> None:
-        self._raw, self._kind = raw, kind
+        self._raw, self._kind, self._read = raw, kind, 0
         self._stream, self._rest = self._new(), b""
 
-    def _new(self) -> bz2.BZ2Decompressor | lzma.LZMADecompressor:
+    def _new(self) -> Any:
+        if self._kind == GZIP:
+            return igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP)
+        if self._kind == ZSTD:
+            return zstd.ZstdDecompressor(options=_WINDOW)
         return bz2.BZ2Decompressor() if self._kind == BZIP2 else lzma.LZMADecompressor(format=lzma.FORMAT_XZ)
+
+    @property
+    def next_at(self) -> int | None:
+        """Offset of the next member if the current one has ended; None if that is not known."""
+        rest = self._stream.unused_data if self._stream.eof else b""
+        return None if rest[:1] in (b"", b"\0") else self._read - len(rest)
 
     def readable(self) -> bool:
         return True
@@ -122,7 +169,7 @@ class _Members(io.RawIOBase):
         while not self._stream.eof or self._begin_next():
             data = b""
             if self._stream.needs_input:
-                data, self._rest = self._rest or self._raw.read(_BLOCK), b""
+                data, self._rest = self._rest or self._more(), b""
                 if not data:
                     raise EOFError("it ends within compressed data")
             if found := self._stream.decompress(data, len(view)):
@@ -130,16 +177,21 @@ class _Members(io.RawIOBase):
                 return len(found)
         return 0
 
+    def _more(self) -> bytes:
+        data = self._raw.read(_BLOCK)
+        self._read += len(data)
+        return data
+
     def _begin_next(self) -> bool:
-        """Begin the next stream; return False at the end of the file."""
+        """Begin the next member; return False at the end of the file."""
         rest, zeros = self._stream.unused_data, 0
-        while rest := rest or self._raw.read(_BLOCK):
+        while rest := rest or self._more():
             size = len(rest)
-            rest = rest.lstrip(b"\0") if self._kind == XZ else rest
+            rest = rest.lstrip(b"\0") if self._kind in (XZ, GZIP) else rest
             zeros += size - len(rest)
             if rest:
                 break
-        if zeros % _PADDING:
+        if zeros % _PADDING and self._kind == XZ:
             raise lzma.LZMAError(f"{zeros:,} zeros after a stream")
         if rest:
             self._stream, self._rest = self._new(), rest

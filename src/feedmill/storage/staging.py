@@ -98,7 +98,7 @@ def tries() -> Iterator[bool]:
 
     for number in range(_TRIES):
         if number >= _CALM_TRIES:
-            time.sleep(random.uniform(0, 0.012))
+            time.sleep(random.SystemRandom().uniform(0, 0.012))
         yield number == _TRIES - 1
 
 

@@ -35,7 +35,8 @@ from feedmill.jobs.work import Work
 from feedmill.kernels.bounds import bounds_of
 from feedmill.storage import Store, open_store, split_url
 from feedmill.tokens.encode import Encoding
-from feedmill.tokens.job import Counts, EncodeJob, EncodeSpec, JobOptions
+from feedmill.tokens.job import Counts, EncodeJob, EncodeSpec
+from feedmill.tokens.options import Tokenizing
 from feedmill.tokens.outputs import sizes_of
 from feedmill.tokens.segments import adds_space
 from feedmill.tokens.spill import Piece, Pieces
@@ -176,8 +177,8 @@ _FEW = 1 << 25
 """Number of tokens below which this process writes them itself: starting processes would take longer."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupedOptions(JobOptions):
+@dataclass(frozen=True, kw_only=True)
+class GroupedOptions(Tokenizing):
     """Options of `tokenize_grouped`, in addition to those of any job.
 
     Attributes:

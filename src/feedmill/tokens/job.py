@@ -31,13 +31,12 @@ from feedmill.documents.file import DocumentFile, Unit
 from feedmill.documents.lineage.runs import Runs, encode_runs, joined
 from feedmill.documents.textpath import TextReader
 from feedmill.documents.typed import Typed, TypedReader
-from feedmill.documents.units import UNIT_BYTES
+from feedmill.documents.units import cut
 from feedmill.errors import ConfigError, DataError, EmptyResult, FeedmillError, refuse_empty
 from feedmill.formats.tokens.manifest import Skipped, TokenManifest
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.dry_run import DryRun, JobReport, active
 from feedmill.jobs.engine import Where, is_shared, key_of
-from feedmill.jobs.policy import RAISE, OnError
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.threads import ahead, ordered_map
 from feedmill.jobs.unfinished import is_unfinished
@@ -45,6 +44,7 @@ from feedmill.jobs.work import Work, tidy
 from feedmill.storage import Store
 from feedmill.tokens.chat.checks import Check, added
 from feedmill.tokens.encode import Encoding, Encodings, encode_batch, fix_of
+from feedmill.tokens.options import Tokenizing
 from feedmill.tokens.spill import SUFFIX, Piece, PieceFacts, Pieces, find_piece, write_piece
 from feedmill.tokens.template import TemplateSource
 from feedmill.tokens.tokenizer import Backend, Tokenizer, identity_of, load_tokenizer
@@ -370,18 +370,6 @@ def piece_name(number: int, units: tuple[Unit, ...], spec_key: str) -> str:
     return f"{number:06d}-{xxhash.xxh3_64_hexdigest(chr(0).join(words).encode())}{SUFFIX}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobOptions:
-    """Options of a job with any output; they are described in `tokenize`."""
-
-    on_error: OnError = RAISE
-    allow_empty: bool = False
-    workers: int | None = None
-    overwrite: bool = False
-    unit_bytes: int = UNIT_BYTES
-    progress: bool | None = None
-
-
 @dataclass(kw_only=True)
 class Counts(JobReport):
     """Counts of a run that encodes documents.
@@ -490,7 +478,7 @@ class EncodeJob:
         marks: folder in the work folder for the facts of finished output files.
     """
 
-    def __init__(self, output: JobOutput, spec: EncodeSpec, tokenizer: Tokenizer, options: JobOptions) -> None:
+    def __init__(self, output: JobOutput, spec: EncodeSpec, tokenizer: Tokenizer, options: Tokenizing) -> None:
         self.output, self.spec, self.tokenizer, self.options = output, spec, tokenizer, options
         self.key = xxhash.xxh3_64_hexdigest("\n".join([spec.key(), *output.identity()]).encode())
         self.marks = marks(self.key)
@@ -692,8 +680,6 @@ def plan_job(dry: DryRun, job: EncodeJob) -> None:
 
 def _first(job: EncodeJob, file: DocumentFile) -> tuple[EncodedUnit, bool]:
     """Return the first documents of a file, encoded, and whether it has no others."""
-    from feedmill.documents.units import cut
-
     unit = next(iter(cut([file], _BYTES)), None)
     task = EncodeTask((unit,) if unit is not None else (), job.spec, "")
     spec = job.spec

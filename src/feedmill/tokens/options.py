@@ -12,6 +12,7 @@ from feedmill.jobs.options import (
     Arg,
     DryRunnable,
     Flag,
+    Inner,
     Opt,
     Options,
     Path,
@@ -26,6 +27,8 @@ from feedmill.jobs.policy import METAVAR, RAISE, OnError
 if TYPE_CHECKING:
     from feedmill.documents.file import DocumentFile
     from feedmill.formats.tokens.base import Tokens
+    from feedmill.tokens.chat.reader import ChatSpec
+    from feedmill.tokens.sentences import Sentences
     from feedmill.tokens.tokenizer import Tokenizer
 
 Backend = Literal["auto", "fastokens", "hf", "sentencepiece", "ranks"]
@@ -94,8 +97,17 @@ def _variables(words: list[str]) -> Mapping[str, Any]:
     return parse_variables(words)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Tokenizing(AllowEmpty, DryRunnable, Processes, WithProgress):
+    """Documents as tokens, in units; see `feedmill.tokens.job`."""
+
+    on_error: Annotated[OnError, Opt(METAVAR, "Stop at an invalid document, or skip and count it.")] = RAISE
+    overwrite: Annotated[bool, Flag("Replace existing output.")] = False
+    unit_bytes: Annotated[int, PythonOnly("Approximate bytes of input per unit of work.")] = 8 << 20
+
+
 @dataclass(frozen=True)
-class Tokenize(NumberedFiles, AllowEmpty, DryRunnable, Processes, WithProgress):
+class Tokenize(Tokenizing, NumberedFiles, AllowEmpty, DryRunnable, Processes, WithProgress):
     """Tokenize documents to token files of one or more formats in one pass.
 
     After a kill, the same command resumes. The result does not depend on the number of workers.
@@ -241,12 +253,24 @@ class Tokenize(NumberedFiles, AllowEmpty, DryRunnable, Processes, WithProgress):
             "How a tiktoken file splits texts: name of an encoding (cl100k_base), or a regular expression.",
         ),
     ] = None
-    on_error: Annotated[OnError, Opt(METAVAR, "Stop at an invalid document, or skip and count it.")] = RAISE
-    overwrite: Annotated[bool, Flag("Replace existing output.")] = False
     tokenizer_name: Annotated[
         str | None, PythonOnly("Name of the tokenizer in ``.ds.metadata``; default: `tokenizer` as given.")
     ] = None
-    unit_bytes: Annotated[int, PythonOnly("Approximate bytes of input per unit of work.")] = 8 << 20
+    chats: Annotated[ChatSpec | None, Inner("How conversations become texts.")] = None
+    keep_empty: Annotated[bool, Inner("Whether a text without tokens is an empty document, else an invalid one.")] = (
+        False
+    )
+    sentences: Annotated[Sentences | None, Inner("How documents become a sequence per sentence (megatron).")] = None
+    deal: Annotated[int, Inner("Deal documents to n parts, and write one part after the other.")] = 1
+
+    @property
+    def mask(self) -> LossRule | None:
+        """Rule of the loss mask; None for no mask."""
+        from feedmill.tokens.ends import is_nothing
+
+        if isinstance(self.loss, bool):
+            return self.loss_rule if self.loss else None
+        return None if is_nothing(self.loss) else self.loss
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -30,9 +30,8 @@ from feedmill.jobs.work import Work
 from feedmill.storage import Store
 from feedmill.storage.cache.copies import forget_copies
 from feedmill.tokens.corpus import Corpus
-from feedmill.tokens.ends import Given
-from feedmill.tokens.job import Counts, EncodeJob, JobOptions
-from feedmill.tokens.options import LossRule, Rule
+from feedmill.tokens.job import Counts, EncodeJob
+from feedmill.tokens.options import Tokenize
 from feedmill.tokens.outputs import (
     Output,
     already_exists,
@@ -50,46 +49,6 @@ from feedmill.tokens.outputs import (
 from feedmill.tokens.spill import Piece, Pieces
 from feedmill.tokens.tokenizer import Tokenizer
 from feedmill.tokens.writer import FileTask, documents_of, new_file, write_files
-
-if TYPE_CHECKING:
-    from feedmill.tokens.chat.reader import ChatSpec
-    from feedmill.tokens.sentences import Sentences
-    from feedmill.tokens.template import TemplateSource
-    from feedmill.tokens.tokenizer import Backend
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TokenizeOptions(JobOptions):
-    """Options of `tokenize`; see there.
-
-    Attributes:
-        keep_empty: whether a text without tokens is an empty document; otherwise it is an invalid one.
-        sentences: how documents are split into sentences, one sequence each, or None. Only for ``megatron``.
-        deal: write documents 0, n, 2n ... first, then 1, n + 1, ..., as a tool does that deals lines to n parts.
-    """
-
-    formats: tuple[str, ...]
-    backend: Backend
-    tokenizer_pattern: str | None
-    text: str
-    kind: str | None
-    eos: Given
-    bos: Given
-    rule: Rule
-    template: bool
-    template_source: TemplateSource
-    specials_as_text: bool
-    token_size: int | None
-    seq_len: int | None
-    shard_sequences: int | None
-    max_file_size: int | None
-    loss: bool
-    loss_rule: LossRule
-    tokenizer_name: str | None
-    chat: ChatSpec | None = None
-    keep_empty: bool = False
-    deal: int = 1
-    sentences: Sentences | None = None
 
 
 @dataclass
@@ -156,7 +115,7 @@ class TokenFiles:
         outputs: Sequence[Output],
         files: Sequence[DocumentFile],
         tokenizer: Tokenizer,
-        options: TokenizeOptions,
+        options: Tokenize,
         report: TokenizeReport,
     ) -> None:
         self.outputs, self.files, self.options, self.report = outputs, files, options, report
@@ -264,8 +223,8 @@ class TokenFiles:
             options |= {"sequence": out.sequence, "shard_sequences": out.shard, "left_over": report.left_over}
         if given.sentences is not None:
             options["sentences"] = {"punkt": given.sentences.identity, "keep_newlines": given.sentences.keep_newlines}
-        if given.loss:
-            options["loss"] = given.loss_rule
+        if given.mask:
+            options["loss"] = given.mask
         if job.spec.chat is not None:
             options["chat"] = {"form": job.spec.chat.form, "mask": job.spec.chat.rule}
             options["chat"] |= {"side": job.spec.chat.side} if job.spec.chat.side else {}

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
 
 import numpy as np
 
@@ -18,7 +17,7 @@ from feedmill.jobs.options import verb
 from feedmill.jobs.policy import on_error_policy, skips
 from feedmill.storage.limits import parse_size
 from feedmill.tokens.encode import Encoding, does_not_fit, larger_size
-from feedmill.tokens.ends import Ends, ends_of, is_nothing
+from feedmill.tokens.ends import Ends, ends_of
 from feedmill.tokens.job import EXAMPLES, EncodeJob, EncodeSpec
 from feedmill.tokens.options import Tokenize
 from feedmill.tokens.outputs import Output, plan_outputs, warn_of_large_files
@@ -26,15 +25,11 @@ from feedmill.tokens.template import TemplateSource
 from feedmill.tokens.token_files import (
     NumberedFiles,
     TokenFiles,
-    TokenizeOptions,
     TokenizeReport,
     numbered,
     refuse_numbered,
 )
 from feedmill.tokens.tokenizer import Tokenizer, load_tokenizer
-
-if TYPE_CHECKING:
-    pass
 
 
 @verb(Tokenize)
@@ -49,58 +44,44 @@ def tokenize(options: Tokenize) -> TokenizeReport:
         MissingExtra: an optional package is required.
         StorageError: the output cannot be written.
     """
-    output, loss = options.output, options.loss
-    shared = {field.name for field in fields(TokenizeOptions)} & vars(options).keys()
-    settings: dict[str, Any] = {name: getattr(options, name) for name in shared}
-    settings |= {
-        "formats": tuple(output) if isinstance(output, Mapping) else tuple(options.formats),
-        "on_error": on_error_policy(options.on_error),
-        "max_file_size": parse_size(options.max_file_size, "--max-file-size"),
-        "loss": loss is True or not is_nothing(loss),
-        "loss_rule": options.loss_rule if isinstance(loss, bool | None) or is_nothing(loss) else loss,
-        "chat": None,
-    }
-    job = TokenizeOptions(**settings)
-    given = [options.inputs] if isinstance(options.inputs, str | os.PathLike) else options.inputs
-    if options.chat is None:
-        if options.chat_template_args:
-            raise ConfigError(
-                "chat_template_args has no effect without chat",
-                kind="unknown-option",
-                fix="Pass chat='auto' (--chat auto), or omit it.",
-            )
-        return tokenize_as(given, output, options.tokenizer, job)
-    from feedmill.tokens.chat.job import tokenize_chats
+    if options.chat is not None:
+        from feedmill.tokens.chat.job import tokenize_chats
 
-    return tokenize_chats(given, _find(given, options.kind).files, options, job, tokenize_as)
+        return tokenize_chats(_find(options).files, options, tokenize_documents)
+    if options.chat_template_args:
+        raise ConfigError(
+            "chat_template_args has no effect without chat",
+            kind="unknown-option",
+            fix="Pass chat='auto' (--chat auto), or omit it.",
+        )
+    return tokenize_documents(options)
 
 
-def tokenize_as(
-    inputs: Sequence[str | os.PathLike[str] | DocumentFile],
-    output: str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]],
-    given: str | os.PathLike[str] | Tokenizer,
-    options: TokenizeOptions,
-) -> TokenizeReport:
-    """Tokenize documents with all options of `TokenizeOptions`; see `tokenize`."""
+def tokenize_documents(options: Tokenize) -> TokenizeReport:
+    """Tokenize documents, or conversations of a known form; see `tokenize`."""
     begin = time.perf_counter()
-    tokenizer = _loaded(given, options)
+    output, size = options.output, parse_size(options.max_file_size, "--max-file-size")
+    formats = tuple(output if isinstance(output, Mapping) else options.formats)
+    options = replace(options, formats=formats, on_error=on_error_policy(options.on_error))
+    tokenizer = _loaded(options)
     ends = ends_of(tokenizer, options.bos, options.eos)
     _check(options)
-    outputs = _planned(output, options, tokenizer, ends)
+    outputs = _planned(options, size, tokenizer, ends)
     spec = _spec(tokenizer, options, outputs, ends)
     report = _report_of(tokenizer, options, outputs, ends)
-    found = _find(inputs, options.kind)
+    found = _find(options)
     report.skipped_files, report.skipped_files_examples = len(found.skipped), found.skipped[:EXAMPLES]
-    if options.max_file_size is None:
+    if size is None:
         warn_of_large_files(outputs, sum(file.size for file in found.files))
-    kind = TokenFiles if options.max_file_size is None else NumberedFiles
+    kind = TokenFiles if size is None else NumberedFiles
     EncodeJob(kind(outputs, found.files, tokenizer, options, report), spec, tokenizer, options).run()
     report.seconds = time.perf_counter() - begin
     return report
 
 
-def _loaded(given: str | os.PathLike[str] | Tokenizer, options: TokenizeOptions) -> Tokenizer:
+def _loaded(options: Tokenize) -> Tokenizer:
     """Return the tokenizer, loaded as the options say unless the caller has done so."""
+    given = options.tokenizer
     if isinstance(given, Tokenizer):
         return given
     # Without a template no setting can contradict it.
@@ -108,19 +89,14 @@ def _loaded(given: str | os.PathLike[str] | Tokenizer, options: TokenizeOptions)
     return load_tokenizer(given, options.backend, template_source=source, pattern=options.tokenizer_pattern)
 
 
-def _planned(
-    output: str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]],
-    options: TokenizeOptions,
-    tokenizer: Tokenizer,
-    ends: Ends,
-) -> list[Output]:
+def _planned(options: Tokenize, size: int | None, tokenizer: Tokenizer, ends: Ends) -> list[Output]:
     """Return the outputs, numbered if files have a maximum size."""
     around = tokenizer.around if options.template else None
     certain = [ends.bos_id or 0, ends.eos_id or 0, *(() if around is None else (*around.before, *around.after))]
     # Chat templates write added tokens, which the formats' rules may leave out.
-    every = 0 if options.chat is None else tokenizer.size
+    every = 0 if options.chats is None else tokenizer.size
     outputs = plan_outputs(
-        output,
+        options.output,
         options.formats,
         vocab_size=max(tokenizer.vocab_size, every),
         base_vocab_size=tokenizer.base_vocab_size,
@@ -129,13 +105,13 @@ def _planned(
         seq_len=options.seq_len,
         shard=options.shard_sequences,
     )
-    if options.max_file_size is not None:
-        return numbered(outputs, options.max_file_size, options.overwrite)
+    if size is not None:
+        return numbered(outputs, size, options.overwrite)
     refuse_numbered(outputs, options.overwrite)
     return outputs
 
 
-def _report_of(tokenizer: Tokenizer, options: TokenizeOptions, outputs: Sequence[Output], ends: Ends) -> TokenizeReport:
+def _report_of(tokenizer: Tokenizer, options: Tokenize, outputs: Sequence[Output], ends: Ends) -> TokenizeReport:
     """Return the report of a run that begins: what decides the ids, and where they go."""
     around = tokenizer.around if options.template else None
     return TokenizeReport(
@@ -146,14 +122,14 @@ def _report_of(tokenizer: Tokenizer, options: TokenizeOptions, outputs: Sequence
         template=around is not None,
         template_adds=None if around is None else str(around),
         has_template=tokenizer.around is not None,
-        chat=None if options.chat is None else {"form": options.chat.form, "mask": options.chat.rule},
+        chat=None if options.chats is None else {"form": options.chats.form, "mask": options.chats.rule},
         settings=tokenizer.settings,
         switched_off=tokenizer.switched_off,
         token_bytes={out.format: out.dtype.itemsize for out in outputs if not out.sequence},
     )
 
 
-def _spec(tokenizer: Tokenizer, options: TokenizeOptions, outputs: Sequence[Output], ends: Ends) -> EncodeSpec:
+def _spec(tokenizer: Tokenizer, options: Tokenize, outputs: Sequence[Output], ends: Ends) -> EncodeSpec:
     """Return how documents are encoded for all outputs. Raises ConfigError if one cannot store BOS or EOS."""
     limit = min(int(np.iinfo(out.dtype).max) for out in outputs)
     for token, number in ((ends.bos, ends.bos_id), (ends.eos, ends.eos_id)):
@@ -167,40 +143,40 @@ def _spec(tokenizer: Tokenizer, options: TokenizeOptions, outputs: Sequence[Outp
         ordinary=options.specials_as_text,
         limit=limit,
         dtype="<u2" if tokenizer.size <= 1 << 16 else "<u4",
-        loss=options.loss,
+        loss=options.mask is not None,
         keep_empty=options.keep_empty,
         sentences=options.sentences,
-        cut=options.loss_rule == "datatrove",
-        chat=options.chat is not None,
+        cut=options.mask == "datatrove",
+        chat=options.chats is not None,
     )
     origins = any(out.format == "dolma" for out in outputs)
     skip = skips(options.on_error)
-    return EncodeSpec.of(tokenizer, how, options.text, skip=skip, origins=origins, chat=options.chat)
+    return EncodeSpec.of(tokenizer, how, options.text, skip=skip, origins=origins, chat=options.chats)
 
 
-def _find(inputs: Sequence[str | os.PathLike[str] | DocumentFile], kind: str | None) -> DocumentFiles:
+def _find(options: Tokenize) -> DocumentFiles:
     """Return the files of the inputs. A file that was passed twice is read twice."""
-    found = DocumentFiles()
-    for item in inputs:
+    found, inputs = DocumentFiles(), options.inputs
+    for item in [inputs] if isinstance(inputs, str | os.PathLike) else inputs:
         if isinstance(item, DocumentFile):
             found.files.append(item)
             continue
-        given = find_documents([item], kind=kind, unnamed=None)
+        given = find_documents([item], kind=options.kind, unnamed=None)
         found.files += given.files
         found.skipped += given.skipped
     return found
 
 
-def _check(options: TokenizeOptions) -> None:
+def _check(options: Tokenize) -> None:
     for value, known in (
         (options.rule, ("missing", "always")),
-        (options.loss_rule, ("mask", "datatrove")),
+        (options.mask or options.loss_rule, ("mask", "datatrove")),
     ):
         if value not in known:
             raise ConfigError(f"unknown value {value!r}", fix=f"Use {' or '.join(known)}.")
-    if options.loss and not any("loss" in targets()[name].keeps for name in options.formats if name in targets()):
+    if options.mask and not any("loss" in targets()[name].keeps for name in options.formats if name in targets()):
         raise ConfigError("'vla-text' cannot store a loss mask", kind="unsupported", fix="Write another format too.")
-    if options.sentences is not None and (options.loss or options.formats != ("megatron",)):
+    if options.sentences is not None and (options.mask or options.formats != ("megatron",)):
         raise ConfigError(
             "only Megatron-LM's files store sentences, without a loss mask",
             kind="bad-option",

@@ -21,7 +21,7 @@ import numpy.typing as npt
 import xxhash
 
 from feedmill.curation.attribute_set import read_manifest
-from feedmill.curation.near.options import NearOptions
+from feedmill.curation.options import Neardedupe
 from feedmill.documents.file import in_datasets
 from feedmill.errors import FeedmillError, NotFound
 from feedmill.web.charts import histogram
@@ -233,7 +233,7 @@ def _near_here(corpus: Corpus) -> Clusters:
     from feedmill.curation.near.sketch import signatures
     from feedmill.kernels.hashing import near_pairs
 
-    options = NearOptions()
+    options = Neardedupe(())
     numbers = _spread(corpus)
     texts = [corpus.documents.text(number).encode("utf-8", "replace") for number in numbers.tolist()]
     arrays = signatures(texts, options)
@@ -249,7 +249,7 @@ def _near_here(corpus: Corpus) -> Clusters:
         )
         both, shared = order[pairs], np.empty(len(pairs), np.int64)
         near_pairs.overlaps(sets, begins, lengths, both, table, shared)
-        both = both[shared / (lengths[both].sum(axis=1) - shared) >= options.threshold]
+        both = both[shared / (lengths[both].sum(axis=1) - shared) >= options.similar]
         equal = digests[both[:, 0]] == digests[both[:, 1]]
         edges.append(np.stack([both[:, 1], np.where(equal, ~both[:, 0], both[:, 0])], axis=1))
     labels = np.empty(len(texts), np.int64)

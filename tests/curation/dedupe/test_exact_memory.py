@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from feedmill.curation.dedupe import exact
-from feedmill.curation.dedupe.options import DOCUMENTS, DedupeOptions
 from feedmill.curation.dedupe.segments import Scanned, cuts, totals
 from feedmill.curation.dedupe.task import DedupeTask
+from feedmill.curation.options import Dedupe
 from feedmill.documents.find import find_in_datasets
 from feedmill.storage import LocalStore
 from helpers.document_folders import texts, write_documents
@@ -52,7 +52,7 @@ def driven(root: Path, segments: int, patch: pytest.MonkeyPatch) -> tuple[int, i
 
     patch.setattr(exact, "run", run)
     patch.setattr(exact, "run_cut", lambda function, items, sizes, **o: run(function, items, **o))
-    options = DedupeOptions(name="d", attribute="d", unit=DOCUMENTS)
+    options = Dedupe((), name="d", keep_empty=True).settled()
     files = find_in_datasets([f"{root}/documents"], [], "documents")
     tasks = [DedupeTask(n, file, options, str(work)) for n, file in enumerate(files)]
     names = [task.fingerprint for task in tasks]
@@ -78,7 +78,7 @@ def test_the_tables_say_where_keys_are(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr("feedmill.curation.dedupe.segments.SEGMENT", 1)
     monkeypatch.setattr("feedmill.formats.documents.BLOCK", 100)
     write_documents(tmp_path, texts(40), [])
-    options = DedupeOptions(name="d", attribute="d", unit=DOCUMENTS)
+    options = Dedupe((), name="d", keep_empty=True).settled()
     for number, file in enumerate(find_in_datasets([f"{tmp_path}/documents"], [], "documents")):
         task = DedupeTask(number, file, options, str(tmp_path))
         scanned, name = exact.scan(task), f"{tmp_path}/{task.fingerprint}"

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from feedmill.curation.dedupe import filling
-from feedmill.curation.dedupe.job import BloomOptions, find_duplicates
-from feedmill.curation.dedupe.options import DOCUMENTS, PARAGRAPHS, DedupeOptions
+from feedmill.curation.dedupe.filters import BloomOptions
+from feedmill.curation.dedupe.job import find_duplicates
+from feedmill.curation.options import DOCUMENTS, NGRAMS, PARAGRAPHS, Dedupe
 from feedmill.errors import DataError, NotFound, StorageError
 from feedmill.formats.bloom import read_bloom, read_bloom_head
 from feedmill.jobs.engine import StageUnfinished
@@ -24,20 +25,20 @@ from helpers.kills import contents, kill_everywhere, moments
 
 FILES = [texts(23), texts(17, seed=1), [], texts(5)]
 KINDS: dict[str, dict[str, Any]] = {
-    "documents": {"unit": DOCUMENTS, "skip_empty": True},
-    "a third of the documents": {"unit": DOCUMENTS, "partitions": 3, "partition": 1},
-    "paragraphs": {"unit": PARAGRAPHS},
-    "half the ngrams": {"unit": PARAGRAPHS, "ngram": 3, "threshold": 0.4, "partitions": 2, "partition": 1},
-    "ngrams": {"unit": PARAGRAPHS, "ngram": 3, "stride": 2, "threshold": 0.4},
+    "documents": {"by": DOCUMENTS},
+    "a third of the documents": {"by": DOCUMENTS, "keep_empty": True, "partitions": 3, "partition": 1},
+    "paragraphs": {"by": PARAGRAPHS, "keep_empty": True},
+    "half the ngrams": {"by": NGRAMS, "ngram": 3, "threshold": 0.4, "partitions": 2, "partition": 1},
+    "ngrams": {"by": NGRAMS, "ngram": 3, "stride": 2, "threshold": 0.4},
 }
 
 
 def run(root: Path, kind: str, engine: bool, files: Any = FILES, **settings: Any) -> dict[str, Any]:
     if files:  # else those that are there
         write_documents(root, *files)
-    options = DedupeOptions(name="dup", attribute="dup", **KINDS[kind])
+    options = Dedupe([f"{root}/documents"], name="dup", workers=1, progress=False, **KINDS[kind])
     bloom = BloomOptions(**{"file": f"{root}/seen.bin", "items": 1000, "false_positives": 1e-3, **settings})
-    find = lambda: find_duplicates([f"{root}/documents"], options, bloom=bloom, workers=1, progress=False)  # noqa: E731
+    find = lambda: find_duplicates(options, bloom=bloom)  # noqa: E731
     if not engine:
         return find().as_dict()
     with PartEngine(finish=True):

@@ -2,15 +2,16 @@
 
 import gzip
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from feedmill.curation.dedupe import exact, segments
-from feedmill.curation.dedupe.job import BloomOptions, find_duplicates
-from feedmill.curation.dedupe.options import DOCUMENTS, PARAGRAPHS, DedupeOptions
+from feedmill.curation.dedupe import exact, job, segments
+from feedmill.curation.dedupe.filters import BloomOptions
+from feedmill.curation.options import DOCUMENTS, NGRAMS, PARAGRAPHS, Dedupe
 from feedmill.errors import ConfigError, DataError, FeedmillError, StorageError
 from feedmill.kernels.text.paragraphs import CHARACTERS
 from feedmill.storage.locks import FileLock
@@ -23,17 +24,21 @@ from oracles.paragraphs import pieces, windows, words
 
 FILES = [texts(23), texts(17, seed=1), [], texts(5)]
 KINDS = {
-    "documents": {"unit": DOCUMENTS, "skip_empty": True},
-    "long documents": {"unit": DOCUMENTS, "min_length": 9, "min_words": 3},
-    "paragraphs": {"unit": PARAGRAPHS},
-    "some paragraphs": {"unit": PARAGRAPHS, "skip_empty": True, "min_length": 6, "min_words": 2},
-    "ngrams": {"unit": PARAGRAPHS, "ngram": 3, "stride": 2, "threshold": 0.4},
-    "ngrams, no short ones": {"unit": PARAGRAPHS, "ngram": 2, "threshold": 0.5, "skip_short": True},
+    "documents": {"by": DOCUMENTS},
+    "long documents": {"by": DOCUMENTS, "keep_empty": True, "min_length": 9, "min_words": 3},
+    "paragraphs": {"by": PARAGRAPHS, "keep_empty": True},
+    "some paragraphs": {"by": PARAGRAPHS, "min_length": 6, "min_words": 2},
+    "ngrams": {"by": NGRAMS, "keep_empty": True, "ngram": 3, "stride": 2, "threshold": 0.4},
+    "ngrams, no short ones": {"by": NGRAMS, "keep_empty": True, "ngram": 2, "stride": 0, "skip_short": True},
 }
 
 
 def options(kind, **more):
-    return DedupeOptions(**{"name": "dup", "attribute": "dup", **KINDS[kind], **more})
+    return Dedupe(**{"documents": (), "name": "dup", **KINDS[kind], **more})
+
+
+def find_duplicates(documents, chosen, bloom=None, **more):
+    return job.find_duplicates(replace(chosen, documents=documents, **more), bloom=bloom)
 
 
 def blank(text):
@@ -42,7 +47,7 @@ def blank(text):
 
 def model(files, chosen, known=()):
     """The spans of each document, by the description of the options."""
-    seen = set()
+    seen, chosen = set(), chosen.settled()
     for text in known:
         look_up(text, chosen, seen, True)
     return [[look_up(text, chosen, seen, not known) for text in members] for members in files]
@@ -50,13 +55,13 @@ def model(files, chosen, known=()):
 
 def look_up(text, chosen, seen, insert):
     spans = []
-    if chosen.unit == DOCUMENTS:
+    if chosen.by == DOCUMENTS:
         units = [(0, len(text), text)]
     else:
         units = pieces(text, chosen.separator, CHARACTERS)
     for start, end, part in units:
-        size = len(part.encode()) if chosen.unit == DOCUMENTS else len(part)
-        if size < chosen.min_length or (chosen.skip_empty and blank(part)) or len(words(part)) < chosen.min_words:
+        size = len(part.encode()) if chosen.by == DOCUMENTS else len(part)
+        if size < chosen.min_length or (blank(part) and not chosen.keep_empty) or len(words(part)) < chosen.min_words:
             continue
         keys = [(part,)]
         if chosen.ngram:
@@ -254,7 +259,7 @@ def test_bad_options(tmp_path, documents, more, message):
 @pytest.mark.parametrize(
     "more",
     [
-        {"unit": "lines"}, {"separator": ""}, {"name": "a/b"}, {"ngram": -1}, {"partitions": 2, "partition": 2},
+        {"by": "lines"}, {"separator": ""}, {"name": "a/b"}, {"ngram": -1}, {"partitions": 2, "partition": 2},
         {"min_words": 1 << 31}, {"min_length": 1 << 63}, {"ngram": 1 << 64}, {"stride": 1 << 63},
         {"separator": "\udcff"}, {"key": "$.\udcff"},
     ],
@@ -331,9 +336,9 @@ def test_a_bad_row_far_down_is_named_with_a_filter_too(tmp_path, processes):
     rows = [json.dumps({"id": str(n), "text": "a\n" * 40_000}) for n in range(60)]
     write_lines(tmp_path / "documents/0.jsonl", [*rows, '{"id": "bad"}', *rows])
     bloom = BloomOptions(file=f"{tmp_path}/bloom.bin", items=1000, false_positives=0.01)
-    options = DedupeOptions(name="d", unit="paragraphs", attribute="dup")
+    chosen = Dedupe((), PARAGRAPHS, name="d", attribute="dup", keep_empty=True)
     with pytest.raises(DataError) as caught:
-        find_duplicates([f"{tmp_path}/documents/*"], options, bloom=bloom, workers=processes)
+        find_duplicates([f"{tmp_path}/documents/*"], chosen, bloom=bloom, workers=processes)
     assert caught.value.record == "line 61"
 
 
@@ -376,7 +381,7 @@ def test_looking_up_only_needs_no_lock(tmp_path, monkeypatch):
     find_duplicates([f"{tmp_path}/documents"], options("paragraphs"), bloom=BloomOptions(**filled), workers=1)
     (tmp_path / "seen.bin.feedmill-next").write_bytes(b"of a run that is at work")
     with FileLock(tmp_path / "seen.bin.feedmill-lock"):
-        chosen = options("paragraphs", name="again", attribute="again")
+        chosen = options("paragraphs", name="again")
         looked = find_duplicates(
             [f"{tmp_path}/documents"], chosen, bloom=BloomOptions(**filled, read_only=True), workers=1
         )

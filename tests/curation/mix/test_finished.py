@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from feedmill.curation.attribute_set import read_manifest
-from feedmill.curation.dedupe.job import find_duplicates
-from feedmill.curation.dedupe.options import DedupeOptions
+from feedmill.curation.dedupe.dedupe import dedupe
 from feedmill.curation.mix.config import read_config
 from feedmill.curation.mix.finished import Finished
 from feedmill.curation.mix.job import mix
@@ -104,7 +103,7 @@ def test_what_dolma_leaves_in_an_attribute_set_is_in_nobodys_way() -> None:
     left = Path("d/attributes/dp/.feedmill")
     left.parent.mkdir(parents=True)
     left.touch()
-    find_duplicates(["d/documents"], DedupeOptions(name="dp", attribute="dp", unit="documents"), workers=1)
+    dedupe(["d/documents"], name="dp", keep_empty=True, workers=1)
     tag(["d/documents"], ["char_length_v1"], name="dp", overwrite=True, progress=False)
     manifest = read_manifest(open_store("d"), "dp")
     assert manifest is not None and manifest["files"]
@@ -114,7 +113,7 @@ def test_what_dolma_leaves_in_an_attribute_set_is_in_nobodys_way() -> None:
 def test_folders_of_attributes_contain_attributes_only() -> None:
     """Programs list ``attributes`` for the names of the sets, and a set for its files."""
     tag(["d/documents"], ["char_length_v1"], progress=False)
-    find_duplicates(["d/documents"], DedupeOptions(name="dp", attribute="dp"), workers=1)
+    dedupe(["d/documents"], "paragraphs", name="dp", keep_empty=True, workers=1)
     assert sorted(os.listdir("d/attributes")) == ["char_length_v1", "dp"]
     for name in ("char_length_v1", "dp"):
         assert sorted(os.listdir(f"d/attributes/{name}")) == ["part-0.jsonl.gz", "part-1.jsonl.gz"]

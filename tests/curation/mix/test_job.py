@@ -9,9 +9,9 @@ from collections import Counter
 import pytest
 
 from feedmill.curation.dedupe.job import find_duplicates
-from feedmill.curation.dedupe.options import DedupeOptions
 from feedmill.curation.mix.config import read_config
 from feedmill.curation.mix.job import mix
+from feedmill.curation.options import Dedupe
 from feedmill.curation.tag import tag
 from feedmill.errors import ConfigError, DataError, EmptyResult, FeedmillError
 from helpers import warm
@@ -255,7 +255,7 @@ def test_the_record_of_an_attribute_set_spares_comparing_ids(tmp_path, monkeypat
     from feedmill.curation.mix import align, job
 
     write_documents(tmp_path, *FILES)
-    find_duplicates([f"{tmp_path}/documents"], DedupeOptions(name="dup", attribute="dup", unit="documents"), workers=1)
+    find_duplicates(Dedupe([f"{tmp_path}/documents"], name="dup", keep_empty=True, workers=1))
     compared = []
     monkeypatch.setattr(align, "_compare", lambda store, pairing, paths: compared.append(paths))
     looked = []
@@ -416,9 +416,7 @@ def test_an_attribute_of_the_documents_themselves_is_one(tmp_path):
 def test_a_set_may_say_that_it_writes_an_attribute_now_and_then(tmp_path):
     """No document occurs twice and none has a naughty word, so no row has the attributes."""
     write_documents(tmp_path, [f"text {n} of its own." for n in range(9)])
-    find_duplicates(
-        [f"{tmp_path}/documents"], DedupeOptions(name="dup", attribute="again", unit="documents"), workers=1
-    )
+    find_duplicates(Dedupe([f"{tmp_path}/documents"], name="dup", attribute="again", keep_empty=True, workers=1))
     tag([f"{tmp_path}/documents"], ["c4_v2"], name="q", progress=False)
     rules = {"exclude": ["$.attributes[?(@.again[0])]", "$.attributes[?(@.q__c4_v2__has_naughty_word[0])]"]}
     report = run(stream(tmp_path, attributes=["dup", "q"], filter=rules))

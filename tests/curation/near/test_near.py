@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from feedmill.curation.near import adding, cluster, covering, graph, join, keys, sketch, stars
-from feedmill.curation.near.job import NearReport, find_near
-from feedmill.curation.near.options import NearOptions, chosen_bands, found_share
+from feedmill.curation.near.neardedupe import neardedupe
+from feedmill.curation.near.options import NearReport, chosen_bands, found_share
 from feedmill.jobs.engine import StageUnfinished
 from feedmill.jobs.parts import PartEngine
 from helpers.near_copies import (
@@ -35,9 +35,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def find(*patterns: str, signatures: str | None = None, workers: int = 1, **options: object) -> NearReport:
-    near = NearOptions(**options)  # type: ignore[arg-type]
-    return find_near(patterns or ["documents"], near, signatures=signatures, workers=workers, progress=False)
+def find(*patterns: str, signatures: str | None = None, workers: int = 1, **options: Any) -> NearReport:
+    return neardedupe(patterns or ["documents"], signatures=signatures, workers=workers, progress=False, **options)
 
 
 def outputs(root: Path) -> dict[str, bytes]:
@@ -245,10 +244,10 @@ def test_short_empty_equal_and_odd_texts(folder: Path) -> None:
 def test_words_are_compared_as_asked(folder: Path) -> None:
     write_documents(folder, {"a.jsonl": ["One, two: three!", "one two three", "One two three", "one, two: three!"]})
     assert find().duplicates == 3
-    assert find(lower=False).duplicates == 2
-    assert find(punctuation=False).duplicates == 2
-    assert find(lower=False, punctuation=False).duplicates == 0
-    assert find(ngram=1, threshold=0.4, lower=False, **SURE).duplicates == 3
+    assert find(keep_case=True).duplicates == 2
+    assert find(keep_punctuation=True).duplicates == 2
+    assert find(keep_case=True, keep_punctuation=True).duplicates == 0
+    assert find(ngram=1, threshold=0.4, keep_case=True, **SURE).duplicates == 3
 
 
 def test_the_longest_is_kept(folder: Path) -> None:

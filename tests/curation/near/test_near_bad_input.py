@@ -7,12 +7,12 @@ import gzip
 import json
 import struct
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from feedmill.curation.near.job import find_near
-from feedmill.curation.near.options import NearOptions
+from feedmill.curation.near.neardedupe import neardedupe
 from feedmill.errors import FeedmillError
 from feedmill.formats.arrays import write_arrays
 from feedmill.formats.signatures import read_arrays, read_marker, write_marker
@@ -27,9 +27,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def find(signatures: str | None = "s", workers: int = 1, **options: object) -> None:
-    near = NearOptions(**options)  # type: ignore[arg-type]
-    find_near(["documents"], near, signatures=signatures, workers=workers, progress=False)
+def find(signatures: str | None = "s", workers: int = 1, **options: Any) -> None:
+    neardedupe(["documents"], signatures=signatures, workers=workers, progress=False, **options)
 
 
 def refused(signatures: str | None = "s", **options: object) -> FeedmillError:
@@ -131,7 +130,7 @@ def test_signatures_are_local() -> None:
 
 def test_nothing_to_read(folder: Path) -> None:
     with pytest.raises(FeedmillError) as caught:
-        find_near(["documents/*.zst"], NearOptions(), progress=False)
+        neardedupe(["documents/*.zst"], progress=False)
     assert caught.value.kind == "no-documents"
 
 

@@ -20,8 +20,7 @@ from helpers.near_copies import make_texts, write_documents
 
 AT_EVERY_WRITE = """
 import os, signal, sys
-from feedmill.curation.near.job import find_near
-from feedmill.curation.near.options import NearOptions
+from feedmill.curation.near.neardedupe import neardedupe
 from feedmill.storage import local
 
 def go(folder, patterns, die=None):
@@ -35,7 +34,7 @@ def go(folder, patterns, die=None):
                 os.kill(os.getpid(), signal.SIGKILL)
         publish(temporary, final)
     local.publish = dying
-    find_near(patterns, NearOptions(threshold=0.7), signatures=SIGNATURES, workers=1, progress=False)
+    neardedupe(patterns, threshold=0.7, signatures=SIGNATURES, workers=1, progress=False)
 
 def forked(*arguments):
     child = os.fork()

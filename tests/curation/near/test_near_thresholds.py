@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 import feedmill as fm
 from feedmill.cli.app import app
-from feedmill.curation.near.job import find_near
-from feedmill.curation.near.options import NearOptions
+from feedmill.curation.near.neardedupe import neardedupe
+from feedmill.curation.options import Neardedupe
 from feedmill.documents.file import DocumentFile
 from feedmill.documents.lines import read_blocks
 from feedmill.errors import ConfigError
@@ -46,10 +46,10 @@ def outputs(root: Path) -> dict[str, bytes]:
 
 def alone(root: Path) -> dict[str, bytes]:
     """The sets of a run for each threshold."""
-    bands, rows = NearOptions(threshold=min(THRESHOLDS)).shape
+    bands, rows = Neardedupe((), threshold=THRESHOLDS).shape
     for threshold, name in SETS.items():
-        options = NearOptions(name=name, threshold=threshold, bands=bands, rows=rows)
-        find_near([str(root / "documents")], options, workers=1, progress=False)
+        options: dict[str, Any] = {"name": name, "threshold": threshold, "bands": bands, "rows": rows}
+        neardedupe([str(root / "documents")], **options, workers=1, progress=False)
     return outputs(root)
 
 

@@ -49,21 +49,14 @@ def dedupe(arguments: Sequence[str], file: str | Mapping[str, Any] | None, exact
     if values["dryrun"]:
         return
     options, bloom = read_options(values, exact)
-    report = run(
-        values["documents"],
-        options,
-        bloom=bloom,
-        workers=values["processes"],
-        allow_empty=True,
-        compression=(values["compression.input"], values["compression.output"]),
-    )
+    report = run(options, bloom=bloom, compression=(values["compression.input"], values["compression.output"]))
     show(report)
 
 
 def read_options(values: dict[str, Any], exact: bool) -> tuple[Any, Any]:
-    """Return Feedmill's options for Dolma's: `DedupeOptions` and `BloomOptions`."""
-    from feedmill.curation.dedupe.job import BloomOptions
-    from feedmill.curation.dedupe.options import DOCUMENTS, PARAGRAPHS, DedupeOptions
+    """Return Feedmill's options for Dolma's: `Dedupe` and `BloomOptions`."""
+    from feedmill.curation.dedupe.filters import BloomOptions
+    from feedmill.curation.options import DOCUMENTS, NGRAMS, PARAGRAPHS, Dedupe
     from feedmill.errors import ConfigError
     from feedmill.formats.bloom import MOST_HASHES
 
@@ -82,17 +75,19 @@ def read_options(values: dict[str, Any], exact: bool) -> tuple[Any, Any]:
     parts, part = values["dedupe.num_partitions"], values["dedupe.partition_index"]
     suffix = f"_{part}" if parts > 1 else ""
     ngram = "dedupe.paragraphs.by_ngram."
-    options = DedupeOptions(
+    by_paragraph = NGRAMS if values[f"{ngram}ngram_length"] else PARAGRAPHS
+    options = Dedupe(
+        values["documents"],
+        DOCUMENTS if unit == DOCUMENTS else by_paragraph,
         name=(values["dedupe.name"] or attribute) + suffix,
         attribute=attribute + suffix,
-        unit=unit,
         key=values["dedupe.documents.key"] or "$.text",
         separator=values["dedupe.paragraphs.paragraph_separator"],
         ngram=values[f"{ngram}ngram_length"],
         stride=values[f"{ngram}stride"],
         threshold=values[f"{ngram}overlap_threshold"],
         skip_short=values[f"{ngram}skip_short_paragraphs"],
-        skip_empty=values["dedupe.skip_empty"],
+        keep_empty=not values["dedupe.skip_empty"],
         min_length=values["dedupe.min_length"],
         min_words=values["dedupe.min_words"],
         partitions=parts,
@@ -100,6 +95,8 @@ def read_options(values: dict[str, Any], exact: bool) -> tuple[Any, Any]:
         dolma=True,
         defects=exact,
         documents_folder=values["dedupe.document_dir"],
+        workers=values["processes"],
+        allow_empty=True,
     )
     bloom = BloomOptions(
         file=values["bloom_filter.file"],

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from feedmill.compat.megatron.settings import FLAGS, PREPROCESS
 from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.settings import Fate
-from feedmill.jobs.policy import POLICIES, RAISE, on_error_policy
+from feedmill.jobs.policy import POLICIES, RAISE
 from feedmill.tokens.template import TemplateSource
 
 if TYPE_CHECKING:
@@ -106,8 +106,8 @@ def preprocess_data(
     Raises:
         ConfigError: an argument is unsupported, or the output exists. Other errors are those of `tokenize`.
     """
-    from feedmill.tokens.token_files import TokenizeOptions
-    from feedmill.tokens.tokenize import tokenize_as
+    from feedmill.tokens.options import Tokenize
+    from feedmill.tokens.tokenize import tokenize_documents
 
     given = _parser(fail).parse_args(list(words))
     notes = PREPROCESS.take(_unmapped(given)).notes
@@ -126,26 +126,17 @@ def preprocess_data(
     deal = 1 if given.keep_sequential_samples else given.partitions
     reports = {}
     for key in given.json_keys:
-        options = TokenizeOptions(
-            formats=("megatron",),
-            on_error=on_error_policy(given.on_error),
-            backend="auto",
+        options = Tokenize(
+            inputs,
+            {"megatron": f"{given.output_prefix}_{key}_{'document' if sentences is None else 'sentence'}"},
+            tokenizer=tokenizer,
+            on_error=given.on_error,
             text=_expression(key),
             kind="lines",
             eos=_eod(tokenizer, given) if given.append_eod else None,
             bos=None,
             rule="always",
             template=not given.tokenizer_hf_no_include_special_tokens,
-            template_source=tokenizer.template_source,
-            tokenizer_pattern=tokenizer.pattern,
-            specials_as_text=False,
-            token_size=None,
-            seq_len=None,
-            shard_sequences=None,
-            max_file_size=None,
-            loss=False,
-            loss_rule="mask",
-            tokenizer_name=None,
             keep_empty=True,
             deal=deal,
             sentences=sentences,
@@ -153,8 +144,7 @@ def preprocess_data(
             overwrite=given.overwrite,
             progress=progress,
         )
-        output = f"{given.output_prefix}_{key}_{'document' if sentences is None else 'sentence'}"
-        reports[key] = tokenize_as(inputs, {"megatron": output}, tokenizer, options)
+        reports[key] = tokenize_documents(options)
     return Preprocessed(reports, [*notes, *_without_sentences(given)]), given
 
 

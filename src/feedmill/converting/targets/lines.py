@@ -18,7 +18,7 @@ from feedmill.converting.units import Add, Hashed, SampleTarget, Target, Unit, W
 from feedmill.converting.values import digest, simple
 from feedmill.errors import DataError
 from feedmill.formats.documents import rows_of, whole_lines, write_rows
-from feedmill.formats.jsonl import dataset as jsonl
+from feedmill.formats.jsonl import index as jsonl
 from feedmill.formats.jsonl import splits as jsonl_splits
 from feedmill.formats.jsonl.splits import LineSplits, Pieces
 from feedmill.formats.offsets import Int64s

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -43,12 +44,12 @@ from feedmill.errors import ConfigError, refuse_empty
 from feedmill.formats.arrays import Arrays, write_arrays
 from feedmill.formats.documents import write_lines
 from feedmill.formats.signatures import read_arrays, read_marker, write_marker
-from feedmill.jobs.dry_run import active
+from feedmill.jobs.dry_run import DryRun, perform
 from feedmill.jobs.engine import Where
 from feedmill.jobs.options import verb
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run, run_largest_first
-from feedmill.jobs.work import Work, tidy
+from feedmill.jobs.work import Work, foresee, tidy
 from feedmill.storage import open_store, paths_of
 
 LEAST_COMMON = 50
@@ -413,26 +414,31 @@ def decontaminate(given: Decontaminate) -> DecontaminateReport:
     target = set_store(files[0].store(), options.name)
     identity = {"verb": "decontaminate", "run": run_print}
     done = restore(report, files, options.documents_folder, run_print)
-    if (dry := active()) is not None:
-        if not done:
+    refuse = partial(refuse_empty, file=f"attributes/{options.name}", allow=allow_empty)
+
+    def plan(dry: DryRun) -> None:
+        if done:
+            return
+        foresee(target)
+        for file in benchmarks:
+            next(read_questions(file, options.fields), None)
+        plan_set(dry, files, options.name, options.documents_folder)
+        rows = read_first(dry, files, _count_rows, fields=("id", "text"))
+        if rows is not None:
+            refuse(rows, rows)
+
+    def execute() -> None:
+        if done:
+            tidy(target, identity=identity)
+        else:
             with Work(target) as work:
                 work.begin(identity, keep_staged=True)
-            for file in benchmarks:
-                next(read_questions(file, options.fields), None)
-            plan_set(dry, files, options.name, options.documents_folder)
-            rows = read_first(dry, files, _count_rows, fields=("id", "text"))
-            if rows is not None:
-                refuse_empty(rows, rows, file=f"attributes/{options.name}", allow=allow_empty)
-        return report
-    if done:
-        tidy(target, identity=identity)
-    else:
-        with Work(target) as work:
-            work.begin(identity, keep_staged=True)
-            folder = f"{work.folder}/leaks-{run_print}"
-            _run(files, benchmarks, options, folder, run_print, given.workers, given.progress, report)
-            work.finish()
-    refuse_empty(report.documents, report.documents, file=f"attributes/{options.name}", allow=allow_empty)
+                folder = f"{work.folder}/leaks-{run_print}"
+                _run(files, benchmarks, options, folder, run_print, given.workers, given.progress, report)
+                work.finish()
+        refuse(report.documents, report.documents)
+
+    perform(plan, execute)
     return report
 
 

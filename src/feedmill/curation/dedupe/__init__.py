@@ -2,7 +2,7 @@
 
 A file of documents becomes units with keys, a key is new or was seen before, and seen ones become spans of attributes.
 
-- `dedupe.py`: the function; `options.py`: what is compared; `job.py`: files, finished work, manifests and the report.
+- `dedupe.py`: the function; `job.py`: files, finished work, manifests and the report.
 - `units.py`: units and their keys; `keys.py`: keys as hashes, and which occurred before; `render.py`: attribute rows.
 - `exact.py`: hashes on disk, compared range by range, with the files of `segments.py` and `work.py`.
 - `bloomed.py`: a Bloom filter, in one pass; `filling.py`: the same in stages, for engines; `filters.py`: its file.

@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.curation.attribute_set import digest_ids
-from feedmill.curation.dedupe.options import DOCUMENTS, DedupeOptions
 from feedmill.curation.dedupe.render import render
 from feedmill.curation.dedupe.task import DedupeTask, Finished
 from feedmill.curation.dedupe.units import EMPTY_LIST, Units, read_units
+from feedmill.curation.options import DOCUMENTS, Dedupe
 from feedmill.documents.lines import read_blocks
 from feedmill.errors import DataError
 from feedmill.formats.bloom import BloomFilter
@@ -109,7 +109,7 @@ def _ask(
     first: Ints64,
     bloom: BloomFilter,
     keys: Ints64,
-    options: DedupeOptions,
+    options: Dedupe,
     read_only: bool,
 ) -> npt.NDArray[np.bool_]:
     """Return whether each key is in the filter, as bool[keys]. Keys of other partitions are not looked up."""
@@ -121,6 +121,6 @@ def _ask(
         here = bits if bits is not None else _positions(units, bloom, keys, part, first)
         wanted = first[part] % np.uint64(options.partitions) == np.uint64(options.partition)
         ahash.look_up(bloom.words, here, wanted, read_only, seen[part])
-        if options.partitions > 1 and options.unit == DOCUMENTS:
+        if options.partitions > 1 and options.by == DOCUMENTS:
             units.states[units.rows[part][~wanted]] = EMPTY_LIST
     return seen

@@ -26,7 +26,6 @@ import numpy.typing as npt
 from feedmill.curation.attribute_set import fingerprint
 from feedmill.curation.blocks import run_cut
 from feedmill.curation.dedupe.keys import Hashes, first_seen, hash_documents, hash_parts, partition
-from feedmill.curation.dedupe.options import DOCUMENTS
 from feedmill.curation.dedupe.segments import (
     Answers,
     Ints,
@@ -44,6 +43,7 @@ from feedmill.curation.dedupe.segments import (
 from feedmill.curation.dedupe.task import DedupeTask, Finished
 from feedmill.curation.dedupe.units import Units
 from feedmill.curation.dedupe.work import is_there, of_each
+from feedmill.curation.options import DOCUMENTS
 from feedmill.jobs.engine import Where
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run
@@ -66,7 +66,7 @@ def find_exact(
     """
     names = [task.fingerprint for task in tasks]
     where = Where("reading", fingerprint(names), place, last=False)
-    preload = _PRELOAD if tasks[0].options.unit == DOCUMENTS else KERNELS
+    preload = _PRELOAD if tasks[0].options.by == DOCUMENTS else KERNELS
     files = [task.file.size for task in tasks]
     with Progress.of_files("reading", files, progress) as bar:
         scanned = run_cut(scan, tasks, files, workers=workers, progress=bar, preload=preload, where=where)
@@ -101,7 +101,7 @@ def render_all(
 
 def scan(task: DedupeTask, workers: int = 1) -> Scanned:
     """Read a file into segments, in this process or its blocks in several, unless an earlier run did."""
-    documents = task.options.unit == DOCUMENTS
+    documents = task.options.by == DOCUMENTS
     preload = _PRELOAD if documents else KERNELS
     return scan_file(task, task.fingerprint, _Hashes(documents), workers=workers, preload=preload)
 

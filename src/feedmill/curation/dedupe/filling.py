@@ -17,7 +17,6 @@ import numpy.typing as npt
 from feedmill.curation.attribute_set import fingerprint
 from feedmill.curation.dedupe.exact import KERNELS, render_all
 from feedmill.curation.dedupe.filters import BloomOptions, open_filter
-from feedmill.curation.dedupe.options import DOCUMENTS, DedupeOptions
 from feedmill.curation.dedupe.segments import (
     Answers,
     Bools,
@@ -34,6 +33,7 @@ from feedmill.curation.dedupe.segments import (
 from feedmill.curation.dedupe.task import DedupeTask, Finished
 from feedmill.curation.dedupe.units import EMPTY_LIST, Units
 from feedmill.curation.dedupe.work import get_marker, is_there, put_marker
+from feedmill.curation.options import DOCUMENTS, Dedupe
 from feedmill.formats.bloom import BloomFilter, read_bloom_head, write_bloom
 from feedmill.jobs.engine import Where
 from feedmill.jobs.progress import Progress
@@ -131,7 +131,7 @@ class _Bits:
     """Bits of the keys of this partition, in the order of the documents."""
 
     shape: Shape
-    options: DedupeOptions
+    options: Dedupe
     wanted: list[Bools] = field(default_factory=list)
 
     def read(self, units: Units) -> tuple[bytes, Bools]:
@@ -146,7 +146,7 @@ class _Bits:
             ahash.positions(units.data, units.lows, units.highs, firsts, counts, keys, words, bits, first)
             wanted[part] = first % np.uint64(self.options.partitions) == np.uint64(self.options.partition)
             stored.append(np.ascontiguousarray(bits[wanted[part]], self.shape.bits).tobytes())
-        if self.options.partitions > 1 and self.options.unit == DOCUMENTS:
+        if self.options.partitions > 1 and self.options.by == DOCUMENTS:
             units.states[units.rows[~wanted]] = EMPTY_LIST
         return b"".join(stored), wanted
 

@@ -10,24 +10,22 @@ from typing import Any
 
 from feedmill.curation.attribute_set import fingerprint, set_store
 from feedmill.curation.dedupe.filters import BloomOptions, complete, filter_in_place, next_name, open_filter
-from feedmill.curation.dedupe.options import DedupeOptions
 from feedmill.curation.dedupe.task import DedupeTask, Finished
 from feedmill.curation.dedupe.units import read_units
 from feedmill.curation.dry_run import plan_set, read_first
 from feedmill.curation.manifest_entries import entry, record, recorded
+from feedmill.curation.options import Dedupe
 from feedmill.curation.records import digest as digest_of
 from feedmill.documents.file import DocumentFile
 from feedmill.documents.find import find_in_datasets
 from feedmill.errors import ConfigError, refuse_empty
 from feedmill.formats.bloom import write_bloom
 from feedmill.jobs.cores import available_cores
-from feedmill.jobs.dry_run import DryRun, JobReport, active
+from feedmill.jobs.dry_run import DryRun, JobReport, perform
 from feedmill.jobs.engine import current
 from feedmill.jobs.unfinished import unfinished
-from feedmill.jobs.work import Work, tidy
-from feedmill.storage import LocalStore, Store, open_store, split_url
-
-__all__ = ["BloomOptions", "DedupeReport", "find_duplicates"]
+from feedmill.jobs.work import Work, foresee, tidy
+from feedmill.storage import LocalStore, Store, open_store, paths_of, split_url
 
 
 @dataclass(slots=True)
@@ -54,31 +52,20 @@ class DedupeReport(JobReport):
 
 
 def find_duplicates(
-    documents: Sequence[str],
-    options: DedupeOptions,
+    options: Dedupe,
     *,
     bloom: BloomOptions | None = None,
-    against: Sequence[str] = (),
-    workers: int | None = None,
     compression: tuple[str | None, str | None] = (None, None),
-    id: str | None = None,
-    allow_empty: bool = False,
-    progress: bool | None = None,
 ) -> DedupeReport:
     """Write an attribute set that marks every document or paragraph that occurs earlier in the input.
 
-    The first occurrence in the order of `documents` is kept, for any number of workers. A repeated run only does the
+    The first occurrence in the order of the documents is kept, for any number of workers. A repeated run only does the
     remaining work.
 
     Args:
-        documents: Files, folders or patterns. Each path contains a folder ``documents``.
-        options: What is compared, and how duplicates are marked.
+        options: Those of the verb. Workers are processes; with a Bloom filter, threads.
         bloom: Look keys up in this Bloom filter. Default: Compare 128-bit hashes, with practically no false positives.
-        against: Mark only text that occurs in these documents (decontamination).
-        workers: Number of worker processes; with a Bloom filter, of threads. Default: One per core.
         compression: Compression of inputs and outputs (``"gz"``, ``"zst"``, ``""``). None: By the names of the files.
-        id: See `feedmill.curation.tag.tag`.
-        allow_empty: Accept patterns without files, and files without a document.
 
     Raises:
         EmptyResult: There are no documents.
@@ -87,30 +74,14 @@ def find_duplicates(
         StorageError: Another run writes the same attribute set or filter.
         DataError: A row is invalid. Nothing is written for its file.
     """
+    workers, allow, of_tasks = options.workers, options.allow_empty, options.settled()
     if workers is not None and workers < 1:
         raise ConfigError(f"the number of workers must be 1 or more, not {workers}", fix="Use 1 or more.")
-    report = DedupeReport(options.name)
+    report = DedupeReport(of_tasks.name)
     kept = options.documents_folder
-    find = partial(find_in_datasets, documents=kept, exact=options.defects, allow_missing=allow_empty, id=id)
-    files = find(documents, report.warnings)
-    known = find(against, report.warnings) if against else []
-    _dedupe(files, known, options, bloom, workers, compression, progress, report)
-    if (dry := active()) is not None and "documents" not in dry.counts and not report.skipped:
-        return report  # their number is not known
-    refuse_empty(report.rows, report.rows, file=f"attributes/{options.name}", allow=allow_empty)
-    return report
-
-
-def _dedupe(
-    files: list[DocumentFile],
-    known: list[DocumentFile],
-    options: DedupeOptions,
-    bloom: BloomOptions | None,
-    workers: int | None,
-    compression: tuple[str | None, str | None],
-    progress: bool | None,
-    report: DedupeReport,
-) -> None:
+    find = partial(find_in_datasets, documents=kept, exact=options.defects, allow_missing=allow, id=options.id)
+    files = find(paths_of(options.documents), report.warnings)
+    known = find(options.against, report.warnings) if options.against else []
     if bloom is not None and bloom.file_partition:
         from feedmill.curation.dedupe.bloomed import mine
 
@@ -119,190 +90,183 @@ def _dedupe(
         raise ConfigError("a Bloom filter cannot be combined with 'against'", fix="Use one of them.")
     if bloom is None and options.partitions > 1:
         raise ConfigError("partitions require a Bloom filter", fix="Remove them: exact runs need no partitions.")
-    run_print = fingerprint(
-        [f.identity for f in known],
-        [f.identity for f in files],
-        options.as_dict(),
-        list(compression),
-        [bloom.file, bloom.read_only, bloom.file_partition] if bloom is not None else None,
-    )
-    if bloom is None:
-        target = set_store(files[0].store(), options.name)
-        identity = {"verb": "dedupe", "run": run_print}
-        if _done(files, options, run_print, report, None):
-            tidy(target, identity=identity)
-            return
-        with Work(target) as work:
-            work.begin(identity, durable=False, keep_staged=True)
-            if (dry := active()) is not None:
-                _plan(dry, files, known, options, compression[0], report)
-                return
-            results = _exact(files, known, options, work, compression, workers, progress)
-            _record(files, results, options, run_print, report, None)
-            work.finish()
-        return
-    _bloomed(files, options, bloom, run_print, compression, workers, progress, report)
+    job = (_Exact if bloom is None else _Bloomed)(files, known, of_tasks, bloom, compression, report)
+    perform(job.plan, job.execute)
+    return report
 
 
-def _plan(
-    dry: DryRun,
-    files: list[DocumentFile],
-    known: list[DocumentFile],
-    options: DedupeOptions,
-    packed: str | None,
-    report: DedupeReport,
-) -> None:
-    """Add the attributes to a dry run, and read the first documents of all files."""
+@dataclass
+class _Exact:
+    """A run on these files, which compares hashes: `plan` says what `execute` does, and both fill the report.
 
-    def count(file: DocumentFile, lines: bytes) -> int:
-        return len(read_units(lines, options, file.name, 1).ids)
+    Attributes:
+        options: Those of tasks, see `Dedupe.settled`.
+        bloom: The Bloom filter of a `_Bloomed` run.
+    """
 
-    read_first(dry, known, count, fields=options.fields, packed=packed)
-    rows = read_first(dry, files, count, fields=options.fields, packed=packed)
-    if rows is None:
-        dry.counts.pop("documents", None)
-    report.files, report.rows = len(files), rows or 0
-    plan_set(dry, files, options.name, options.documents_folder)
+    files: list[DocumentFile]
+    known: list[DocumentFile]
+    options: Dedupe
+    bloom: BloomOptions | None
+    compression: tuple[str | None, str | None]
+    report: DedupeReport
+
+    def __post_init__(self) -> None:
+        bloom, identities = self.bloom, [[file.identity for file in files] for files in (self.known, self.files)]
+        of_filter = [bloom.file, bloom.read_only, bloom.file_partition] if bloom is not None else None
+        self.run = fingerprint(*identities, self.options.as_dict(), list(self.compression), of_filter)
+        self.identity = {"verb": "dedupe", "run": self.run}
+        self.target = set_store(self.files[0].store(), self.options.name)
+
+    def plan(self, dry: DryRun) -> None:
+        """Add the attributes to a dry run, and read the first documents of all files."""
+        if self.is_done():
+            return self.refuse_empty()
+        foresee(self.target)
+        self.plan_attributes(dry)
+
+    def plan_attributes(self, dry: DryRun) -> None:
+        """Do so without looking for the lock of another run."""
+
+        def count(file: DocumentFile, lines: bytes) -> int:
+            return len(read_units(lines, options, file.name, 1).ids)
+
+        options, packed = self.options, self.compression[0]
+        read_first(dry, self.known, count, fields=options.fields, packed=packed)
+        rows = read_first(dry, self.files, count, fields=options.fields, packed=packed)
+        self.report.files, self.report.rows = len(self.files), rows or 0
+        plan_set(dry, self.files, options.name, options.documents_folder)
+        if rows is None:
+            dry.counts.pop("documents", None)
+        else:
+            self.refuse_empty()
+
+    def execute(self) -> None:
+        """Write the attributes and the manifests, unless an earlier run did."""
+        if self.is_done():
+            tidy(self.target, identity=self.identity)
+        else:
+            with Work(self.target) as work:
+                work.begin(self.identity, durable=False, keep_staged=True)
+                self.record(self._find(work))
+                work.finish()
+        self.refuse_empty()
+
+    def _find(self, work: Work) -> list[Finished]:
+        from feedmill.curation.dedupe.exact import find_exact  # needs processes, which runs with a filter do not
+
+        workers = self.options.workers
+        spare, known = (workers or available_cores()) < available_cores(), len(self.known)
+        tasks = [
+            DedupeTask(n, file, self.options, work.folder, *self.compression, reference=n < known, spare=spare)
+            for n, file in enumerate([*self.known, *self.files])
+        ]
+        results = find_exact(tasks, work.scratch, workers=workers, progress=self.options.progress)
+        return [result for result in results if result is not None]
+
+    def refuse_empty(self) -> None:
+        """Raise `EmptyResult` if there are no documents."""
+        rows, allow = self.report.rows, self.options.allow_empty
+        refuse_empty(rows, rows, file=f"attributes/{self.report.name}", allow=allow)
+
+    def is_done(self, bloom: str | None = None) -> bool:
+        """Return whether the manifests record exactly this run, and its outputs are unchanged. If so, fill the report.
+
+        Args:
+            bloom: Hash of the filter.
+        """
+        found = recorded(self.files, self.options.name, self.options.documents_folder, run=self.run, bloom=bloom)
+        if found is not None:
+            self._count(found[1])
+            self.report.skipped = True
+        return found is not None
+
+    def record(self, results: list[Finished], bloom: str | None = None) -> None:
+        """Write the manifests, keeping the entries of other files, and fill the report."""
+        entries = [entry(result, result.documents, result.units) for result in results]
+        manifest = {"verb": "dedupe", "options": self.options.as_dict(), "run": self.run, "bloom": bloom}
+        record(self.files, entries, self.options.name, self.options.documents_folder, manifest)
+        self._count(entries)
+
+    def _count(self, entries: Sequence[Mapping[str, Any]]) -> None:
+        report = self.report
+        report.files, report.rows = len(entries), sum(one["rows"] for one in entries)
+        report.documents, report.units = sum(one["flagged"] for one in entries), sum(one["units"] for one in entries)
 
 
-def _exact(
-    files: list[DocumentFile],
-    known: list[DocumentFile],
-    options: DedupeOptions,
-    work: Work,
-    compression: tuple[str | None, str | None],
-    workers: int | None,
-    progress: bool | None,
-) -> list[Finished]:
-    from feedmill.curation.dedupe.exact import find_exact  # needs processes, which runs with a filter do not
+class _Bloomed(_Exact):
+    """A run that looks keys up in a Bloom filter, and adds them."""
 
-    spare = (workers or available_cores()) < available_cores()
-    tasks = [
-        DedupeTask(n, file, options, work.folder, *compression, reference=n < len(known), spare=spare)
-        for n, file in enumerate([*known, *files])
-    ]
-    results = find_exact(tasks, work.scratch, workers=workers, progress=progress)
-    return [result for result in results if result is not None]
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        assert self.bloom is not None
+        folder, self.name = split_url(self.bloom.file)
+        self.settings, store = self.bloom, open_store(folder)
+        if not isinstance(store, LocalStore):
+            where = store.locate(self.name)
+            raise ConfigError("a Bloom filter must be on a local disk", file=where, fix="Use a local path.")
+        self.store = store
 
+    def plan(self, dry: DryRun) -> None:
+        """Add the attributes and the filter to a dry run."""
+        if self._is_done():
+            return self.refuse_empty()
+        bloom = open_filter(self.store, self.name, self.settings)
+        self.plan_attributes(dry)
+        if not (self.settings.read_only and self.store.exists(self.name)):
+            dry.writes(self.store, self.name, 8 * len(bloom.words))
 
-def _bloomed(
-    files: list[DocumentFile],
-    options: DedupeOptions,
-    settings: BloomOptions,
-    run_print: str,
-    compression: tuple[str | None, str | None],
-    threads: int | None,
-    progress: bool | None,
-    report: DedupeReport,
-) -> None:
-    folder, name = split_url(settings.file)
-    store = open_store(folder)
-    if not isinstance(store, LocalStore):
-        raise ConfigError("a Bloom filter must be on a local disk", file=store.locate(name), fix="Use a local path.")
-    target = set_store(files[0].store(), options.name)
-    identity = {"verb": "dedupe", "run": run_print}
-    with filter_in_place(store, name, settings):
-        if not settings.always_redo and _done(files, options, run_print, report, (store, name)):
-            tidy(target, identity=identity)
-            return
-        if (dry := active()) is not None:
-            bloom = open_filter(store, name, settings)
-            _plan(dry, files, [], options, compression[0], report)
-            if not (settings.read_only and store.exists(name)):
-                dry.writes(store, name, 8 * len(bloom.words))
-            return
-        publish = partial(_publish, files, options, run_print, report, store, name, settings)
-        if current() is None and unfinished(target) is None:  # else finish, or clear, what an engine began
+    def execute(self) -> None:
+        """Write the attributes, and publish the filter with them, unless an earlier run did."""
+        with filter_in_place(self.store, self.name, self.settings):
+            if self._is_done():
+                tidy(self.target, identity=self.identity)
+            else:
+                self._run()
+        self.refuse_empty()
+
+    def _run(self) -> None:
+        options, settings, store, name = self.options, self.settings, self.store, self.name
+        if current() is None and unfinished(self.target) is None:  # else finish, or clear, what an engine began
             from feedmill.curation.dedupe.bloomed import find_bloomed  # loads compiled code
 
-            bloom = open_filter(store, name, settings)
-            tasks = [DedupeTask(n, file, options, "", *compression) for n, file in enumerate(files)]
-            results = find_bloomed(tasks, bloom, read_only=settings.read_only, threads=threads, progress=progress)
-            report.hashes, report.fill = len(bloom.seeds), bloom.fill
-            publish(results, partial(write_bloom, bloom=bloom))
+            bloom, threads = open_filter(store, name, settings), options.workers
+            tasks = [DedupeTask(n, file, options, "", *self.compression) for n, file in enumerate(self.files)]
+            read_only, progress = settings.read_only, options.progress
+            results = find_bloomed(tasks, bloom, read_only=read_only, threads=threads, progress=progress)
+            self.report.hashes, self.report.fill = len(bloom.seeds), bloom.fill
+            self._publish(results, partial(write_bloom, bloom=bloom))
             return
         from feedmill.curation.dedupe.filling import find_by_stages
 
-        with Work(target) as work:
-            work.begin(identity, durable=False, keep_staged=True)
-            tasks = [DedupeTask(n, file, options, work.folder, *compression) for n, file in enumerate(files)]
+        with Work(self.target) as work:
+            work.begin(self.identity, durable=False, keep_staged=True)
+            tasks = [DedupeTask(n, file, options, work.folder, *self.compression) for n, file in enumerate(self.files)]
             digest = digest_of(store, name) if store.exists(name) else None
-            filled = find_by_stages(
-                tasks, work.scratch, store, name, settings, digest, workers=threads, progress=progress
-            )
-            report.hashes, report.fill = filled.hashes, filled.fill
-            publish(filled.files, partial(_copy, filled.path))
+            run: dict[str, Any] = {"workers": options.workers, "progress": options.progress}
+            filled = find_by_stages(tasks, work.scratch, store, name, settings, digest, **run)
+            self.report.hashes, self.report.fill = filled.hashes, filled.fill
+            self._publish(filled.files, partial(_copy, filled.path))
             work.finish()
 
+    def _publish(self, results: list[Finished], write: Callable[[Store, str], None]) -> None:
+        """Record the attributes, and publish the filter that `write` writes under a name of a store."""
+        store, name = self.store, self.name
+        if self.settings.read_only and store.exists(name):
+            self.record(results, digest_of(store, name))
+            return
+        # The filled filter keeps another name until the manifest records the attributes. If the run is killed before
+        # that, the filter is unchanged; if it is killed after that, only the rename is left to do.
+        write(store, next_name(name))
+        self.record(results, digest_of(store, next_name(name)))
+        complete(store, name, committed=True)
 
-def _publish(
-    files: list[DocumentFile],
-    options: DedupeOptions,
-    run_print: str,
-    report: DedupeReport,
-    store: LocalStore,
-    name: str,
-    settings: BloomOptions,
-    results: list[Finished],
-    write: Callable[[Store, str], None],
-) -> None:
-    """Record the attributes, and publish the filter that `write` writes under a name of a store."""
-    if settings.read_only and store.exists(name):
-        _record(files, results, options, run_print, report, (store, name))
-        return
-    # The filled filter keeps another name until the manifest records the attributes. If the run is killed before
-    # that, the filter is unchanged; if it is killed after that, only the rename is left to do.
-    write(store, next_name(name))
-    _record(files, results, options, run_print, report, (store, next_name(name)))
-    complete(store, name, committed=True)
+    def _is_done(self) -> bool:
+        known = not self.settings.always_redo and self.store.exists(self.name)
+        return known and self.is_done(digest_of(self.store, self.name))
 
 
 def _copy(path: str, store: Store, name: str) -> None:
     folder, stored = split_url(path)
     with open_store(folder).local_copy(stored) as copied, open(copied, "rb") as source, store.write(name) as out:
         shutil.copyfileobj(source, out, 16 << 20)
-
-
-def _done(
-    files: list[DocumentFile],
-    options: DedupeOptions,
-    run_print: str,
-    report: DedupeReport,
-    bloom: tuple[Store, str] | None,
-) -> bool:
-    """Return whether the manifests record exactly this run and its outputs and filter are unchanged.
-
-    If so, fill the report.
-    """
-    digest = None
-    if bloom is not None:
-        if not bloom[0].exists(bloom[1]):
-            return False
-        digest = digest_of(*bloom)
-    found = recorded(files, options.name, options.documents_folder, run=run_print, bloom=digest)
-    if found is None:
-        return False
-    _count(report, found[1])
-    report.skipped = True
-    return True
-
-
-def _record(
-    files: list[DocumentFile],
-    results: list[Finished],
-    options: DedupeOptions,
-    run_print: str,
-    report: DedupeReport,
-    bloom: tuple[Store, str] | None,
-) -> None:
-    """Write the manifests, keeping the entries of other files, and fill the report."""
-    entries = [entry(result, result.documents, result.units) for result in results]
-    digest = digest_of(*bloom) if bloom is not None else None
-    manifest = {"verb": "dedupe", "options": options.as_dict(), "run": run_print, "bloom": digest}
-    record(files, entries, options.name, options.documents_folder, manifest)
-    _count(report, entries)
-
-
-def _count(report: DedupeReport, entries: Sequence[Mapping[str, Any]]) -> None:
-    report.files, report.rows = len(entries), sum(one["rows"] for one in entries)
-    report.documents, report.units = sum(one["flagged"] for one in entries), sum(one["units"] for one in entries)

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from feedmill.curation.dedupe.options import DedupeOptions
 from feedmill.curation.dedupe.units import NO_KEY
+from feedmill.curation.options import Dedupe
 from feedmill.kernels.bounds import bounds_of
 from feedmill.kernels.jsonl import spanrows
 
@@ -34,7 +34,7 @@ def render(
     ends: Ints,
     bounds: Ints,
     found: npt.NDArray[np.bool_],
-    options: DedupeOptions,
+    options: Dedupe,
 ) -> Rendered:
     """Return the attribute rows of a block.
 
@@ -77,7 +77,7 @@ def _strings(strings: Sequence[bytes]) -> tuple[npt.NDArray[np.uint8], Ints]:
     return np.frombuffer(b"".join(strings) or b" ", np.uint8), ends
 
 
-def _scores(bounds: Ints, found: npt.NDArray[np.bool_], options: DedupeOptions) -> tuple[Ints, Ints, list[bytes]]:
+def _scores(bounds: Ints, found: npt.NDArray[np.bool_], options: Dedupe) -> tuple[Ints, Ints, list[bytes]]:
     """Return the units to mark, the index of each one's score, and the scores as JSON."""
     if options.ngram == 0:
         flagged = np.flatnonzero(found)  # one key each

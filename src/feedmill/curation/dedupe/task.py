@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from feedmill.curation.attribute_set import fingerprint
-from feedmill.curation.dedupe.options import DedupeOptions
+from feedmill.curation.options import Dedupe
 from feedmill.documents.file import DocumentFile
 
 _HASHES = "xxh3-arrays"
@@ -27,7 +27,7 @@ class DedupeTask:
 
     number: int
     file: DocumentFile
-    options: DedupeOptions
+    options: Dedupe
     work: str
     input: str | None = None
     output: str | None = None

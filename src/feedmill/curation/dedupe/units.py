@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from feedmill.curation.dedupe.options import DOCUMENTS, DedupeOptions
+from feedmill.curation.options import DOCUMENTS, Dedupe
 from feedmill.documents.rows import bad_row, dump, ids_of, is_blank, load, parse_texts
 from feedmill.errors import DataError
 from feedmill.formats.documents import rows_of
@@ -51,7 +51,7 @@ class Units:
     counts: Ints
 
 
-def read_units(lines: bytes, options: DedupeOptions, file: str, first: int) -> Units:
+def read_units(lines: bytes, options: Dedupe, file: str, first: int) -> Units:
     """Return the units of the rows of these whole lines.
 
     Args:
@@ -61,7 +61,7 @@ def read_units(lines: bytes, options: DedupeOptions, file: str, first: int) -> U
     Raises:
         DataError: A row is not a document, has no id, or lacks the key.
     """
-    if options.unit == DOCUMENTS and options.key != "$.text":
+    if options.by == DOCUMENTS and options.key != "$.text":
         ids, texts = _by_path(rows_of(lines), options, file, first)
     else:
         parsed = parse_texts(lines, file, first)
@@ -72,7 +72,7 @@ def read_units(lines: bytes, options: DedupeOptions, file: str, first: int) -> U
         if not options.defects:
             raise bad_row(b"-", "the row has no 'id'", file, line)
         ids = [one or b"null" for one in ids]
-    make = _documents if options.unit == DOCUMENTS else _paragraphs
+    make = _documents if options.by == DOCUMENTS else _paragraphs
     return make(ids, texts, options)
 
 
@@ -84,7 +84,7 @@ def _joined(texts: list[str]) -> tuple[npt.NDArray[np.uint8], Ints]:
     return np.frombuffer(b"".join(encoded) + bytes(8), np.uint8), offsets
 
 
-def _by_path(rows: Sequence[bytes], options: DedupeOptions, file: str, first: int) -> tuple[list[bytes], list[str]]:
+def _by_path(rows: Sequence[bytes], options: Dedupe, file: str, first: int) -> tuple[list[bytes], list[str]]:
     from feedmill.documents.expressions import compile_path
 
     path = compile_path(options.key)
@@ -115,12 +115,12 @@ def _first(path: Callable[[Any], list[Any]], document: Any) -> Any:
     return found[0] if found else None
 
 
-def _documents(ids: list[bytes], texts: list[str], options: DedupeOptions) -> Units:
+def _documents(ids: list[bytes], texts: list[str], options: Dedupe) -> Units:
     data, offsets = _joined(texts)
     lows, highs = offsets[:-1], offsets[1:]
     sizes = highs - lows
     chosen = sizes >= options.min_length
-    if options.skip_empty:
+    if not options.keep_empty:
         chosen &= np.array([not is_blank(text) for text in texts], np.bool_)
     if options.min_words:
         enough = count_words(data, lows, highs, *tables(), options.min_words)
@@ -139,7 +139,7 @@ def _documents(ids: list[bytes], texts: list[str], options: DedupeOptions) -> Un
     )  # fmt: skip
 
 
-def _paragraphs(ids: list[bytes], texts: list[str], options: DedupeOptions) -> Units:
+def _paragraphs(ids: list[bytes], texts: list[str], options: Dedupe) -> Units:
     index, pages = tables()
     data, offsets = _joined(texts)
     separator = np.frombuffer(options.separator.encode(), np.uint8)
@@ -149,7 +149,7 @@ def _paragraphs(ids: list[bytes], texts: list[str], options: DedupeOptions) -> U
     count = paragraphs.pieces(data, offsets, separator, rule, rows, starts, ends, lows, highs, lengths)
     rows, starts, ends, lows, highs, lengths = (a[:count] for a in (rows, starts, ends, lows, highs, lengths))
     chosen = lengths >= options.min_length
-    if options.skip_empty:
+    if not options.keep_empty:
         chosen &= ~paragraphs.all_blank(data, lows, highs, index, pages)
     if options.min_words:
         chosen &= not options.defects

@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from feedmill.curation.blocks import first_to_cut
@@ -25,7 +26,7 @@ from feedmill.documents.warc.pages import KINDS, PageFilter
 from feedmill.errors import ConfigError, refuse_empty
 from feedmill.formats.documents import ATTRIBUTES, DOCUMENTS
 from feedmill.jobs.cores import available_cores
-from feedmill.jobs.dry_run import JobReport, active
+from feedmill.jobs.dry_run import DryRun, JobReport, perform
 from feedmill.jobs.engine import Where, current, key_of
 from feedmill.jobs.left_out import LeftOut
 from feedmill.jobs.options import verb
@@ -107,12 +108,34 @@ def extract(options: Extract) -> ExtractReport:
         _task(file, folder, DocumentForm(file.path, source, wanted, html, sets), settings, facts, options.overwrite)
         for file in _find(options.archives, report, options.allow_empty)
     ]
-    run_tasks(tasks, report, options.workers, options.progress)
-    if active() is not None:
-        return report
-    seen, skipped = report.documents + len(report.left_out), report.left_out.counts
-    refuse_empty(report.documents, seen, "page", file=folder, skipped=skipped, allow=options.allow_empty)
+
+    def execute() -> None:
+        run_tasks(tasks, report, options.workers, options.progress)
+        seen, skipped = report.documents + len(report.left_out), report.left_out.counts
+        refuse_empty(report.documents, seen, "page", file=folder, skipped=skipped, allow=options.allow_empty)
+
+    perform(partial(_plan, tasks, report), execute)
     return report
+
+
+def _plan(tasks: list[ExtractTask], report: ExtractReport, dry: DryRun) -> None:
+    """Add the archives and their outputs to a dry run."""
+    _describe(tasks, report)
+    todo = [task for task in tasks if task.overwrite or not is_up_to_date(task)]
+    dry.reads(task.input.size for task in todo)
+    for task in todo:
+        for output in task.outputs:
+            dry.writes(open_store(output.root), output.path)
+    if len(todo) < len(tasks):
+        report.reused = dry.skipped["archives that are up to date"] = len(tasks) - len(todo)
+
+
+def _describe(tasks: list[ExtractTask], report: ExtractReport) -> None:
+    """Sort the tasks, the largest first, so that no process is left alone with a large archive at the end."""
+    _refuse_shared(tasks)
+    report.archives, report.input_bytes = len(tasks), sum(task.input.size for task in tasks)
+    report.outputs = sorted(output.url for task in tasks for output in task.outputs)
+    tasks.sort(key=lambda task: (-task.input.size, task.input.name))
 
 
 def _wanted(status: Sequence[int], mime: Sequence[str], max_page_size: int | str) -> PageFilter:
@@ -198,24 +221,9 @@ def settings_of(
 def run_tasks(tasks: list[ExtractTask], report: ExtractReport, workers: int | None, progress: bool | None) -> None:
     """Extract the archives, and complete the report. Raises `ConfigError` if two would share an output."""
     begin = time.perf_counter()
-    _refuse_shared(tasks)
-    report.archives = len(tasks)
-    report.outputs = sorted(output.url for task in tasks for output in task.outputs)
-    # The largest first, so that no process is left alone with a large archive at the end.
-    tasks.sort(key=lambda task: (-task.input.size, task.input.name))
-    sizes = [task.input.size for task in tasks]
-    report.input_bytes = sum(sizes)
-    if (dry := active()) is not None:
-        todo = [task for task in tasks if task.overwrite or not is_up_to_date(task)]
-        dry.reads(task.input.size for task in todo)
-        for task in todo:
-            for output in task.outputs:
-                dry.writes(open_store(output.root), output.path)
-        if len(todo) < len(tasks):
-            report.reused = dry.skipped["archives that are up to date"] = len(tasks) - len(todo)
-        return
+    _describe(tasks, report)
     skipped = Counter[str]()
-    with Progress.of_files("extracting", sizes, progress) as bar:
+    with Progress.of_files("extracting", [task.input.size for task in tasks], progress) as bar:
         for made in _results(tasks, available_cores() if workers is None else workers, bar):
             report.reused += not made.made
             report.documents += made.documents

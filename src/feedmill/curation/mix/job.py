@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
@@ -22,9 +22,9 @@ from feedmill.curation.mix.shard import mixed, write_shard
 from feedmill.documents.file import DocumentFile, as_lines, places
 from feedmill.documents.find import find_in_datasets
 from feedmill.documents.lineage.sidecar import Origins
-from feedmill.errors import ConfigError, refuse_empty
+from feedmill.errors import ConfigError, EmptyResult, refuse_empty
 from feedmill.jobs.cores import available_cores
-from feedmill.jobs.dry_run import DryRun, active, run_dry
+from feedmill.jobs.dry_run import DryRun, perform, run_dry
 from feedmill.jobs.engine import Where, current, is_alone, key_of
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run
@@ -71,7 +71,7 @@ def mix(
 
 
 def _mix(config: FilterConfig, workers: int | None, progress: bool | None, overwrite: bool) -> MixReport:
-    report, dry = MixReport(), active()
+    report = MixReport()
     plans = [_plan(stream, config, report.warnings) for stream in config.streams]
     streams = tuple(plan[0].stream if plan else stream for stream, plan in zip(config.streams, plans, strict=True))
     config = replace(config, streams=streams)
@@ -80,31 +80,45 @@ def _mix(config: FilterConfig, workers: int | None, progress: bool | None, overw
     _keep_apart(shards)
     if not overwrite:
         _refuse_existing(shards)
-    pairings = [_pairing(shard, file) for shard in shards if shard.stream.attributes for file in shard.files]
-    if dry is not None:
-        pairings = [_pairing(plan[0], file) for plan in plans if plan[0].stream.attributes for file in some(plan)]
-    _warn_of_stale(_verify(pairings, workers, progress), report)
-    for stream, plan in zip(config.streams, plans, strict=True):
-        _check_names(stream, plan, report, workers, progress)
-    if dry is not None:
+
+    def check(some: Callable[[Sequence[Shard]], Iterable[DocumentFile]]) -> None:
+        """Check some of the attributes, and the names in the rules."""
+        paired = (plan for plan in plans if plan[0].stream.attributes)
+        pairings = [_pairing(plan[0], file) for plan in paired for file in some(plan)]
+        _warn_of_stale(_verify(pairings, workers, progress), report)
         for stream, plan in zip(config.streams, plans, strict=True):
-            one, whole = try_rules(dry, stream, plan, _is_finished, report)
+            _check_names(stream, plan, report, workers, progress)
+
+    def plan(dry: DryRun) -> None:
+        check(some)
+        for stream, of_stream in zip(config.streams, plans, strict=True):
+            one, whole = try_rules(dry, stream, of_stream, _is_finished, report)
             if whole:
+                _refuse_empty(stream, of_stream, one, report)
+
+    def execute() -> None:
+        check(lambda plan: [file for shard in plan for file in shard.files])
+        results = iter(_write(shards, config, workers, progress))
+        for stream, plan in zip(config.streams, plans, strict=True):
+            one = StreamReport(stream.name, sum(len(shard.files) for shard in plan), [], Counts.of(stream))
+            one.replaces = bool(stream.replacements)
+            for shard in plan:
+                counts, before = next(results)
+                one.counts.add(counts)
+                one.finished_before += before
+                one.outputs.append(join_url(stream.output, shard.path))
+            report.streams.append(one)
+            try:
                 _refuse_empty(stream, plan, one, report)
-        return report
-    results = iter(_write(shards, config, workers, progress))
-    for stream, plan in zip(config.streams, plans, strict=True):
-        one = StreamReport(stream.name, sum(len(shard.files) for shard in plan), [], Counts.of(stream))
-        one.replaces = bool(stream.replacements)
-        for shard in plan:
-            counts, before = next(results)
-            one.counts.add(counts)
-            one.finished_before += before
-            one.outputs.append(join_url(stream.output, shard.path))
-        report.streams.append(one)
-        _refuse_empty(stream, plan, one, report)
-        report.warnings += _of_counts(stream, one.counts)
-    report.warnings += _left_over(shards)
+            except EmptyResult:
+                for shard in plan:
+                    Finished(stream.output).remove_lineage(shard.path)
+                    open_store(stream.output).delete(shard.path)
+                raise
+            report.warnings += _of_counts(stream, one.counts)
+        report.warnings += _left_over(shards)
+
+    perform(plan, execute)
     return report
 
 
@@ -313,16 +327,13 @@ def _rules(shard: Shard) -> dict[str, Any]:
 
 
 def _refuse_empty(stream: Stream, plan: list[Shard], one: StreamReport, report: MixReport) -> None:
-    """Raise `EmptyResult` if a stream keeps no documents, and delete its empty outputs."""
+    """Raise `EmptyResult` if a stream keeps no documents."""
     counts, config = one.counts, plan[0].config
     if counts.kept or stream.rate == 0:
         return
     if config.allow_empty:
         report.warnings.append(f"stream {stream.name}: none of {counts.read} documents was kept")
         return
-    for shard in plan if active() is None else ():
-        Finished(stream.output).remove_lineage(shard.path)
-        open_store(stream.output).delete(shard.path)
     refuse_empty(
         0,
         counts.read,

@@ -13,10 +13,11 @@ from feedmill.curation.near import covering, join, keys, sketch, stars
 from feedmill.curation.near.cluster import find_clusters
 from feedmill.curation.near.dumps import Dumps
 from feedmill.curation.near.graph import NODES
-from feedmill.curation.near.options import COVERED, LONGEST, NearOptions, NearReport
+from feedmill.curation.near.options import NearReport
 from feedmill.curation.near.parallel import map_units, spread_files
 from feedmill.curation.near.stars import Stage
 from feedmill.curation.near.view import open_view
+from feedmill.curation.options import COVERED, LONGEST, Neardedupe
 from feedmill.documents.file import DocumentFile
 from feedmill.errors import ConfigError
 from feedmill.formats.signatures import (
@@ -45,14 +46,7 @@ class _Found(msgspec.Struct):
 
 
 def add_dump(
-    dumps: Dumps,
-    files: Sequence[DocumentFile],
-    options: NearOptions,
-    report: NearReport,
-    run: str,
-    recorded: bool,
-    workers: int | None,
-    progress: bool | None,
+    dumps: Dumps, files: Sequence[DocumentFile], options: Neardedupe, report: NearReport, run: str, recorded: bool
 ) -> None:
     """Sign the files that are not in the folder yet, find similar documents, and add the files as a dump.
 
@@ -73,14 +67,14 @@ def add_dump(
         plan = _plan_print(dumps, tasks)
         dumps.forget_work(keep | {plan})
         sizes = [task.file.size for task in tasks]
-        with Progress.of_files("reading", sizes, progress) as bar:
+        with Progress.of_files("reading", sizes, options.progress) as bar:
             where = Where("reading", plan, dumps.store, last=False)
-            sketched = spread_files(sketch.sketch, tasks, sizes, workers=workers, progress=bar, where=where)
+            sketched = spread_files(sketch.sketch, tasks, sizes, workers=options.workers, progress=bar, where=where)
         record = _plan(dumps, tasks, sketched, plan)
         _warn_of_copies(dumps, record, report)
         write_record(dumps.store, f"{record['folder']}/plan.json", record)
-        stage = partial(_run_stage, dumps, record, workers, progress)
-        joins, sizes = _compare(dumps, record, options, report, workers, progress, stage)
+        stage = partial(_run_stage, dumps, record, options)
+        joins, sizes = _compare(dumps, record, options, report, stage)
         if options.removal == COVERED:
             few = sum(sizes) <= stars.EDGES and record["rows"] <= NODES  # then each part decides by itself
             found, size = covering.cover(joins, options.keep, _at_once if few else stage), covering.NODES
@@ -110,7 +104,7 @@ def _found(dumps: Dumps) -> dict[str, Any]:
         raise damaged(dumps.store, dump_name(len(dumps.records) - 1), str(error)) from None
 
 
-def _unknown(dumps: Dumps, files: Sequence[DocumentFile], options: NearOptions) -> list[sketch.SketchTask]:
+def _unknown(dumps: Dumps, files: Sequence[DocumentFile], options: Neardedupe) -> list[sketch.SketchTask]:
     known, tasks = dumps.known(), []
     for file in files:
         task = sketch.SketchTask(file, options, dumps.folder)
@@ -170,13 +164,7 @@ def _warn_of_copies(dumps: Dumps, record: dict[str, Any], report: NearReport) ->
 
 
 def _compare(
-    dumps: Dumps,
-    record: dict[str, Any],
-    options: NearOptions,
-    report: NearReport,
-    workers: int | None,
-    progress: bool | None,
-    stage: Stage,
+    dumps: Dumps, record: dict[str, Any], options: Neardedupe, report: NearReport, stage: Stage
 ) -> tuple[list[join.JoinTask], list[int]]:
     """Compare the new documents. Return the tasks that did, and the number of similar pairs of each."""
     parts, bands = join.ranges(record["rows"]), options.shape[0]
@@ -190,14 +178,14 @@ def _compare(
         few = record["rows"] <= NODES
         list((_at_once if few else stage)(keys.rank, [keys.RankTask(*place)], "ranking"))
     tasks = [
-        join.JoinTask(*place, options.threshold, band, part, low, high, files, options.removal, options.keep)
+        join.JoinTask(*place, options.similar, band, part, low, high, files, options.removal, options.keep)
         for band in range(bands)
         for part, (low, high) in enumerate(parts)
     ]
     sizes = []
-    with Progress("comparing", len(tasks), "bands", progress) as bar:
+    with Progress("comparing", len(tasks), "bands", options.progress) as bar:
         where = Where("comparing", record["print"], dumps.store, last=False)
-        for one in map_units(join.join, tasks, workers, bar, where):
+        for one in map_units(join.join, tasks, options.workers, bar, where):
             sizes.append(one.edges)
             report.candidates += one.candidates
             report.left_out += one.left_out
@@ -217,14 +205,13 @@ def _at_once(function: Callable[[Any], Any], tasks: Sequence[Any], name: str) ->
 def _run_stage(
     dumps: Dumps,
     record: dict[str, Any],
-    workers: int | None,
-    progress: bool | None,
+    options: Neardedupe,
     function: Callable[[Any], Any],
     tasks: Sequence[Any],
     name: str,
 ) -> Iterator[Any]:
     """Yield the results of a stage whose files are needed only until the dump is recorded. `name`: word and number."""
     word = name.partition(" ")[0]
-    with Progress(word, len(tasks), "files", progress) as bar:
+    with Progress(word, len(tasks), "files", options.progress) as bar:
         where = Where(word, fingerprint(record["print"], name), dumps.store, last=False)
-        yield from map_units(function, tasks, workers, bar, where)
+        yield from map_units(function, tasks, options.workers, bar, where)

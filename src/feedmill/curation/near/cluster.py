@@ -18,9 +18,9 @@ import numpy.typing as npt
 
 from feedmill.curation.near import labels, stars
 from feedmill.curation.near.graph import NODES, Ranges
-from feedmill.curation.near.options import LONGEST
 from feedmill.curation.near.stars import Graph, Stage, connected, contracted, read_edges
 from feedmill.curation.near.view import Ints, View, clusters_name
+from feedmill.curation.options import LONGEST
 from feedmill.formats.arrays import write_arrays
 from feedmill.formats.signatures import read_arrays
 

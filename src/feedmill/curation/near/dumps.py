@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from feedmill.curation.near.options import NearOptions
 from feedmill.curation.near.view import WORK, open_view
+from feedmill.curation.options import Neardedupe
 from feedmill.errors import ConfigError, FeedmillError, NotFound
 from feedmill.formats.signatures import (
     LOCK,
@@ -23,7 +23,6 @@ from feedmill.formats.signatures import (
     read_record,
     write_record,
 )
-from feedmill.jobs.dry_run import active
 from feedmill.jobs.engine import is_alone
 from feedmill.storage import Entry, LocalStore, Store, open_store
 from feedmill.storage.staging import TEMPORARY_SUFFIX
@@ -91,7 +90,7 @@ class Dumps:
         if not keep:
             self._remove("done")
 
-    def forget_decisions(self, options: NearOptions) -> None:
+    def forget_decisions(self, options: Neardedupe) -> None:
         """Remove all but the signatures if these were compared with other options, such as another threshold.
 
         For a folder of a run's own. A run that is killed here begins here again.
@@ -115,7 +114,7 @@ class Dumps:
 
 
 @contextlib.contextmanager
-def open_dumps(folder: str, options: NearOptions) -> Iterator[Dumps]:
+def open_dumps(folder: str, options: Neardedupe) -> Iterator[Dumps]:
     """Open the folder of signatures for this run alone. It is created if it does not exist.
 
     In an object store it belongs to a job, which has locked its output.
@@ -141,11 +140,11 @@ def open_dumps(folder: str, options: NearOptions) -> Iterator[Dumps]:
             open_view.cache_clear()
 
 
-def refuse_other_signatures(folder: str, options: NearOptions) -> None:
+def refuse_other_signatures(folder: str, options: Neardedupe) -> None:
     """Raise `ConfigError` if a folder has other files, or signatures that were made with other options."""
     store = open_store(folder)
     _refuse_others(store)
-    _agree(store, options)
+    _agree(store, options, plan=True)
 
 
 def _locked(store: Store) -> contextlib.AbstractContextManager[object]:
@@ -155,7 +154,7 @@ def _locked(store: Store) -> contextlib.AbstractContextManager[object]:
     return store.lock(LOCK, what=what, file=store.root, shared=not is_alone())
 
 
-def tidy_signatures(folder: str, options: NearOptions) -> None:
+def tidy_signatures(folder: str, options: Neardedupe) -> None:
     """Remove markers that a run could not remove at its end, or that reappeared after a power loss."""
     if os.path.isdir(os.path.join(folder, "done")):
         with contextlib.suppress(FeedmillError), open_dumps(folder, options) as dumps:  # another run may use them
@@ -177,13 +176,13 @@ def _refuse_others(store: Store) -> None:
         )
 
 
-def _agree(store: Store, options: NearOptions) -> None:
+def _agree(store: Store, options: Neardedupe, plan: bool = False) -> None:
+    """Raise `ConfigError` if the signatures have other options. A new folder gets these, except for a `plan`."""
     wanted = options.signature()
     record = read_record(store, RECORD)
-    if record is None and active() is not None:
-        return
     if record is None:
-        write_record(store, RECORD, {"version": VERSION, "options": wanted})
+        if not plan:
+            write_record(store, RECORD, {"version": VERSION, "options": wanted})
         return
     if record.get("version") != VERSION or not isinstance(record.get("options"), dict):
         raise damaged(store, RECORD, f"expected version {VERSION}")

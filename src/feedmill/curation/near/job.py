@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from feedmill.curation.attribute_set import fingerprint, read_manifest, set_store
@@ -12,45 +12,27 @@ from feedmill.curation.manifest_entries import entry, record, restore
 from feedmill.curation.near import finish as finishing
 from feedmill.curation.near.adding import add_dump
 from feedmill.curation.near.dumps import Dumps, open_dumps, refuse_other_signatures, tidy_signatures
-from feedmill.curation.near.options import NearOptions, NearReport
+from feedmill.curation.near.options import NearReport
 from feedmill.curation.near.parallel import map_units
+from feedmill.curation.options import Neardedupe
 from feedmill.documents.file import DocumentFile, by_folder
 from feedmill.documents.find import find_in_datasets
 from feedmill.documents.rows import bad_row, ids_of, parse_texts
 from feedmill.errors import ConfigError, refuse_empty
-from feedmill.jobs.dry_run import DryRun, active
+from feedmill.jobs.dry_run import DryRun, perform
 from feedmill.jobs.engine import Where, is_alone
 from feedmill.jobs.progress import Progress
-from feedmill.jobs.work import Work, tidy
-from feedmill.storage import open_store
-
-__all__ = ["NearOptions", "NearReport", "find_near"]
+from feedmill.jobs.work import Work, foresee, tidy
+from feedmill.storage import open_store, paths_of
 
 
-def find_near(
-    documents: Sequence[str],
-    options: NearOptions,
-    *,
-    thresholds: Sequence[float] = (),
-    signatures: str | None = None,
-    workers: int | None = None,
-    id: str | None = None,
-    allow_empty: bool = False,
-    progress: bool | None = None,
-) -> NearReport:
+def find_near(options: Neardedupe) -> NearReport:
     """Write an attribute set that marks near-duplicates: all but one document of each cluster.
 
-    The result is the same for any number of workers. A repeated run only does the remaining work.
-
-    Args:
-        documents: Files, folders or patterns. Each path contains a folder ``documents``.
-        options: What counts as a near-duplicate.
-        thresholds: If there are several, write a set for each, and read the documents once; see `NearOptions.at`.
-        signatures: Local folder that keeps the signatures, so that later documents can be compared with these. Files
-            that are in it already are not read again. Default: Signatures are removed at the end.
-        workers: Number of workers; threads or processes, whichever are faster. Default: One per core.
-        id: See `feedmill.curation.tag.tag`.
-        allow_empty: Accept patterns without files, and files without a document.
+    The result is the same for any number of workers. A repeated run only does the remaining work. With several
+    thresholds, write a set for each, and read the documents once. Workers are threads or processes, whichever are
+    faster. Without a folder of signatures, these are removed at the end; files that are in it already are not read
+    again.
 
     Raises:
         EmptyResult: There are no documents.
@@ -60,55 +42,61 @@ def find_near(
         StorageError: Another run is using the signatures.
         DataError: A row is invalid, or the signatures are corrupt.
     """
-    if len(thresholds) > 1:
+    signatures, allow_empty, documents = options.signatures, options.allow_empty, paths_of(options.documents)
+    if len(options.thresholds) > 1:
         _refuse_several(signatures)
-    every = options.at(thresholds) if len(thresholds) > 1 else [options]
+    every = options.settled()
     options = every[0]
     reports = [NearReport(one.name, signatures=signatures) for one in every]
     report = reports[0]
-    files = find_in_datasets(documents, report.warnings, options.documents_folder, allow_missing=allow_empty, id=id)
+    find = partial(find_in_datasets, allow_missing=allow_empty, id=options.id)
+    files = find(documents, report.warnings, options.documents_folder)
     if signatures is not None and not open_store(signatures).is_local:
         raise ConfigError("signatures must be on a local disk", file=signatures, fix="Use a local path.")
-    where = None if signatures is None else open_store(signatures).locate("")
-    runs = [fingerprint([file.identity for file in files], one.as_dict(), where) for one in every]
+    kept_in = None if signatures is None else open_store(signatures).locate("")
+    runs = [fingerprint([file.identity for file in files], one.as_dict(), kept_in) for one in every]
     target = set_store(files[0].store(), options.name)
     identity = {"verb": "neardedupe", "run": runs[0] if len(runs) == 1 else fingerprint(runs)}
     folder = options.documents_folder
     done = [restore(one, files, folder, run) for one, run in zip(reports, runs, strict=True)]
     report.others = reports[1:]
-    if (dry := active()) is not None:
+    where = f"attributes/{options.name}"
+
+    def plan(dry: DryRun) -> None:
         if all(done):
-            return report
-        with Work(target) as work:
-            work.begin(identity, keep_staged=True)
+            return
+        foresee(target)
         for one, already in zip(every[1:], done[1:], strict=True):
             if not already:
                 plan_set(dry, files, one.name, one.documents_folder)
         rows = _plan(dry, files, options, signatures)
         if rows is not None:
-            refuse_empty(rows, rows, file=f"attributes/{options.name}", allow=allow_empty)
-        return report
-    if signatures is not None:
-        if done[0]:
-            tidy_signatures(signatures, options)
+            refuse_empty(rows, rows, file=where, allow=allow_empty)
+
+    def execute() -> None:
+        if signatures is not None:
+            if done[0]:
+                tidy_signatures(signatures, options)
+            else:
+                _run(files, options, signatures, runs[0], report)
+        elif all(done):
+            tidy(target, identity=identity)
         else:
-            _run(files, options, signatures, runs[0], workers, progress, report)
-    elif all(done):
-        tidy(target, identity=identity)
-    else:
-        with Work(target) as work:
-            work.begin(identity, keep_staged=True)
-            own = options.signature() if len(every) == 1 else [one.signature() for one in every]
-            signatures = f"{work.folder}/signatures-{fingerprint(own)}"
-            left = [
-                one for one, already in zip(zip(every, runs, reports, strict=True), done, strict=True) if not already
-            ]
-            for number, (one, run, into) in enumerate(left, 1):
-                if len(every) > 1:
-                    Dumps(open_store(signatures)).forget_decisions(one)
-                _run(files, one, signatures, run, workers, progress, into, more=number < len(left))
-            work.finish()
-    refuse_empty(report.documents, report.documents, file=f"attributes/{options.name}", allow=allow_empty)
+            with Work(target) as work:
+                work.begin(identity, keep_staged=True)
+                own = options.signature() if len(every) == 1 else [one.signature() for one in every]
+                kept = f"{work.folder}/signatures-{fingerprint(own)}"
+                left = [
+                    of for of, already in zip(zip(every, runs, reports, strict=True), done, strict=True) if not already
+                ]
+                for number, (one, run, into) in enumerate(left, 1):
+                    if len(every) > 1:
+                        Dumps(open_store(kept)).forget_decisions(one)
+                    _run(files, one, kept, run, into, more=number < len(left))
+                work.finish()
+        refuse_empty(report.documents, report.documents, file=where, allow=allow_empty)
+
+    perform(plan, execute)
     return report
 
 
@@ -127,7 +115,7 @@ def _refuse_several(signatures: str | None) -> None:
         )
 
 
-def _plan(dry: DryRun, files: list[DocumentFile], options: NearOptions, signatures: str | None) -> int | None:
+def _plan(dry: DryRun, files: list[DocumentFile], options: Neardedupe, signatures: str | None) -> int | None:
     """Add the attributes to a dry run, and read the first documents; return their number if these are all."""
 
     def count(file: DocumentFile, lines: bytes) -> int:
@@ -146,43 +134,39 @@ def _plan(dry: DryRun, files: list[DocumentFile], options: NearOptions, signatur
 
 def _run(
     files: list[DocumentFile],
-    options: NearOptions,
+    options: Neardedupe,
     folder: str,
     run_print: str,
-    workers: int | None,
-    progress: bool | None,
     report: NearReport,
     more: bool = False,
 ) -> None:
     manifests = [read_manifest(open_store(root or "."), options.name) for root in by_folder(files)]
     recorded = all(manifest is not None and manifest.get("run") == run_print for manifest in manifests)
     with open_dumps(folder, options) as dumps:
-        add_dump(dumps, files, options, report, run_print, recorded, workers, progress)
-        results = _finish(dumps, files, options, workers, progress)
+        add_dump(dumps, files, options, report, run_print, recorded)
+        results = _finish(dumps, files, options)
         signed = frozenset(file["print"] for record in dumps.records for file in record["files"])
         dumps.forget_work(signed if more else frozenset())  # before the record: a run that finds it does nothing
         _record(files, results, options, run_print, report)
 
 
-def _finish(
-    dumps: Dumps, files: list[DocumentFile], options: NearOptions, workers: int | None, progress: bool | None
-) -> list[finishing.Finished]:
+def _finish(dumps: Dumps, files: list[DocumentFile], options: Neardedupe) -> list[finishing.Finished]:
     known, tasks = dumps.known(), []
     key = fingerprint([record["print"] for record in dumps.records])
     for file in files:
         place = known[file.store().locate(file.path)]
         of = (place.dump, place.first, place.record["rows"], place.record["ids"], place.record["xxh3"])
         to = (options.name, options.documents_folder, dumps.folder, len(dumps.records))
-        tasks.append(finishing.FinishTask(file, *to, key, *of, options.threshold))
-    with Progress.of_files("writing", [task.file.size for task in tasks], progress) as bar:
+        tasks.append(finishing.FinishTask(file, *to, key, *of, options.similar))
+    with Progress.of_files("writing", [task.file.size for task in tasks], options.progress) as bar:
         where = Where("writing", fingerprint([task.key for task in tasks]), dumps.store)
-        return list(map_units(finishing.finish, tasks, workers, bar, where))
+        return list(map_units(finishing.finish, tasks, options.workers, bar, where))
 
 
 def _record(
     files: list[DocumentFile],
     results: list[finishing.Finished],
-    options: NearOptions,
+    options: Neardedupe,
     run_print: str,
     report: NearReport,
 ) -> None:
@@ -194,7 +178,7 @@ def _record(
     report.sources = _sources(files, results)
     if report.uncovered:
         report.warnings.append(
-            f"{report.uncovered:,} of {report.duplicates:,} marked documents are less similar than {options.threshold}"
+            f"{report.uncovered:,} of {report.duplicates:,} marked documents are less similar than {options.similar}"
             f" to the one that is kept, down to {report.lowest:.2g}: they are only connected to it by others. With"
             " '--removal covered' they stay unless a kept one is similar"
         )

@@ -15,10 +15,9 @@ from typing import NamedTuple
 import numpy as np
 
 from feedmill.curation.near.keys import read_ordered
-from feedmill.curation.near.options import CONNECTED, COVERED
 from feedmill.curation.near.parallel import go_on
 from feedmill.curation.near.view import Bytes, Flags, Ints, Order, View, Words, open_view, order_of
-from feedmill.curation.options import Keep, Removal
+from feedmill.curation.options import CONNECTED, COVERED, Keep, Removal
 from feedmill.formats.arrays import write_arrays
 from feedmill.formats.signatures import read_arrays
 from feedmill.kernels.hashing import near_pairs

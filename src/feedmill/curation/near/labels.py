@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from feedmill.curation.near.graph import read_pairs
-from feedmill.curation.near.options import LONGEST
 from feedmill.curation.near.stars import Graph
 from feedmill.curation.near.view import Ints, View, clusters_name
+from feedmill.curation.options import LONGEST
 from feedmill.formats.arrays import Arrays, write_arrays
 from feedmill.formats.signatures import read_arrays
 

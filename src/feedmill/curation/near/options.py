@@ -1,102 +1,15 @@
-"""Options and report of near-duplicate detection, and the choice of bands and rows."""
+"""Report of near-duplicate detection, and the choice of bands and rows."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
-from feedmill.curation.options import Keep, Removal
-from feedmill.errors import ConfigError
 from feedmill.jobs.dry_run import JobReport
-from feedmill.storage.base import refuse_non_utf8
 
 HASHES = 128
 """Maximum number of MinHash values of a document if bands and rows are not given."""
 RECALL = 0.98
-COVERED: Removal = "covered"
-CONNECTED: Removal = "connected"
-FIRST: Keep = "first"
-LONGEST: Keep = "longest"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NearOptions:
-    """Options of near-duplicate detection.
-
-    Args:
-        name: Folder of the attributes and key of the spans.
-        threshold: Minimum Jaccard similarity of the shingle sets of two near-duplicates, above 0 and up to 1.
-        ngram: Number of words in a shingle.
-        lower: Compare letters in lower case.
-        punctuation: Skip punctuation and symbols, which then separate words.
-        bands, rows: Shape of the locality-sensitive hashing. 0 uses `chosen_bands`.
-        keep: Document of a cluster that is not marked: the ``"first"`` in input order, or the ``"longest"`` in
-            characters (the first of the longest).
-        removal: What is marked: documents ``"covered"`` by a kept one that is similar to them; or all but one of those
-            that are ``"connected"`` by similar pairs, also if they are not similar to the kept one.
-        documents_folder: Name of the folder of documents.
-    """
-
-    name: str = "dup_near"
-    threshold: float = 0.8
-    ngram: int = 5
-    lower: bool = True
-    punctuation: bool = True
-    bands: int = 0
-    rows: int = 0
-    keep: Keep = FIRST
-    removal: Removal = COVERED
-    documents_folder: str = "documents"
-
-    def __post_init__(self) -> None:
-        refuse_non_utf8(self.name)
-        if not self.name or "/" in self.name or self.name.startswith("."):
-            raise _bad(f"{self.name!r} is not a valid name of an attribute set", "Use a plain name.")
-        if not 0 < self.threshold <= 1:
-            raise _bad(f"the threshold must be above 0 and up to 1, not {self.threshold}", "Change the threshold.")
-        if not 1 <= self.ngram <= 1000:
-            raise _bad(f"a shingle must have 1 to 1000 words, not {self.ngram}", "Use 1 to 1000.")
-        if (self.bands == 0) != (self.rows == 0) or self.bands < 0 or self.rows < 0:
-            raise _bad(f"{self.bands} bands of {self.rows} rows are invalid", "Set both or neither, each to 1 or more.")
-        if self.bands * self.rows > 1 << 14:
-            raise _bad(f"{self.bands} bands of {self.rows} rows are too many", "Use up to 16,384 hashes in total.")
-        if self.keep not in (FIRST, LONGEST):
-            raise _bad(f"unknown document to keep of a cluster: {self.keep!r}", "Use 'first' or 'longest'.")
-        if self.removal not in (COVERED, CONNECTED):
-            raise _bad(f"unknown rule of removal: {self.removal!r}", "Use 'covered' or 'connected'.")
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Number of bands, and of rows in a band."""
-        return (self.bands, self.rows) if self.bands else chosen_bands(self.threshold)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the options as plain data."""
-        return asdict(self)
-
-    def at(self, thresholds: Sequence[float]) -> list[NearOptions]:
-        """Return the options for each threshold, with the same bands and rows: those of the lowest one.
-
-        Each has a set of its own, such as ``dup_near_0_7``.
-
-        Raises:
-            ConfigError: A threshold is out of range, or occurs twice.
-        """
-        if len(set(thresholds)) < len(thresholds):
-            raise _bad("a threshold is given twice", "Give different ones.")
-        bands, rows = replace(self, threshold=min(thresholds)).shape
-        names = [f"{self.name}_{threshold:g}".replace(".", "_") for threshold in thresholds]
-        return [
-            replace(self, name=name, threshold=threshold, bands=bands, rows=rows)
-            for name, threshold in zip(names, thresholds, strict=True)
-        ]
-
-    def signature(self) -> dict[str, Any]:
-        """Return the options that signatures and decisions depend on. Runs that share a folder must agree on them."""
-        bands, rows = self.shape
-        names = ("threshold", "ngram", "lower", "punctuation", "keep", "removal")
-        return {**{name: getattr(self, name) for name in names}, "bands": bands, "rows": rows}
 
 
 @dataclass(slots=True)
@@ -118,7 +31,7 @@ class NearReport(JobReport):
         known: Number of documents in that folder.
         skipped: Whether an earlier run had done everything.
         lowest: Lowest similarity of a duplicate to the document that is kept; None if there are no duplicates.
-        uncovered: Duplicates that are less similar to it than the threshold; 0 unless `NearOptions.removal` is
+        uncovered: Duplicates that are less similar to it than the threshold; 0 unless the rule of removal is
             ``"connected"``.
         sources: For each folder of documents: its documents and duplicates, and how many of these are duplicates of
             documents in which folder; by descending number of duplicates.
@@ -176,7 +89,3 @@ def chosen_bands(threshold: float) -> tuple[int, int]:
         if found_share(threshold, HASHES // rows, rows) >= RECALL:
             return HASHES // rows, rows
     return HASHES, 1
-
-
-def _bad(what: str, fix: str) -> ConfigError:
-    return ConfigError(what, kind="bad-option", fix=fix)

@@ -13,8 +13,8 @@ import xxhash
 
 from feedmill.curation.attribute_set import digest_ids, fingerprint
 from feedmill.curation.blocks import Block, blocks
-from feedmill.curation.near.options import NearOptions
 from feedmill.curation.near.parallel import go_on, spread_blocks
+from feedmill.curation.options import Neardedupe
 from feedmill.documents.file import DocumentFile
 from feedmill.documents.lines import read_blocks
 from feedmill.documents.rows import bad_row, ids_of, parse_texts
@@ -33,7 +33,7 @@ class SketchTask:
     """File of documents to sign, and the folder of signatures."""
 
     file: DocumentFile
-    options: NearOptions
+    options: Neardedupe
     folder: str
 
     @property
@@ -124,7 +124,7 @@ def sketch(task: SketchTask, workers: int = 1) -> Sketched:
     return sketched
 
 
-def signatures(texts: Sequence[bytes], options: NearOptions) -> Arrays:
+def signatures(texts: Sequence[bytes], options: Neardedupe) -> Arrays:
     """Return the arrays of a segment for UTF-8 texts, without the ids (see `feedmill.formats.signatures`)."""
     bands, rows = options.shape
     count = len(texts)
@@ -134,7 +134,7 @@ def signatures(texts: Sequence[bytes], options: NearOptions) -> Arrays:
     keys, digests = np.empty((bands, count), np.uint64), np.empty(count, np.uint64)
     ends, lengths = np.empty(count, np.int64), np.empty(count, np.int64)
     sets = np.empty(len(data) // 2 + count + 1, np.uint64)
-    table = characters(options.lower, options.punctuation)
+    table = characters(not options.keep_case, not options.keep_punctuation)
     a, b = permutations(bands * rows)
     shingles.sketch(data, offsets, options.ngram, *table, a, b, keys, sets, ends, digests, lengths)
     used = sets[: ends[-1] if count else 0].copy()

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from feedmill.curation.near.options import LONGEST
-from feedmill.curation.options import Keep
+from feedmill.curation.options import LONGEST, Keep
 from feedmill.formats.arrays import Arrays
 from feedmill.formats.signatures import damaged, dump_name, read_arrays, read_record, segment_name
 from feedmill.storage import Store, open_store

@@ -12,13 +12,14 @@ from typing import Any, NamedTuple
 import msgspec
 
 from feedmill.documents.batch import BadDocument
-from feedmill.documents.file import places
+from feedmill.documents.file import DocumentFile, places
 from feedmill.documents.find import find_documents
-from feedmill.documents.kinds import kind_of
+from feedmill.documents.kinds import LINES, kind_of
 from feedmill.documents.lineage.shards import is_shard, read_samples
 from feedmill.documents.lineage.sidecar import Lineage, read_lineage
 from feedmill.documents.lines import read_blocks
 from feedmill.documents.rows import REFUSED
+from feedmill.documents.seeking import SeekRows
 from feedmill.documents.textpath import load_json
 from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats.documents import one_a_line, rows_of
@@ -195,12 +196,15 @@ def read_raw(path: str, rows: Collection[int]) -> dict[int, bytes]:
     wanted, found, first = set(rows), dict[int, bytes](), 0
     if wanted and is_shard(path):
         return read_samples(path, sorted(wanted))
-    for block in blocks_of(path) if wanted else ():
-        lines = rows_of(block)
-        found.update({row: lines[row - first] for row in wanted if first <= row < first + len(lines)})
-        first += len(lines)
-        if len(found) == len(wanted):
-            return found
+    if wanted and kind_of(path) == LINES:
+        found, first = SeekRows(_file_of(path)).read(wanted)
+    else:
+        for block in blocks_of(path) if wanted else ():
+            lines = rows_of(block)
+            found.update({row: lines[row - first] for row in wanted if first <= row < first + len(lines)})
+            first += len(lines)
+            if len(found) == len(wanted):
+                return found
     if len(found) < len(wanted):
         raise NotFound(
             f"it has {first:,} lines", file=path, record=f"line {min(wanted - set(found)) + 1:,}", kind="no-such-sample"
@@ -256,7 +260,11 @@ def blocks_of(path: str, *, fields: Sequence[str] | None = None) -> Iterator[byt
     Raises:
         ConfigError: its name is not that of documents. A lineage that came with data must not make others be read.
     """
+    return read_blocks(_file_of(path), fields=fields, shown=True)
+
+
+def _file_of(path: str) -> DocumentFile:
     if kind_of(path) is None:
         raise ConfigError("the lineage names a file that is not documents", file=path, kind="no-documents")
     (file,) = find_documents([path]).files
-    return read_blocks(file, fields=fields, shown=True)
+    return file

@@ -1,4 +1,4 @@
-"""JSON lines with their offsets: `dataset.py`, and splits of lines (`splits.py`)."""
+"""JSON lines: `dataset.py`, where the lines lie (`index.py`), and splits of lines (`splits.py`)."""
 
 from feedmill.formats.format import ROWS, Format, TargetFormat
 

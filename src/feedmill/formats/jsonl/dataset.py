@@ -1,17 +1,13 @@
-"""Read JSONL files: one JSON object per line, with Energon's index ``.jsonl.idx``.
+"""Read JSONL files: one JSON object per line.
 
-Layout of the index: ``n + 1`` u64 little endian; entry i is the offset of record i (0 for the first), the last is the
-file's size. Blank lines belong to the previous record. Every other line must begin with ``{`` and end with ``}``.
-
-A record's key is its number as text, its only part is ``json``. Without an index, the lines are scanned at opening.
+A record's key is its number as text, its only part is ``json``. `feedmill.formats.jsonl.index` finds the lines.
 Splits are stored in a separate file (`jsonl_splits`); a record has the same key in every split.
 """
 
 from __future__ import annotations
 
-import codecs
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
@@ -28,147 +24,16 @@ from feedmill.formats.cost_cache import digest_of, kept_costs
 from feedmill.formats.costs import bad_cost, field_costs
 from feedmill.formats.extents import Extents
 from feedmill.formats.format import OpenRequest
+from feedmill.formats.jsonl.index import MARK, lines_of, open_lines
 from feedmill.formats.jsonl.splits import LineSplits, Pieces, read_splits, unfitting
-from feedmill.formats.line_ranges import Arrays, begin_of, on_engine
-from feedmill.formats.offsets import Int64s, hash_words, load_offsets, read_record, read_records
+from feedmill.formats.offsets import Int64s, hash_words, read_records
 from feedmill.formats.sample import Sample, Source, no_such_key, number_of
-from feedmill.kernels.jsonl.lines import LineIndex, index_lines, joined, line_starts
 from feedmill.storage import Store
-from feedmill.storage.cache.mapped import mapped
-from feedmill.storage.reasons import HEAD, other_format
 
-MARK = codecs.BOM_UTF8
-"""The byte order mark of UTF-8, which JSON does not allow. Some editors write it at the beginning of a file: there, it
-is skipped."""
-_STEP = 8 << 20
 _LARGE = 64 << 20
-"""Size in bytes from which results of reading a file are cached."""
+"""Size in bytes from which results of reading a file are cached, and from which a record is not copied."""
+_END = 1 << 16
 _AT_ONCE = 4096
-
-
-def idx_name(path: str) -> str:
-    """Return the index file of a JSONL file."""
-    return f"{path}.idx"
-
-
-def index_file(store: Store, path: str, folder: Store | None = None) -> Int64s:
-    """Return the offset of each record of a JSONL file, and the file's size, int64[n + 1].
-
-    Args:
-        folder: work folder, to use the engine in use.
-
-    Raises:
-        DataError: the file is empty or blank, or a line is not an object; it names the offset of the line.
-    """
-    where = store.locate(path)
-    if not store.stat(path).size:
-        with store.local_copy(path):  # raises for what is no regular file
-            pass
-        raise DataError("the file is empty", file=where, kind="empty-file", fix="Write one JSON object per line.")
-    if folder is not None:
-        parts = [LineIndex(part["starts"], part["bad"]) for _, part in on_engine(_lines_of, store, path, folder)]
-        found = joined(parts, store.stat(path).size)
-    else:
-        with mapped(store, path) as data:
-            found = index_lines(data)
-    bad = found.bad.tolist()
-    if bad[:1] == [0] and begins_with_mark(store, path):
-        bad = bad[1:]
-    if bad:
-        begin = b"" if bad[0] else store.read(path, 0, min(HEAD, store.stat(path).size))
-        raise other_format(begin, "text", "safetensors", file=where) or bad_line(store, path, bad[0])
-    if len(found.starts) < 2:
-        raise DataError(
-            "the file has only blank lines", file=where, kind="empty-file", fix="Write one JSON object per line."
-        )
-    return found.starts
-
-
-def _lines_of(store: Store, path: str, size: int, span: tuple[int, int]) -> Arrays:
-    """Return the lines that begin in a range of bytes."""
-    begin, end = (begin_of(store, path, size, at) for at in span)
-    found = line_starts(np.frombuffer(store.read(path, begin, end - begin), np.uint8))
-    return {"starts": found.starts + begin, "bad": found.bad + begin}
-
-
-def bad_line(store: Store, path: str, offset: int) -> DataError:
-    """Return the error for a line that is not one whole JSON object."""
-    text = store.read(path, offset, min(60, store.stat(path).size - offset)).split(b"\n")[0]
-    what = "this line is not a JSON object from '{' to '}'"
-    fix = "Correct the line (each must have one complete object), or run 'feedmill repair' to remove it."
-    if text.startswith(MARK + b"{"):
-        what = "this line begins with a UTF-8 byte order mark, which JSON does not allow"
-        fix = "Save the file without it, or run 'feedmill repair' to remove the mark."
-    shown = text.removeprefix(MARK).decode("utf-8", "replace")
-    return DataError(what, file=store.locate(path), offset=offset, record=shown, kind="bad-line", fix=fix)
-
-
-def begins_with_mark(store: Store, path: str) -> bool:
-    """Return whether the first line of a file is an object after a byte order mark."""
-    return store.read(path, 0, min(len(MARK) + 1, store.stat(path).size)) == MARK + b"{"
-
-
-def is_marked(line: bytes) -> bool:
-    """Return whether a line is a JSON object after a byte order mark."""
-    text = line.removeprefix(MARK).strip()
-    if not line.startswith(MARK + b"{") or not text.endswith(b"}"):
-        return False
-    try:
-        orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return _odd_but_json(text)
-    return True
-
-
-def bad_records(store: Store, path: str, starts: Int64s) -> Iterator[DataError]:
-    """Yield the lines that look like objects but are not valid JSON, found by parsing every one."""
-    for low in range(0, len(starts) - 1, 4096):
-        begins = starts[low : min(low + 4096, len(starts) - 1)]
-        ends = starts[low + 1 : low + 1 + len(begins)]
-        for begin, line in zip(begins.tolist(), read_records(store, path, begins, ends), strict=True):
-            line = line if begin else line.removeprefix(MARK)
-            try:
-                orjson.loads(line)
-            except orjson.JSONDecodeError as error:
-                if not _odd_but_json(line):
-                    found = bad_line(store, path, begin)
-                    found.what = f"this line is not valid JSON ({error})"
-                    yield found
-
-
-def _odd_but_json(line: bytes) -> bool:
-    """Return whether Python's parser accepts the line: NaN, Infinity and huge integers are not JSON, but common."""
-    try:
-        json.loads(line)
-    except (ValueError, RecursionError):
-        return False
-    return True
-
-
-def write_index(store: Store, path: str, starts: Int64s | None = None) -> Int64s:
-    """Write ``<path>.idx`` and return the offsets, int64[n + 1].
-
-    Args:
-        starts: the offsets; by default, the file is scanned.
-    """
-    index = index_file(store, path) if starts is None else starts
-    store.write_bytes(idx_name(path), index.astype("<u8").tobytes())
-    return index
-
-
-def lines_of(store: Store, path: str, offsets: Int64s) -> Int64s | None:
-    """Return the line of each record, int64[n], by its offsets, int64[n + 1]; None if record i is line i for all."""
-    lines, before = np.empty(len(offsets) - 1, np.int64), 0
-    for begin in range(0, int(offsets[-1]), _STEP):
-        block = store.read(path, begin, min(_STEP, int(offsets[-1]) - begin))
-        ends = np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n"))
-        first, last = np.searchsorted(offsets[:-1], [begin, begin + len(block)])
-        starts = offsets[first:last].astype(np.int64) - begin
-        if not begin:
-            starts[:1] = len(block) - len(block.lstrip())  # the first record begins at 0, with blank lines before it
-        lines[first:last] = before + np.searchsorted(ends, starts)
-        before += len(ends)
-    return None if (lines == np.arange(len(lines))).all() else lines
 
 
 class JsonlDataset(Dataset):
@@ -182,25 +47,15 @@ class JsonlDataset(Dataset):
 
     def __init__(self, store: Store, path: str, *, name: str, split: str | None = None) -> None:
         self.store, self.path, self.url, self.split = store, path, name, split
-        self.indexed = store.exists(idx_name(path))
-        self._offsets = self._load() if self.indexed else index_file(store, path)
+        self._index = open_lines(store, path, name)
         self.line_splits = self._read_splits()
         self._pieces = self._chosen(split)
         self._fingerprints: dict[int, str] = {}
 
-    def _load(self) -> Int64s:
-        idx = idx_name(self.path)
-        again = f"Run 'feedmill prepare {self.url}' again."
-        offsets = load_offsets(self.store, idx, fix=again)
-        size = self.store.stat(self.path).size
-        if offsets[-1] != size:
-            raise DataError(
-                f"the index does not match the file: expected {offsets[-1]} bytes, found {size}",
-                file=self.store.locate(idx),
-                kind="stale-index",
-                fix=again,
-            )
-        return offsets
+    @property
+    def _offsets(self) -> Int64s:
+        """Offset of each record, and the size of the file, int64[n + 1]."""
+        return self._index.offsets
 
     def _read_splits(self) -> LineSplits | None:
         splits = read_splits(self.store, self.path)
@@ -218,8 +73,10 @@ class JsonlDataset(Dataset):
         return len(self._offsets) - 1 if self._pieces is None else len(self._pieces)
 
     def _records(self, indices: Int64s) -> Int64s:
-        """Return numbers of lines, int64[n]."""
-        return indices if self._pieces is None else self._pieces.records(indices)
+        """Return numbers of lines, int64[n], whose offsets are in `_offsets`."""
+        records = indices if self._pieces is None else self._pieces.records(indices)
+        self._index.check(records)
+        return records
 
     def read_raw(self, indices: Indices) -> list[Sample]:
         wanted = self._inside(indices)
@@ -245,12 +102,24 @@ class JsonlDataset(Dataset):
 
     def _lines_at(self, records: Int64s) -> list[bytes]:
         """Return records without the blanks around them. `records`: int64[n]."""
-        found = read_records(self.store, self.path, self._offsets[records], self._offsets[records + 1])
-        return [line.strip() for line in found]
+        begins, ends = self._offsets[records], self._offsets[records + 1]
+        if len(large := np.flatnonzero(ends - begins >= _LARGE)):
+            ends = ends.copy()
+            ends[large] = [self._text_end(begins[i], ends[i]) for i in large.tolist()]
+        return [line.strip() for line in read_records(self.store, self.path, begins, ends)]
+
+    def _text_end(self, begin: int, end: int) -> int:
+        """Return where the blanks at the end of a record begin, so that a large one is not copied without them."""
+        size = min(_END, end - begin)
+        return end - size + len(self.store.read(self.path, end - size, size).rstrip())
 
     def _read_one(self, index: int) -> Sample:
         record = index if self._pieces is None else int(self._records(np.asarray([index], np.int64))[0])
-        _, line = read_record(self.store, self.path, self._offsets, record)
+        self._index.check_one(record)
+        begin, end = self._offsets[record : record + 2].tolist()
+        if end - begin >= _LARGE:
+            end = self._text_end(begin, end)
+        line = self.store.read(self.path, begin, end - begin)
         return self._sample(index, record, self._whole(record, line.strip()))
 
     def extents(self, indices: Indices) -> Sequence[Extents]:
@@ -281,6 +150,7 @@ class JsonlDataset(Dataset):
         return Sample(str(record), line, {"json": (0, len(line))}, source, opened.decode, opened.subflavors)
 
     def _source(self, index: int, record: int) -> Source:
+        self._index.check_one(record)
         begin, end = self._offsets[record : record + 2].tolist()
         return Source(self.url, self.path, begin, end - begin, index, str(record), (f"{record}.json",))
 
@@ -311,7 +181,8 @@ class JsonlDataset(Dataset):
         The file is read once for it.
         """
         if "_blank" not in self.__dict__:
-            self.__dict__["_blank"] = lines_of(self.store, self.path, self._offsets)
+            known = self._index.facts.aligned
+            self.__dict__["_blank"] = None if known else lines_of(self.store, self.path, self._offsets)
         lines: Int64s | None = self.__dict__["_blank"]
         return lines
 
@@ -374,12 +245,13 @@ class JsonlDataset(Dataset):
         """Return the strings that the fingerprint of the first `count` records hashes."""
         step = max(1, count // 1000)  # cheap for any size, and detects most edits
         if self._pieces is None:
-            starts = self._offsets[: count + 1 : step]
-            end = int(self._offsets[count])
+            starts = self._index.at(np.arange(0, count + 1, step))
+            end = int(self._index.at(np.asarray([count]))[0])
             return [self.path, str(count), str(end), starts.tobytes().hex(), content_hash(self.store, self.path, end)]
-        starts = self._offsets[self._records(np.arange(0, count, step))]
+        starts = self._index.at(self._pieces.records(np.arange(0, count, step)))
         edges = np.asarray(self._pieces.first(count), np.int64).reshape(-1, 2)
-        words = [self.path, str(count), edges.tobytes().hex(), self._offsets[edges].tobytes().hex()]
+        offsets = self._index.at(edges.reshape(-1)).reshape(-1, 2)
+        words = [self.path, str(count), edges.tobytes().hex(), offsets.tobytes().hex()]
         begin, end = (int(self._offsets[record]) for record in (edges.min(initial=0), edges.max(initial=0)))
         return [*words, starts.tobytes().hex(), content_hash(self.store, self.path, end - begin, begin)]
 
@@ -397,7 +269,8 @@ class JsonlDataset(Dataset):
             "samples": len(self),
             "shards": 1,
             "bytes": int(self._offsets[-1]),
-            "indexed": self.indexed,
+            "indexed": bool(self._index.facts.index),
+            **({"remarks": self._index.facts.remarks} if self._index.facts.remarks else {}),
             **(
                 {"splits": {name: {"samples": n, "shards": 1} for name, n in self.splits.items()}}
                 if self.splits
@@ -450,7 +323,7 @@ def line_costs(store: Store, path: str, begins: Int64s, ends: Int64s, by: str, *
         part = slice(low, low + _AT_ONCE)
         lines = read_records(store, path, begins[part], ends[part])
         if lines and begins[low] == 0:
-            lines[0] = lines[0].removeprefix(codecs.BOM_UTF8)
+            lines[0] = lines[0].removeprefix(MARK)
         try:
             found = [record.value for record in _decoder(by).decode(b"[" + b",".join(lines) + b"]")]
         except (msgspec.MsgspecError, ValueError, RecursionError):

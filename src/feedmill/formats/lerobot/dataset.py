@@ -37,9 +37,11 @@ import numpy as np
 import orjson
 
 from feedmill.errors import DataError, FeedmillError, MissingExtra, NotFound
-from feedmill.formats.avvideo import Frames, as_png
+from feedmill.formats.avvideo import FrameBatch, FrameRequest, Frames, as_png
+from feedmill.formats.base import Indices
 from feedmill.formats.columns import ColumnFile, ParquetFile
 from feedmill.formats.content import content_of_files
+from feedmill.formats.extents import Extents
 from feedmill.formats.format import OpenRequest
 from feedmill.formats.lerobot.depth import FORM, Depths, depth_of_frame, depth_of_image, depths_of_codes, is_depth
 from feedmill.formats.lerobot.meta import (
@@ -152,6 +154,8 @@ class LeRobotDataset(TableDataset):
 
     def _rows(self, file: int, local: Int64s) -> list[dict[str, Any]]:
         out = super()._rows(file, local)
+        requests: list[FrameRequest] = []
+        frames = self._frames.request(requests)
         for at, row in zip(local.tolist(), out, strict=True):
             episode, frame = self._episode(int(self._starts[file]) + at)
             for name, dtype in self._grids:
@@ -162,17 +166,36 @@ class LeRobotDataset(TableDataset):
             seconds = frame / float(self.info["fps"]) if time is None else float(time)
             for camera, places in self.episodes.videos.items():
                 path, begins = places[episode]
-                make = partial(self._frame, path, begins + seconds, self._depths.get(camera))
+                depths = self._depths.get(camera)
+                make = partial(_pixels_of, frames, len(requests), depths)
+                requests.append(FrameRequest(path, begins + seconds, None if depths is None else FORM))
                 row[camera] = Lazy(make, lambda make=make: as_png(make()))  # type: ignore[misc]
             for name, feature in self._depth_images.items():
                 if isinstance(data := row.get(name), bytes):
                     row[name] = Lazy(partial(depth_of_image, data, feature), lambda data=data: data)  # type: ignore[misc]
         return out
 
-    def _frame(self, path: str, time: float, depths: Depths | None) -> Any:
-        if depths is None:
-            return self._frames.at(path, time)
-        return depth_of_frame(self._frames.at(path, time, FORM), depths)
+    def extents(self, indices: Indices) -> Sequence[Extents]:
+        found = super().extents(indices)
+        if self.store.is_local or not self.episodes.videos:
+            return found
+        requests, samples = [], []
+        for sample, index in enumerate(self._inside(indices).tolist()):
+            episode, frame = self._episode(index)
+            for places in self.episodes.videos.values():
+                path, begins = places[episode]
+                # By the rate: rows with the times are not read yet. A time that differs a little has the same frame.
+                requests.append(FrameRequest(path, begins + frame / float(self.info["fps"])))
+                samples.append(sample)
+        paths = list({request.path: None for request in requests})
+        number = {path: at for at, path in enumerate(paths)}
+        try:
+            ranges = list(self._frames.extents(requests))
+        except FeedmillError:
+            return found  # reading the frame says what is wrong
+        rows = [(samples[of], number[requests[of].path], begin, end) for of, begin, end in ranges]
+        columns = np.asarray(rows, np.int64).reshape(-1, 4).T
+        return [*found, Extents(self.store, paths, *columns)]
 
     def _find_costs(self, by: str) -> Int64s | None:
         """Return costs from the shapes of the cameras: a sample has one frame of each."""
@@ -253,6 +276,12 @@ class LeRobotDataset(TableDataset):
             "tasks": len(self.tasks),
             "splits": splits,
         }
+
+
+def _pixels_of(frames: FrameBatch, number: int, depths: Depths | None) -> Any:
+    """Return a frame of a batch; that of a depth video in millimeters."""
+    pixels = frames.take(number)
+    return pixels if depths is None else depth_of_frame(pixels, depths)
 
 
 def _grids(features: Mapping[str, Any], names: Sequence[str]) -> list[tuple[str, np.dtype[Any]]]:

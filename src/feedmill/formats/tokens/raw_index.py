@@ -13,7 +13,7 @@ files are invalid.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from functools import partial
 from pathlib import PurePosixPath
 from typing import NamedTuple
@@ -25,7 +25,7 @@ import orjson
 from feedmill.errors import DataError
 from feedmill.formats.line_ranges import Arrays, line_end, on_engine
 from feedmill.formats.offsets import Int64s
-from feedmill.formats.tokens.pickled import load_pairs, write_pairs
+from feedmill.formats.tokens.pickled import load_pairs, read_pairs, write_pairs
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.threads import ordered_map
@@ -279,6 +279,56 @@ def load_raw_index(store: Store, index_path: str, path: str, data: Store | None 
             fix=again,
         )
     return starts, lengths
+
+
+def read_raw_index(store: Store, index_path: str, path: str) -> Generator[Int64s, None, bool]:
+    """Yield the offset of each record of a JSONL file by its index, and the file's size, as Energon's index has them.
+
+    Every line of the file that is not blank must be in the index.
+
+    Returns:
+        Whether the file has no blank lines before a record.
+
+    Raises:
+        DataError: the index is corrupt or that of another file, or skips lines: all bytes between its entries are
+            compared, and the ends of up to `CHECKED` entries.
+    """
+    size, index_size = store.stat(path).size, store.stat(index_path).size
+    step = max(1, index_size // CHECKED // 10)  # an entry takes about 10 bytes
+    end, count, aligned = -1, 0, True
+    for starts, lengths in read_pairs(store, index_path, 0, index_size, fix=""):
+        if not len(starts):
+            continue
+        ends = starts + lengths
+        before = np.concatenate(([end], ends[:-1]))
+        wrong = (ends > size) | (ends < starts) | (starts <= before)
+        if not wrong.any():
+            some = np.arange(-count % step, len(starts), step)
+            wrong[some] = ~_are_lines(store, path, size, starts[some], ends[some])
+        if not wrong.any():
+            gaps = np.flatnonzero(starts - before > 1)
+            aligned &= not len(gaps)
+            wrong[gaps] = [not _blank(store, path, *gap) for gap in zip(before[gaps] + 1, starts[gaps], strict=True)]
+        if wrong.any():
+            i = int(np.flatnonzero(wrong)[0])
+            raise DataError(
+                f"its entry {count + i} is bytes {starts[i]} to {ends[i]}, which is not the next line",
+                file=store.locate(index_path),
+                kind="stale-index",
+            )
+        end = int(ends[-1])
+        starts[0] *= bool(count)
+        count += len(starts)
+        yield starts
+    if not count or not _blank(store, path, end, size):
+        raise DataError(f"it ends at byte {max(end, 0)} of {size}", file=store.locate(index_path), kind="stale-index")
+    yield np.asarray([size], np.int64)
+    return aligned
+
+
+def _blank(store: Store, path: str, begin: int, end: int) -> bool:
+    """Return whether a range of a file has nothing but white space."""
+    return all(not store.read(path, at, min(BLOCK, end - at)).strip() for at in range(begin, end, BLOCK))
 
 
 def _are_lines(store: Store, path: str, size: int, starts: Int64s, ends: Int64s) -> npt.NDArray[np.bool_]:

@@ -136,22 +136,19 @@ def _partition(sizes, extra, room, promote, bounds):  # type: ignore[no-untyped-
     Page p begins with cell bounds[p]. With `promote`, the cell before it moves to the level above.
     """
     n = len(sizes)
+    last = n - 1 if promote else 0  # whose page must not be empty if the cell before it is promoted
     pages, used = 1, 0
     bounds[0] = 0
     i = 0
     while i < n:
-        need = extra + sizes[i]
-        if used + need <= room:
-            used += need
-        elif promote and i < n - 1:
-            bounds[pages] = i + 1
+        while i < n and used + extra + sizes[i] <= room:
+            used += extra + sizes[i]
+            i += 1
+        if i < n:
+            bounds[pages] = i + 1 if i < last else i
+            used = 0 if i < last else extra + sizes[i]
             pages += 1
-            used = 0
-        else:  # the last cell needs a page, because the cell before it is promoted
-            bounds[pages] = i
-            pages += 1
-            used = need
-        i += 1
+            i += 1
     bounds[pages] = n + promote
     return pages
 

@@ -56,7 +56,8 @@ def _sample(begin, end, header, place, members, row):  # type: ignore[no-untyped
     while at < end:
         if end - at < 512 or row >= len(members):
             return -1
-        memcpy(place, begin + at, 512)
+        memcpy(place, begin + at, 160)  # all that is read of the header but one byte
+        memcpy(place + 345, begin + at + 345, 1)
         if header[156] != 48 or header[345] != 0 or header[135] > 32:
             return -1
         size = 0

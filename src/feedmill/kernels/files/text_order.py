@@ -189,11 +189,11 @@ def sort_groups(group: Int64s, then: Int64s, text: Bytes, starts: Int64s, rows: 
 @kernel("i64[:,:] -> i64")
 def _ascending(ints):  # type: ignore[no-untyped-def]
     for i in range(1, ints.shape[1]):
-        for k in range(len(ints)):
-            if ints[k, i - 1] != ints[k, i]:
-                if ints[k, i - 1] > ints[k, i]:
-                    return False
-                break
+        k = 0
+        while k < len(ints) and ints[k, i - 1] == ints[k, i]:
+            k += 1
+        if k < len(ints) and ints[k, i - 1] > ints[k, i]:
+            return False
     return True
 
 

@@ -29,8 +29,8 @@ import functools
 import json
 import logging
 import os
-import random
 import re
+import secrets
 import shutil
 import stat
 import struct
@@ -315,7 +315,7 @@ class CachedObject:
         Args:
             although_claimed: ignore the claims of others, whose requests hang.
         """
-        part = self.path(number) + (f".{random.getrandbits(64):x}.part" if although_claimed else ".part")
+        part = self.path(number) + (f".{secrets.token_hex(8)}.part" if although_claimed else ".part")
         if self.cache.disabled:
             return None
         for _ in range(10):  # others delete the folder or the part between two calls
@@ -468,7 +468,7 @@ class ChunkCache:
             with contextlib.suppress(FileExistsError):
                 os.mkdir(folder, 0o700)
             note = json.dumps({"url": url, "version": version, "size": size})
-            temporary = f"{folder}/.{random.getrandbits(64):x}"
+            temporary = f"{folder}/.{secrets.token_hex(8)}"
             Path(temporary).write_text(note)
             os.rename(temporary, folder + "/object")
         except OSError as error:
@@ -722,7 +722,7 @@ class Readers:
         Raises:
             OSError: the folder cannot be used.
         """
-        first = random.randrange(READERS)  # so that the slot of a dead process is hardly ever that of the next one
+        first = secrets.randbelow(READERS)  # so that the slot of a dead process is hardly ever that of the next one
         for slot in (1 + (first + number) % READERS for number in range(READERS)):
             fd = os.open(f"{self._folder}/{slot}", _WRITE | os.O_CREAT, 0o600)
             if _lock(fd, fcntl.LOCK_EX):

@@ -349,7 +349,7 @@ class Fetcher:
         longest = min(patience.longest_pause, patience.first_pause * 2 ** min(tries, 16))
         import random
 
-        until = time.monotonic() + random.uniform(0, longest)
+        until = time.monotonic() + random.SystemRandom().uniform(0, longest)
         while (left := until - time.monotonic()) > 0 and not (ending() or flight.dropped or is_stopped()):
             time.sleep(min(left, _RECHECK_SECONDS))
 

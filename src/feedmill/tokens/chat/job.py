@@ -26,37 +26,32 @@ from feedmill.tokens.tokenizer import Tokenizer, load_tokenizer
 
 if TYPE_CHECKING:
     from feedmill.tokens.options import Tokenize
-    from feedmill.tokens.token_files import TokenizeOptions, TokenizeReport
+    from feedmill.tokens.token_files import TokenizeReport
 
-Inputs = Sequence[str | os.PathLike[str] | DocumentFile]
 Output = str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]]
 logger = logging.getLogger("feedmill")
 
 
 def tokenize_chats(
-    inputs: Inputs,
-    files: Sequence[DocumentFile],
-    asked: Tokenize,
-    options: TokenizeOptions,
-    run: Callable[[Inputs, Output, Tokenizer, TokenizeOptions], TokenizeReport],
+    files: Sequence[DocumentFile], options: Tokenize, run: Callable[[Tokenize], TokenizeReport]
 ) -> TokenizeReport:
     """Tokenize conversations. Raises as `feedmill.tokens.tokenize`.
 
     Args:
         files: the files of the inputs.
-        asked: the options of the verb; `options`: those of its job.
         run: runs the job for one output.
     """
     _refuse_options(options)
-    tokenizer = _for_templates(asked.tokenizer, options.template_source)
-    form = _first_form(files) if asked.chat == AUTO else str(asked.chat)
-    name = None if asked.chat_template is None else os.fspath(asked.chat_template)
+    tokenizer = _for_templates(options.tokenizer, options.template_source)
+    form = _first_form(files) if options.chat == AUTO else str(options.chat)
+    name = None if options.chat_template is None else os.fspath(options.chat_template)
     eos = None if options.eos == AUTO else ends_of(tokenizer, None, options.eos).eos
-    output, rule = asked.output, asked.chat_mask
-    spec = ChatSpec.of(tokenizer, form, name, rule, asked.chat_template_args, closed=eos is not None)
+    rule = options.chat_mask
+    spec = ChatSpec.of(tokenizer, form, name, rule, options.chat_template_args, closed=eos is not None)
     chosen = replace(
         options,
-        chat=spec,
+        tokenizer=tokenizer,
+        chats=spec,
         template=False,
         eos=eos,
         rule="always",
@@ -64,9 +59,9 @@ def tokenize_chats(
         text=f"chat ({form})",
     )
     if form == "preference":
-        report = _pairs(inputs, output, tokenizer, chosen, spec, run)
+        report = _pairs(chosen, spec, run)
     else:
-        report = run(inputs, output, tokenizer, chosen)
+        report = run(chosen)
     if rule == AUTO and spec.rule == "turns":
         report.notes.append("the chat template has no {% generation %} blocks: the mask has the turns of the assistant")
     for every, remark in remarks(report.checks, report.documents):
@@ -97,18 +92,10 @@ def _for_templates(given: str | os.PathLike[str] | Tokenizer, source: TemplateSo
     return found
 
 
-def _pairs(
-    inputs: Inputs,
-    output: Output,
-    tokenizer: Tokenizer,
-    options: TokenizeOptions,
-    spec: ChatSpec,
-    run: Callable[[Inputs, Output, Tokenizer, TokenizeOptions], TokenizeReport],
-) -> TokenizeReport:
+def _pairs(options: Tokenize, spec: ChatSpec, run: Callable[[Tokenize], TokenizeReport]) -> TokenizeReport:
     """Write both sides of pairs: document i of one output belongs to document i of the other."""
     reports = [
-        run(inputs, _of_side(output, side), tokenizer, replace(options, chat=replace(spec, side=side)))
-        for side in SIDES
+        run(replace(options, output=_of_side(options.output, side), chats=replace(spec, side=side))) for side in SIDES
     ]
     chosen, rejected = reports
     if chosen.documents != rejected.documents or chosen.skipped != rejected.skipped:
@@ -147,10 +134,10 @@ def _named(path: str, side: str) -> str:
     return f"{folder}{slash}{stem}_{side}{dot}{suffix}"
 
 
-def _refuse_options(options: TokenizeOptions) -> None:
+def _refuse_options(options: Tokenize) -> None:
     for wrong, what, fix in (
         (options.specials_as_text, "--specials-as-text", "A template writes special tokens as text."),
-        (options.loss, "--loss", "Use --chat-mask."),
+        (options.mask, "--loss", "Use --chat-mask."),
         (options.text != "text", "--text", "Name the columns messages, conversations, prompt, chosen ..."),
         (options.backend not in (AUTO, "hf"), "--tokenizer-backend", "Conversations need the reference engine, hf."),
     ):
