@@ -135,8 +135,10 @@ class WindowOptions:
     @property
     def given(self) -> list[str]:
         """Names of the options that differ from their defaults."""
-        plain = WindowOptions()
-        return [name for name in self.__slots__ if getattr(self, name) != getattr(plain, name)]
+        return [name for name in self.__slots__ if getattr(self, name) != getattr(_NO_WINDOWS, name)]
+
+
+_NO_WINDOWS = WindowOptions()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
