@@ -19,7 +19,10 @@ class Build(build_py):
 
     def run(self) -> None:
         super().run()
-        build((ROOT / "src" if self.editable_mode else Path(self.build_lib)) / "feedmill/kernels")
+        folder = (ROOT / "src" if self.editable_mode else Path(self.build_lib)) / "feedmill/kernels"
+        for other in folder.glob("kernels.*.so"):  # of an earlier build for another machine
+            other.unlink()
+        build(folder)
 
 
 class Wheel(bdist_wheel):

@@ -237,6 +237,7 @@ def kinds(path: str) -> set[str]:
         "indexing/scanning.py",
         "kernels/files/tar.py",
         "formats/jsonl/dataset.py",
+        "formats/jsonl/index.py",
         "formats/tar/dataset.py",
     ],
 )

@@ -55,18 +55,15 @@ def _beside(
 
 
 def tokens(repeat: int) -> Iterable[Row]:
-    """Measure windows of 2,049 tokens in batches of 64, as torch tensors, in M tokens."""
+    """Measure windows of 2,049 tokens as torch tensors, in M tokens: in batches of 64, and in small ones."""
     folder = reading.tokens(reading.TOKENS // 650)
     single, many = folder / "a.pbin", folder / "ds"
     part, what = "loader-tokens", "token windows, M tokens, beside"
-    yield from _beside(
-        part,
-        f"{what} a bare numpy gather",
-        ("tokens", single, 0),
-        ("bare", ("bare-tokens", single)),
-        0.6,
-        repeat,
-    )
+    for size in (1, 16, 64):
+        mine, of_size = ("tokens", single, 0, size), f", batches of {size}"
+        bare, stacked = ("bare-tokens", single, size), ("stacked-tokens", single, size)
+        yield from _beside(part, f"{what} a bare numpy copy of rows{of_size}", mine, ("bare", bare), 0.8, repeat)
+        yield from _beside(part, f"{what} rows stacked by a script{of_size}", mine, ("bare", stacked), None, repeat)
     mine = ("tokens", single, WORKERS)
     peer = ("tokens", single, WORKERS)
     yield from _beside(part, f"{what} Modalities, 2 workers", mine, ("modalities", peer), 5, repeat)

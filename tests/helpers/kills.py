@@ -35,23 +35,26 @@ main()
 """
 
 
-def command(*words):
-    """The command line of a process that runs ``feedmill`` with these words."""
-    return [sys.executable, "-c", "from feedmill.cli.app import main; main()", *map(str, words)]
+def command(*words, first=""):
+    """The command line of a process that runs ``feedmill`` with these words, and the program `first` before it."""
+    return [sys.executable, "-c", f"{first}from feedmill.cli.app import main; main()", *map(str, words)]
 
 
-def run_until_killed(moment, words, folder):
+def run_until_killed(moment, words, folder, first=""):
     """Whether the command was killed before it put its file number `moment` in place; otherwise it is done."""
     child = warm.run(
-        [sys.executable, "-c", _CHILD, str(moment), *map(str, words)], cwd=folder, capture_output=True, text=True
+        [sys.executable, "-c", first + _CHILD, str(moment), *map(str, words)],
+        cwd=folder,
+        capture_output=True,
+        text=True,
     )
     assert child.returncode in (0, -signal.SIGKILL), child.stderr
     return child.returncode != 0
 
 
-def finish(words, folder):
+def finish(words, folder, first=""):
     """Run the command to its end; what it prints. A job array may have to run again for what is left."""
-    done = warm.run(command(*words), cwd=folder, capture_output=True, text=True)
+    done = warm.run(command(*words, first=first), cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0 or (done.returncode == 3 and "part" in words), done.stderr
     return done.stdout
 
@@ -79,11 +82,12 @@ def moments(one: int, every: Iterable[int] = range(60), least: int = 1) -> pytes
     return pytest.mark.parametrize(("moments", "least"), [pytest.param((one,), 1, id="one"), all_of_them])
 
 
-def kill_everywhere(words, make, folder, moments=range(60)):
+def kill_everywhere(words, make, folder, moments=range(60), first=""):
     """Run a command that is killed before each of its files in turn, then to its end; all results are as undisturbed.
 
     Args:
         make: makes the data in the folder that it is given.
+        first: a program that runs before the command in its process, but not where it is undisturbed.
 
     Returns:
         At how many of the moments it was killed.
@@ -95,9 +99,9 @@ def kill_everywhere(words, make, folder, moments=range(60)):
     for done, moment in enumerate(moments):
         place = Path(folder) / f"at{moment}"
         make(place)
-        killed = run_until_killed(moment, words, place)
+        killed = run_until_killed(moment, words, place, first)
         if killed:
-            finish(words, place)
+            finish(words, place, first)
         assert contents(place) == wanted, f"killed before file {moment}"
         if not killed:
             return done

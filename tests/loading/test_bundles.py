@@ -42,6 +42,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def eager(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Read as many batches at once as is allowed, however long that takes; the numbers of positions of each read."""
     monkeypatch.setattr(workers, "SECONDS_TOGETHER", 1e9)
+    monkeypatch.setattr(workers, "MOST_SMALL", 1)
     reads: list[int] = []
     for name in ("read", "read_batch"):
         inner = getattr(Plan, name)
@@ -103,6 +104,7 @@ def test_the_stream_and_its_states_are_those_of_batches_read_alone(
     plan = plan_of(root, kind, shuffle)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(workers, "MOST_TOGETHER", 1)
+        patch.setattr(workers, "MOST_SMALL", 1)
         alone = [content(batch) for batch in islice(loader_of(plan, kind, batch_size, **options), stop + steps)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(workers, "SECONDS_TOGETHER", 1e9)
@@ -120,6 +122,41 @@ def test_small_batches_are_read_together(root: Path, eager: list[int], kind: str
     batches = list(islice(loader_of(plan_of(root, kind), kind, 16), 18))
     assert len(batches) == 18
     assert eager[:2] == [16, 16] and eager[2:6] == [64] * 4, "the first two show how long they take"
+
+
+@pytest.mark.parametrize("output", ["numpy", "torch"])
+def test_many_batches_of_small_windows_are_made_at_once(
+    root: Path, eager: list[int], monkeypatch: pytest.MonkeyPatch, output: str
+) -> None:
+    monkeypatch.setattr(workers, "MOST_SMALL", 64)
+    loader = loader_of(plan_of(root, "columns"), "columns", 2, output=output)
+    batches = list(islice(loader, 60))
+    assert eager == [2, 2, 8, 128]
+    assert loader.position == 120 and loader.metrics.batches == 60 and loader.metrics.samples == 120
+    assert loader.state_dict()["position"] == 120
+    monkeypatch.setattr(workers, "MOST_TOGETHER", 1)
+    monkeypatch.setattr(workers, "MOST_SMALL", 1)
+    alone = list(islice(loader_of(plan_of(root, "columns"), "columns", 2, output=output), 60))
+    for batch, other in zip(batches, alone, strict=True):
+        assert list(batch) == list(other) and batch["__key__"] == other["__key__"]
+        assert type(batch["input_ids"]) is type(other["input_ids"])
+        assert batch["input_ids"].tolist() == other["input_ids"].tolist()
+    if output == "torch":
+        assert batches[50]["input_ids"].untyped_storage().nbytes() == batches[50]["input_ids"].nbytes
+
+
+def test_an_iteration_that_ends_gives_none_of_the_batches_that_it_has_made(
+    root: Path, eager: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workers, "MOST_SMALL", 64)
+    loader = loader_of(plan_of(root, "columns"), "columns", 2)
+    batches = iter(loader)
+    begun = [content(next(batches)) for _ in range(30)]
+    loader.close()
+    with pytest.raises(FeedmillError, match="ended by"):
+        next(batches)
+    rest = [content(batch) for batch in islice(loader, 20)]
+    assert begun + rest == [content(b) for b in islice(loader_of(plan_of(root, "columns"), "columns", 2), 50)]
 
 
 def test_slow_reads_stay_alone(root: Path, eager: list[int], monkeypatch: pytest.MonkeyPatch) -> None:

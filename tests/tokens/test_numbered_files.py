@@ -19,7 +19,7 @@ from feedmill.errors import ConfigError, EmptyResult
 from feedmill.formats.tokens.manifest import read_manifest
 from feedmill.indexing.check import check
 from feedmill.storage import LocalStore
-from feedmill.tokens import token_files, writer
+from feedmill.tokens import job, writer
 from feedmill.tokens.encode import Encodings
 from feedmill.tokens.outputs import FORMATS
 from feedmill.tokens.spill import PieceFacts, find_piece, write_piece
@@ -98,7 +98,7 @@ def test_files_end_at_the_last_document_that_fits(tmp_path: Path) -> None:
 def test_the_files_of_a_format_do_not_depend_on_other_formats_or_workers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(token_files, "FEW", 0)
+    monkeypatch.setattr(job, "_FEW", 0)
     source = write_lines(tmp_path / "a.jsonl", TEXTS)
     run(source, tmp_path / "all/web", max_file_size="2kB", workers=2, unit_bytes=700)
     found: dict[str, bytes] = {}

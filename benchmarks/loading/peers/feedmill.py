@@ -1,7 +1,9 @@
 """Run one measurement of Feedmill's loader, or of a lower bound without it (bare-...), and print it as JSON.
 
-tokens FILE WORKERS       windows of 2,049 tokens in random order, batches of 64, torch tensors
-bare-tokens FILE          the same windows copied by numpy, row by row, and as one fancy index
+tokens FILE WORKERS BATCH    windows of 2,049 tokens in random order, torch tensors
+bare-tokens FILE BATCH    the same windows copied by numpy, row by row, and as one fancy index
+stacked-tokens FILE BATCH    the same windows as small training scripts read them: the file mapped for each batch, one
+                          tensor for each row, stacked
 raw FOLDER WORKERS        parts as bytes in training order, batches of 64
 columns FOLDER            the same without workers, as lists of bytes by part
 one PATH                  single samples at random, with the bytes of all parts
@@ -19,7 +21,7 @@ import itertools
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -32,38 +34,68 @@ from benchmarks.loading.batches import singles
 BATCH, SEQ_LEN, SECONDS = 64, 2048, 3.0
 
 
-def tokens(path: str, workers: str) -> dict[str, float]:
+def tokens(path: str, workers: str, batch: str = str(BATCH)) -> dict[str, float]:
     """Measure token windows through a loader."""
     import feedmill as fm
 
     plan = fm.Plan.over(fm.open(path, seq_len=SEQ_LEN), shuffle="global")
-    loader = fm.Loader(plan, BATCH, rank=0, world_size=1, workers=int(workers), output="torch")
-    return rate((batch["input_ids"].numel() / 1e6 for batch in loader), SECONDS)
+    loader = fm.Loader(plan, int(batch), rank=0, world_size=1, workers=int(workers), output="torch")
+    return rate(_counted(batch["input_ids"] for batch in loader), SECONDS)
 
 
-def bare_tokens(path: str) -> dict[str, float]:
+def _counted(batches: Iterable[Any]) -> Iterator[float]:
+    """Yield the M tokens of every 64 rows: asking for the time after each small batch would take as long as it."""
+    done, rows = 0, 0
+    for batch in batches:
+        done, rows = done + batch.numel(), rows + len(batch)
+        if rows >= BATCH:
+            yield done / 1e6
+            done, rows = 0, 0
+
+
+def _mapped(path: str) -> Any:
+    return np.memmap(path, np.uint16, "r", 8, min((os.path.getsize(path) - 8) // 2, 200_000_000))
+
+
+def bare_tokens(path: str, batch: str = str(BATCH)) -> dict[str, float]:
     """Measure token windows through numpy alone, in the faster of two ways."""
     import torch
 
-    tokens = np.asarray(np.memmap(path, np.uint16, "r", 8, (os.path.getsize(path) - 8) // 2))[:200_000_000]
+    tokens, size = np.asarray(_mapped(path)), int(batch)
     rng, width = np.random.default_rng(0), SEQ_LEN + 1
 
-    def rows() -> Iterator[float]:
+    def rows() -> Iterator[Any]:
         while True:  # as in a training loop, a batch is kept until the next one exists
-            starts = rng.integers(0, len(tokens) - width, BATCH).tolist()
-            out = np.empty((BATCH, width), np.int64)
+            starts = rng.integers(0, len(tokens) - width, size).tolist()
+            out = np.empty((size, width), np.int64)
             for row, start in zip(out, starts, strict=True):
                 row[:] = tokens[start : start + width]
             batch = torch.from_numpy(out)
-            yield batch.numel() / 1e6
+            yield batch
 
-    def fancy() -> Iterator[float]:
+    def fancy() -> Iterator[Any]:
         while True:
-            starts = rng.integers(0, len(tokens) - width, BATCH)
+            starts = rng.integers(0, len(tokens) - width, size)
             batch = torch.from_numpy(tokens[starts[:, None] + np.arange(width)].astype(np.int64))
-            yield batch.numel() / 1e6
+            yield batch
 
-    return max(rate(rows(), SECONDS), rate(fancy(), SECONDS), key=lambda found: found["rate"])
+    return max((rate(_counted(way()), SECONDS) for way in (rows, fancy)), key=lambda found: found["rate"])
+
+
+def stacked_tokens(path: str, batch: str = str(BATCH)) -> dict[str, float]:
+    """Measure token windows as small training scripts read them."""
+    import torch
+
+    width = SEQ_LEN + 1
+
+    def batches() -> Iterator[Any]:
+        while True:
+            tokens = _mapped(path)
+            starts = torch.randint(len(tokens) - width, (int(batch),))
+            rows = [torch.from_numpy(tokens[start : start + width].astype(np.int64)) for start in starts]
+            yield torch.stack(rows)
+
+    return rate(_counted(batches()), SECONDS)
 
 
 def raw(folder: str, workers: str) -> dict[str, float]:

@@ -13,6 +13,7 @@ from feedmill.jobs.options import (
     AllowEmpty,
     AllowStale,
     Arg,
+    Budget,
     DryRunnable,
     Flag,
     Ids,
@@ -152,7 +153,7 @@ def _unescaped(text: str) -> str:
 
 
 @dataclass(frozen=True)
-class Dedupe(Ids, AllowEmpty, DryRunnable, Processes, WithProgress):
+class Dedupe(Ids, AllowEmpty, DryRunnable, Budget, Processes, WithProgress):
     """Write attributes that mark duplicates: all but the first in input order. 'filter' then removes them."""
 
     documents: Documents
@@ -258,7 +259,7 @@ def _thresholds(text: str) -> float | tuple[float, ...]:
 
 
 @dataclass(frozen=True)
-class Neardedupe(Ids, AllowEmpty, DryRunnable, Processes, WithProgress):
+class Neardedupe(Ids, AllowEmpty, DryRunnable, Budget, Processes, WithProgress):
     """Write attributes that mark near-duplicates of documents that are kept. 'filter' then removes them."""
 
     documents: Documents

@@ -12,6 +12,7 @@ import mmap
 import os
 import struct
 from collections.abc import Callable, Iterable, Mapping
+from math import prod
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -39,15 +40,7 @@ def write_arrays(store: Store, path: str, arrays: Mapping[str, npt.NDArray[Any]]
 def pack_arrays(out: BinaryIO, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
     """Write the bytes of an array file."""
     whole = {name: np.ascontiguousarray(values) for name, values in arrays.items()}
-    reserved = sum(len(name) + 80 for name in whole) + 40
-    header: dict[str, Any] = {}
-    start = at = _aligned(len(MAGIC) + 8 + reserved)
-    for name, values in whole.items():
-        header[name] = [values.dtype.str, list(values.shape), at]
-        at = _aligned(at + values.nbytes)
-    header[""] = at
-    encoded = orjson.dumps(header).ljust(start - len(MAGIC) - 8, b" ")
-    out.write(MAGIC + struct.pack("<Q", len(encoded)) + encoded)
+    out.write(_head({name: (values.dtype.str, list(values.shape)) for name, values in whole.items()}))
     for values in whole.values():
         out.write(values.reshape(-1).view(np.uint8).data if values.size else b"")
         out.write(bytes(_aligned(values.nbytes) - values.nbytes))
@@ -65,7 +58,7 @@ def stream_arrays(
         out: file that can seek, empty.
         name: name of that array, which lies at `STREAMED_AT`.
         pieces: its pieces, little-endian int64[n] each.
-        rest: returns the other arrays, at most ten. It is called after the last piece.
+        rest: returns the other arrays, at most ten. It is called when the file ends with the last piece.
     """
     out.seek(STREAMED_AT)
     count = 0
@@ -73,6 +66,7 @@ def stream_arrays(
         out.write(np.ascontiguousarray(piece, "<i8").data)
         count += len(piece)
     header: dict[str, Any] = {name: ["<i8", [count], STREAMED_AT]}
+    out.flush()
     at = _aligned(STREAMED_AT + 8 * count)
     for key, values in rest().items():
         out.seek(at)
@@ -84,6 +78,18 @@ def stream_arrays(
     out.seek(0)
     encoded = orjson.dumps(header).ljust(STREAMED_AT - len(MAGIC) - 8, b" ")
     out.write(MAGIC + struct.pack("<Q", len(encoded)) + encoded)
+
+
+def write_pieces(
+    store: Store, path: str, name: str, dtype: npt.DTypeLike, count: int, pieces: Iterable[npt.NDArray[Any]]
+) -> None:
+    """Write an array file of one array, int[count], that is made piece by piece, also to an object store."""
+    kind = np.dtype(dtype)
+    with store.write(path) as out:
+        out.write(_head({name: (kind.str, [count])}))
+        for piece in pieces:
+            out.write(piece.astype(kind, copy=False).data)
+        out.write(bytes(_aligned(count * kind.itemsize) - count * kind.itemsize))
 
 
 def read_arrays(store: Store, path: str) -> Arrays:
@@ -99,6 +105,30 @@ def read_arrays(store: Store, path: str) -> Arrays:
         if os.fstat(f.fileno()).st_size < len(MAGIC) + 8:
             raise ValueError("the file is truncated")
         return unpack_arrays(mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ))
+
+
+def release(arrays: Arrays) -> None:
+    """Take the pages of memory maps from the resident memory of the process. They stay in the cache of the system."""
+    for values in arrays.values():
+        held: Any = values
+        while isinstance(held, np.ndarray | memoryview):
+            held = held.base if isinstance(held, np.ndarray) else held.obj
+        if isinstance(held, mmap.mmap):
+            held.madvise(mmap.MADV_DONTNEED)
+            return
+
+
+def _head(kinds: Mapping[str, tuple[str, list[int]]]) -> bytes:
+    """Return the bytes before the arrays, for the type and shape of each."""
+    reserved = sum(len(name) + 80 for name in kinds) + 40
+    header: dict[str, Any] = {}
+    start = at = _aligned(len(MAGIC) + 8 + reserved)
+    for name, (dtype, shape) in kinds.items():
+        header[name] = [dtype, shape, at]
+        at = _aligned(at + prod(shape) * np.dtype(dtype).itemsize)
+    header[""] = at
+    encoded = orjson.dumps(header).ljust(start - len(MAGIC) - 8, b" ")
+    return MAGIC + struct.pack("<Q", len(encoded)) + encoded
 
 
 def unpack_arrays(data: Any) -> Arrays:

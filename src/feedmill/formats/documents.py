@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import io
 import os
 import re
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -24,6 +25,7 @@ from feedmill.storage.hashed import HashedReader, HashedWriter
 from feedmill.storage.limits import max_unpacked, too_large
 
 BLOCK = 1 << 20
+_GATHERED = 1 << 16
 DOCUMENTS, ATTRIBUTES = "documents", "attributes"
 _ESCAPES = re.compile(rb"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL)
 """An escape of JSON: a surrogate pair, a lone surrogate (the group), or any other."""
@@ -181,10 +183,13 @@ def write_lines(
     kind: str | None = None,
     level: int | None = None,
     hashed: Callable[[str], None] | None = None,
+    gather: bool = False,
 ) -> Iterator[Callable[[bytes], object]]:
     """Like `write_rows`, but the function takes any number of rows as one block of bytes with line ends.
 
     Args:
+        gather: gather small blocks before they are compressed. What igzip makes of the first 288 bytes depends on
+            whether more come with them, and so on how the caller divides the rows.
         level: compression level, see `feedmill.storage.codec.packed`.
         hashed: called at the end with the 128-bit xxh3 of the stored bytes.
     """
@@ -192,7 +197,12 @@ def write_lines(
     with store.write(path) as file:
         raw = file if hashed is None else cast(BinaryIO, HashedWriter(file))
         with packed(raw, kind, level) as stream:
-            yield stream.write
+            if gather and kind:
+                gathered = io.BufferedWriter(cast(io.RawIOBase, stream), _GATHERED)
+                yield gathered.write
+                gathered.detach()
+            else:
+                yield stream.write
         if isinstance(raw, HashedWriter) and hashed is not None:
             hashed(raw.hexdigest())
 

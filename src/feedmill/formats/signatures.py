@@ -2,9 +2,9 @@
 
 A folder on a local disk::
 
-    near.json                    {"version": 1, "options": {...}}: options that determine sets, keys and decisions
-    dump-00000.json, ...         a run that added documents: its files in order, their segments, its index;
-                                 the fingerprint of the run, and its results
+    near.json                    {"version": 2, "options": {...}}: options that determine sets, keys and decisions
+    dump-00000.json, ...         a run that added documents: its files in order, their segments, the number of
+                                 ranges of its index; the fingerprint of the run, and its results
     segments/<print>-00000       arrays of some documents of a file: sets, keys, ids
     segments/<print>.json        {"rows": ..., "ids": ..., "digest": ..., "segments": [rows, ...],
                                  "empty": ..., "xxh3": ...}
@@ -47,7 +47,7 @@ from feedmill.formats import arrays
 from feedmill.formats.arrays import Arrays
 from feedmill.storage import Store
 
-VERSION = 1
+VERSION = 2
 RECORD = "near.json"
 LOCK = "lock"
 

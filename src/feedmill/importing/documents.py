@@ -113,6 +113,7 @@ def write_documents(
         if (dry := active()) is not None:
             dry.writes(target, f"{DOCUMENTS}/")
             return
+        report.files = 0  # counted again as documents are written
         if work.roll_forward():
             _complete(report, map(_decode, work.units.read().values()))
             work.finish()

@@ -122,8 +122,6 @@ def import_data(options: Import) -> ImportReport:
     shared |= {"workers": options.workers, "progress": options.progress}
     if samples is None:
         suffix = _suffix(options.compression)
-        if active() is None:
-            report.files = 0  # counted again as documents are written
         chosen = files._replace(files=found.documents)
         job = {**identity, "most": most}
         with frozen():
@@ -137,8 +135,6 @@ def import_data(options: Import) -> ImportReport:
         elif found.type != PARTS and is_other(options.encoding):
             report.encodings = caption_encodings(of_files, samples)
         job = {**identity, "decode": options.decode}
-        if active() is None:
-            report.splits = {}  # counted again as samples are written
         shared["max_shard_samples"] = options.max_shard_samples
         with frozen():
             write_samples(target, files, samples, job, report, reader, **shared)

@@ -147,10 +147,10 @@ def write_samples(
         groups += groups_of(whole, max_shard_samples, most)
         splits[split] = range(first, len(groups))
     with closing(target):
-        if active() is not None:
-            target.plan({layout.shard(number): None for number in range(len(groups))})
+        if (dry := active()) is not None:
+            target.plan(dry, {layout.shard(number): None for number in range(len(groups))})
             return
-        report.reused = len(target.done)
+        report.reused, report.splits = len(target.done), {}  # counted again as samples are written
         sizes = [group.size for group in groups]
         options: dict[str, Any] = {"preload": MODULES, "workers": workers, "progress": progress}
         made = make_shards(target, groups, partial(read_shard, reader), sizes=sizes, **options)

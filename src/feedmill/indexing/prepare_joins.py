@@ -14,16 +14,16 @@ from functools import partial
 import numpy as np
 
 from feedmill.errors import ConfigError
-from feedmill.formats.energon.join import energon_name, join_files, own_name, prepare_join, write_join_index
+from feedmill.formats.energon.join import compute, energon_name, join_files, own_name, write_join_index
 from feedmill.formats.offsets import Int64s
-from feedmill.jobs.dry_run import active
+from feedmill.jobs.dry_run import DryRun, perform
 from feedmill.planning import dialects
 from feedmill.planning.dialects import energon
 from feedmill.planning.recipes import read
 from feedmill.planning.recipes.compile import joins
 from feedmill.planning.recipes.recipe import Recipe
 from feedmill.samples.open import open as open_dataset
-from feedmill.storage import Store, open_store, split_url
+from feedmill.storage import open_store, split_url
 
 
 def prepare_joins(url: str) -> tuple[dict[str, int], int, list[str]]:
@@ -40,19 +40,19 @@ def prepare_joins(url: str) -> tuple[dict[str, int], int, list[str]]:
     theirs: dict[tuple[str, str], Int64s] = {}
     ambiguous: set[tuple[str, str]] = set()
     warnings: list[str] = []
-    kept: dict[str, set[str]] = {}
+    writes: dict[tuple[str, str], Int64s] = {}
     mine: set[str] = set()  # caches of nested files also have joins of splits that are not read here
     for label, recipe in _recipes(url):
         mine.add(f"{recipe.file}.cache")
         for where, folder, parts in joins(recipe, partial(open_dataset, raw=True)):
             assert folder is not None  # the recipe was read from a file
             try:
-                join = prepare_join(parts, open_store(folder)).places
+                join = compute(parts).places
             except ConfigError as error:
                 error.file = error.file or where
                 raise
             rows[f"{label}{where}"] = len(join)
-            kept.setdefault(folder, set()).add(own_name(parts))
+            writes[folder, own_name(parts)] = join
             name = (folder, energon_name(parts))
             if name in theirs and not np.array_equal(theirs[name], join):
                 ambiguous.add(name)
@@ -60,27 +60,30 @@ def prepare_joins(url: str) -> tuple[dict[str, int], int, list[str]]:
             theirs.setdefault(name, join)
             if any(len(part.table.excludes) > 1 for part in parts):
                 warnings.append(f"{where}: Energon finds a join with several excludes only under some hash seeds")
-    for (place, file), join in theirs.items():
-        if (place, file) not in ambiguous:
-            write_join_index(open_store(place), file, join)
-            kept[place].add(file)
-    for folder in mine | set(kept):
-        others = (
-            join_files(open_store(folder)) if folder in mine else [file for place, file in ambiguous if place == folder]
-        )
-        _delete(open_store(folder), [path for path in others if path not in kept.get(folder, ())])
-    if (dry := active()) is not None:
+    folders = mine | {folder for folder, _ in writes}
+    writes |= {name: join for name, join in theirs.items() if name not in ambiguous}
+    stale: dict[str, list[str]] = {}
+    for folder in folders:
+        there = join_files(open_store(folder)) if folder in mine else [file for at, file in ambiguous if at == folder]
+        stale[folder] = [path for path in there if (folder, path) not in writes]
+
+    def plan(dry: DryRun) -> None:
+        for (folder, file), join in writes.items():
+            dry.writes(open_store(folder), file, 16 + 8 * join.size)
+        for folder, paths in stale.items():
+            dry.deletes_all(open_store(folder), paths)
         dry.counts |= {"joins": len(rows), "rows": sum(rows.values())}
+
+    def execute() -> None:
+        for (folder, file), join in writes.items():
+            write_join_index(open_store(folder), file, join)
+        for folder, paths in stale.items():
+            cache = open_store(folder)
+            for path in filter(cache.exists, paths):
+                cache.delete(path)
+
+    perform(plan, execute)
     return rows, sum(rows.values()), warnings
-
-
-def _delete(cache: Store, paths: list[str]) -> None:
-    """Delete files that exist, or add them to the current dry run."""
-    if (dry := active()) is not None:
-        dry.deletes_all(cache, paths)
-        return
-    for path in filter(cache.exists, paths):
-        cache.delete(path)
 
 
 def _recipes(url: str) -> Iterator[tuple[str, Recipe]]:

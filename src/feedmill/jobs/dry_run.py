@@ -1,8 +1,9 @@
 """Dry runs: what a verb would read and write, without writing.
 
-A verb that runs dry takes the path of its real run up to the first output, so that it raises the same errors. In the
-block of `dry_run` the locks and journals of `feedmill.jobs.work` change nothing, and no stage is sent to an engine.
-Where a file would be written, the verb adds it to the `DryRun` instead.
+A verb finds its inputs and checks its options; then it executes, or in a dry run adds its plan to the `DryRun`
+(`perform`), so that both raise the same errors. Where only an opened output tells what is replaced or continued, the
+verb opens it in a dry run too: in the block of `dry_run` the locks and journals of `feedmill.jobs.work` change nothing,
+and no stage is sent to an engine.
 
 It reads indices, the headers of archives, and the first documents of each file. Damage further inside is found by the
 real run only.

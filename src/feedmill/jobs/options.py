@@ -259,6 +259,16 @@ class Processes(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Budget(Options):
+    """Memory of global steps, which write what exceeds it to the work folder."""
+
+    memory: Annotated[
+        int | str | None,
+        Opt("SIZE", "Memory of all processes, such as 2GB; default: up to a quarter of the machine's.", text=str),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Threads(Options):
     """Work of threads that wait for the disk."""
 

@@ -308,6 +308,8 @@ def _lay_out(row_offsets, lengths, pad, tokens, positions, ends, to):  # type: i
 def _copy_spans(source, first, lengths, to, out):  # type: ignore[no-untyped-def]
     """Copy spans."""
     for span in range(len(first)):
+        if span + 1 < len(first):
+            _prefetch_span(source, first[span + 1], lengths[span + 1])
         count = lengths[span]
         part = source[first[span] : first[span] + count]
         target = out[to[span] : to[span] + count]

@@ -10,6 +10,7 @@ import contextlib
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -23,7 +24,7 @@ from feedmill.errors import ConfigError, FeedmillError
 from feedmill.formats.batches import Batch, Columns, Fields, Parts, Want
 from feedmill.jobs.buffers import SMALL
 from feedmill.loading.collate import collate as default_collate
-from feedmill.loading.collate import collate_parts
+from feedmill.loading.collate import collate_parts, divided
 from feedmill.loading.failures import (
     MISTAKES,
     TRIES,
@@ -38,7 +39,8 @@ from feedmill.loading.failures import (
 )
 from feedmill.loading.plan import PlanLike
 from feedmill.loading.watchdog import Activity, Watchdog
-from feedmill.planning.dealing.grid import Step
+from feedmill.planning.dealing.grid import Step, Steps
+from feedmill.planning.nodes.base import Located
 from feedmill.storage.fetching.fetch import waited
 
 if TYPE_CHECKING:
@@ -72,6 +74,8 @@ class MadeBatch:
         seconds: duration of each stage: waiting for remote data, reading, transforming, collating.
         labels: labels of the batch, if requested; `item_labels`: those of each pack or group, if this is a window.
         substitutes: position of a replaced sample -> position of its substitute.
+        rest: the next batches, as the loader yields them, and the position after each, if these were made as well:
+            nothing has failed in them, and they have no labels.
     """
 
     batch: Any
@@ -82,6 +86,7 @@ class MadeBatch:
     labels: Labels | None = None
     item_labels: list[Labels] = field(default_factory=list)
     substitutes: dict[int, int] = field(default_factory=dict)
+    rest: deque[tuple[Any, int]] = field(default_factory=deque)
 
 
 class Read(NamedTuple):
@@ -116,7 +121,13 @@ class BatchMaker:
             batch must equal that of `transform` and `collate`; no samples are built for it.
         mask: add the field ``__mask__``, bool[n]: which samples belong to the plan and are not padding.
         labels: report where the samples come from.
+
+    Attributes:
+        runs: whether batches are yielded as they are made, so that several can be made at once; `tensors`: then with
+            tensors in place of arrays.
     """
+
+    runs = tensors = False
 
     def __init__(
         self,
@@ -192,36 +203,59 @@ class BatchMaker:
         """Return whether samples of several steps can be read in one call; see `read_together`."""
         return self.step_reader is None and getattr(self._plan, "reads_apart", False)
 
-    def read_together(self, steps: Sequence[Step]) -> list[Read] | None:
+    def read_together(self, steps: Sequence[Step]) -> list[Read] | MadeBatch | None:
         """Return the samples of several steps, read in one call; None if that fails or their rows cannot be separated.
 
-        Then each step is made on its own, and raises its own error.
+        Then each step is made on its own, and raises its own error. If the steps were planned together and their
+        batches need nothing after reading, return the first batch, with the `rest`.
         """
         began, before = time.perf_counter(), waited()
-        rows = [step.positions for step in steps]
-        activity = Activity(steps[0].number, steps[0].first, steps[-1].stop)
-        from feedmill.loading.step_reader import joined
+        if isinstance(steps, Steps):
+            located = steps.located if isinstance(steps.located, Located) else None
+            positions, cuts = steps.positions, range(0, len(steps.positions) + 1, steps.grid.batch_size)
+            stop = int(positions[-1]) + 1
+        else:
+            from feedmill.loading.step_reader import joined
 
+            rows = [step.positions for step in steps]
+            positions, located = np.concatenate(rows), joined([step.located for step in steps])
+            cuts, stop = np.cumsum([0, *map(len, rows)]).tolist(), steps[-1].stop
+        first = steps[0]
+        activity = Activity(first.number, first.first, stop)
         try:
             with nullcontext() if self._watchdog is None else self._watchdog.watch(activity):
-                parts = self._read_parts(rows, joined([step.located for step in steps]))
+                read = None if self._want is None else self._plan.read_batch(positions, self._want, located)
+                if isinstance(read, dict) and not all(_apart(values, cuts) for values in read.values()):
+                    return None
+                batches = self._run_of(read, steps)
+                parts = None if batches else self._cut(read, positions, located, cuts)
         except Exception as error:
             logger.debug("batches are read one by one: %s: %s", type(error).__name__, error)
             return None
-        taken, late = (time.perf_counter() - began) / len(steps), (waited() - before) / len(steps)
-        return None if parts is None else [Read(*part, taken, late) for part in parts]
+        taken, late = time.perf_counter() - began, waited() - before
+        if not batches or not isinstance(steps, Steps):
+            return None if parts is None else [Read(*part, taken / len(steps), late / len(steps)) for part in parts]
+        made = MadeBatch(batches[0], first, seconds={"read": taken - late, "fetch": late})
+        made.rest.extend(zip(batches[1:], steps.ends[1:], strict=True))
+        return made
 
-    def _read_parts(self, rows: Sequence[IntArray], located: Any) -> list[tuple[Any, Any]] | None:
+    def _run_of(self, read: Batch | None, steps: Sequence[Step]) -> list[Any] | None:
+        """Return the batches of columns; None if more has to be done for them."""
+        plain = self.runs and self._want == "parts" and self._label is None and not self._mask
+        if not (plain and isinstance(read, dict) and isinstance(steps, Steps)):
+            return None
+        return divided(read, len(steps), tensors=self.tensors)
+
+    def _cut(
+        self, read: Batch | None, positions: IntArray, located: Any, cuts: Sequence[int]
+    ) -> list[tuple[Any, Any]] | None:
         """Return samples and columns, or parts, of steps; one of the two is None for all of them."""
-        positions = np.concatenate(rows)
-        read = None if self._want is None else self._plan.read_batch(positions, self._want, located)
-        cuts = np.cumsum([0, *map(len, rows)]).tolist()
         if read is None:
             samples = self._read(positions, located)
             return [(samples[a:b], None) for a, b in pairwise(cuts)]
         if isinstance(read, Parts):
             return [(None, read.cut(a, b)) for a, b in pairwise(cuts)]
-        if not isinstance(read, dict) or not all(_apart(values, cuts) for values in read.values()):
+        if not isinstance(read, dict):
             return None
         return [(None, {name: values[a:b] for name, values in read.items()}) for a, b in pairwise(cuts)]
 

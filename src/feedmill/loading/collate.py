@@ -9,7 +9,7 @@ of their fields, with None where a sample has no such field.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -155,35 +155,71 @@ def to_torch(batch: Any) -> Any:
     except ImportError:
         raise MissingExtra('output="torch" needs torch', extra="torch") from None
 
-    def convert(value: Any) -> Any:
-        if isinstance(value, np.ndarray):
-            if value.dtype in _SHARED and value.flags.forc and value.flags.writeable:  # most arrays of most batches
-                return torch.from_numpy(value)
-            # bfloat16 and similar types, which torch does not accept as NumPy arrays; asking for the name takes longer
-            # than the rest of this function, so numpy's own types are not asked.
-            if value.dtype.isbuiltin != 1:
-                from feedmill.formats.pth.tensors import SPECIAL
+    return _converted(batch, torch)
 
-                if value.dtype.name in SPECIAL:
-                    integers = value.view(f"u{value.dtype.itemsize}").copy()
-                    return torch.from_numpy(integers).view(getattr(torch, value.dtype.name))
-            if value.dtype.kind not in "biufc":
-                return value
-            native = value if value.dtype.isnative else value.astype(value.dtype.newbyteorder("="))
-            # torch has no read-only tensors and no negative strides, so such arrays must be copied.
-            shareable = native.flags.writeable and all(stride >= 0 for stride in native.strides)
-            return torch.from_numpy(native if shareable else native.copy())
-        if type(value) is dict:
-            return {name: convert(item) for name, item in value.items()}
-        if type(value) in (list, tuple):
-            if _PLAIN.issuperset(map(type, value)):
-                return value
-            return type(value)(convert(item) for item in value)
-        if isinstance(value, tuple) and hasattr(value, "_fields"):
-            return type(value)(*map(convert, value))
-        return value
 
-    return convert(batch)
+def _converted(value: Any, torch: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        if value.dtype in _SHARED and value.flags.forc and value.flags.writeable:  # most arrays of most batches
+            return torch.from_numpy(value)
+        # bfloat16 and similar types, which torch does not accept as NumPy arrays; asking for the name takes longer
+        # than the rest of this function, so numpy's own types are not asked.
+        if value.dtype.isbuiltin != 1:
+            from feedmill.formats.pth.tensors import SPECIAL
+
+            if value.dtype.name in SPECIAL:
+                integers = value.view(f"u{value.dtype.itemsize}").copy()
+                return torch.from_numpy(integers).view(getattr(torch, value.dtype.name))
+        if value.dtype.kind not in "biufc":
+            return value
+        native = value if value.dtype.isnative else value.astype(value.dtype.newbyteorder("="))
+        # torch has no read-only tensors and no negative strides, so such arrays must be copied.
+        shareable = native.flags.writeable and all(stride >= 0 for stride in native.strides)
+        return torch.from_numpy(native if shareable else native.copy())
+    if type(value) is dict:
+        return {name: _converted(item, torch) for name, item in value.items()}
+    if type(value) in (list, tuple):
+        if _PLAIN.issuperset(map(type, value)):
+            return value
+        return type(value)(_converted(item, torch) for item in value)
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(_converted(item, torch) for item in value))
+    return value
+
+
+def divided(columns: Mapping[str, Any], count: int, *, tensors: bool) -> list[dict[str, Any]] | None:
+    """Return columns of `count` batches of equal size as the batches, which share the memory of the columns.
+
+    Args:
+        columns: arrays and lists with a value for each sample, in the order of the batches.
+        count: number of batches.
+        tensors: convert arrays as `to_torch`.
+
+    Returns:
+        None if a list has values that are neither numbers nor text, or tensors cannot share the memory of an array.
+    """
+    as_tensor = _from_numpy() if tensors else None
+    parts = []
+    for values in columns.values():
+        size = len(values) // count
+        if isinstance(values, np.ndarray):
+            if as_tensor and not (values.dtype in _SHARED and values.flags.c_contiguous and values.flags.writeable):
+                return None
+            rows = values.reshape(count, size, *values.shape[1:])
+            parts.append(list(rows) if as_tensor is None else list(map(as_tensor, rows)))
+        elif type(values) is list and _PLAIN.issuperset(map(type, values)):
+            parts.append([values[at : at + size] for at in range(0, len(values), size)])
+        else:
+            return None
+    return [dict(zip(columns, found, strict=True)) for found in zip(*parts, strict=True)]
+
+
+def _from_numpy() -> Callable[[Any], Any]:
+    to_torch([])  # raises without torch
+    import torch
+
+    convert: Callable[[Any], Any] = torch.from_numpy
+    return convert
 
 
 def _numbers(values: list[Any]) -> Any:

@@ -10,7 +10,7 @@ all ranks leave unfinished, then whole windows after them.
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -186,6 +186,8 @@ class Delivered:
     Attributes:
         transfer: seconds taken by the copy to a device.
         labels: labels of the batch, if requested.
+        rest: the next batches, in the form that the loop gets, and the position after each; see `MadeBatch`.
+        size: number of samples of each of them.
     """
 
     batch: Any
@@ -193,6 +195,8 @@ class Delivered:
     made: list[MadeBatch] = field(default_factory=list)
     transfer: float = 0.0
     labels: Labels | None = None
+    rest: deque[tuple[Any, int]] = field(default_factory=deque)
+    size: int = 0
 
 
 def batches_of(

@@ -221,6 +221,7 @@ class Loader(Hinted, Displayed):
             stall=stall,
             of_fields=task_encoder.of_fields if task_encoder is not None and not windows else None,
         )
+        maker.runs, maker.tensors = transfer is None or not transfer.copies, tensors
         make: BatchMaker | GroupMaker = maker
         if task_encoder is not None and windows:
             from feedmill.loading.groups import GroupMaker

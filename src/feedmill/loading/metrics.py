@@ -121,7 +121,16 @@ class Metrics:
             share = min(left, seconds.get(stage, 0.0))
             self.waits[stage] += share
             left -= share
-        self.waits["other"] += left
+        self._given(waited, left, now)
+
+    def given_ready(self, requested_at: float, samples: int) -> None:
+        """Record that a batch of these samples was yielded that had been made with an earlier one."""
+        now = time.perf_counter()
+        self.samples += samples
+        self._given(now - requested_at, now - requested_at, now)
+
+    def _given(self, waited: float, other: float, now: float) -> None:
+        self.waits["other"] += other
         self.batches += 1
         self.last_wait = waited
         self.wait_seconds += waited

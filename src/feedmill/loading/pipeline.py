@@ -87,7 +87,7 @@ class Pipeline:
         steps = dealer.batches(progress.consumed, progress.skip, progress.every)
         with closing(self._made(steps, progress)) as ahead:
             for made in ahead:
-                given = Delivered(made.batch, made.step.end, [made], labels=made.labels)
+                given = Delivered(made.batch, made.step.end, [made], labels=made.labels, rest=made.rest)
                 made.batch = None
                 del made  # or the batch would stay in memory while the loop waits for the next one
                 yield given
@@ -150,6 +150,17 @@ class Delivery:
             self.metrics.report(self.telemetry, time.monotonic())
         return batch
 
+    def deliver_next(self, given: Delivered, progress: Progress) -> Any:
+        """Return the next batch of the `rest` of a delivery, and count it."""
+        requested_at = time.perf_counter()
+        batch, after = given.rest.popleft()
+        progress.advance(after)
+        self.metrics.position = after
+        self.metrics.given_ready(requested_at, given.size)
+        if self.telemetry is not None:
+            self.metrics.report(self.telemetry, time.monotonic())
+        return batch
+
 
 logger = logging.getLogger("feedmill")
 REWIND = (
@@ -175,6 +186,7 @@ class Iteration(Iterator[Any]):
         self._began_at_end, self._is_empty = progress.ended, True
         self._stop = threading.Event()
         self._given = pipeline.batches(progress)
+        self._last: Delivered | None = None  # whose `rest` comes next
         self._closed = self._forked = False
         self._in_next = threading.Lock()
         _running.add(self)
@@ -198,6 +210,11 @@ class Iteration(Iterator[Any]):
                 fix="Take batches in one thread and hand them on, or give each thread a loader with a rank of its own.",
             )
         try:
+            last = self._last
+            if last is not None:
+                if last.rest:
+                    return self._delivery.deliver_next(last, self._progress)
+                self._last = None
             return self._next()
         except Exception as error:  # its own cause stays
             raise shortened(error)  # noqa: B904
@@ -213,7 +230,10 @@ class Iteration(Iterator[Any]):
                 raise _ended()
             if given is not None:
                 self._is_empty = False
-                return self._delivery.deliver(given, self._progress, requested_at)
+                batch = self._delivery.deliver(given, self._progress, requested_at)
+                if given.rest:
+                    given.batch, given.size, self._last = None, given.made[0].step.real, given
+                return batch
         except BaseException as error:
             interrupted = isinstance(error, Interrupted) and self._stop.is_set()
             self.close()
@@ -246,7 +266,7 @@ class Iteration(Iterator[Any]):
 
     def close(self) -> None:
         """End the iteration. If another thread waits for a batch, that thread ends it, and its wait for remote data."""
-        self._closed = True
+        self._closed, self._last = True, None
         self._stop.set()
         self._delivery.metrics.pause()
         if self._forked:

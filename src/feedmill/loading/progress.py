@@ -77,11 +77,12 @@ class Progress:
 
     def advance(self, after: int | Cursor) -> None:
         """Set the end of the batches yielded so far."""
-        if isinstance(after, Cursor):
-            self.cursor = after
-        else:
+        if type(after) is int:
             self.consumed = after
             self.skip = self.every - 1
+        else:
+            assert isinstance(after, Cursor)
+            self.cursor = after
 
     def share(self, number: int, count: int) -> Progress:
         """Return the progress of process `number` of `count` that load the batches of this rank in turn.

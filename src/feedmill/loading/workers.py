@@ -6,9 +6,10 @@ loop's thread, and `Pace` chooses between the two by measuring which is faster.
 *Bundles.* Finding samples in indices, files and fetched ranges takes nearly the same time for 64 samples as for 256,
 and for small samples it takes most of the time of a batch. So the reads of up to `MOST_TOGETHER` batches are one call
 if it takes at most about `SECONDS_TOGETHER`. Everything after reading is done when the batch is requested: the
-transform, collating, errors. If the joint read fails, each batch is read on its own, so that the error is raised at its
-sample. A batch never waits for another one's bytes: steps are joined only if the iterator has them ready, and only
-while no batch waits for remote data.
+transform, collating, errors. Batches of columns that need none of it, such as windows of tokens, are made together as
+well, up to `MOST_SMALL` of them: they are rows of the same arrays. If the joint read fails, each batch is read on its
+own, so that the error is raised at its sample. A batch never waits for another one's bytes: steps are joined only if
+the iterator has them ready, and only while no batch waits for remote data.
 
 *Pace*, with ``Workers(adapt=True)``, the default for threads. Handing a batch from a thread to the loop costs two
 switches between threads, each of which waits for a core and for the interpreter. If making a batch takes less time than
@@ -234,9 +235,11 @@ def _make_parcel(make: Make, task: tuple[Step | None, str | None]) -> Parcel | N
         return pack(made, file)
 
 
-MOST_TOGETHER = 4
-SECONDS_TOGETHER = 0.004
+MOST_TOGETHER, SECONDS_TOGETHER = 4, 0.004
 """Maximum number of batches that are read at once, and seconds that this may take."""
+MOST_SMALL, BYTES_SMALL = 128, 1 << 22
+"""Maximum number of small batches that are made at once, and bytes of their arrays: one of them keeps the memory of all
+of them."""
 PAUSE = 64
 """Batches that are read one by one after a joint read failed; four times as many after each further one."""
 _LATE = 0.1
@@ -256,6 +259,7 @@ class Bundles(Iterator[MadeBatch]):
         self, make: BatchMaker | GroupMaker, steps: Iterable[Step], ready: Callable[[], int] | None = None
     ) -> None:
         self._make, self._steps, self._ready = make, iter(steps), ready
+        self._together = getattr(self._steps, "together", None) if ready is None else None
         self._begun: deque[tuple[Step, Read | None]] = deque()
         self._error: BaseException | None = None
         self._size, self._pause = 1, 1  # reading the first batch includes opening its files
@@ -268,8 +272,9 @@ class Bundles(Iterator[MadeBatch]):
 
     def __next__(self) -> MadeBatch:
         """Return the next batch. Raises as the maker does, and what the iterator of steps raises, at its step."""
-        if not self._begun:
-            self._begin()
+        if not self._begun and (made := self._begin()) is not None:
+            self._adapt(made, 1 + len(made.rest))
+            return made
         step, read = self._begun.popleft()
         try:
             made = self._make(step) if read is None else self._make(step, read)  # type: ignore[call-arg]
@@ -278,10 +283,26 @@ class Bundles(Iterator[MadeBatch]):
         self._adapt(made)
         return made
 
-    def _begin(self) -> None:
+    def _begin(self) -> MadeBatch | None:
+        """Take the next steps, and read them together; return their batches if these are made already."""
         if self._error is not None:
             error, self._error = self._error, None
             raise error
+        steps = self._taken()
+        reads: Sequence[Read | None] | None = None
+        if len(steps) > 1 and isinstance(self._make, BatchMaker):
+            found = self._make.read_together(steps)
+            if isinstance(found, MadeBatch):
+                return found
+            reads = found
+            if reads is None:
+                self._pause, self._patience = self._patience, 4 * self._patience
+        self._begun.extend(zip(steps, reads or [None] * len(steps), strict=True))
+        return None
+
+    def _taken(self) -> Sequence[Step]:
+        if self._size > 1 and self._together is not None and (planned := self._together(self._size)) is not None:
+            return cast("Sequence[Step]", planned)
         steps = [next(self._steps)]
         if self._size > 1:
             more = self._size - 1 if self._ready is None else min(self._size - 1, self._ready())
@@ -289,22 +310,23 @@ class Bundles(Iterator[MadeBatch]):
                 steps += islice(self._steps, more)
             except BaseException as error:
                 self._error = error
-        reads: Sequence[Read | None] | None = None
-        if len(steps) > 1 and isinstance(self._make, BatchMaker):
-            reads = self._make.read_together(steps)
-            if reads is None:
-                self._pause, self._patience = self._patience, 4 * self._patience
-        self._begun.extend(zip(steps, reads or [None] * len(steps), strict=True))
+        return steps
 
-    def _adapt(self, made: MadeBatch) -> None:
+    def _adapt(self, made: MadeBatch, count: int = 1) -> None:
+        """Choose how many batches are read next, by the seconds that `count` of them took."""
         if self._pause:
             self._pause -= 1
             self._size = 1
         elif not self._begun and isinstance(self._make, BatchMaker) and self._make.is_plain:
             read, late = made.seconds.get("read", 0.0), made.seconds.get("fetch", 0.0)
-            self._size = (
-                1 if late > _LATE * read or not read else max(1, min(MOST_TOGETHER, int(SECONDS_TOGETHER / read)))
-            )
+            if late > _LATE * read or not read:
+                self._size = 1
+                return
+            most = MOST_TOGETHER
+            if made.rest:
+                size = sum(getattr(values, "nbytes", 0) for values in made.batch.values())
+                most = max(most, min(MOST_SMALL, BYTES_SMALL // max(size, 1)))
+            self._size = max(1, min(most, int(SECONDS_TOGETHER * count / read)))
 
 
 WINDOW = 0.02

@@ -52,6 +52,7 @@ def open(
     token_size: int | None = None,
     tokens: str | None = None,
     tokenize: Encoder | TokenizeOptions | Mapping[str, Any] | str | None = None,
+    windows: Mapping[str, Sequence[float]] | None = None,
 ) -> Dataset:
     """Open a dataset in any known format.
 
@@ -84,6 +85,10 @@ def open(
         tokens: column of token ids in rows (Parquet, Arrow, JSONL, MDS): open the rows as documents of tokens. For
             windows, a column ``input_ids`` or ``tokens`` is found without it.
         tokenize: tokenize text when it is read: a `TokenizeTransform`, its options as a mapping, or a tokenizer.
+        windows: frames of robot episodes around each sample, by column or camera: the first and the last one as whole
+            numbers, ``{"action": [0, 15]}``, or offsets in seconds as LeRobot's ``delta_timestamps``,
+            ``{"observation.images.top": [-0.2, 0.0]}``. A part becomes an array ``[k, ...]``; ``NAME_is_pad``, bool[k],
+            says which frames lie outside the episode: they repeat its first or last one.
 
     Raises:
         NotFound: the path, split or file does not exist.
@@ -106,6 +111,7 @@ def open(
             token_size=token_size,
             tokens=tokens,
             tokenize=None if tokenize is None else _encoder_of(tokenize),
+            frames=windows,
             windows=WindowOptions(
                 seq_len=seq_len,
                 reuse_last_target=reuse_last_target,
@@ -155,6 +161,7 @@ class OpenOptions:
     token_size: int | None = None
     tokens: str | None = None
     tokenize: Encoder | None = None
+    frames: Mapping[str, Sequence[float]] | None = None
     windows: WindowOptions = field(default_factory=WindowOptions)
 
 
@@ -196,7 +203,9 @@ def _open(url: str | list[str], options: OpenOptions) -> Dataset:
 
 
 def _cut(dataset: Dataset, options: OpenOptions) -> Dataset:
-    """Return the windows of token data, or text as token data."""
+    """Return the windows of token data or of robot episodes, or text as token data."""
+    if options.frames is not None:
+        return _with_frames(dataset, options.frames)
     if options.tokenize is None:
         return windowed(dataset, options.windows)
     if options.windows.given:
@@ -214,6 +223,20 @@ def _encoder_of(given: Encoder | TokenizeOptions | Mapping[str, Any] | str) -> E
     from feedmill.samples.tokenized import encoder_of
 
     return encoder_of(given)
+
+
+def _with_frames(dataset: Dataset, windows: Mapping[str, Sequence[float]]) -> Dataset:
+    """Return robot episodes with windows of frames. Raises `ConfigError`."""
+    if dataset.format != "lerobot":
+        raise ConfigError(
+            f"windows of frames ({', '.join(windows)}) are cut from robot episodes, found the format {dataset.format}",
+            file=dataset.url,
+            fix="Remove 'windows', or use 'seq_len' for windows of tokens.",
+        )
+    from feedmill.formats.lerobot.dataset import LeRobotDataset  # most datasets are others
+
+    assert isinstance(dataset, LeRobotDataset)
+    return dataset.windowed(windows)
 
 
 def _as_tokens(dataset: Dataset, options: OpenOptions) -> Dataset:

@@ -100,9 +100,18 @@ def available_memory() -> int | None:
 
     That is what the system calls available, and at most the limit of its container (cgroup v2 ``memory.max``).
     """
+    return _memory("MemAvailable:")
+
+
+def machine_memory() -> int | None:
+    """Return the bytes of memory of this machine, or of its container if that has less; None if unknown."""
+    return _memory("MemTotal:")
+
+
+def _memory(line_of: str) -> int | None:
     found: list[int] = []
     with contextlib.suppress(OSError, ValueError), open("/proc/meminfo") as f:
-        found += [int(line.split()[1]) << 10 for line in f if line.startswith("MemAvailable:")]
+        found += [int(line.split()[1]) << 10 for line in f if line.startswith(line_of)]
     with contextlib.suppress(OSError, ValueError), open("/sys/fs/cgroup/memory.max") as f:
         found.append(int(f.read()))
     return min(found, default=None)

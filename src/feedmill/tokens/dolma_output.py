@@ -30,6 +30,7 @@ from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats.tokens.base import Form
 from feedmill.formats.tokens.dolma import CSV, NPY, Origin, dolma_dtype, write_dolma
 from feedmill.formats.tokens.manifest import TokenManifest, manifest_path, read_manifest, with_files, write_manifest
+from feedmill.jobs.dry_run import DryRun
 from feedmill.jobs.policy import SKIP, on_error_policy, skips
 from feedmill.jobs.work import Work
 from feedmill.kernels.bounds import bounds_of
@@ -41,7 +42,7 @@ from feedmill.tokens.outputs import sizes_of
 from feedmill.tokens.segments import adds_space
 from feedmill.tokens.spill import Piece, Pieces
 from feedmill.tokens.tokenizer import Tokenizer, load_tokenizer
-from feedmill.tokens.writer import FileTask, WrittenFile, write_files
+from feedmill.tokens.writer import FileTask, WrittenFile
 
 Item = TypeVar("Item")
 
@@ -172,9 +173,6 @@ MANIFEST = "tokens"
 """Base name of the folder's manifest. Each part also has its own manifest beside it."""
 
 TYPED, RING = Typed(), Ring()
-
-_FEW = 1 << 25
-"""Number of tokens below which this process writes them itself: starting processes would take longer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -344,7 +342,7 @@ class DolmaFolder:
         report: GroupedReport,
     ) -> None:
         self.store, self.name, self.url = open_store(folder), MANIFEST, folder
-        self.plan, self.dtype, self.options, self.report = plan, dtype, options, report
+        self.grouped, self.dtype, self.options, self.report = plan, dtype, options, report
         self.files = [file for group in plan for file in group]
         self._owners: list[int] = []  # file number of each unit; a file can be given twice
         self._words: dict[str, Any] = {
@@ -355,14 +353,14 @@ class DolmaFolder:
             "dtype": dtype.str,
         }
 
-    def planned(self) -> Iterator[tuple[Store, str]]:
+    def plan(self, dry: DryRun) -> None:
         """See `JobOutput`."""
-        yield self.store, "/"
+        dry.writes(self.store, "/")
 
     def identity(self) -> Iterator[str]:
         """See `JobOutput`."""
         yield repr(sorted(self._words.items()))
-        yield from (f"{n} {file.url} {file.version}" for n, group in enumerate(self.plan) for file in group)
+        yield from (f"{n} {file.url} {file.version}" for n, group in enumerate(self.grouped) for file in group)
 
     def units(self, unit_bytes: int) -> list[tuple[Unit, ...]]:
         """See `JobOutput`. Each unit has its own piece, so that a file can be read separately."""
@@ -409,7 +407,7 @@ class DolmaFolder:
         options = {
             **self._words,
             "segment": self.options.segment,
-            "groups": len(self.plan),
+            "groups": len(self.grouped),
             "blank_lines": self.report.blank,
             "empty_documents": self.report.empty,
             "empty_groups": self.report.empty_groups,
@@ -423,13 +421,13 @@ class DolmaFolder:
 
     def _write(self, job: EncodeJob, work: Work, pieces: Sequence[list[Piece]]) -> list[list[WrittenFile]]:
         """Return the files of each group of inputs, given the pieces of each input; their paths have no suffix."""
-        options, digits, ids = self.options, ceil(log10(len(self.plan) + 1)), self.options.typed.id is not None
+        options, digits, ids = self.options, ceil(log10(len(self.grouped) + 1)), self.options.typed.id is not None
         files = job.files(MixedPieces([piece for of in pieces for piece in of], job.numbers, ids), work.scratch)
         files.forms["dolma"] = Form("dolma", self.dtype.itemsize), None
         tasks: list[FileTask] = []
         groups: list[int] = []
         of_file, base = iter(pieces), 0
-        for number, group in enumerate(self.plan):
+        for number, group in enumerate(self.grouped):
             own = [next(of_file) for _ in group]
             units = MixedPieces([piece for of in own for piece in of], job.numbers, ids)
             counts = [sum(piece.facts.documents for piece in of) for of in own]
@@ -442,10 +440,8 @@ class DolmaFolder:
                 files.rows.append(np.array(numbers, np.int64) + base)
                 groups.append(number)
             base += len(units)
-        workers = 1 if self.report.tokens < _FEW else options.workers
-        written: list[list[WrittenFile]] = [[] for _ in self.plan]
-        done = write_files(files, tasks, workers, self.report.tokens, "tokens", options.progress)
-        for number, file in zip(groups, done, strict=True):
+        written: list[list[WrittenFile]] = [[] for _ in self.grouped]
+        for number, file in zip(groups, job.write(files, tasks), strict=True):
             name = split_url(file.path)[1].removesuffix(NPY)
             written[number].append(msgspec.structs.replace(file, path=name))
         for number, group_files in enumerate(written):

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from feedmill.errors import ConfigError
-from feedmill.jobs.dry_run import JobReport, active
+from feedmill.jobs.dry_run import DryRun, JobReport, perform
 from feedmill.jobs.engine import Where, current, key_of
 from feedmill.jobs.options import verb
 from feedmill.jobs.policy import on_error_policy, skips
@@ -77,12 +77,14 @@ def _index_pbin(path: str, output: str | None) -> IndexReport:
     if output is not None:
         raise ConfigError("bounds are always written next to their file", file=output, fix="Omit --output.")
     bounds = bounds_path(name)
-    if active() is not None:
-        return _planned(store, name, bounds, "bounds", documents_of(store, name))
-    with alone(store, bounds) as work:
-        where = Where("indexing", key_of(store.locate(name), store.stat(name).version), work)
-        (entries,) = run(partial(write_bounds, store), [name], where=where)
-    return IndexReport(path, store.locate(bounds), "bounds", entries)
+
+    def execute() -> IndexReport:
+        with alone(store, bounds) as work:
+            where = Where("indexing", key_of(store.locate(name), store.stat(name).version), work)
+            (entries,) = run(partial(write_bounds, store), [name], where=where)
+        return IndexReport(path, store.locate(bounds), "bounds", entries)
+
+    return perform(lambda dry: _planned(dry, store, name, bounds, "bounds", documents_of(store, name)), execute)
 
 
 def _index_lines(path: str, output: str | None, options: Index, *, skip_bad: bool) -> IndexReport:
@@ -110,18 +112,22 @@ def _index_lines(path: str, output: str | None, options: Index, *, skip_bad: boo
         shared = None if current() is None else stack.enter_context(alone(out_store, out_name))
         found = index_lines(store, name, drop=skip_bad, workers=workers, progress=bar, folder=shared)
         bad = [line._asdict() for line in found.bad]
-        if active() is not None:
-            report = _planned(store, name, out_name, "raw", len(found.starts), out_store)
-            return replace(report, path=path, index=target, dropped=found.dropped, bad=bad)
-        with out_store.write(out_name) as file:
-            write_pairs(file, found.starts, found.lengths)
-    return IndexReport(path, target, "raw", len(found.starts), found.dropped, bad)
+        lines = len(found.starts)
+
+        def execute() -> IndexReport:
+            with out_store.write(out_name) as file:
+                write_pairs(file, found.starts, found.lengths)
+            return IndexReport(path, target, "raw", lines)
+
+        report = perform(lambda dry: _planned(dry, store, name, out_name, "raw", lines, out_store), execute)
+    return replace(report, path=path, index=target, dropped=found.dropped, bad=bad)
 
 
-def _planned(store: Store, name: str, index: str, kind: str, entries: int, out: Store | None = None) -> IndexReport:
-    """Add an index to the current dry run; return the expected report."""
-    dry, out = active(), out or store
-    assert dry is not None
+def _planned(
+    dry: DryRun, store: Store, name: str, index: str, kind: str, entries: int, out: Store | None = None
+) -> IndexReport:
+    """Add an index to a dry run; return the expected report."""
+    out = out or store
     dry.reads([store.stat(name).size])
     dry.writes(out, index)
     dry.counts["lines" if kind == "raw" else "documents"] = entries
@@ -158,8 +164,8 @@ def _index_flat(path: str, output: str | None, options: Index) -> IndexReport:
         raise ConfigError(
             "the index already exists", file=store.locate(bounds), kind="exists", fix="Add --overwrite to replace it."
         )
-    if active() is not None:
-        found = flat_bounds(store, name, eos, token_size=token_size, vocab_size=vocab_size)
-        return _planned(store, name, bounds, "bounds", len(found[1]) - 1)
-    entries = write_flat_bounds(store, name, eos, token_size=token_size, vocab_size=vocab_size)
-    return IndexReport(path, store.locate(bounds), "bounds", entries)
+    sizes: dict[str, Any] = {"token_size": token_size, "vocab_size": vocab_size}
+    return perform(
+        lambda dry: _planned(dry, store, name, bounds, "bounds", len(flat_bounds(store, name, eos, **sizes)[1]) - 1),
+        lambda: IndexReport(path, store.locate(bounds), "bounds", write_flat_bounds(store, name, eos, **sizes)),
+    )

@@ -16,10 +16,10 @@ import contextlib
 import os
 import threading
 from bisect import bisect_right
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import asdict, dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -35,12 +35,12 @@ from feedmill.documents.units import cut
 from feedmill.errors import ConfigError, DataError, EmptyResult, FeedmillError, refuse_empty
 from feedmill.formats.tokens.manifest import Skipped, TokenManifest
 from feedmill.jobs.cores import available_cores
-from feedmill.jobs.dry_run import DryRun, JobReport, active
+from feedmill.jobs.dry_run import DryRun, JobReport, perform
 from feedmill.jobs.engine import Where, is_shared, key_of
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.threads import ahead, ordered_map
 from feedmill.jobs.unfinished import is_unfinished
-from feedmill.jobs.work import Work, tidy
+from feedmill.jobs.work import Work, foresee, tidy
 from feedmill.storage import Store
 from feedmill.tokens.chat.checks import Check, added
 from feedmill.tokens.encode import Encoding, Encodings, encode_batch, fix_of
@@ -48,7 +48,7 @@ from feedmill.tokens.options import Tokenizing
 from feedmill.tokens.spill import SUFFIX, Piece, PieceFacts, Pieces, find_piece, write_piece
 from feedmill.tokens.template import TemplateSource
 from feedmill.tokens.tokenizer import Backend, Tokenizer, identity_of, load_tokenizer
-from feedmill.tokens.writer import Files, marks
+from feedmill.tokens.writer import Files, FileTask, WrittenFile, marks, write_files
 
 if TYPE_CHECKING:
     from feedmill.documents.read import Reader
@@ -66,6 +66,12 @@ OTHERS = "others"
 """Name for what else the checks of a unit find, beyond the first hundred names."""
 _LAYOUT = 3
 _JOINED = 1 << 18  # characters
+_FEW = 1 << 25
+"""Number of tokens below which this process writes files of pieces: starting processes would take longer."""
+_FILES = 64
+"""Maximum number of files of which a dry run reads the first documents."""
+_BYTES = 1 << 16
+"""Bytes of each of these files, where a part of it can be read."""
 LOSS_FIELDS = ("no_loss_ranges", "metadata")
 
 
@@ -440,8 +446,8 @@ class JobOutput(Protocol):
     def name(self) -> str:
         """Path of the output in `store`."""
 
-    def planned(self) -> Iterator[tuple[Store, str]]:
-        """Yield store and path of each file to write, for a dry run; see `feedmill.jobs.dry_run.PlannedFile`."""
+    def plan(self, dry: DryRun) -> None:
+        """Add the files to write, and those that are deleted, to a dry run."""
 
     @property
     def files(self) -> Sequence[DocumentFile]:
@@ -500,18 +506,48 @@ class EncodeJob:
         """
         output, options = self.output, self.options
         identity = {"verb": "tokenize", "job": self.key}
+        done = False
         if not options.overwrite and not is_unfinished(output.store, output.name, identity):
-            if self._is_complete():
-                tidy(output.store, output.name)  # workers of a killed run may have written pieces later
-                output.report.refuse_empty(output.url, options.allow_empty)
-                return
-            if (error := output.existing()) is not None:
+            done = self._is_complete()
+            if not done and (error := output.existing()) is not None:
                 raise error
+        if not done:
+            perform(self._plan, partial(self._execute, identity))
+            return
+        tidy(output.store, output.name)  # workers of a killed run may have written pieces later
+        output.report.refuse_empty(output.url, options.allow_empty)
+
+    def _plan(self, dry: DryRun) -> None:
+        """Add the inputs and outputs to a dry run, and encode the first documents of the inputs.
+
+        The counts of the report are those of the first documents. If these are all there are, they are those of the
+        result.
+
+        Raises:
+            DataError: one of these documents is invalid, unless invalid ones are skipped.
+            EmptyResult: there are no documents.
+        """
+        output, report = self.output, self.output.report
+        foresee(output.store, output.name)
+        dry.reads(file.size for file in output.files)
+        output.plan(dry)
+        offer(self.tokenizer)
+        read = [_first(self.spec, file) for file in output.files[:_FILES]]
+        whole = len(read) == len(output.files) and all(complete for _, complete in read)
+        self._count([found for found, _ in read])
+        if whole:
+            report.refuse_empty(output.url, self.options.allow_empty)
+            dry.counts |= {"documents": report.documents, "tokens": report.tokens}
+        elif report.bytes and not any(file.packed or file.kind not in ("lines", "text") for file in output.files):
+            about = report.tokens * dry.bytes // report.bytes
+            dry.counts["tokens"] = f"about {about:,}, as in the first {report.documents:,} documents"
+        if report.skipped:
+            dry.skipped["invalid documents" + ("" if whole else " among the first ones")] = report.skipped
+
+    def _execute(self, identity: Mapping[str, Any]) -> None:
+        output, options = self.output, self.options
         with Work(output.store, output.name) as work:
             work.begin(identity, keep_staged=True)
-            if (dry := active()) is not None:
-                plan_job(dry, self)
-                return
             tasks = tasks_of(work, output.units(options.unit_bytes), self.spec, options.workers, keep=self.marks)
             output.report.units = len(tasks)
             offer(self.tokenizer)
@@ -557,7 +593,13 @@ class EncodeJob:
             overwrite=overwrite,
         )
 
-    def count(self, done: Sequence[EncodedUnit]) -> None:
+    def write(self, files: Files, tasks: Sequence[FileTask], formats: int = 1) -> Iterator[WrittenFile]:
+        """Write files of pieces as the units of a stage, each piece in this many formats. Yield them in order."""
+        tokens, options = self.output.report.tokens, self.options
+        workers = 1 if tokens < _FEW else options.workers
+        return write_files(files, tasks, workers, tokens * formats, "tokens", options.progress)
+
+    def _count(self, done: Sequence[EncodedUnit]) -> None:
         """Add finished units to the counts of the report. Raises DataError for one that stopped at a document."""
         for _ in _in_order([unit.task for unit in done], done, self.output.report):
             pass
@@ -645,44 +687,10 @@ def _in_order(
         line += facts.lines
 
 
-_FILES = 64
-"""Maximum number of files of which the first documents are read."""
-_BYTES = 1 << 16
-"""Bytes of each of these files, where a part of it can be read."""
-
-
-def plan_job(dry: DryRun, job: EncodeJob) -> None:
-    """Add the inputs and outputs of a job to a dry run, and encode the first documents of its files.
-
-    The counts of the report are those of the first documents. If these are all there are, they are those of the result.
-
-    Raises:
-        DataError: one of these documents is invalid, unless invalid ones are skipped.
-        EmptyResult: there are no documents.
-    """
-    output, report = job.output, job.output.report
-    dry.reads(file.size for file in output.files)
-    for store, path in output.planned():
-        dry.writes(store, path)
-    offer(job.tokenizer)
-    read = [_first(job, file) for file in output.files[:_FILES]]
-    whole = len(read) == len(output.files) and all(complete for _, complete in read)
-    job.count([found for found, _ in read])
-    if whole:
-        report.refuse_empty(output.url, job.options.allow_empty)
-        dry.counts |= {"documents": report.documents, "tokens": report.tokens}
-    elif report.bytes and not any(file.packed or file.kind not in ("lines", "text") for file in output.files):
-        about = report.tokens * dry.bytes // report.bytes
-        dry.counts["tokens"] = f"about {about:,}, as in the first {report.documents:,} documents"
-    if report.skipped:
-        dry.skipped["invalid documents" + ("" if whole else " among the first ones")] = report.skipped
-
-
-def _first(job: EncodeJob, file: DocumentFile) -> tuple[EncodedUnit, bool]:
+def _first(spec: EncodeSpec, file: DocumentFile) -> tuple[EncodedUnit, bool]:
     """Return the first documents of a file, encoded, and whether it has no others."""
     unit = next(iter(cut([file], _BYTES)), None)
-    task = EncodeTask((unit,) if unit is not None else (), job.spec, "")
-    spec = job.spec
+    task = EncodeTask((unit,) if unit is not None else (), spec, "")
     facts = PieceFacts(bytes=task.bytes, dtype=spec.how.dtype, loss=spec.how.loss, origins=spec.origins)
     if unit is None:
         return EncodedUnit(task, facts), True

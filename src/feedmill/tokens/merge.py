@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from feedmill.errors import ConfigError
 from feedmill.formats.tokens.base import Form, Int64s, Tokens
-from feedmill.jobs.dry_run import active
+from feedmill.jobs.dry_run import perform
 from feedmill.jobs.options import verb
 from feedmill.storage import open_store, paths_of, split_url
 from feedmill.tokens.corpus import Chunks, Corpus, Documents, Numbers, Units, open_corpus
@@ -72,8 +72,9 @@ def merge(options: Merge) -> Report:
             mask=mask,
             empty=options.allow_empty,
         )
-        if form.format == "ds" and has_parts(output) and active() is None:
-            _write_total(output, form, sum(d.tokens for d in done))
+        if form.format == "ds" and has_parts(output):
+            total = sum(file.tokens for file in done)
+            perform(lambda _: None, partial(_write_total, output, form, total))
         _note_unknown(run.notes, corpus)
         return run.finish()
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,8 +22,8 @@ from feedmill.formats.jsonl.splits import splits_name
 from feedmill.formats.offsets import hash_words
 from feedmill.formats.tokens.base import Form
 from feedmill.formats.tokens.manifest import TokenManifest
-from feedmill.jobs.dry_run import DryRun, JobReport, active
-from feedmill.jobs.work import Work
+from feedmill.jobs.dry_run import DryRun, JobReport, active, perform
+from feedmill.jobs.work import Work, foresee
 from feedmill.storage import canonical_location, join_url, open_store, split_url
 from feedmill.storage.limits import parse_size
 from feedmill.tokens.corpus import Chunks, Corpus, Numbers, Units, in_blocks, lengths_of
@@ -110,6 +111,8 @@ class Rewriting:
     """One run of a verb; created by `start`.
 
     Attributes:
+        work: the job; None if it is only planned.
+        checked: whether files that exist are known to be of this job.
         key: identifies the outputs.
         options: options for the manifests.
         seed: the given seed, or one drawn at the first start; `seeded`: whether it is used; `seed_known`: whether the
@@ -120,7 +123,8 @@ class Rewriting:
         left_out, notes: see `Report`.
     """
 
-    work: Work
+    work: Work | None
+    checked: bool
     key: str
     corpus: Corpus
     form: Form
@@ -194,19 +198,21 @@ class Rewriting:
             EmptyResult: the parts have no documents.
             ConfigError: a target exists already, or is an input.
         """
-        lines = self.form.format == LINES
         target = parts[0].path if len(parts) == 1 else numbered
-        kept, noun = sum(len(part.numbers) for part in parts), "line" if lines else "document"
+        kept, noun = sum(len(part.numbers) for part in parts), "line" if self.form.format == LINES else "document"
         refuse_empty(kept, len(units), noun, file=target or None, skipped=self.left_out, allow=allow_empty)
         higher = higher_parts(numbered, len(parts))
         _refuse_inputs(self.corpus, [*(part.path for part in parts), *higher])
+        perform(partial(self._plan, units, parts, higher), partial(self._execute, units, parts, higher, mask))
+        return self.written
+
+    def _execute(self, units: Units, parts: Sequence[Part], higher: Sequence[str], mask: Mask | None) -> None:
+        assert self.work is not None
         with self.work.beginning():
             if not self.work.noted.get("checked"):
                 self._refuse_existing([*(part.path for part in parts), *higher])
                 self.work.note(checked=True)  # what is there from now on is of this job
-        if (dry := active()) is not None:
-            return self._plan(dry, units, parts, higher)
-        self.writing = True
+        self.writing, lines = True, self.form.format == LINES
         unit = "B" if lines else "tokens"
         job = Files(
             units=units,
@@ -224,10 +230,11 @@ class Rewriting:
         self.written += write_files(job, tasks, self._workers(), self.corpus.tokens, unit, self.progress)
         for path in reversed(higher):  # a killed run then finds the remaining ones
             remove_part(path, self.form.format)
-        return self.written
 
-    def _plan(self, dry: DryRun, units: Units, parts: Sequence[Part], higher: Sequence[str]) -> list[WrittenFile]:
-        """Add the parts to a dry run; return them as they would be written."""
+    def _plan(self, units: Units, parts: Sequence[Part], higher: Sequence[str], dry: DryRun) -> None:
+        """Add the parts to a dry run, and to `written` as they would be written."""
+        if not self.checked:
+            self._refuse_existing([*(part.path for part in parts), *higher])
         lines = self.form.format == LINES
         dry.reads(store.stat(shard.path).size for store, shard in self.corpus.shards)
         for part in parts:
@@ -246,7 +253,6 @@ class Rewriting:
         dry.counts |= {noun[0]: sum(d.documents for d in self.written), noun[1]: sum(d.tokens for d in self.written)}
         if self.seeded:
             dry.counts["seed"] = str(self.seed) if self.seed_known else "drawn at random"
-        return self.written
 
     def _manifest(self) -> TokenManifest:
         """Return what the manifests of all files have in common."""
@@ -273,7 +279,8 @@ class Rewriting:
 
     def finish(self) -> Report:
         """End the job after all files are written, and return the report."""
-        self.work.finish()
+        if self.work is not None:
+            self.work.finish()
         shards, lines = self.corpus.shards, self.corpus.format == LINES
         notes = [f"{store.locate(shard.path)}: {remark}" for store, shard in shards for remark in shard.remarks]
         notes += [
@@ -362,31 +369,39 @@ def start(
     except orjson.JSONEncodeError as error:
         raise ConfigError(f"invalid option ({error})", kind="bad-option", fix="Use smaller numbers.") from None
     folder, name = split_url(target)
-    identity = {"verb": "rewrite", "job": hash_words([text])}
-    with Work(open_store(folder), name) as work:
-        with work.beginning():  # parts of a job array must have the same seed
-            work.refuse_other(identity, overwrite=overwrite)
-            begun = work.begin(identity, seed=secrets.randbits(31) if seed is None else seed)
-            if not begun and active() is None:
-                remove_marks(work.scratch)
-        seed = int(work.noted["seed"])
-        rewriting = Rewriting(
+    store, identity = open_store(folder), {"verb": "rewrite", "job": hash_words([text])}
+    first = secrets.randbits(31) if seed is None else seed
+
+    def rewriting(work: Work | None, noted: Mapping[str, Any]) -> Rewriting:
+        seed = int(noted.get("seed", first))
+        return Rewriting(
             work=work,
+            checked=bool(noted.get("checked")),
             key=hash_words([text, str(seed)]),
             corpus=corpus,
             form=form,
             options={**options, "seed": seed} if seeded else options,
             seed=seed,
             seeded=seeded,
-            seed_known=active() is None or not drawn or work.resumed,
+            seed_known=not drawn or "seed" in noted,
             overwrite=overwrite,
             workers=workers,
             progress=progress,
         )
+
+    if active() is not None:
+        yield rewriting(None, foresee(store, name, identity, overwrite=overwrite))
+        return
+    with Work(store, name) as work:
+        with work.beginning():  # parts of a job array must have the same seed
+            work.refuse_other(identity, overwrite=overwrite)
+            if not work.begin(identity, seed=first):
+                remove_marks(work.scratch)
+        run = rewriting(work, work.noted)
         try:
-            yield rewriting
+            yield run
         except BaseException:
-            if not rewriting.writing:
+            if not run.writing:
                 work.abandon()
             raise
 

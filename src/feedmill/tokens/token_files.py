@@ -25,9 +25,8 @@ from feedmill.errors import ConfigError
 from feedmill.formats.registry import targets
 from feedmill.formats.tokens.base import Form, Int64s
 from feedmill.formats.tokens.manifest import TokenManifest, read_manifest
-from feedmill.jobs.dry_run import active
+from feedmill.jobs.dry_run import DryRun
 from feedmill.jobs.work import Work
-from feedmill.storage import Store
 from feedmill.storage.cache.copies import forget_copies
 from feedmill.tokens.corpus import Corpus
 from feedmill.tokens.job import Counts, EncodeJob
@@ -48,7 +47,7 @@ from feedmill.tokens.outputs import (
 )
 from feedmill.tokens.spill import Piece, Pieces
 from feedmill.tokens.tokenizer import Tokenizer
-from feedmill.tokens.writer import FileTask, documents_of, new_file, write_files
+from feedmill.tokens.writer import FileTask, documents_of, new_file
 
 
 @dataclass
@@ -127,13 +126,17 @@ class TokenFiles:
         """See `JobOutput`."""
         return self.outputs[0].stem
 
-    def planned(self) -> Iterator[tuple[Store, str]]:
+    def plan(self, dry: DryRun) -> None:
         """See `JobOutput`."""
         for out in self.outputs:
-            if out.sequence:
-                yield out.store, f"{out.stem}/"
-            else:
-                yield from ((out.store, path) for path in data_files(out.format, out.stem))
+            dry.deletes_all(out.store, self._replaced(out))
+        for out in self.outputs:
+            for path in [f"{out.stem}/"] if out.sequence else data_files(out.format, out.stem):
+                dry.writes(out.store, path)
+
+    def _replaced(self, out: Output) -> list[str]:
+        """Return the files of an earlier run that are deleted, in the store of the output."""
+        return [os.path.basename(path) for path in numbered_beside(out)]
 
     def identity(self) -> Iterator[str]:
         """See `JobOutput`."""
@@ -238,8 +241,6 @@ class TokenFiles:
 
 NUMBER = "_{part}"
 _NUMBERS = re.compile(r"\{(\d+)\.\.(\d+)\}")
-FEW = 1 << 25
-"""Number of tokens below which this process writes the files itself: starting processes would take longer."""
 
 
 def numbered(outputs: Sequence[Output], max_size: int, overwrite: bool = False) -> list[Output]:
@@ -268,8 +269,6 @@ def numbered(outputs: Sequence[Output], max_size: int, overwrite: bool = False) 
             )
         if has_parts(out.stem) or not out.sizes():
             continue
-        if (dry := active()) is not None:
-            dry.deletes_all(out.store, [out.path])
         if not overwrite:
             raise ConfigError(
                 "this file exists already, and would be read together with the numbered files",
@@ -314,8 +313,6 @@ def refuse_numbered(outputs: Sequence[Output], overwrite: bool = False) -> None:
                 fix="Add --max-file-size, or remove {part} from the output.",
             )
         beside = numbered_beside(out)
-        if (dry := active()) is not None:
-            dry.deletes_all(out.store, [os.path.basename(path) for path in beside])
         if beside and not overwrite:
             raise ConfigError(
                 f"{len(beside):,} numbered files of an earlier run exist ({os.path.basename(beside[0])}, ...), and"
@@ -359,6 +356,10 @@ class NumberedFiles(TokenFiles):
     def name(self) -> str:
         """See `JobOutput`. The name of a single file."""
         return self.outputs[0].stem.replace(NUMBER, "") or self.outputs[0].stem
+
+    def _replaced(self, out: Output) -> list[str]:
+        """See `TokenFiles`. The single file."""
+        return [replace(out, stem=out.single).path] if out.single else []
 
     def identity(self) -> Iterator[str]:
         """See `JobOutput`."""
@@ -405,9 +406,7 @@ class NumberedFiles(TokenFiles):
                 path, options = part_path(out.url, number), {"file": number, "files": len(rows)}
                 tasks.append(FileTask(len(files.rows), path, out.format, units.inputs_of(row), options))
                 files.rows.append(row)
-        workers = 1 if self.report.tokens < FEW else self.options.workers
-        total = self.report.tokens * len(self.outputs)
-        written = list(write_files(files, tasks, workers, total, "tokens", self.options.progress))
+        written = list(job.write(files, tasks, len(self.outputs)))
         for out in self.outputs:
             done = zip(tasks, written, strict=True)
             self._tell(out, [(file.tokens, file.documents) for task, file in done if task.format == out.format])

@@ -19,7 +19,7 @@ from feedmill.formats.energon import prepared as energon
 from feedmill.formats.offsets import hash_words
 from feedmill.formats.sample import Sample
 from feedmill.formats.tar.dataset import TarDataset
-from feedmill.jobs.dry_run import active
+from feedmill.jobs.dry_run import DryRun, active
 from feedmill.jobs.options import verb
 from feedmill.jobs.policy import on_error_policy, skips
 from feedmill.samples.encode import Encoder
@@ -75,15 +75,13 @@ class _Column:
             found = next(read)
             yield sample, {name: found.raw(name) for name in (found if self.parts is None else self.parts)}
 
-    def matched(self, url: str, shards: Sequence[Sequence[str]]) -> list[int]:
-        """Return how many samples of each shard, given by their keys, get parts, for a dry run.
+    def matched(self, dry: DryRun, url: str, shards: Sequence[Sequence[str]]) -> list[int]:
+        """Return how many samples of each shard, given by their keys, get parts, and add the source to a dry run.
 
         All keys are looked up, and the parts of the first sample of each shard. A function is called for these only.
 
         Raises as the real run for a key that the source lacks, and for a part that exists already.
         """
-        dry = active()
-        assert dry is not None
         if isinstance(self.source, Dataset):
             read_by(dry, self.source)
         counts, dataset = [], open_source(url)
@@ -163,7 +161,7 @@ def _in_place(
         if column.skips and not allow_empty:
             _refuse_disjoint_keys(change.shards, url, column)
         if (dry := active()) is not None:
-            matched = column.matched(url, [shard.scan.keys for shard in change.shards])
+            matched = column.matched(dry, url, [shard.scan.keys for shard in change.shards])
             plan_rewrite(dry, change, dict.fromkeys(shard.path for shard in change.shards))
             dry.counts |= {"samples with new parts": sum(matched)}
             report.rewritten = report.shards = len(change.shards)
@@ -291,9 +289,9 @@ def _into(
     with closing(target):
         if (dry := active()) is not None:
             keys = {file: scan.keys for scan, file in scans_of(dataset)}
-            matched = column.matched(url, [keys[dataset.store.locate(shard)] for shard in dataset.table.shards])
+            matched = column.matched(dry, url, [keys[dataset.store.locate(shard)] for shard in dataset.table.shards])
             shards = [target.layout.shard(number) for number, count in enumerate(matched) if count]
-            target.plan(dict.fromkeys(shards))
+            target.plan(dry, dict.fromkeys(shards))
             dry.counts = {"samples with new parts": sum(matched), **dry.counts}
             return RewriteReport(into, sum(matched), shards=len(shards))
         written = write_shards(target, pieces, _New(dataset, column), workers=workers, progress=progress)

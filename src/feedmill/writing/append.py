@@ -71,8 +71,8 @@ def append(options: Append) -> WriteReport:
     target = Destination(url, layout, job=job, split=options.split, append=True)
     copies = _Copies([Copy(dataset, groups[n], options.prefix) for n, dataset in enumerate(opened)])
     with closing(target):
-        if active() is not None:
-            return plan_copies(target, [(copies.copies[number], piece) for number, piece in work])
+        if (dry := active()) is not None:
+            return plan_copies(dry, target, [(copies.copies[number], piece) for number, piece in work])
         origins = [copy.origins("append") for copy in copies.copies]
         try:
             report = write_shards(

@@ -25,7 +25,7 @@ from feedmill.formats.sample import Sample
 from feedmill.formats.sniff import sniff
 from feedmill.formats.tar.dataset import TarDataset
 from feedmill.formats.tar.write import END
-from feedmill.jobs.dry_run import DryRun, active
+from feedmill.jobs.dry_run import DryRun
 from feedmill.kernels.files.tar import ShardScan
 from feedmill.planning.permutation import derive, permute
 from feedmill.samples.description import declared_map, unreadable
@@ -249,8 +249,8 @@ def facts(dataset: Dataset, **options: Any) -> dict[str, Any]:
     return {"source": dataset.url, "fingerprint": dataset.fingerprint(), **options}
 
 
-def plan_copies(target: Destination, work: Sequence[tuple[Copy, Piece]]) -> WriteReport:
-    """Add to the current dry run what copying these pieces, one shard each, would write; return the expected report.
+def plan_copies(dry: DryRun, target: Destination, work: Sequence[tuple[Copy, Piece]]) -> WriteReport:
+    """Add to a dry run what copying these pieces, one shard each, would write; return the expected report.
 
     Args:
         work: function and piece of each shard, in order.
@@ -259,8 +259,6 @@ def plan_copies(target: Destination, work: Sequence[tuple[Copy, Piece]]) -> Writ
         DataError: a key occurs twice, or the declared sample type cannot read a sample. Of sources without an index
             of their parts, only the first samples are checked.
     """
-    dry = active()
-    assert dry is not None
     sizes: dict[str, int | None] = {}
     samples = 0
     for number, (copy, piece) in enumerate(work):
@@ -272,7 +270,7 @@ def plan_copies(target: Destination, work: Sequence[tuple[Copy, Piece]]) -> Writ
     for copy in {id(copy): copy for copy, _ in work}.values():
         read_by(dry, copy.dataset)
         _check(copy, keys, field_map, target.url)
-    target.plan(sizes)
+    target.plan(dry, sizes)
     dry.counts = {"samples": samples, **dry.counts}
     known = [size for size in sizes.values() if size is not None]
     return WriteReport(target.url, samples, len(sizes), sum(known), reused=len(target.done))

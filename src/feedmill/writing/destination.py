@@ -19,7 +19,7 @@ from feedmill.formats.energon import write as energon_write
 from feedmill.formats.energon.prepared import idx_name
 from feedmill.formats.energon.splits import Splits, read_splits
 from feedmill.formats.tar.finished import left_shards
-from feedmill.jobs.dry_run import active
+from feedmill.jobs.dry_run import DryRun
 from feedmill.jobs.engine import is_alone
 from feedmill.jobs.work import tidy
 from feedmill.samples.description import declared_map, unreadable
@@ -100,14 +100,12 @@ class Destination:
             self.work.abandon(keep=bool(self.work.noted.get("replaced")))
             raise
 
-    def plan(self, sizes: Mapping[str, int | None]) -> None:
-        """Add to the current dry run the shards to write, with their sizes, and what they replace.
+    def plan(self, dry: DryRun, sizes: Mapping[str, int | None]) -> None:
+        """Add to a dry run the shards to write, with their sizes, and what they replace.
 
         Raises:
             DataError: there are no shards.
         """
-        dry = active()
-        assert dry is not None
         if not sizes:
             raise self._empty()
         for path, size in sizes.items():

@@ -15,7 +15,7 @@ from feedmill.formats.energon.splits import Splits, read_splits
 from feedmill.formats.offsets import hash_words
 from feedmill.formats.sniff import sniff
 from feedmill.formats.tar.dataset import TarDataset
-from feedmill.jobs.dry_run import active
+from feedmill.jobs.dry_run import perform
 from feedmill.jobs.options import verb
 from feedmill.storage import Store, canonical_location
 from feedmill.storage.cache.copies import cached_copy
@@ -75,18 +75,18 @@ def reshard(options: Reshard) -> WriteReport:
         overwrite=options.overwrite,
         media=_media(source, options.prefix),
     )
-    with closing(target):
-        if active() is None:
-            _copy_description(source, target.store)
-        copy = Copy(dataset, groups, options.prefix)
-        if active() is not None:
-            report = plan_copies(target, [(copy, piece) for piece in pieces])
-            report.warnings += _left_out(dataset)
-            return report
+    copy = Copy(dataset, groups, options.prefix)
+
+    def execute() -> WriteReport:
+        _copy_description(source, target.store)
         how: dict[str, Any] = {"splits": _splits(dataset, groups, pieces), "origins": copy.origins("reshard")}
         report = write_shards(target, pieces, copy, workers=options.workers, progress=options.progress, **how)
+        report.seconds = round(time.perf_counter() - began, 3)
+        return report
+
+    with closing(target):
+        report = perform(lambda dry: plan_copies(dry, target, [(copy, piece) for piece in pieces]), execute)
     report.warnings += _left_out(dataset)
-    report.seconds = round(time.perf_counter() - began, 3)
     return report
 
 

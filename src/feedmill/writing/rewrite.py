@@ -23,7 +23,7 @@ from feedmill.formats.energon import write as energon_write
 from feedmill.formats.energon.prepared import idx_name
 from feedmill.formats.energon.splits import read_splits
 from feedmill.formats.offsets import Int64s, hash_words
-from feedmill.jobs.dry_run import DryRun, JobReport, active
+from feedmill.jobs.dry_run import DryRun, JobReport
 from feedmill.jobs.progress import Progress
 from feedmill.storage import open_store
 from feedmill.storage.local import LocalStore
@@ -215,8 +215,6 @@ class Rewrite:
 
     def close(self) -> None:
         """Release the lock. Unfinished work is kept for the next run."""
-        if active() is not None:
-            return
         if self.work.noted.get("published") or self.work.units.exist:
             self.work.close()
         else:  # there is nothing to keep

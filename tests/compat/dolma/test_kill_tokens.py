@@ -37,7 +37,7 @@ def start(folder: Path, out: str) -> subprocess.Popen[bytes]:
     words += ["--tokenizer.name_or_path", str(DOLMA / "tokenizer/tokenizer.json"), "--tokenizer.eos_token_id", "2"]
     words += ["--max_size", "150000", "--batch_size", "500"]
     program = (
-        "import feedmill.tokens.dolma_output as t; t._FEW = 0;"
+        "import feedmill.tokens.job as j; j._FEW = 0; import feedmill.tokens.dolma_output as t;"
         "t.GroupedOptions.__init__.__kwdefaults__['unit_bytes'] = 100_000;"
         "from feedmill.cli.app import main; main()"
     )

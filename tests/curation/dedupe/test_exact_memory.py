@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import random
+import subprocess
 import tracemalloc
 from collections.abc import Iterable
 from itertools import pairwise
@@ -19,6 +21,7 @@ from feedmill.curation.options import Dedupe
 from feedmill.documents.find import find_in_datasets
 from feedmill.storage import LocalStore
 from helpers.document_folders import texts, write_documents
+from helpers.kills import command
 
 FILES = 4
 KEYS = 30_000
@@ -61,7 +64,7 @@ def driven(root: Path, segments: int, patch: pytest.MonkeyPatch) -> tuple[int, i
     exact.find_exact(tasks, LocalStore(work), progress=False)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    bounds = exact._ranges([f"{work}/{name}" for name in names])
+    bounds = exact._ranges([f"{work}/{name}" for name in names], exact.RANGE)
     return peak, len(bounds), max(max(sizes) for sizes in sent.values())
 
 
@@ -70,8 +73,30 @@ def test_memory_does_not_grow_with_segments(tmp_path: Path, monkeypatch: pytest.
     few, _, small = driven(tmp_path / "few", 10, monkeypatch)
     many, ranges, large = driven(tmp_path / "many", 100_000 // FILES, monkeypatch)
     assert ranges > 700
-    assert many < few + (64 << 10) < 2 << 20  # the bounds of more ranges
-    assert large < small + 8 * ranges < 8 << 10
+    assert many < few + (256 << 10) < 2 << 20  # the bounds of more ranges, at most of all parts
+    assert large < small + 8 * ranges < 40 << 10
+
+
+PEAK = """import atexit
+def peak():
+    with open("/proc/self/status") as f:
+        print(*(line.split()[1] for line in f if line.startswith("VmHWM:")))
+atexit.register(peak)
+"""
+"""Program after which a process prints its peak of resident memory in KiB at its end."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("verb", ["dedupe", "neardedupe"])
+def test_a_process_keeps_within_the_least_budget(tmp_path: Path, verb: str) -> None:
+    (tmp_path / "documents").mkdir()
+    numbers = random.Random(1)
+    pool = [" ".join(numbers.choices("abcdefghijklmnopqrstuvwxyz", k=14)) for _ in range(350_000)]
+    with open(tmp_path / "documents/a.jsonl", "w") as f:
+        f.writelines(f'{{"id":"{n}","text":"{numbers.choice(pool)}"}}\n' for n in range(400_000))
+    words = command(verb, "documents", "--workers", "1", "--memory", "101MB", "--json", first=PEAK)
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert 40 << 20 < int(done.stdout.split()[-1]) << 10 <= 101 * 10**6
 
 
 def test_the_tables_say_where_keys_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

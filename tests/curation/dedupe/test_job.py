@@ -13,6 +13,7 @@ from feedmill.curation.dedupe import exact, job, segments
 from feedmill.curation.dedupe.filters import BloomOptions
 from feedmill.curation.options import DOCUMENTS, NGRAMS, PARAGRAPHS, Dedupe
 from feedmill.errors import ConfigError, DataError, FeedmillError, StorageError
+from feedmill.jobs import memory
 from feedmill.kernels.text.paragraphs import CHARACTERS
 from feedmill.storage.locks import FileLock
 from helpers import warm
@@ -105,6 +106,31 @@ def test_as_the_model_in_pieces(tmp_path, kind, monkeypatch):
     write_documents(tmp_path, *FILES)
     find_duplicates([f"{tmp_path}/documents"], options(kind), workers=1)
     assert found_in(tmp_path) == model(FILES, options(kind))
+
+
+TINY = "from feedmill.jobs import memory; memory.FULL = 1 << 50\n"
+"""Program after which a segment has one block, and a range one part."""
+
+
+@settings(max_examples=examples(10), deadline=None)
+@given(
+    st.lists(st.lists(st.text("ab \né", max_size=8), max_size=30), min_size=1, max_size=3),
+    st.sampled_from(list(KINDS)),
+    st.integers(40, 50),
+    st.integers(80, 800),
+)
+def test_any_memory_gives_the_same_bytes(tmp_path_factory, files, kind, full, block):
+    root = tmp_path_factory.mktemp("any")
+    results = []
+    for name in ("all", "little"):
+        write_documents(root / name, *files)
+        with pytest.MonkeyPatch.context() as patch:
+            if name == "little":
+                patch.setattr(memory, "FULL", 1 << full)
+                patch.setattr("feedmill.formats.documents.BLOCK", block)
+            find_duplicates([f"{root}/{name}/documents/*"], options(kind), workers=1, memory="1GB", allow_empty=True)
+        results.append(contents(root / name))
+    assert results[0] == results[1]
 
 
 @settings(max_examples=examples(25), deadline=None)
@@ -306,6 +332,12 @@ PARAGRAPHS_BY_FILTER = ("--by", "paragraphs", "--bloom", "filter.bin", "--items"
 def test_killed_before_any_file_is_in_place(tmp_path, words, moments, least):
     words = ["dedupe", "documents", "--name", "dup", "--workers", 1, *words]
     assert kill_everywhere(words, make, tmp_path, moments) >= least
+
+
+@moments(9, least=15)
+def test_killed_in_a_spill(tmp_path, moments, least):
+    words = ["dedupe", "documents", "--name", "dup", "--workers", 1, "--by", "paragraphs", "--memory", "1GB"]
+    assert kill_everywhere(words, make, tmp_path, moments, first=TINY) >= least
 
 
 @pytest.mark.slow

@@ -195,12 +195,12 @@ def test_ranges() -> None:
 
 
 def test_runs_hold_each_pair_once(tmp_path: Path, small: None) -> None:
-    runs = graph.Runs(LocalStore(tmp_path), "x", 1, 2, Ranges(0, 20, 7).bounds)
+    runs = graph.Runs(LocalStore(tmp_path), "x", 1, 2, Ranges(0, 20, 7).bounds, 4)
     for _ in range(3):
         runs.add(np.array([[8, 1], [3, 8], [8, 1], [19, 0]]))
     runs.flush()
     assert runs.written == 3
     arrays = read_arrays(LocalStore(tmp_path), graph.run_name("x", 1, 2, 0))
     assert arrays["ends"].tolist() == [[3, 8], [8, 1], [19, 0]] and arrays["starts"].tolist() == [0, 1, 2, 3]
-    pairs = [e.tolist() for e in graph.read_pairs(LocalStore(tmp_path), "x", 1, (0, 0, 3), 1)]
+    pairs = [e.tolist() for e in graph.read_pairs(LocalStore(tmp_path), "x", 1, (0, 0, 3), 1, 4)]
     assert pairs == [[[8, 1]]] * 3

@@ -12,6 +12,7 @@ import pytest
 from feedmill.curation.near import adding, cluster, covering, graph, join, keys, sketch, stars
 from feedmill.curation.near.neardedupe import neardedupe
 from feedmill.curation.near.options import NearReport, chosen_bands, found_share
+from feedmill.jobs import memory
 from feedmill.jobs.engine import StageUnfinished
 from feedmill.jobs.parts import PartEngine
 from helpers.near_copies import (
@@ -183,7 +184,7 @@ def test_any_number_of_processes_and_any_memory_give_the_same(
     os.rename("attributes", "again")
     for module, name, value in (
         (sketch, "SEGMENT", 1000), (join, "RANGE", 50), (join, "ROOM", 10), (join, "HELD", 300), (join, "BATCH", 3),
-        (keys, "KEYS", 700),
+        (keys, "GROUP", 38),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, value)
     monkeypatch.setattr("feedmill.formats.documents.BLOCK", 700)
@@ -191,6 +192,24 @@ def test_any_number_of_processes_and_any_memory_give_the_same(
     small = find(workers=1)
     assert outputs(folder) == before
     assert {**small.as_dict(), "left_out": one.left_out} == one.as_dict()
+
+
+@pytest.mark.parametrize("keep", ["first", "longest"])
+@pytest.mark.parametrize("full", [40, pytest.param(42, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("removal", ["covered", "connected"])
+def test_little_memory_gives_the_same_bytes(
+    folder: Path, full: int, keep: str, removal: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_documents(folder, split([*make_texts(150, full), *make_chains(60, full)], 3))
+    report = find(removal=removal, keep=keep, threshold=0.6)
+    before = outputs(folder)
+    os.rename("attributes", "before")
+    os.rename(".feedmill", "records-before")  # they would be those of equal files
+    monkeypatch.setattr(memory, "FULL", 1 << full)
+    monkeypatch.setattr("feedmill.formats.documents.BLOCK", 700)
+    little = find(removal=removal, keep=keep, threshold=0.6, memory="110MB")
+    assert outputs(folder) == before
+    assert {**little.as_dict(), "left_out": report.left_out} == report.as_dict()
 
 
 def test_the_order_of_the_input_says_only_which_is_kept(folder: Path) -> None:
@@ -322,7 +341,7 @@ def test_a_task_reads_only_the_keys_of_its_range(folder: Path, monkeypatch: pyte
     """With several ranges, the keys of all documents are read once to order them, and once by all tasks together."""
     write_documents(folder, split(make_texts(90, 7), 3))
     monkeypatch.setattr(join, "RANGE", 20)
-    monkeypatch.setattr(keys, "KEYS", 500)
+    monkeypatch.setattr(keys, "GROUP", 27)
     monkeypatch.setattr(join.View, "segments", None)
     monkeypatch.setattr("feedmill.curation.near.finish._segments", lambda view, task: iter(()))
     read = list[int]()
@@ -348,7 +367,7 @@ def test_parts_work_by_range(folder: Path, removal: str, monkeypatch: pytest.Mon
     os.rename(".feedmill", "records-before")  # they would be those of equal files
     connect_by_range(monkeypatch)
     monkeypatch.setattr(join, "RANGE", 50)
-    monkeypatch.setattr(keys, "KEYS", 700)
+    monkeypatch.setattr(keys, "GROUP", 38)
     stages = set()
     for part in (1, 2) * 12:
         with pytest.raises(StageUnfinished) as caught, PartEngine(part, 2):

@@ -21,6 +21,7 @@ from helpers.near_copies import make_texts, write_documents
 AT_EVERY_WRITE = """
 import os, signal, sys
 from feedmill.curation.near.neardedupe import neardedupe
+from feedmill.jobs import memory
 from feedmill.storage import local
 
 def go(folder, patterns, die=None):
@@ -34,7 +35,7 @@ def go(folder, patterns, die=None):
                 os.kill(os.getpid(), signal.SIGKILL)
         publish(temporary, final)
     local.publish = dying
-    neardedupe(patterns, threshold=0.7, signatures=SIGNATURES, workers=1, progress=False)
+    neardedupe(patterns, threshold=0.7, signatures=SIGNATURES, workers=1, memory="1GB", progress=False)
 
 def forked(*arguments):
     child = os.fork()
@@ -49,6 +50,7 @@ def forked(*arguments):
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 SIGNATURES = sys.argv[2] or None
+memory.FULL = 1 << int(sys.argv[4])
 folder, whole = sys.argv[1] + "/killed", sys.argv[1] + "/whole"
 go(sys.argv[1] + "/warm", ["documents"])
 for die in range(-1, 1000, int(sys.argv[3])):
@@ -71,6 +73,10 @@ print(die)
 """
 
 
+SPILLS = slow_but([("s", 90, 44), ("", 7, 44)], ("s", 90, 44))
+"""In these, a task has memory for some tens of documents: for 2^44 instead of 2^28 bytes, it would have full room."""
+
+
 def tree(root: Path) -> dict[str, bytes]:
     """The attribute files, and what a run found in the folder of signatures."""
     files = [*(root / "attributes").rglob("*.jsonl*"), *(root / "s").rglob("*")]
@@ -85,13 +91,15 @@ def prepare(folder: Path) -> None:
         os.utime(path, ns=(10**18, 10**18))  # signatures are called by versions, and those by times
 
 
-@pytest.mark.parametrize(("signatures", "step"), slow_but(product(["", "s"], [9, 1]), ("s", 9)))
-def test_killed_at_every_write(tmp_path: Path, signatures: str, step: int) -> None:
+@pytest.mark.parametrize(
+    ("signatures", "step", "full"), slow_but(product(["", "s"], [9, 1], [28]), ("s", 9, 28)) + SPILLS
+)
+def test_killed_at_every_write(tmp_path: Path, signatures: str, step: int, full: int) -> None:
     """Of a second run, after a first one over one of the files."""
     for name in ("warm", "clean"):
         prepare(tmp_path / name)
     done = warm.run(
-        [sys.executable, "-c", AT_EVERY_WRITE, str(tmp_path), signatures, str(step)],
+        [sys.executable, "-c", AT_EVERY_WRITE, str(tmp_path), signatures, str(step), str(full)],
         capture_output=True,
         text=True,
         check=False,
@@ -101,11 +109,12 @@ def test_killed_at_every_write(tmp_path: Path, signatures: str, step: int) -> No
 
 
 COMMAND = [sys.executable, "-c", "from feedmill.cli.app import main; main()", "neardedupe", "documents"]
+ROOM = ["--memory", "6GB"]  # with less of it, and more workers, the folder would be divided into other files
 
 
 def kill_some(folder: Path, count: int, seed: int) -> None:
     prepare(folder / "whole")
-    command = [*COMMAND, "--signatures", "s", "--threshold", "0.7", "--json", "--workers"]
+    command = [*COMMAND, *ROOM, "--signatures", "s", "--threshold", "0.7", "--json", "--workers"]
     warm.run([*command, "5"], cwd=folder / "whole", check=True, stdout=subprocess.DEVNULL)
     prepare(folder / "timed")
     begin = time.monotonic()

@@ -6,7 +6,7 @@ if it is killed:
 1. *scan*: Each file of documents is read into segments. A segment has the hashes of the keys, ordered by their first
    bits, and the spans and ids that the attribute rows need.
 2. *decide*: For each range of first bits, the hashes of all segments are entered into one table in input order. A hash
-   that is in the table already is a duplicate. A range has some millions of keys, for any size of data.
+   that is in the table already is a duplicate. A range has up to a million keys, for any size of data.
 3. *finish*: The results of each file are put back into the order of its documents, and its attribute rows are written.
 
 The first occurrence in input order is kept, for any number of processes. Where segments and results lie in their files
@@ -45,14 +45,16 @@ from feedmill.curation.dedupe.units import Units
 from feedmill.curation.dedupe.work import is_there, of_each
 from feedmill.curation.options import DOCUMENTS
 from feedmill.jobs.engine import Where
+from feedmill.jobs.memory import sized
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run
 from feedmill.storage import Store
 
 _BITS = 12
 PARTS = 1 << _BITS
-RANGE = 4 << 20
-"""Maximum number of keys in a range, unless a single part has more."""
+RANGE = 1 << 20
+"""Maximum number of keys in a range of a task with full room, unless a single part has more. A key takes 16 bytes, and
+32 to 64 in the table."""
 _PRELOAD = ("feedmill.curation.dedupe.keys", "feedmill.curation.dedupe.segments")
 KERNELS = (*_PRELOAD, "feedmill.kernels.hashing.murmur", "feedmill.kernels.text.paragraphs")
 
@@ -72,9 +74,11 @@ def find_exact(
         scanned = run_cut(scan, tasks, files, workers=workers, progress=bar, preload=preload, where=where)
     work = tasks[0].work
     references = sum(task.reference for task in tasks)
-    whole = fingerprint(names, [task.reference for task in tasks])
+    most = sized(RANGE, tasks[0].room)
+    # Units of another room are other ranges: an engine must not take them for these.
+    whole = fingerprint(names, [task.reference for task in tasks], most)
     write_names(work, whole, names)
-    bounds = _ranges(read_names(work, whole))
+    bounds = _ranges(read_names(work, whole), most)
     ranges = (_Range(work, whole, low, high, len(tasks), references) for low, high in pairwise(bounds))
     with Progress("comparing", len(bounds) - 1, "ranges", progress) as bar:
         where = Where("comparing", whole, place, last=False)
@@ -127,14 +131,14 @@ class _Hashes:
         return starts, order
 
 
-def _ranges(names: Sequence[str]) -> list[int]:
-    """Return the bounds of ranges of parts with up to `RANGE` keys each. They depend only on the data."""
+def _ranges(names: Sequence[str], most: int) -> list[int]:
+    """Return the bounds of ranges of parts with up to `most` keys each. They depend only on it and the data."""
     starts = np.zeros(PARTS + 1, np.int64)
     for own in of_each(lambda number: totals(names[number], PARTS), len(names), names[0]):
         starts += own
     bounds, held = [0], 0
     for part, size in enumerate(np.diff(starts).tolist()):
-        if held and held + size > RANGE:
+        if held and held + size > most:
             bounds.append(part)
             held = 0
         held += size

@@ -23,6 +23,7 @@ from feedmill.formats.bloom import write_bloom
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.dry_run import DryRun, JobReport, perform
 from feedmill.jobs.engine import current
+from feedmill.jobs.memory import room_of
 from feedmill.jobs.unfinished import unfinished
 from feedmill.jobs.work import Work, foresee, tidy
 from feedmill.storage import LocalStore, Store, open_store, paths_of, split_url
@@ -77,6 +78,12 @@ def find_duplicates(
     workers, allow, of_tasks = options.workers, options.allow_empty, options.settled()
     if workers is not None and workers < 1:
         raise ConfigError(f"the number of workers must be 1 or more, not {workers}", fix="Use 1 or more.")
+    if bloom is not None and options.memory is not None:
+        raise ConfigError(
+            "--memory cannot be combined with a Bloom filter, which is in memory as a whole",
+            kind="bad-option",
+            fix="Remove --memory, or --bloom.",
+        )
     report = DedupeReport(of_tasks.name)
     kept = options.documents_folder
     find = partial(find_in_datasets, documents=kept, exact=options.defects, allow_missing=allow, id=options.id)
@@ -117,6 +124,7 @@ class _Exact:
         self.run = fingerprint(*identities, self.options.as_dict(), list(self.compression), of_filter)
         self.identity = {"verb": "dedupe", "run": self.run}
         self.target = set_store(self.files[0].store(), self.options.name)
+        self.room = room_of(self.options.memory, self.options.workers)
 
     def plan(self, dry: DryRun) -> None:
         """Add the attributes to a dry run, and read the first documents of all files."""
@@ -157,8 +165,9 @@ class _Exact:
 
         workers = self.options.workers
         spare, known = (workers or available_cores()) < available_cores(), len(self.known)
+        of_all: dict[str, Any] = {"spare": spare, "room": self.room}
         tasks = [
-            DedupeTask(n, file, self.options, work.folder, *self.compression, reference=n < known, spare=spare)
+            DedupeTask(n, file, self.options, work.folder, *self.compression, reference=n < known, **of_all)
             for n, file in enumerate([*self.known, *self.files])
         ]
         results = find_exact(tasks, work.scratch, workers=workers, progress=self.options.progress)
@@ -241,7 +250,10 @@ class _Bloomed(_Exact):
 
         with Work(self.target) as work:
             work.begin(self.identity, durable=False, keep_staged=True)
-            tasks = [DedupeTask(n, file, options, work.folder, *self.compression) for n, file in enumerate(self.files)]
+            tasks = [
+                DedupeTask(n, file, options, work.folder, *self.compression, room=self.room)
+                for n, file in enumerate(self.files)
+            ]
             digest = digest_of(store, name) if store.exists(name) else None
             run: dict[str, Any] = {"workers": options.workers, "progress": options.progress}
             filled = find_by_stages(tasks, work.scratch, store, name, settings, digest, **run)

@@ -33,15 +33,18 @@ from feedmill.curation.dedupe.units import Units, read_units
 from feedmill.curation.dedupe.work import get_arrays, get_marker, get_slices, put, put_arrays, put_marker, size_of
 from feedmill.documents.lines import read_blocks
 from feedmill.formats.documents import write_lines
+from feedmill.jobs.memory import sized
 from feedmill.jobs.run import Policy, run
 from feedmill.jobs.threads import ahead
 from feedmill.kernels.bounds import bounds_of
 from feedmill.storage import open_store, split_url
 from feedmill.storage.codec import compression
 
-SEGMENT, MOST_KEYS = 64 << 20, 2 << 20
-"""Number of bytes of text, and of keys, at which a segment is complete."""
+SEGMENT = 16 << 20
+"""Number of bytes of ids, units and hashes at which a segment is complete, in a task with full room. To write or render
+it takes five times as much."""
 
+_KEY = 20
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
@@ -74,7 +77,7 @@ class _Part(NamedTuple):
 
     Attributes:
         ids: Id of each row as JSON, each followed by a newline.
-        rows, keys, size: Numbers of rows, of keys, and of bytes of text.
+        rows, keys: Numbers of rows and of keys.
         arrays: Arrays of `Units`.
         found: What is stored of the keys.
     """
@@ -82,9 +85,13 @@ class _Part(NamedTuple):
     ids: bytes
     rows: int
     keys: int
-    size: int
     arrays: dict[str, npt.NDArray[Any]]
     found: Any
+
+    @property
+    def size(self) -> int:
+        """Number of bytes, with a hash and a place for each key."""
+        return len(self.ids) + sum(values.nbytes for values in self.arrays.values()) + _KEY * self.keys
 
 
 def _read_part(shared: tuple[DedupeTask, Keys], block: Block) -> _Part:
@@ -99,7 +106,7 @@ def _read_part(shared: tuple[DedupeTask, Keys], block: Block) -> _Part:
         "bounds": units.bounds,
     }
     ids = b"".join([part for one in units.ids for part in (one, b"\n")])
-    return _Part(ids, len(units.ids), len(units.firsts), len(units.data), arrays, found)
+    return _Part(ids, len(units.ids), len(units.firsts), arrays, found)
 
 
 def scan_file(
@@ -118,6 +125,7 @@ def scan_file(
         return Scanned(**finished)
     rows, segments, digest, read = 0, 0, digest_ids([]), list[str]()
     segment, written, totals = _Segment(), 0, np.zeros(0, np.int64)
+    most = sized(SEGMENT, task.room)
     with put(f"{name}.keys") as out, put(f"{name}.parts") as parts:
 
         def end() -> None:
@@ -140,7 +148,7 @@ def scan_file(
                 keys.add(part.found, out)
                 segment.add(part)
                 rows += part.rows
-                if segment.size >= SEGMENT or segment.keys >= MOST_KEYS:
+                if segment.size >= most:
                     end()
         if segment.rows:
             end()
@@ -199,12 +207,17 @@ def totals(name: str, parts: int) -> Ints:
     return found
 
 
-def cuts(name: str, parts: int, bounds: Sequence[int]) -> Ints:
-    """Return the first key of some parts, in rising order, in each segment of a file, int64[segments, bounds]."""
+def cuts(name: str, parts: int, bounds: Sequence[int], segments: range | None = None) -> Ints:
+    """Return the first key of some parts, in rising order, in segments of a file, int64[segments, bounds].
+
+    Args:
+        segments: Numbers of the segments. Default: All.
+    """
     low, high = bounds[0], bounds[-1] + 1
-    segments = size_of(f"{name}.parts") // (8 * (parts + 1)) - 1
-    found = np.empty((segments, high - low), np.int64)
-    spans = [(row * (parts + 1) + low, row * (parts + 1) + high) for row in range(segments)]
+    if segments is None:
+        segments = range(size_of(f"{name}.parts") // (8 * (parts + 1)) - 1)
+    found = np.empty((len(segments), high - low), np.int64)
+    spans = [(row * (parts + 1) + low, row * (parts + 1) + high) for row in segments]
     get_slices(f"{name}.parts", spans, found.reshape(-1))
     return found[:, np.asarray(bounds) - low]
 
@@ -267,13 +280,14 @@ def finish(answers: Answers, item: tuple[DedupeTask, Scanned], workers: int = 1)
     if finished is not None and mine and store.exists(out) and store.stat(out).size == finished["size"]:
         return Finished(**finished)
     documents = units = 0
-    kind = compression(out) if task.output is None and task.input is None else task.output
+    packed = compression(out) if task.output is None and task.input is None else task.output
+    packed = task.input if packed is None else packed
     written: list[str] = []
     # Rows of a segment are large, so few are in flight.
     policy = Policy(shared=(task, name), in_flight=workers + 1)
-    segments = enumerate(_seen(answers, name, task.number))
+    segments = enumerate(_seen(answers, name, task.number, scanned.segments))
     with (
-        write_lines(store, out, kind=task.input if kind is None else kind, hashed=written.append) as append,
+        write_lines(store, out, kind=packed, hashed=written.append, gather=True) as append,
         closing(run(_rows, segments, workers=workers, preload=(__name__,), policy=policy)) as made,
     ):
         for rendered in made:
@@ -284,15 +298,15 @@ def finish(answers: Answers, item: tuple[DedupeTask, Scanned], workers: int = 1)
     return done
 
 
-def _seen(answers: Answers, name: str, number: int) -> Iterator[Bools]:
+def _seen(answers: Answers, name: str, number: int, segments: int) -> Iterator[Bools]:
     """Yield which keys of each segment were seen, in the order in which they were stored."""
-    sizes = np.diff(cuts(name, answers.parts, answers.bounds), axis=1)
     paths, at = answers.paths(), np.empty(1, np.int64)
     starts = []
     for path in paths:
         get_slices(path, [(number, number + 1)], at)
         starts.append(int(at[0]))
-    for own in sizes.tolist():
+    for segment in range(segments):
+        own = np.diff(cuts(name, answers.parts, answers.bounds, range(segment, segment + 1))[0]).tolist()
         seen, low = np.empty(sum(own), np.bool_), 0
         for n, (path, size) in enumerate(zip(paths, own, strict=True)):
             get_slices(path, [(starts[n], starts[n] + size)], seen[low : low + size])

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from feedmill.curation.attribute_set import fingerprint
 from feedmill.curation.options import Dedupe
 from feedmill.documents.file import DocumentFile
+from feedmill.jobs.memory import FULL
 
 _HASHES = "xxh3-arrays"
 """Hash of files and layout of the work folder. It is part of the fingerprint, so that unfinished work of versions with
@@ -23,6 +24,7 @@ class DedupeTask:
         input, output: Compression of the documents and of the attributes; None: By the names of the files.
         reference: Duplicates are searched in this file, but no attributes are written for it.
         spare: There are idle cores, so a thread can read ahead.
+        room: Memory of a task; see `feedmill.jobs.memory`.
     """
 
     number: int
@@ -33,6 +35,7 @@ class DedupeTask:
     output: str | None = None
     reference: bool = False
     spare: bool = False
+    room: int = FULL
 
     @property
     def fingerprint(self) -> str:

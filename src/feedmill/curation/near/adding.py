@@ -26,6 +26,7 @@ from feedmill.formats.signatures import (
     write_record,
 )
 from feedmill.jobs.engine import Where
+from feedmill.jobs.memory import sized
 from feedmill.jobs.progress import Progress
 
 MOST_DOCUMENTS = 1 << 32
@@ -46,7 +47,13 @@ class _Found(msgspec.Struct):
 
 
 def add_dump(
-    dumps: Dumps, files: Sequence[DocumentFile], options: Neardedupe, report: NearReport, run: str, recorded: bool
+    dumps: Dumps,
+    files: Sequence[DocumentFile],
+    options: Neardedupe,
+    report: NearReport,
+    run: str,
+    recorded: bool,
+    room: int,
 ) -> None:
     """Sign the files that are not in the folder yet, find similar documents, and add the files as a dump.
 
@@ -55,12 +62,13 @@ def add_dump(
     Args:
         report: Receives the results.
         run: Fingerprint of the run. If the same run added the last dump but did not finish, its results are reported.
+        room: Memory of a task; see `feedmill.jobs.memory`.
 
     Raises:
         ConfigError: A file changed after it was added.
         DataError: A row is invalid.
     """
-    tasks = _unknown(dumps, files, options)
+    tasks = _unknown(dumps, files, options, room)
     keep = frozenset(task.fingerprint for task in tasks)
     before = len(report.warnings)
     if tasks:
@@ -74,12 +82,13 @@ def add_dump(
         _warn_of_copies(dumps, record, report)
         write_record(dumps.store, f"{record['folder']}/plan.json", record)
         stage = partial(_run_stage, dumps, record, options)
-        joins, sizes = _compare(dumps, record, options, report, stage)
+        joins, sizes = _compare(dumps, record, options, report, room, stage)
         if options.removal == COVERED:
-            few = sum(sizes) <= stars.EDGES and record["rows"] <= NODES  # then each part decides by itself
-            found, size = covering.cover(joins, options.keep, _at_once if few else stage), covering.NODES
+            # Then each part decides by itself.
+            few = sum(sizes) <= sized(stars.EDGES, room) and record["rows"] <= sized(NODES, room)
+            found, size = covering.cover(joins, sum(sizes), options.keep, _at_once if few else stage)
         else:
-            view, paths = open_view(dumps.folder, len(dumps.records), record["folder"]), [task.path for task in joins]
+            view, paths = joins[0].view, [task.path for task in joins]
             found, size = find_clusters(dumps.folder, view, paths, sizes, options.keep, stage)
         for name, value in found.items():
             setattr(report, name, value)
@@ -104,10 +113,10 @@ def _found(dumps: Dumps) -> dict[str, Any]:
         raise damaged(dumps.store, dump_name(len(dumps.records) - 1), str(error)) from None
 
 
-def _unknown(dumps: Dumps, files: Sequence[DocumentFile], options: Neardedupe) -> list[sketch.SketchTask]:
+def _unknown(dumps: Dumps, files: Sequence[DocumentFile], options: Neardedupe, room: int) -> list[sketch.SketchTask]:
     known, tasks = dumps.known(), []
     for file in files:
-        task = sketch.SketchTask(file, options, dumps.folder)
+        task = sketch.SketchTask(file, options, dumps.folder, room)
         place = known.get(task.location)
         if place is None:
             tasks.append(task)
@@ -122,8 +131,9 @@ def _unknown(dumps: Dumps, files: Sequence[DocumentFile], options: Neardedupe) -
 
 
 def _plan_print(dumps: Dumps, tasks: Sequence[sketch.SketchTask]) -> str:
+    # Unfinished work of another room has other ranges. Only signatures are reused from it.
     before = [record["print"] for record in dumps.records]
-    return fingerprint(before, [task.fingerprint for task in tasks], tasks[0].options.signature())
+    return fingerprint(before, [task.fingerprint for task in tasks], tasks[0].options.signature(), tasks[0].room)
 
 
 def _plan(
@@ -150,7 +160,9 @@ def _plan(
         raise ConfigError(
             f"too many documents for one run: {rows:,}", fix="Add them in several runs, with --signatures."
         )
-    return {"first": dumps.documents, "rows": rows, "print": plan, "folder": f"dumps/{plan}", "files": files}
+    ranges = max(1, -(-rows // sized(join.RANGE, tasks[0].room)))
+    place = {"print": plan, "folder": f"dumps/{plan}"}
+    return {"first": dumps.documents, "rows": rows, "ranges": ranges, **place, "files": files}
 
 
 def _warn_of_copies(dumps: Dumps, record: dict[str, Any], report: NearReport) -> None:
@@ -164,21 +176,21 @@ def _warn_of_copies(dumps: Dumps, record: dict[str, Any], report: NearReport) ->
 
 
 def _compare(
-    dumps: Dumps, record: dict[str, Any], options: Neardedupe, report: NearReport, stage: Stage
+    dumps: Dumps, record: dict[str, Any], options: Neardedupe, report: NearReport, room: int, stage: Stage
 ) -> tuple[list[join.JoinTask], list[int]]:
     """Compare the new documents. Return the tasks that did, and the number of similar pairs of each."""
-    parts, bands = join.ranges(record["rows"]), options.shape[0]
+    parts, bands = join.ranges(record["ranges"]), options.shape[0]
     place, files = (dumps.folder, len(dumps.records), record["folder"]), 0
     if len(parts) > 1:
         bounds = tuple(high for _, high in parts)
-        segments = keys.groups(open_view(*place), bands)
-        ordering = [keys.KeysTask(*place, n, low, high, bands, bounds) for n, (low, high) in enumerate(segments)]
+        segments = keys.groups(open_view(*place, room))
+        ordering = [keys.KeysTask(*place, n, low, high, bands, bounds, room) for n, (low, high) in enumerate(segments)]
         files = len(list(stage(keys.order_keys, ordering, "ordering")))
     if options.removal == COVERED and options.keep == LONGEST:
-        few = record["rows"] <= NODES
-        list((_at_once if few else stage)(keys.rank, [keys.RankTask(*place)], "ranking"))
+        few = record["rows"] <= sized(NODES, room)
+        list((_at_once if few else stage)(keys.rank, [keys.RankTask(*place, room)], "ranking"))
     tasks = [
-        join.JoinTask(*place, options.similar, band, part, low, high, files, options.removal, options.keep)
+        join.JoinTask(*place, options.similar, band, part, low, high, files, options.removal, options.keep, room)
         for band in range(bands)
         for part, (low, high) in enumerate(parts)
     ]

@@ -4,7 +4,7 @@ The decisions of earlier dumps never change. Their documents do not become dupli
 merged. A new document that is similar to two clusters of earlier dumps joins the one that begins first.
 
 Pairs that other pairs connect are not among the edges, and which pairs those are depends on the ranges. So the result
-depends only on which documents are connected, also through documents of earlier dumps. Up to `EDGES` edges, after
+depends only on which documents are connected, also through documents of earlier dumps. Up to `stars.EDGES`, after
 reduction to a spanning forest, are connected here; more are by ranges of documents (`curation.near.stars`).
 """
 
@@ -23,6 +23,7 @@ from feedmill.curation.near.view import Ints, View, clusters_name
 from feedmill.curation.options import LONGEST
 from feedmill.formats.arrays import write_arrays
 from feedmill.formats.signatures import read_arrays
+from feedmill.jobs.memory import sized
 
 
 def find_clusters(
@@ -43,13 +44,14 @@ def find_clusters(
     """
     plan, path = view.plan, clusters_name(view.plan["folder"])
     if not view.store.exists(path):
-        ranges = Ranges(plan["first"], plan["first"] + plan["rows"], NODES)
-        graph = Graph(folder, len(view.plans) - 1, plan["folder"], ranges)
+        nodes = sized(NODES, view.room)
+        ranges = Ranges(plan["first"], plan["first"] + plan["rows"], nodes)
+        graph = Graph(folder, len(view.plans) - 1, plan["folder"], ranges, view.room)
         forest = list(sources)
-        if sum(sizes) > stars.EDGES:
+        if sum(sizes) > sized(stars.EDGES, view.room):
             forest = stars.forests(graph, sources, sizes, stage)
             if len(forest) > 1:
-                return _by_range(view, graph, forest, keep, stage), NODES
+                return _by_range(view, graph, forest, keep, stage), nodes
         _decide(view, forest, keep, path)
     return _summary(view, path), 0
 

@@ -35,10 +35,11 @@ from feedmill.curation.near.view import Ints, View, clusters_name, order_of
 from feedmill.curation.options import Keep
 from feedmill.formats.arrays import write_arrays
 from feedmill.formats.signatures import read_arrays
+from feedmill.jobs.memory import sized
 from feedmill.kernels.hashing import near_pairs
 
-NODES = 2 << 20
-"""Number of documents in a range."""
+NODES = 1 << 20
+"""Number of documents in a range, for a task with full room, of one similar pair each. A pair takes 72 bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ def split(task: SplitTask) -> int:
     marker = f"{graph.place}/pairs-{task.round:03d}-{task.number:05d}"
     if not view.store.exists(marker):
         order, arrays = order_of(view, task.keep), read_arrays(view.store, task.source)
-        runs = Runs(view.store, graph.place, task.round, task.number, graph.ranges.bounds)
+        runs = Runs(view.store, graph.place, task.round, task.number, graph.ranges.bounds, graph.chunk)
         edges = order.places(arrays["edges"])
         runs.add(edges[:, ::-1])
         if "copies" in arrays and len(arrays["copies"]):
@@ -95,31 +96,50 @@ def settle(task: SettleTask) -> int:
     """Write what is kept, range after range, unless an earlier run did. Return the number of other documents.
 
     A range's file has ``members`` int64[m], ascending, the places of documents that are not kept, and ``covers``
-    int64[m], the places of their witnesses. In memory are a byte for each new document and the pairs of one range.
+    int64[m], the places of their witnesses. In memory are the documents and pairs of one range: what the ranges before
+    it decided is read from their files.
     """
     graph, view, removed = task.graph, task.graph.view, 0
     ranges = graph.ranges
-    kept = np.ones(ranges.end - ranges.first, np.uint8)
     for part in range(ranges.earlier, ranges.count):
         path = _settled_name(graph, task.round, part)
         if not view.store.exists(path):
             go_on()
             low, high = ranges.of(part)
-            pairs, covers = _pairs(view, graph, enumerate(task.runs), part), np.empty(high - low, np.int64)
-            near_pairs.settle(pairs, ranges.first, low, kept, covers)
-            if len(equal := np.flatnonzero(covers < 0)):
-                covers[equal] = Settled(graph, view, task.round).covers(~covers[equal])
+            pairs = _known(_pairs(graph, task.runs, part), Settled(graph, view, task.round), low)
+            kept, covers = np.ones(high - low, np.uint8), np.empty(high - low, np.int64)
+            near_pairs.settle(pairs, low, low, kept, covers)
             members = np.flatnonzero(covers != np.arange(low, high))
             write_arrays(view.store, path, {"members": members + low, "covers": covers[members]})
-        members = read_arrays(view.store, path)["members"]
-        kept[members - ranges.first] = 0
-        removed += len(members)
+        removed += len(read_arrays(view.store, path)["members"])
     return removed
 
 
-def _pairs(view: View, graph: Graph, runs: Any, part: int) -> Pairs:
-    pieces = [piece for number, units in runs for piece in read_pairs(view.store, graph.place, number, units, part)]
+def _pairs(graph: Graph, runs: Sequence[tuple[int, ...]], part: int) -> Pairs:
+    store = graph.view.store
+    pieces = [
+        piece
+        for number, units in enumerate(runs)
+        for piece in read_pairs(store, graph.place, number, units, part, graph.chunk)
+    ]
     return distinct(np.concatenate([np.empty((0, 2), np.int64), *pieces]))
+
+
+def _known(pairs: Pairs, settled: Settled, low: int) -> Pairs:
+    """Return the pairs without those whose earlier document is before `low` and not kept.
+
+    A document with an equal set before `low` is paired with the witness of that one, if it is not kept, instead.
+    """
+    earlier = pairs[:, 1]
+    equal = earlier < 0
+    documents = np.where(equal, ~earlier, earlier)
+    before = np.flatnonzero(documents < low)
+    covers = settled.covers(documents[before])
+    kept = covers == documents[before]
+    pairs[before, 1] = covers
+    left = np.ones(len(pairs), np.bool_)
+    left[before[~kept & ~equal[before]]] = False
+    return pairs[left]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,13 +153,17 @@ class Settled:
     def covers(self, places: Ints) -> Ints:
         """Return the place of each new document's witness, its own if it is kept; of earlier documents, their own."""
         out, ranges = places.copy(), self.graph.ranges
-        parts = np.searchsorted(ranges.bounds, places, side="right") - 1
-        for part in np.unique(parts[places >= ranges.first]).tolist():
-            arrays, own = read_arrays(self.view.store, _settled_name(self.graph, self.round, part)), parts == part
+        order = np.argsort(places)
+        cuts = np.searchsorted(places[order], ranges.bounds).tolist()
+        for part in range(ranges.earlier, ranges.count):
+            own = order[cuts[part] : cuts[part + 1]]
+            if not len(own):
+                continue
+            arrays = read_arrays(self.view.store, _settled_name(self.graph, self.round, part))
             at = np.searchsorted(arrays["members"], places[own])
             hit = at < len(arrays["members"])
             hit[hit] = arrays["members"][at[hit]] == places[own][hit]
-            out[np.flatnonzero(own)[hit]] = arrays["covers"][at[hit]]
+            out[own[hit]] = arrays["covers"][at[hit]]
         return out
 
 
@@ -216,7 +240,7 @@ def turn(task: TurnTask) -> tuple[int, int]:
         ends = np.stack([order.documents(arrays["members"]), order.documents(arrays["covers"])], axis=1)
         written = []
         for folder, columns in zip(_turned(graph), (ends, ends[:, ::-1]), strict=True):
-            runs = Runs(view.store, folder, 0, task.part - graph.ranges.earlier, graph.ranges.bounds)
+            runs = Runs(view.store, folder, 0, task.part - graph.ranges.earlier, graph.ranges.bounds, graph.chunk)
             runs.add(columns)
             runs.flush()
             written.append(runs.written)
@@ -241,39 +265,49 @@ class DecideTask:
 def decide(task: DecideTask) -> Decided:
     """Write the clusters of a range of new documents, unless an earlier run did. Return those that it keeps one of."""
     graph, view = task.graph, task.graph.view
-    covered, covering = (
-        np.concatenate([np.empty((0, 2), np.int64), *read_pairs(view.store, folder, 0, runs, task.part)])
-        for folder, runs in zip(_turned(graph), (task.covered, task.covering), strict=True)
-    )
-    covering = distinct(covering)
-    heads, at, counts = np.unique(covering[:, 0], return_index=True, return_counts=True)
+    covered, covering = _turned(graph)
+    low, high = graph.ranges.of(task.part)
+    counts = np.zeros(high - low, np.int64)
+    for some in read_pairs(view.store, covering, 0, task.covering, task.part, graph.chunk):
+        heads, times = np.unique(some[:, 0], return_counts=True)
+        counts[heads - low] += times
+    heads = np.flatnonzero(counts)
+    sizes = counts[heads] + 1
+    heads += low
     if task.part >= graph.ranges.earlier:
         path = clusters_name(graph.last, task.part - graph.ranges.earlier)
         if not view.store.exists(path):
-            members, kept = np.concatenate([covered[:, 0], heads]), np.concatenate([covered[:, 1], heads])
+            pairs = read_pairs(view.store, covered, 0, task.covered, task.part, graph.chunk)
+            ends = np.concatenate([np.empty((0, 2), np.int64), *pairs])
+            members, kept = np.concatenate([ends[:, 0], heads]), np.concatenate([ends[:, 1], heads])
             by_number = np.argsort(members)
             kept = kept[by_number]
             write_arrays(view.store, path, {"members": members[by_number], "roots": kept, "kept": kept})
-    sizes = counts + 1
-    largest = []
-    for one in labels.largest(heads, sizes, heads):
-        begin = int(at[np.searchsorted(heads, one.head)])
-        largest.append((one, covering[begin : begin + min(labels.EXAMPLES, one.size - 1), 1].tolist()))
+    largest = [(one, list[int]()) for one in labels.largest(heads, sizes, heads)]
+    shown = np.array([one.head for one, _ in largest], np.int64)
+    for some in read_pairs(view.store, covering, 0, task.covering, task.part, graph.chunk):
+        some = some[np.isin(some[:, 0], shown)]
+        for one, documents in largest:
+            documents[:] = sorted([*documents, *some[some[:, 0] == one.head, 1].tolist()])[: labels.EXAMPLES]
     return Decided(labels.count_sizes(sizes), largest)
 
 
-def cover(joins: Sequence[join.JoinTask], keep: Keep, stage: Stage) -> dict[str, Any]:
-    """Write the clusters of the last dump from the pairs of its join tasks. Return what the report says of them.
+def cover(joins: Sequence[join.JoinTask], pairs: int, keep: Keep, stage: Stage) -> tuple[dict[str, Any], int]:
+    """Write the clusters of the last dump from the pairs of its join tasks.
 
     Args:
         joins: Join tasks of the dump, done.
+        pairs: Number of similar pairs that they found.
         keep: Document of similar ones that is kept.
         stage: Runs a function over units.
+
+    Returns:
+        What the report says of the clusters, and the number of documents in the range of a file of them.
     """
     task, view = joins[0], joins[0].view
-    graph = Graph(
-        task.folder, task.dumps, task.last, Ranges(view.plan["first"], view.plan["first"] + view.plan["rows"], NODES)
-    )
+    first, rows = view.plan["first"], view.plan["rows"]
+    nodes = max(1, sized(NODES, task.room) // max(1, -(-pairs // max(1, rows))))
+    graph = Graph(task.folder, task.dumps, task.last, Ranges(first, first + rows, nodes), task.room)
     runs, sources, rounds = list[tuple[int, ...]](), [task.path for task in joins], list[int]()
     while sources:
         number = len(runs)
@@ -294,7 +328,7 @@ def cover(joins: Sequence[join.JoinTask], keep: Keep, stage: Stage) -> dict[str,
         for size, times in one.sizes.items():
             sizes[size] = sizes.get(size, 0) + times
         largest = sorted([*largest, *one.largest], key=lambda shown: (-shown[0].size, shown[0].head))[: labels.LARGEST]
-    return labels.report(view, sizes, tuple(one for one, _ in largest), [shown for _, shown in largest])
+    return labels.report(view, sizes, tuple(one for one, _ in largest), [shown for _, shown in largest]), nodes
 
 
 def _settled_name(graph: Graph, round_: int, part: int) -> str:

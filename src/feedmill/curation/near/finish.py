@@ -23,8 +23,7 @@ class FinishTask:
     """File of documents to write attributes for.
 
     `first` is the number of its first document, in the dump `dump`. `read` is the hash of its stored bytes. `key`
-    identifies the content of the dumps. Duplicates below `threshold` are
-    counted.
+    identifies the content of the dumps. Duplicates below `threshold` are counted. `room` is the memory of the task.
     """
 
     file: DocumentFile
@@ -39,6 +38,7 @@ class FinishTask:
     ids: str
     read: str
     threshold: float
+    room: int
 
     @property
     def out(self) -> str:
@@ -67,7 +67,7 @@ class Finished:
 
 def finish(task: FinishTask) -> Finished:
     """Write the attributes of a file, unless this run wrote them before it was interrupted."""
-    view, store = open_view(task.folder, task.dumps, None, task.key), task.file.store()
+    view, store = open_view(task.folder, task.dumps, None, task.room, task.key), task.file.store()
     marker = f"done/{fingerprint(store.locate(task.out))}.json"
     dump = view.plans[task.dump]["print"]
     finished = read_marker(view.store, marker)
@@ -76,7 +76,7 @@ def finish(task: FinishTask) -> Finished:
         if done.ids == task.ids and store.exists(task.out) and store.stat(task.out).size == done.size:
             return done
     written, files, lowest, uncovered = list[str](), dict[str, int](), None, 0
-    with write_lines(store, task.out, hashed=written.append) as append:
+    with write_lines(store, task.out, hashed=written.append, gather=True) as append:
         for first, arrays in _segments(view, task):
             rows, kept, similarities = _rows(view, task, first, arrays)
             append(b"".join([part for row in rows for part in (row, b"\n")]))

@@ -17,10 +17,10 @@ from feedmill.formats.arrays import write_arrays
 from feedmill.formats.signatures import read_arrays
 from feedmill.storage import Store
 
-NODES = 8 << 20
-"""Number of documents in a range."""
-CHUNK = 4 << 20
-"""Number of pairs of a graph in memory."""
+NODES = 2 << 20
+"""Number of documents in a range, for a task with full room."""
+CHUNK = 1 << 20
+"""Number of pairs of a graph in memory, in a task with full room. Sorting takes 72 bytes for each."""
 
 Pairs = npt.NDArray[np.int64]
 
@@ -68,23 +68,26 @@ def run_name(folder: str, stage: int, unit: int, run: int) -> str:
 
 @dataclass(slots=True)
 class Runs:
-    """Writes the pairs of a unit as runs of up to `CHUNK` pairs each, without pairs that occur twice in a run."""
+    """Writes the pairs of a unit as runs of up to `most` pairs each, without pairs that occur twice in a run."""
 
     store: Store
     folder: str
     stage: int
     unit: int
     bounds: Ints
+    most: int
     written: int = 0
     _pairs: list[Pairs] = field(default_factory=list)
     _size: int = 0
 
     def add(self, ends: Pairs) -> None:
         """Add pairs, int64[m, 2]."""
-        self._pairs.append(ends)
-        self._size += len(ends)
-        if self._size >= CHUNK:
-            self.flush()
+        for at in range(0, len(ends), self.most):
+            some = ends[at : at + self.most]
+            if self._size + len(some) > self.most:
+                self.flush()
+            self._pairs.append(some)
+            self._size += len(some)
 
     def flush(self) -> None:
         """Write the pairs added so far, if there are any."""
@@ -106,11 +109,11 @@ def distinct(ends: Pairs) -> Pairs:
     return ends[new]
 
 
-def read_pairs(store: Store, folder: str, stage: int, runs: Sequence[int], part: int) -> Iterator[Pairs]:
-    """Yield the pairs whose first document is in a range, up to `CHUNK` at a time; `runs` are those of each unit."""
+def read_pairs(store: Store, folder: str, stage: int, runs: Sequence[int], part: int, most: int) -> Iterator[Pairs]:
+    """Yield the pairs whose first document is in a range, up to `most` at a time; `runs` are those of each unit."""
     for unit, count in enumerate(runs):
         for run in range(count):
             arrays = read_arrays(store, run_name(folder, stage, unit, run))
             low, high = arrays["starts"][part : part + 2].tolist()
-            for at in range(low, high, CHUNK):
-                yield arrays["ends"][at : min(at + CHUNK, high)]
+            for at in range(low, high, most):
+                yield arrays["ends"][at : min(at + most, high)].copy()  # so that the file is not mapped any more

@@ -13,14 +13,15 @@ from feedmill.curation.near import finish as finishing
 from feedmill.curation.near.adding import add_dump
 from feedmill.curation.near.dumps import Dumps, open_dumps, refuse_other_signatures, tidy_signatures
 from feedmill.curation.near.options import NearReport
-from feedmill.curation.near.parallel import map_units
+from feedmill.curation.near.parallel import THREADS, map_units
 from feedmill.curation.options import Neardedupe
 from feedmill.documents.file import DocumentFile, by_folder
 from feedmill.documents.find import find_in_datasets
 from feedmill.documents.rows import bad_row, ids_of, parse_texts
 from feedmill.errors import ConfigError, refuse_empty
 from feedmill.jobs.dry_run import DryRun, perform
-from feedmill.jobs.engine import Where, is_alone
+from feedmill.jobs.engine import Where, current, is_alone
+from feedmill.jobs.memory import room_of
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.work import Work, foresee, tidy
 from feedmill.storage import open_store, paths_of
@@ -45,6 +46,7 @@ def find_near(options: Neardedupe) -> NearReport:
     signatures, allow_empty, documents = options.signatures, options.allow_empty, paths_of(options.documents)
     if len(options.thresholds) > 1:
         _refuse_several(signatures)
+    room = room_of(options.memory, options.workers, THREADS if current() is None else 1)
     every = options.settled()
     options = every[0]
     reports = [NearReport(one.name, signatures=signatures) for one in every]
@@ -78,7 +80,7 @@ def find_near(options: Neardedupe) -> NearReport:
             if done[0]:
                 tidy_signatures(signatures, options)
             else:
-                _run(files, options, signatures, runs[0], report)
+                _run(files, options, signatures, runs[0], room, report)
         elif all(done):
             tidy(target, identity=identity)
         else:
@@ -92,7 +94,7 @@ def find_near(options: Neardedupe) -> NearReport:
                 for number, (one, run, into) in enumerate(left, 1):
                     if len(every) > 1:
                         Dumps(open_store(kept)).forget_decisions(one)
-                    _run(files, one, kept, run, into, more=number < len(left))
+                    _run(files, one, kept, run, room, into, more=number < len(left))
                 work.finish()
         refuse_empty(report.documents, report.documents, file=where, allow=allow_empty)
 
@@ -137,27 +139,28 @@ def _run(
     options: Neardedupe,
     folder: str,
     run_print: str,
+    room: int,
     report: NearReport,
     more: bool = False,
 ) -> None:
     manifests = [read_manifest(open_store(root or "."), options.name) for root in by_folder(files)]
     recorded = all(manifest is not None and manifest.get("run") == run_print for manifest in manifests)
     with open_dumps(folder, options) as dumps:
-        add_dump(dumps, files, options, report, run_print, recorded)
-        results = _finish(dumps, files, options)
+        add_dump(dumps, files, options, report, run_print, recorded, room)
+        results = _finish(dumps, files, options, room)
         signed = frozenset(file["print"] for record in dumps.records for file in record["files"])
         dumps.forget_work(signed if more else frozenset())  # before the record: a run that finds it does nothing
         _record(files, results, options, run_print, report)
 
 
-def _finish(dumps: Dumps, files: list[DocumentFile], options: Neardedupe) -> list[finishing.Finished]:
+def _finish(dumps: Dumps, files: list[DocumentFile], options: Neardedupe, room: int) -> list[finishing.Finished]:
     known, tasks = dumps.known(), []
     key = fingerprint([record["print"] for record in dumps.records])
     for file in files:
         place = known[file.store().locate(file.path)]
         of = (place.dump, place.first, place.record["rows"], place.record["ids"], place.record["xxh3"])
         to = (options.name, options.documents_folder, dumps.folder, len(dumps.records))
-        tasks.append(finishing.FinishTask(file, *to, key, *of, options.similar))
+        tasks.append(finishing.FinishTask(file, *to, key, *of, options.similar, room))
     with Progress.of_files("writing", [task.file.size for task in tasks], options.progress) as bar:
         where = Where("writing", fingerprint([task.key for task in tasks]), dumps.store)
         return list(map_units(finishing.finish, tasks, options.workers, bar, where))

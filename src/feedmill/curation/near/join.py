@@ -1,8 +1,9 @@
 """Find similar pairs in one band: index the documents by key, collect pairs with equal keys, and compare them.
 
-A task covers one range of a band's keys and sorts only these, so memory holds some millions of keys for any size of
-data. Keys of earlier dumps are looked up in their sorted indexes, which are memory-mapped. Pairs that an earlier band
-has found are skipped. The others are compared by their whole sets of shingles.
+A task covers one range of a band's keys and sorts only these, so memory holds up to a million keys for any size of
+data, or those of the largest bucket. Keys of earlier dumps are looked up in their sorted indexes, which are
+memory-mapped. Pairs that an earlier band has found are skipped. The others are compared by their whole sets of
+shingles.
 """
 
 from __future__ import annotations
@@ -20,15 +21,16 @@ from feedmill.curation.near.view import Bytes, Flags, Ints, Order, View, Words, 
 from feedmill.curation.options import CONNECTED, COVERED, Keep, Removal
 from feedmill.formats.arrays import write_arrays
 from feedmill.formats.signatures import read_arrays
+from feedmill.jobs.memory import sized
 from feedmill.kernels.hashing import near_pairs
 from feedmill.kernels.hashing.near_pairs import LEAST, MOST, PAIRS
 
-RANGE = 8 << 20
-"""Approximate number of documents in a range of keys."""
-ROOM = 8 << 20
-"""Number of pairs in memory."""
-HELD = 16 << 20
-"""Number of shingles in memory while comparing; more if a single pair has more."""
+RANGE = 1 << 20
+"""Approximate number of documents in a range of keys, in a task with full room. Each takes 80 bytes."""
+ROOM = 2 << 20
+"""Number of pairs in memory, in a task with full room. A pair takes 32 bytes, and a document the keys of all bands."""
+HELD = 4 << 20
+"""Number of shingles in memory while comparing, in a task with full room; more if a single pair has more."""
 BATCH = 1 << 16
 """Number of pairs compared at once."""
 
@@ -52,6 +54,7 @@ class JoinTask:
     files: int
     removal: Removal
     keep: Keep
+    room: int
 
     def __str__(self) -> str:
         return f"band {self.band}, range {self.part} of its keys"
@@ -59,7 +62,7 @@ class JoinTask:
     @property
     def view(self) -> View:
         """All documents."""
-        return open_view(self.folder, self.dumps, self.last)
+        return open_view(self.folder, self.dumps, self.last, self.room)
 
     @property
     def path(self) -> str:
@@ -82,9 +85,8 @@ def index_name(folder: str, band: int, part: int) -> str:
     return f"{folder}/index-{band:02d}-{part:04d}"
 
 
-def ranges(documents: int) -> list[tuple[int, int]]:
-    """Return the bounds of the ranges of keys, upper bounds included. Each range has some millions of documents."""
-    count = max(1, -(-documents // RANGE))
+def ranges(count: int) -> list[tuple[int, int]]:
+    """Return the bounds of this number of ranges of keys, upper bounds included."""
     bounds = [(number << 64) // count for number in range(count + 1)]
     return [(low, high - 1) for low, high in pairwise(bounds)]
 
@@ -99,7 +101,7 @@ def join(task: JoinTask) -> Joined:
     first = view.plan["first"]
     keys, numbers = _column(view, task, first)
     old_keys, old_numbers, left_out = _matches(view, task, keys)
-    shared, documents = _shared(np.concatenate([old_keys, keys]), np.concatenate([old_numbers, numbers]))
+    shared, documents = _shared(old_keys, keys, old_numbers, numbers)
     none, candidates = np.empty((0, 2), np.int64), 0
     edges, copies = [none], [none]
     order = order_of(view, task.keep) if task.removal == COVERED else Order(first)
@@ -138,7 +140,7 @@ def again(view: View, task: JoinTask, documents: Ints, order: Order) -> Iterator
     own = np.arange(int(sizes.sum())) + np.repeat(starts - np.cumsum(sizes) + sizes, sizes)
     keys, numbers = keys[own], arrays["documents"][own].astype(np.int64) + first
     old_keys, old_numbers, _ = _matches(view, task, keys)
-    shared, members = _shared(np.concatenate([old_keys, keys]), np.concatenate([old_numbers, numbers]))
+    shared, members = _shared(old_keys, keys, old_numbers, numbers)
     for chunk, pairs, equal, _ in _candidates(view, task, shared, members, order):
         yield chunk, pairs, equal
 
@@ -147,16 +149,31 @@ def _candidates(
     view: View, task: JoinTask, keys: Words, documents: Ints, order: Order
 ) -> Iterator[tuple[Ints, Ints, Flags, int]]:
     """Yield documents, pairs of indices into them, whether the two are equal, and how many pairs are left out."""
-    for low, high in _chunks(keys):
+    # A pair takes 32 bytes, and a document its keys of the bands before, its digest, and numbers.
+    for low, high in _chunks(keys, sized(ROOM, view.room), (task.band + 4) / 4):
         go_on()
         members = documents[low:high]
         if order.ranks is not None:
             members = members[np.lexsort((order.places(members), keys[low:high]))]
         digests = view.digests(members)
-        columns = view.columns(members, task.band)
+        columns = _columns(view, task.band, keys[low:high], members, digests)
         pairs, more = near_pairs.candidates(keys[low:high], members >= view.plan["first"], digests, columns)
         del columns
         yield members, pairs, digests[pairs[:, 0]] == digests[pairs[:, 1]], more
+
+
+def _columns(view: View, bands: int, keys: Words, members: Ints, digests: Words) -> Words:
+    """Return the keys of some bands, uint64[bands, n], of the documents that share a bucket with a set unlike theirs.
+
+    Others are compared by their digests alone, and have zeros.
+    """
+    columns = np.zeros((bands, len(members)), np.uint64)
+    starts = np.concatenate([[0], np.flatnonzero(keys[1:] != keys[:-1]) + 1])
+    sizes = np.diff(starts, append=len(keys))
+    unlike = np.add.reduceat(digests != np.repeat(digests[starts], sizes), starts, dtype=np.int64)
+    if bands and len(chosen := np.flatnonzero(np.repeat(unlike > 0, sizes))):
+        columns[:, chosen] = view.columns(members[chosen], bands)
+    return columns
 
 
 def removed_before(view: View, documents: Ints) -> Flags:
@@ -170,8 +187,7 @@ def removed_before(view: View, documents: Ints) -> Flags:
 def _column(view: View, task: JoinTask, first: int) -> tuple[Words, Ints]:
     """Return the sorted keys of the new documents in this range, and the documents, ordered by key and number."""
     if task.files:
-        slot = task.band * len(ranges(view.plan["rows"])) + task.part
-        keys, numbers = read_ordered(view, task.files, slot)
+        keys, numbers = read_ordered(view, task.files, task.band, task.part)
     else:
         keys, numbers = [np.empty(0, np.uint64)], [np.empty(0, np.int64)]
         for begin, arrays in view.segments(first):
@@ -190,10 +206,12 @@ def _matches(view: View, task: JoinTask, keys: Words) -> tuple[Words, Ints, int]
     If thousands have the same key, only some of the first and last are returned. The third result is the number of
     pairs that this skips.
     """
+    if len(view.plans) == 1:
+        return np.empty(0, np.uint64), np.empty(0, np.int64), 0
     wanted, counts = np.unique(keys, return_counts=True)
     found_keys, found, left_out = [np.empty(0, np.uint64)], [np.empty(0, np.int64)], 0
     for plan in view.plans[:-1]:
-        for part, (low, high) in enumerate(ranges(plan["rows"])):
+        for part, (low, high) in enumerate(ranges(plan["ranges"])):
             inside = slice(np.searchsorted(wanted, np.uint64(low)), np.searchsorted(wanted, np.uint64(high), "right"))
             queried = wanted[inside]
             if high < task.low or low > task.high or not queried.size:
@@ -210,28 +228,34 @@ def _matches(view: View, task: JoinTask, keys: Words) -> tuple[Words, Ints, int]
     return np.concatenate(found_keys), np.concatenate(found), left_out
 
 
-def _shared(keys: Words, numbers: Ints) -> tuple[Words, Ints]:
-    """Return the documents that share their key with another, sorted by key, in the given order for equal keys."""
-    order = np.argsort(keys, kind="stable")
-    keys = keys[order]
+def _shared(old_keys: Words, keys: Words, old_numbers: Ints, numbers: Ints) -> tuple[Words, Ints]:
+    """Return the documents that share their key with another, sorted by key: for equal keys, old ones first."""
+    if len(old_keys):
+        keys, numbers = np.concatenate([old_keys, keys]), np.concatenate([old_numbers, numbers])
+        order = np.argsort(keys, kind="stable")
+        keys, numbers = keys[order], numbers[order]
     same = keys[1:] == keys[:-1]
     several = np.zeros(len(keys), np.bool_)
     several[1:] |= same
     several[:-1] |= same
-    return keys[several], numbers[order[several]]
+    return keys[several], numbers[several]
 
 
-def _chunks(keys: Words) -> Iterator[tuple[int, int]]:
-    """Yield the bounds of chunks of whole buckets with up to `ROOM` pairs each, or more if a single bucket has more."""
+def _chunks(keys: Words, most: int, each: float) -> Iterator[tuple[int, int]]:
+    """Yield the bounds of chunks of whole buckets with up to `most` pairs each, or more if a single bucket has more.
+
+    Args:
+        each: Number of pairs that take as much memory as a document.
+    """
     if not len(keys):
         return
     starts = np.concatenate([[0], np.flatnonzero(keys[1:] != keys[:-1]) + 1, [len(keys)]])
     sizes = np.diff(starts)
     reach = np.maximum(LEAST, np.minimum(MOST, PAIRS // sizes))
-    room = np.cumsum(sizes * np.minimum(sizes, 2 * reach + 1))
+    room = np.cumsum(sizes * np.minimum(sizes, 2 * reach + 1) + (sizes * each).astype(np.int64))
     low, before = 0, 0
     while low < len(sizes):
-        high = max(low + 1, int(np.searchsorted(room, before + ROOM, "right")))
+        high = max(low + 1, int(np.searchsorted(room, before + most, "right")))
         yield int(starts[low]), int(starts[high])
         low, before = high, int(room[high - 1])
 
@@ -287,7 +311,7 @@ def _batches(
         if covered is not None:
             batch = batch[(covered[batch] == 0).all(axis=1)]
         used, which = np.unique(batch, return_inverse=True)
-        if sizes[used].sum() > HELD and len(batch) > 1:
+        if sizes[used].sum() > sized(HELD, view.room) and len(batch) > 1:
             todo += [batch[len(batch) // 2 :], batch[: len(batch) // 2]]
             continue
         if len(batch):

@@ -6,18 +6,22 @@ and lengths known.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from feedmill.curation.near.parallel import go_on
-from feedmill.curation.near.view import WORK, Ints, View, Words, open_view, order_name
-from feedmill.formats.arrays import Arrays, write_arrays
+from feedmill.curation.near.view import NUMBERS, RANKS, WORK, Ints, View, Words, open_view, order_name
+from feedmill.formats.arrays import Arrays, release, write_arrays, write_pieces
 from feedmill.formats.signatures import read_arrays
+from feedmill.jobs.memory import sized
 
-KEYS = 16 << 20
-"""Approximate number of keys in a file, of all bands."""
+GROUP = 1 << 19
+"""Approximate number of documents whose keys are ordered at once, in a task with full room."""
+PLACES = 4 << 20
+"""Number of documents whose places in the order by length are in memory, in a task with full room."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,66 +39,66 @@ class KeysTask:
     high: int
     bands: int
     bounds: tuple[int, ...]
+    room: int
 
     def __str__(self) -> str:
         return f"signatures {self.low} to {self.high - 1}"
 
 
-def key_name(folder: str, number: int) -> str:
+def key_name(folder: str, band: int, number: int) -> str:
     """Return the path of a file of keys."""
-    return f"{folder}/{WORK}/keys-{number:05d}"
+    return f"{folder}/{WORK}/keys-{band:02d}-{number:05d}"
 
 
-def groups(view: View, bands: int) -> list[tuple[int, int]]:
-    """Return the bounds of groups of segments of the last dump with about `KEYS` keys."""
+def groups(view: View) -> list[tuple[int, int]]:
+    """Return the bounds of groups of segments of the last dump with about `GROUP` documents."""
     first = int(np.searchsorted(view.firsts, view.plan["first"]))
     ends = [*view.firsts[1:].tolist(), view.plan["first"] + view.plan["rows"]]
     found, low = [], first
     for number in range(first, len(view.names)):
-        if (ends[number] - int(view.firsts[low])) * bands >= KEYS or number == len(view.names) - 1:
+        if ends[number] - int(view.firsts[low]) >= sized(GROUP, view.room) or number == len(view.names) - 1:
             found.append((low, number + 1))
             low = number + 1
     return found
 
 
 def order_keys(task: KeysTask) -> int:
-    """Write the keys of some segments, ordered by band and range, unless an earlier run did. Return their number.
+    """Write the keys of some segments, ordered by range, for each band, unless an earlier run did. Return their number.
 
-    The array file has ``keys`` uint64[k], ``documents`` uint32[k], relative to the dump's first, and ``starts``
-    int64[bands * ranges + 1]: the first of each range in each band. Within a range, they are in the order of the
-    documents.
+    The array file of a band has ``keys`` uint64[k], ``documents`` uint32[k], relative to the dump's first, and
+    ``starts`` int64[ranges + 1]: the first of each range. Within a range, they are in the order of the documents.
     """
-    view = open_view(task.folder, task.dumps, task.last)
-    path = key_name(task.last, task.number)
-    if not view.store.exists(path):
-        first, bounds = view.plan["first"], np.array(task.bounds, np.uint64)
-        keys, documents, sizes = list[Words](), [np.empty(0, np.uint32)], [0]
-        for band in range(task.bands):
+    view = open_view(task.folder, task.dumps, task.last, task.room)
+    first, bounds, count = view.plan["first"], np.array(task.bounds, np.uint64), 0
+    for band in range(task.bands):
+        path = key_name(task.last, band, task.number)
+        if not view.store.exists(path):
             go_on()
-            column = np.concatenate([view.segment(number)["keys"][band] for number in range(task.low, task.high)])
+            column = np.concatenate([_longs(view, n)["keys"][band] for n in range(task.low, task.high)])
             used = np.flatnonzero(column)
             column = column[used]
             ranges = np.searchsorted(bounds, column).astype(np.uint16)
             order = np.argsort(ranges, kind="stable")
-            keys.append(column[order])
-            documents.append((used[order] + (int(view.firsts[task.low]) - first)).astype(np.uint32))
-            sizes += np.bincount(ranges, minlength=len(bounds)).tolist()
-        arrays: Arrays = {
-            "keys": np.concatenate(keys),
-            "documents": np.concatenate(documents),
-            "starts": np.cumsum(sizes, dtype=np.int64),
-        }
-        write_arrays(view.store, path, arrays)
-    return len(read_arrays(view.store, path)["keys"])
+            starts = np.zeros(len(bounds) + 1, np.int64)
+            np.cumsum(np.bincount(ranges, minlength=len(bounds)), out=starts[1:])
+            documents = (used[order] + (int(view.firsts[task.low]) - first)).astype(np.uint32)
+            write_arrays(view.store, path, {"keys": column[order], "documents": documents, "starts": starts})
+        count += len(read_arrays(view.store, path)["keys"])
+    return count
 
 
-def read_ordered(view: View, files: int, slot: int) -> tuple[Sequence[Words], Sequence[Ints]]:
-    """Return the keys of a range of a band from all files, and their documents; `slot` is ``band * ranges + range``."""
+def _longs(view: View, number: int) -> Arrays:
+    """Return the arrays of a segment, of which one value for each document is read."""
+    return view.segment(number, 8 * view.rows(number))
+
+
+def read_ordered(view: View, files: int, band: int, part: int) -> tuple[Sequence[Words], Sequence[Ints]]:
+    """Return the keys of a range of a band from all files, and their documents."""
     keys, documents = [np.empty(0, np.uint64)], [np.empty(0, np.int64)]
     for number in range(files):
-        arrays = read_arrays(view.store, key_name(view.plan["folder"], number))
-        own = slice(*arrays["starts"][slot : slot + 2].tolist())
-        keys.append(arrays["keys"][own])
+        arrays = read_arrays(view.store, key_name(view.plan["folder"], band, number))
+        own = slice(*arrays["starts"][part : part + 2].tolist())
+        keys.append(arrays["keys"][own].copy())  # so that the file is not mapped any more
         documents.append(arrays["documents"][own].astype(np.int64) + view.plan["first"])
     return keys, documents
 
@@ -106,6 +110,7 @@ class RankTask:
     folder: str
     dumps: int
     last: str
+    room: int
 
     def __str__(self) -> str:
         return "lengths"
@@ -114,14 +119,53 @@ class RankTask:
 def rank(task: RankTask) -> int:
     """Write the order of ``keep="longest"``, unless an earlier run did: by length, then by number. Return the number.
 
-    This holds 24 bytes for each document.
+    In memory are the number of documents of each length, and the lengths or places of `PLACES` documents.
     """
-    view = open_view(task.folder, task.dumps, task.last)
-    if not view.store.exists(order_name(task.last)):
-        pieces = [arrays["lengths"] for _, arrays in view.segments(view.plan["first"])]
-        lengths = np.concatenate([np.empty(0, np.int64), *pieces])
-        numbers = np.argsort(-lengths, kind="stable").astype(np.uint32)
-        ranks = np.empty_like(numbers)
-        ranks[numbers] = np.arange(len(numbers), dtype=np.uint32)
-        write_arrays(view.store, order_name(task.last), {"ranks": ranks, "numbers": numbers})
-    return int(view.plan["rows"])
+    view = open_view(task.folder, task.dumps, task.last, task.room)
+    ranks, numbers = (order_name(task.last, name) for name in (RANKS, NUMBERS))
+    rows = int(view.plan["rows"])
+    if not view.store.exists(ranks):
+        write_pieces(view.store, ranks, RANKS, np.uint32, rows, _places(view))
+    if not view.store.exists(numbers):
+        places = read_arrays(view.store, ranks)[RANKS]
+        write_pieces(view.store, numbers, NUMBERS, np.uint32, rows, _inverse(places, sized(PLACES, task.room)))
+    return rows
+
+
+def _lengths(view: View) -> Iterator[Ints]:
+    first = int(np.searchsorted(view.firsts, view.plan["first"]))
+    for number in range(first, len(view.names)):
+        go_on()
+        yield _longs(view, number)["lengths"]
+
+
+def _places(view: View) -> Iterator[Ints]:
+    """Yield the place of each document, segment by segment: after longer ones, and earlier ones of its length."""
+    values, counts = np.empty(0, np.int64), np.empty(0, np.int64)
+    for lengths in _lengths(view):
+        own, times = np.unique(lengths, return_counts=True)
+        values, at = np.unique(np.concatenate([values, own]), return_inverse=True)
+        counts = np.bincount(at, np.concatenate([counts, times]), len(values)).astype(np.int64)
+    nexts = counts[::-1].cumsum()[::-1] - counts
+    for lengths in _lengths(view):
+        which = np.searchsorted(values, lengths)
+        order = np.argsort(which, kind="stable")
+        times = np.bincount(which, minlength=len(values))
+        places = np.empty(len(which), np.int64)
+        places[order] = np.arange(len(which)) + np.repeat(nexts - times.cumsum() + times, times)
+        nexts += times
+        yield places
+
+
+def _inverse(places: npt.NDArray[np.uint32], most: int) -> Iterator[npt.NDArray[np.uint32]]:
+    """Yield the document at each place, `most` of them at a time. All places are read for each time."""
+    for low in range(0, len(places), most):
+        go_on()
+        high = min(low + most, len(places))
+        out = np.empty(high - low, np.uint32)
+        for at in range(0, len(places), most):
+            some = places[at : at + most]
+            own = np.flatnonzero((some >= low) & (some < high))
+            out[some[own] - np.uint32(low)] = own + at
+            release({"": places})
+        yield out

@@ -63,7 +63,7 @@ def label(task: LabelTask) -> int:
         return len(read_arrays(view.store, task.path)["members"])
     low, high = graph.ranges.of(task.part)
     heads = np.full(high - low, -1, np.int64)
-    for ends in read_pairs(view.store, graph.place, task.stage, task.sources, task.part):
+    for ends in read_pairs(view.store, graph.place, task.stage, task.sources, task.part, graph.chunk):
         leaf = ends[:, 1] < ends[:, 0]
         heads[ends[leaf, 0] - low] = ends[leaf, 1]
         heads[ends[~leaf, 0] - low] = ends[~leaf, 0]

@@ -20,21 +20,24 @@ from feedmill.documents.lines import read_blocks
 from feedmill.documents.rows import bad_row, ids_of, parse_texts
 from feedmill.formats.arrays import Arrays, write_arrays
 from feedmill.formats.signatures import read_marker, segment_name, write_marker
+from feedmill.jobs.memory import FULL, sized
 from feedmill.kernels.hashing import shingles
 from feedmill.kernels.hashing.shingles import characters, permutations
 from feedmill.storage import Store, open_store
 
 SEGMENT = 32 << 20
-"""Minimum number of bytes of text in a segment, except the last one of a file."""
+"""Number of bytes of signatures and ids at which a segment is complete, in a task with full room. Writing it takes them
+twice."""
 
 
 @dataclass(frozen=True, slots=True)
 class SketchTask:
-    """File of documents to sign, and the folder of signatures."""
+    """File of documents to sign, the folder of signatures, and the memory of a task."""
 
     file: DocumentFile
     options: Neardedupe
     folder: str
+    room: int = FULL
 
     @property
     def location(self) -> str:
@@ -71,10 +74,9 @@ class Sketched:
 
 
 class _Signed(NamedTuple):
-    """Signatures of a block of rows: the ids as JSON, the number of bytes of text, and the arrays of `signatures`."""
+    """Signatures of a block of rows: the ids as JSON, and the arrays of `signatures`."""
 
     ids: list[bytes]
-    size: int
     arrays: Arrays
 
 
@@ -84,7 +86,7 @@ def _sign(task: SketchTask, block: Block) -> _Signed:
     if not all(ids):
         raise bad_row(b"-", "the row has no 'id'", task.file.name, block.line + ids.index(b""))
     texts = [row.text.encode() for row in parsed]
-    return _Signed(ids, sum(map(len, texts)), signatures(texts, task.options))
+    return _Signed(ids, signatures(texts, task.options))
 
 
 def sketch(task: SketchTask, workers: int = 1) -> Sketched:
@@ -102,6 +104,7 @@ def sketch(task: SketchTask, workers: int = 1) -> Sketched:
         return Sketched(**done)
     digest, content = digest_ids([]), xxhash.xxh3_128()
     rows, empty, segments, segment, read = 0, 0, list[int](), _Segment(), list[str]()
+    most = sized(SEGMENT, task.room)
 
     def source() -> Iterator[bytes]:
         for lines in read_blocks(task.file, fields=("id", "text"), hashed=read.append):
@@ -114,10 +117,10 @@ def sketch(task: SketchTask, workers: int = 1) -> Sketched:
             digest_ids(signed.ids, digest)
             empty += segment.add(signed)
             rows += len(signed.ids)
-            if segment.size >= SEGMENT:
+            if segment.size >= most:
                 segments.append(segment.write(work, segment_name(own, len(segments))))
                 segment = _Segment()
-    if segment.ids:
+    if segment.blocks:
         segments.append(segment.write(work, segment_name(own, len(segments))))
     sketched = Sketched(rows, digest.hexdigest(), content.hexdigest(), segments, empty, read[0])
     write_marker(work, f"segments/{own}.json", {name: getattr(sketched, name) for name in Sketched.__slots__})
@@ -146,25 +149,22 @@ class _Segment:
     """Blocks of a file, collected until they are written as a segment."""
 
     size: int = 0
-    ids: list[bytes] = field(default_factory=list)
     blocks: list[Arrays] = field(default_factory=list)
 
     def add(self, signed: _Signed) -> int:
         """Add a block. Return the number of documents without words."""
-        self.blocks.append(signed.arrays)
-        self.ids += signed.ids
-        self.size += signed.size
-        return int(np.count_nonzero(np.diff(signed.arrays["ends"], prepend=0) == 0))
+        sizes = np.diff(signed.arrays.pop("ends"), prepend=0)
+        ids = np.frombuffer(b"".join(signed.ids), np.uint8)
+        id_sizes = np.array([len(one) for one in signed.ids], np.int64)
+        block = {**signed.arrays, "sizes": sizes, "ids": ids, "id_sizes": id_sizes}
+        self.blocks.append(block)
+        self.size += sum(values.nbytes for values in block.values())
+        return int(np.count_nonzero(sizes == 0))
 
     def write(self, work: Store, name: str) -> int:
         """Write the segment. Return its number of documents."""
-        arrays = {
-            key: np.concatenate([block[key] for block in self.blocks], axis=-1)
-            for key in ("keys", "digests", "sets", "lengths")
-        }
-        sizes = np.concatenate([np.diff(block["ends"], prepend=0) for block in self.blocks])
-        ends: npt.NDArray[np.int64] = np.cumsum(sizes, dtype=np.int64)
-        ids = np.frombuffer(b"".join(self.ids), np.uint8)
-        id_ends = np.cumsum([len(one) for one in self.ids], dtype=np.int64)
-        write_arrays(work, name, {**arrays, "ends": ends, "ids": ids, "id_ends": id_ends})
-        return len(self.ids)
+        arrays = {key: np.concatenate([block[key] for block in self.blocks], axis=-1) for key in self.blocks[0]}
+        ends: npt.NDArray[np.int64] = np.cumsum(arrays.pop("sizes"), dtype=np.int64)
+        id_ends: npt.NDArray[np.int64] = np.cumsum(arrays.pop("id_sizes"), dtype=np.int64)
+        write_arrays(work, name, {**arrays, "ends": ends, "id_ends": id_ends})
+        return len(ends)

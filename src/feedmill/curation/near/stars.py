@@ -24,10 +24,11 @@ from feedmill.curation.near.parallel import go_on
 from feedmill.curation.near.view import WORK, View, open_view
 from feedmill.formats.arrays import write_arrays
 from feedmill.formats.signatures import read_arrays
+from feedmill.jobs.memory import sized
 from feedmill.kernels.hashing import near_pairs
 
-EDGES = 8 << 20
-"""Number of pairs in memory of a task that connects them."""
+EDGES = 2 << 20
+"""Number of pairs in memory of a task with full room that connects them. Each takes 100 bytes."""
 Stage = Callable[[Callable[..., Any], Sequence[Any], str], Iterator[Any]]
 """Runs a function over units; the last argument identifies the stage."""
 
@@ -40,11 +41,17 @@ class Graph:
     dumps: int
     last: str
     ranges: Ranges
+    room: int
 
     @property
     def view(self) -> View:
         """The documents."""
-        return open_view(self.folder, self.dumps, self.last)
+        return open_view(self.folder, self.dumps, self.last, self.room)
+
+    @property
+    def chunk(self) -> int:
+        """Number of pairs in memory."""
+        return sized(graphs.CHUNK, self.room)
 
     @property
     def place(self) -> str:
@@ -85,7 +92,8 @@ def forest(task: ForestTask) -> int:
 
 def read_edges(view: View, paths: Sequence[str]) -> Pairs:
     """Return the edges of array files, (earlier, later), as int64[m, 2]."""
-    return np.concatenate([np.empty((0, 2), np.int64), *(read_arrays(view.store, path)["edges"] for path in paths)])
+    edges = (read_arrays(view.store, path)["edges"].copy() for path in paths)
+    return np.concatenate([np.empty((0, 2), np.int64), *edges])
 
 
 def contracted(view: View, edges: Pairs) -> Pairs:
@@ -104,14 +112,14 @@ def connected(edges: Pairs) -> tuple[Pairs, Pairs]:
 
 
 def forests(graph: Graph, sources: Sequence[str], sizes: Sequence[int], stage: Stage) -> list[str]:
-    """Reduce files of edges to forests, and these to one, or to as few as have up to `EDGES` edges. Return the paths.
+    """Reduce files of edges to forests, and these to one, or to as few as a task has memory for. Return the paths.
 
     Args:
         sources, sizes: Paths of the files, and the number of edges of each.
     """
     paths, level = list(sources), 0
     while True:
-        groups = _groups(sizes)
+        groups = _groups(sizes, sized(EDGES, graph.room))
         if level and (len(paths) == 1 or 4 * len(groups) > 3 * len(paths)):
             return paths
         tasks = [ForestTask(graph, level, number, tuple(paths[low:high])) for number, (low, high) in enumerate(groups)]
@@ -119,11 +127,11 @@ def forests(graph: Graph, sources: Sequence[str], sizes: Sequence[int], stage: S
         paths, level = [task.path for task in tasks], level + 1
 
 
-def _groups(sizes: Sequence[int]) -> list[tuple[int, int]]:
-    """Return the bounds of groups of neighboring files with up to `EDGES` edges, or one file with more."""
+def _groups(sizes: Sequence[int], most: int) -> list[tuple[int, int]]:
+    """Return the bounds of groups of neighboring files with up to `most` edges, or one file with more."""
     groups, low, held = [], 0, 0
     for at, size in enumerate(sizes):
-        if at > low and held + size > EDGES:
+        if at > low and held + size > most:
             groups.append((low, at))
             low, held = at, 0
         held += size
@@ -154,9 +162,9 @@ def split(task: SplitTask) -> Star:
     view = task.graph.view
     marker = _marker(task.graph, 0, task.number)
     if not view.store.exists(marker):
-        runs = Runs(view.store, task.graph.place, 0, task.number, task.graph.ranges.bounds)
+        runs = Runs(view.store, task.graph.place, 0, task.number, task.graph.ranges.bounds, task.graph.chunk)
         edges = read_arrays(view.store, task.source)["edges"]
-        for at in range(0, len(edges), step := max(1, graphs.CHUNK // 2)):
+        for at in range(0, len(edges), step := max(1, task.graph.chunk // 2)):
             _add_both(runs, edges[at : at + step, 0], edges[at : at + step, 1])
         _mark(view, marker, runs, 0)
     return _marked(view, marker)
@@ -189,10 +197,11 @@ def star(task: StarTask) -> Star:
         return _marked(view, marker)
     low, high = graph.ranges.of(task.part)
     least = np.arange(low, high)
-    for ends in read_pairs(view.store, graph.place, task.stage - 1, task.sources, task.part):
+    for ends in read_pairs(view.store, graph.place, task.stage - 1, task.sources, task.part, graph.chunk):
         np.minimum.at(least, ends[:, 0] - low, ends[:, 1])
-    runs, changed = Runs(view.store, graph.place, task.stage, task.part, graph.ranges.bounds), 0
-    for ends in read_pairs(view.store, graph.place, task.stage - 1, task.sources, task.part):
+    runs = Runs(view.store, graph.place, task.stage, task.part, graph.ranges.bounds, graph.chunk)
+    changed = 0
+    for ends in read_pairs(view.store, graph.place, task.stage - 1, task.sources, task.part, graph.chunk):
         go_on()
         if task.stage % 2:
             ends = ends[ends[:, 1] > ends[:, 0]]

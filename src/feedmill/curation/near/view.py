@@ -6,14 +6,16 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from feedmill.curation.options import LONGEST, Keep
-from feedmill.formats.arrays import Arrays
+from feedmill.formats.arrays import Arrays, release
 from feedmill.formats.signatures import damaged, dump_name, read_arrays, read_record, segment_name
+from feedmill.jobs.memory import FULL, sized
 from feedmill.storage import Store, open_store
 
 Ints = npt.NDArray[np.int64]
@@ -22,19 +24,34 @@ Flags = npt.NDArray[np.bool_]
 Bytes = npt.NDArray[np.uint8]
 MAPPED = 8192
 """Maximum number of segments that are mapped at once."""
+RESIDENT = 32 << 20
+"""Bytes of mapped segments that may be in the memory of a task with full room; more if one segment has more."""
+_TABLE = 8 << 20
+"""Bytes of a mapped table that may be in memory."""
+_AROUND = 2 << 20
+"""Bytes that become resident where one is read: Linux maps all pages of a large folio of its cache at once."""
+RANKS, NUMBERS = "ranks", "numbers"
 WORK = "work"
 """Folder in a dump's folder for what is needed only until the dump is recorded."""
 
 
 @dataclass(slots=True)
 class View:
-    """Documents of all dumps up to one, in order. `plans` are the dumps' records (see `curation.near.dumps`)."""
+    """Documents of all dumps up to one, in order.
+
+    Args:
+        plans: The dumps' records (see `curation.near.dumps`).
+        room: Memory of a task; see `feedmill.jobs.memory`.
+    """
 
     store: Store
     plans: Sequence[dict[str, Any]]
+    room: int = FULL
     names: list[str] = field(default_factory=list)
     firsts: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     _open: OrderedDict[int, Arrays] = field(default_factory=OrderedDict)
+    _read: set[int] = field(default_factory=set)
+    _resident: int = 0
 
     def __post_init__(self) -> None:
         firsts, at = [], 0
@@ -51,15 +68,34 @@ class View:
         """Record of the last dump."""
         return self.plans[-1]
 
-    def segment(self, number: int) -> Arrays:
-        """Return the memory-mapped arrays of a segment."""
+    def segment(self, number: int, size: int | None = None) -> Arrays:
+        """Return the memory-mapped arrays of a segment.
+
+        Args:
+            size: Bytes of it that become resident before the next call. None: All.
+        """
         arrays = self._open.pop(number, None)
         if arrays is None:
             arrays = read_arrays(self.store, self.names[number])
             if len(self._open) >= MAPPED:
                 self._open.popitem(last=False)
         self._open[number] = arrays
+        whole = sum(values.nbytes for values in arrays.values())
+        size = whole if size is None else min(size + _AROUND, whole)
+        if self._resident + size > sized(RESIDENT, self.room):
+            read, self._read, self._resident = self._read, set(), 0
+            for one in list(read):  # if other threads read them now, their pages are mapped again
+                if (before := self._open.get(one)) is not None:
+                    release(before)
+        self._read.add(number)
+        self._resident += size
         return arrays
+
+    def rows(self, number: int) -> int:
+        """Return the number of documents of a segment."""
+        last = number + 1 == len(self.firsts)
+        end = self.plan["first"] + self.plan["rows"] if last else self.firsts[number + 1]
+        return int(end - self.firsts[number])
 
     def segments(self, first: int) -> Iterator[tuple[int, Arrays]]:
         """Yield the segments with documents from number `first` on, each with the number of its first document."""
@@ -69,7 +105,7 @@ class View:
     def columns(self, numbers: Ints, bands: int) -> Words:
         """Return the keys of the first `bands` bands of these documents, uint64[bands, n]."""
         out = np.empty((bands, len(numbers)), np.uint64)
-        for where, arrays, local in self._parts(numbers):
+        for where, arrays, local in self._parts(numbers, bands):
             for band in range(bands):
                 out[band, where] = arrays["keys"][band, local]
         return out
@@ -103,7 +139,8 @@ class View:
             sizes = _sizes(arrays["ends"], local)
             starts[where] = at + np.cumsum(sizes) - sizes
             at += int(sizes.sum())
-            pieces += [sets[end - size : end] for end, size in zip(ends.tolist(), sizes.tolist(), strict=True)]
+            own = [sets[end - size : end] for end, size in zip(ends.tolist(), sizes.tolist(), strict=True)]
+            pieces.append(np.concatenate(own))  # while the segment is in memory
         return np.concatenate(pieces), starts
 
     def ids(self, numbers: Ints) -> list[bytes]:
@@ -155,15 +192,20 @@ class View:
                 roots[own[hit]], kept[own[hit]] = arrays["roots"][at[hit]], arrays["kept"][at[hit]]
         return roots, kept, members
 
-    def _parts(self, numbers: Ints) -> Iterator[tuple[Ints, Arrays, Ints]]:
-        """Yield, per segment, the indices of its documents in `numbers`, its arrays, and the rows of the documents."""
+    def _parts(self, numbers: Ints, places: int = 2) -> Iterator[tuple[Ints, Arrays, Ints]]:
+        """Yield, per segment, the indices of its documents in `numbers`, its arrays, and the rows of the documents.
+
+        Args:
+            places: Number of places of the arrays that are read for a document.
+        """
         owners = np.searchsorted(self.firsts, numbers, side="right") - 1
         order = np.argsort(owners, kind="stable")
         sorted_owners = owners[order]
         cuts = np.flatnonzero(np.diff(sorted_owners)) + 1
         for where in np.split(order, cuts) if len(order) else []:
             owner = int(owners[where[0]])
-            yield where, self.segment(owner), numbers[where] - self.firsts[owner]
+            size = _AROUND * places * len(where)
+            yield where, self.segment(owner, size), numbers[where] - self.firsts[owner]
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +233,19 @@ class Order:
         if table is None:
             return values
         out, new = values.copy(), values >= self.first
-        out[new] = table[values[new] - self.first] + self.first
+        wanted = values[new] - self.first
+        if table.nbytes <= _TABLE:
+            out[new] = table[wanted] + self.first
+            return out
+        order = np.argsort(wanted)
+        wanted = wanted[order]
+        cuts = np.searchsorted(wanted, np.arange(0, len(table) + _TABLE // 4, _TABLE // 4)).tolist()
+        found = np.empty(len(wanted), np.int64)
+        for low, high in pairwise(cuts):
+            if low < high:
+                found[order[low:high]] = table[wanted[low:high]]
+                release({"": table})
+        out[new] = found + self.first
         return out
 
 
@@ -199,13 +253,13 @@ def order_of(view: View, keep: Keep) -> Order:
     """Return the order in which the last dump's documents are settled; `curation.near.keys.rank` wrote it."""
     if keep != LONGEST:
         return Order(view.plan["first"])
-    arrays = read_arrays(view.store, order_name(view.plan["folder"]))
-    return Order(view.plan["first"], arrays["ranks"], arrays["numbers"])
+    ranks, numbers = (read_arrays(view.store, order_name(view.plan["folder"], name))[name] for name in (RANKS, NUMBERS))
+    return Order(view.plan["first"], ranks, numbers)
 
 
-def order_name(folder: str) -> str:
-    """Return the path of the order by length of the dump in this folder."""
-    return f"{folder}/{WORK}/order"
+def order_name(folder: str, name: str) -> str:
+    """Return the path of `RANKS` or `NUMBERS` of the order by length of the dump in this folder."""
+    return f"{folder}/{WORK}/{name}"
 
 
 def clusters_name(folder: str, number: int | None = None) -> str:
@@ -217,8 +271,14 @@ def _sizes(ends: Ints, which: Ints) -> Ints:
     return ends[which] - np.where(which > 0, ends[np.maximum(which - 1, 0)], 0)
 
 
-@lru_cache(maxsize=2)
-def open_view(folder: str, dumps: int, last: str | None, key: str = "") -> View:  # noqa: ARG001 - key of the cache
+@lru_cache(maxsize=1)  # two views would have twice the pages in memory
+def open_view(
+    folder: str,
+    dumps: int,
+    last: str | None,
+    room: int = FULL,
+    key: str = "",  # noqa: ARG001 - key of the cache
+) -> View:
     """Return a view of the first `dumps` dumps and, unless `last` is None, of the planned dump in that folder.
 
     Views are cached, also between runs in a worker that is kept: `key` identifies the content, as `last` does.
@@ -230,4 +290,4 @@ def open_view(folder: str, dumps: int, last: str | None, key: str = "") -> View:
     missing = [number for number, plan in enumerate(plans) if plan is None]
     if missing:
         raise damaged(store, dump_name(missing[0]), "it is missing")
-    return View(store, [plan for plan in plans if plan is not None])
+    return View(store, [plan for plan in plans if plan is not None], room)

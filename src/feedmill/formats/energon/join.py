@@ -32,7 +32,6 @@ from feedmill.formats.energon.database import INDEX, bad_index, open_index, read
 from feedmill.formats.energon.prepared import UUID, PreparedShards
 from feedmill.formats.offsets import Int64s
 from feedmill.formats.tar.dataset import TarDataset
-from feedmill.jobs.dry_run import active
 from feedmill.storage import Store
 from feedmill.storage.cache.copies import cached_copy
 
@@ -105,11 +104,8 @@ def read_join_index(store: Store, name: str) -> Int64s:
 
 
 def write_join_index(store: Store, name: str, places: Int64s) -> None:
-    """Write rows, int64[n, c, 3], or add the file to the current dry run. The file is published as a whole."""
+    """Write rows, int64[n, c, 3]. The file is published as a whole, and has 16 bytes besides."""
     head = MAGIC + places.shape[1].to_bytes(8, "little")
-    if (dry := active()) is not None:
-        dry.writes(store, name, len(head) + 8 * places.size)
-        return
     store.write_bytes(name, head + np.ascontiguousarray(places, "<i8").tobytes())
 
 
@@ -166,13 +162,6 @@ def join_files(cache: Store) -> list[str]:
         return [entry.path for entry in cache.files(suffixes=(".bin",)) if _FILE.fullmatch(entry.path)]
     except NotFound:
         return []
-
-
-def prepare_join(parts: Sequence[JoinSide], cache: Store) -> Join:
-    """Compute the rows and write them under `own_name`. Raises as `compute`."""
-    join = compute(parts)
-    write_join_index(cache, own_name(parts), join.places)
-    return join
 
 
 def compute(parts: Sequence[JoinSide]) -> Join:

@@ -243,12 +243,11 @@ class JsonlDataset(Dataset):
 
     def _words(self, count: int) -> list[str]:
         """Return the strings that the fingerprint of the first `count` records hashes."""
-        step = max(1, count // 1000)  # cheap for any size, and detects most edits
         if self._pieces is None:
-            starts = self._index.at(np.arange(0, count + 1, step))
+            starts = self._index.spaced(count)  # cheap for any size, and detects most edits
             end = int(self._index.at(np.asarray([count]))[0])
             return [self.path, str(count), str(end), starts.tobytes().hex(), content_hash(self.store, self.path, end)]
-        starts = self._index.at(self._pieces.records(np.arange(0, count, step)))
+        starts = self._index.at(self._pieces.records(np.arange(0, count, max(1, count // 1000))))
         edges = np.asarray(self._pieces.first(count), np.int64).reshape(-1, 2)
         offsets = self._index.at(edges.reshape(-1)).reshape(-1, 2)
         words = [self.path, str(count), edges.tobytes().hex(), offsets.tobytes().hex()]

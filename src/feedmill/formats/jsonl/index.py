@@ -12,8 +12,9 @@ process opens a file of any size at once. It is an array file:
 
     offsets    int64[n + 1]    as in ``x.jsonl.idx``
     hashes     uint64[pages]   xxh3-64 of every `_PAGE` offsets
+    spaced     int64[...]      some of the offsets, see `Lines.spaced`, which fingerprints need
     facts      uint8[...]      JSON: `Facts`
-    digest     uint8[16]       xxh3-128 of hashes and facts
+    digest     uint8[16]       xxh3-128 of hashes, spaced and facts
 
 Its name is a hash of path, size, version and `content_hash` of the file, and of the state of the index beside it. So a
 file that changed has another name, and an old one is evicted some day (`FileCache`). Pages are compared with their
@@ -26,6 +27,7 @@ import codecs
 import hashlib
 import json
 import logging
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
@@ -103,11 +105,12 @@ class Lines:
         *,
         place: tuple[Store, str, int] | None = None,
         hashes: npt.NDArray[np.uint64] | None = None,
+        spaced: Int64s | None = None,
         again: Callable[[], Lines] | None = None,
     ) -> None:
         self.offsets, self.facts = offsets, facts
         self._place = place if len(offsets) >= _LARGE else None  # store, path, and offset of the offsets there
-        self._hashes, self._again = hashes, again
+        self._hashes, self._spaced, self._again = hashes, spaced, again
         self._checked = np.zeros(0 if hashes is None else len(hashes), bool)
 
     def check(self, records: Int64s) -> None:
@@ -148,6 +151,12 @@ class Lines:
         at = np.searchsorted(pages, records // _PAGE) * _PAGE + records % _PAGE  # only the last page may be shorter
         return np.asarray(np.frombuffer(b"".join(blocks), "<i8")[at], np.int64)
 
+    def spaced(self, count: int) -> Int64s:
+        """Return one to two thousand evenly spaced offsets of the first `count` records, or all of fewer records."""
+        if self._spaced is not None and count == len(self.offsets) - 1:
+            return self._spaced
+        return self.at(_spaced_numbers(count))
+
     def _make_again(self) -> None:
         assert self._again is not None
         self.__dict__.update(self._again().__dict__)
@@ -157,6 +166,10 @@ def _distinct(numbers: Int64s) -> Int64s:
     """Return numbers ascending, each once. `np.unique` imports modules for masked arrays at its first call."""
     ascending = np.sort(numbers)
     return np.asarray(ascending[np.concatenate(([True], ascending[1:] != ascending[:-1]))[: len(ascending)]])
+
+
+def _spaced_numbers(count: int) -> Int64s:
+    return np.arange(0, count + 1, max(1, count // 1000))
 
 
 def _hash(offsets: Int64s) -> int:
@@ -371,7 +384,13 @@ def _write(cache: LocalStore, name: str, pieces: Iterable[Int64s], facts: Facts)
         yield rest
 
     def others() -> Arrays:
-        arrays = {"hashes": np.asarray(hashes, "<u8"), "facts": np.frombuffer(msgspec.json.encode(facts), np.uint8)}
+        count = os.fstat(out.fileno()).st_size - STREAMED_AT
+        blocks = [os.pread(out.fileno(), 8, STREAMED_AT + 8 * at) for at in _spaced_numbers(count // 8 - 1).tolist()]
+        arrays = {
+            "hashes": np.asarray(hashes, "<u8"),
+            "spaced": np.frombuffer(b"".join(blocks), "<i8"),
+            "facts": np.frombuffer(msgspec.json.encode(facts), np.uint8),
+        }
         return {**arrays, "digest": _digest(arrays)}
 
     with cache.build(name) as path, open(path, "r+b") as out:
@@ -379,8 +398,9 @@ def _write(cache: LocalStore, name: str, pieces: Iterable[Int64s], facts: Facts)
 
 
 def _digest(arrays: Arrays) -> npt.NDArray[np.uint8]:
-    hasher = xxhash.xxh3_128(arrays["hashes"].data)
-    hasher.update(arrays["facts"].data)
+    hasher = xxhash.xxh3_128()
+    for name in ("hashes", "spaced", "facts"):
+        hasher.update(arrays[name].data)
     return np.frombuffer(hasher.digest(), np.uint8)
 
 
@@ -410,7 +430,7 @@ def _read(
         logger.warning("the cached lines of a file are corrupt and are found again: %s: %s", cache.locate(name), error)
         return None
     place = (cache, name, STREAMED_AT)
-    return Lines(offsets, facts, place=place, hashes=hashes, again=again)
+    return Lines(offsets, facts, place=place, hashes=hashes, spaced=arrays["spaced"], again=again)
 
 
 def scan_lines(store: Store, entry: Entry, facts: Facts, folder: Store | None = None) -> Iterator[Int64s]:

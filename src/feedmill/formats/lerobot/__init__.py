@@ -1,4 +1,6 @@
-"""LeRobot datasets: `dataset.py`, ``meta/`` (`meta.py`), whole episodes (`episode.py`) and depth maps (`depth.py`)."""
+"""LeRobot datasets: `dataset.py`, ``meta/`` (`meta.py`), episodes (`episode.py`), windows of frames (`windows.py`) and
+depth maps (`depth.py`).
+"""
 
 from feedmill.formats.format import Format
 

@@ -20,12 +20,17 @@ uint8[H, W, 3], or uint16[H, W, 1] of gray of 9 to 16 bits. Depth maps (``is_dep
 float32[H, W, 1]. `raw` returns frames as PNG, depth in whole millimeters as gray of 16 bits. The key is
 ``EPISODE/FRAME``, six digits each. Splits are ranges of episodes.
 
+With windows (`LeRobotDataset.windowed`), parts have the frames around the sample's one: columns are arrays
+``[k, ...]``, features of shape ``[1]`` are ``[k]``, cameras ``[k, H, W, C]`` (``[H, W, C]`` for one frame), and
+``NAME_is_pad`` is bool[k]. Frames outside the episode repeat its first or last one.
+
 Rejected: path templates that lead out of the folder, numbers of frames that differ between files and ``meta``, and
 features without a column.
 """
 
 from __future__ import annotations
 
+import copy
 import math
 import re
 from collections import OrderedDict
@@ -34,16 +39,18 @@ from functools import cached_property, partial
 from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 import orjson
 
 from feedmill.errors import DataError, FeedmillError, MissingExtra, NotFound
+from feedmill.formats.arrowtypes.reading import values
 from feedmill.formats.avvideo import FrameBatch, FrameRequest, Frames, as_png
 from feedmill.formats.base import Indices
 from feedmill.formats.columns import ColumnFile, ParquetFile
 from feedmill.formats.content import content_of_files
 from feedmill.formats.extents import Extents
 from feedmill.formats.format import OpenRequest
-from feedmill.formats.lerobot.depth import FORM, Depths, depth_of_frame, depth_of_image, depths_of_codes, is_depth
+from feedmill.formats.lerobot.depth import FORM, depth_of_frame, depth_of_image, depths_of_codes, is_depth
 from feedmill.formats.lerobot.meta import (
     AGAIN,
     INFO,
@@ -56,14 +63,17 @@ from feedmill.formats.lerobot.meta import (
     tasks_v2,
     tasks_v3,
 )  # fmt: skip
+from feedmill.formats.lerobot.windows import PAD, offsets_of
 from feedmill.formats.offsets import Int64s, hash_words
-from feedmill.formats.rows import Lazy
+from feedmill.formats.rows import Lazy, to_bytes
 from feedmill.formats.sample import no_such_key
 from feedmill.formats.tables.dataset import TableDataset
 from feedmill.storage import Store
 
 LONG = 1_000_000
 """Frames of an episode from which on its data file is opened with the dataset."""
+_HERE = np.zeros(1, np.int64)
+"""The window of a part without one: the sample's own frame."""
 MOST_OPEN = 4096
 """Maximum number of data files kept open."""
 
@@ -119,11 +129,19 @@ class LeRobotDataset(TableDataset):
             for place in self._chosen[length[self._chosen] > LONG].tolist():
                 self.check_file(place)  # readers need memory for as many frames as `meta` claims
         self._grids = _grids(info["features"], self.names)
+        self._windows: dict[str, Int64s] = {}
 
     @property
     def episode_starts(self) -> Int64s:
         """Return the number of each episode's first frame in this dataset, int64[episodes]."""
         return self._episode_starts
+
+    def windowed(self, windows: Mapping[str, Sequence[float]]) -> LeRobotDataset:
+        """Return the dataset with windows of frames, see `windows.offsets_of`. Raises `ConfigError`."""
+        found = copy.copy(self)
+        features = [*self.names, *self.episodes.videos]
+        found._windows = offsets_of(windows, features, float(self.info["fps"]), self.url)
+        return found
 
     def _first_schema(self) -> Any:
         if not self._lenient:
@@ -165,45 +183,121 @@ class LeRobotDataset(TableDataset):
             time = row.get("timestamp")
             seconds = frame / float(self.info["fps"]) if time is None else float(time)
             for camera, places in self.episodes.videos.items():
-                path, begins = places[episode]
-                depths = self._depths.get(camera)
-                make = partial(_pixels_of, frames, len(requests), depths)
-                requests.append(FrameRequest(path, begins + seconds, None if depths is None else FORM))
-                row[camera] = Lazy(make, lambda make=make: as_png(make()))  # type: ignore[misc]
+                if camera not in self._windows:
+                    path, begins = places[episode]
+                    make = partial(self._frames_of, frames, [len(requests)], camera)
+                    requests.append(FrameRequest(path, begins + seconds, self._form(camera)))
+                    row[camera] = Lazy(make, lambda make=make: as_png(make()))  # type: ignore[misc]
             for name, feature in self._depth_images.items():
                 if isinstance(data := row.get(name), bytes):
                     row[name] = Lazy(partial(depth_of_image, data, feature), lambda data=data: data)  # type: ignore[misc]
+        if self._windows:
+            self._add_windows(local + int(self._starts[file]), out, frames, requests)
         return out
 
+    def _add_windows(
+        self, samples: Int64s, out: list[dict[str, Any]], frames: FrameBatch, requests: list[FrameRequest]
+    ) -> None:
+        """Replace the parts that have windows in the rows of samples, by their numbers, int64[n]."""
+        windows = {name: self._window(samples, offsets) for name, offsets in self._windows.items()}
+        numbers, places = np.unique(np.concatenate([w.ravel() for w, _ in windows.values()]), return_inverse=True)
+        table = self.arrow_rows(numbers)
+        at, fps = 0, float(self.info["fps"])
+        for name, (wanted, pads) in windows.items():
+            rows = places[at : at + wanted.size].reshape(wanted.shape)
+            at += wanted.size
+            if name in self.episodes.videos:
+                times = np.asarray(table.column("timestamp")) if "timestamp" in table.schema.names else None
+                for sample, row, inside in zip(samples.tolist(), out, rows, strict=True):
+                    episode, frame = self._episode(sample)
+                    path, begins = self.episodes.videos[name][episode]
+                    seconds = (numbers[inside] - sample + frame) / fps if times is None else times[inside]
+                    make = partial(self._frames_of, frames, range(len(requests), len(requests) + len(inside)), name)
+                    requests += [FrameRequest(path, begins + time, self._form(name)) for time in seconds.tolist()]
+                    row[name] = Lazy(make, lambda make=make: to_bytes(make()))  # type: ignore[misc]
+            else:
+                self._add_columns(name, table, rows, out)
+            for row, pad in zip(out, pads, strict=True):
+                row[name + PAD] = pad
+
+    def _add_columns(self, name: str, table: Any, rows: Int64s, out: list[dict[str, Any]]) -> None:
+        """Replace a column by windows of it; `rows` int64[n, k] of the table."""
+        feature = self.info["features"].get(name) or {}
+        stored = values(table.column(name), name)
+        array = numeric_column(stored, feature)
+        if array is not None and array.shape[1:] == (1,):
+            array = array[:, 0]
+        for row, inside in zip(out, rows, strict=True):
+            if array is not None:
+                row[name] = array[inside]
+            elif name in self._depth_images:
+                several = [stored[at] for at in inside.tolist()]
+                make = partial(_depths_of_images, several, self._depth_images[name])
+                row[name] = Lazy(make, lambda make=make: to_bytes(make()))  # type: ignore[misc]
+            else:
+                row[name] = [stored[at] for at in inside.tolist()]
+
+    def _window(self, samples: Int64s, offsets: Int64s) -> tuple[Int64s, npt.NDArray[np.bool_]]:
+        """Return the numbers of the frames in windows of samples, int64[n, k], and which lie outside the episode."""
+        at = np.searchsorted(self._episode_starts, samples, side="right") - 1
+        first = self._episode_starts[at][:, None]
+        last = first + self.episodes.length[self._chosen[at]][:, None] - 1
+        wanted = samples[:, None] + offsets
+        inside = np.clip(wanted, first, last)
+        return inside, wanted != inside
+
+    def _form(self, camera: str) -> str | None:
+        """Return the pixel format in which frames of a camera are decoded; None for that of pictures."""
+        return FORM if camera in self._depths else None
+
+    def _frames_of(self, frames: FrameBatch, numbers: Sequence[int], camera: str) -> Any:
+        """Return frames of a batch, ``[k, H, W, C]``, or the one; those of depth videos in millimeters."""
+        pixels = [frames.take(number) for number in numbers]
+        if camera in self._depths:
+            pixels = [depth_of_frame(codes, self._depths[camera]) for codes in pixels]
+        return pixels[0] if len(pixels) == 1 else np.stack(pixels)
+
     def extents(self, indices: Indices) -> Sequence[Extents]:
-        found = super().extents(indices)
-        if self.store.is_local or not self.episodes.videos:
-            return found
+        if self.store.is_local:
+            return ()
+        wanted = self._inside(indices)
+        rows, owners = wanted, np.arange(len(wanted))
+        if self._windows:
+            parts = [wanted, *(self._window(wanted, offsets)[0].ravel() for offsets in self._windows.values())]
+            counts = [1, *map(len, self._windows.values())]
+            rows, owners = np.concatenate(parts), np.concatenate([owners.repeat(count) for count in counts])
+        found = [extents.of_samples(owners) for extents in super().extents(rows)]
         requests, samples = [], []
-        for sample, index in enumerate(self._inside(indices).tolist()):
+        for sample, index in enumerate(wanted.tolist()):
             episode, frame = self._episode(index)
-            for places in self.episodes.videos.values():
+            for camera, places in self.episodes.videos.items():
+                numbers = self._window(wanted[sample : sample + 1], self._windows.get(camera, _HERE))[0][0]
                 path, begins = places[episode]
                 # By the rate: rows with the times are not read yet. A time that differs a little has the same frame.
-                requests.append(FrameRequest(path, begins + frame / float(self.info["fps"])))
-                samples.append(sample)
+                times = (numbers - index + frame) / float(self.info["fps"])
+                requests += [FrameRequest(path, begins + time) for time in times.tolist()]
+                samples += [sample] * len(times)
+        if not requests:
+            return found
         paths = list({request.path: None for request in requests})
         number = {path: at for at, path in enumerate(paths)}
         try:
             ranges = list(self._frames.extents(requests))
         except FeedmillError:
             return found  # reading the frame says what is wrong
-        rows = [(samples[of], number[requests[of].path], begin, end) for of, begin, end in ranges]
-        columns = np.asarray(rows, np.int64).reshape(-1, 4).T
-        return [*found, Extents(self.store, paths, *columns)]
+        rows_of = [(samples[of], number[requests[of].path], begin, end) for of, begin, end in ranges]
+        return [*found, Extents(self.store, paths, *np.asarray(rows_of, np.int64).reshape(-1, 4).T)]
 
     def _find_costs(self, by: str) -> Int64s | None:
         """Return costs from the shapes of the cameras: a sample has one frame of each."""
-        pixels = [_pixels(f) for f in self.info["features"].values() if f.get("dtype") in ("video", "image")]
+        cameras = {n: f for n, f in self.info["features"].items() if f.get("dtype") in ("video", "image")}
+        frames = [len(self._windows.get(name, _HERE)) for name in cameras]
+        pixels = [_pixels(feature) for feature in cameras.values()]
         if by == "frames" and pixels:
-            return np.broadcast_to(np.int64(len(pixels)), (len(self),))
+            return np.broadcast_to(np.int64(sum(frames)), (len(self),))
         if by == "pixels" and pixels and None not in pixels:
-            return np.broadcast_to(np.int64(sum(n or 0 for n in pixels)), (len(self),))
+            total = sum(count * (n or 0) for count, n in zip(frames, pixels, strict=True))
+            return np.broadcast_to(np.int64(total), (len(self),))
         return super()._find_costs(by)
 
     def _key(self, file: int, local: int) -> str:
@@ -278,10 +372,30 @@ class LeRobotDataset(TableDataset):
         }
 
 
-def _pixels_of(frames: FrameBatch, number: int, depths: Depths | None) -> Any:
-    """Return a frame of a batch; that of a depth video in millimeters."""
-    pixels = frames.take(number)
-    return pixels if depths is None else depth_of_frame(pixels, depths)
+def _depths_of_images(images: Sequence[bytes], feature: Mapping[str, Any]) -> Any:
+    return np.stack([depth_of_image(bytes(image), feature) for image in images])
+
+
+def numeric_column(stored: Any, feature: Mapping[str, Any]) -> npt.NDArray[Any] | None:
+    """Return the values of a column as an array, ``[n]`` or ``[n, ...]`` in the dtype and with the axes of its feature.
+
+    None if the values are not numeric, or have other shapes than the feature.
+    """
+    try:
+        found = np.asarray(stored)
+        if is_numeric(feature):
+            found = found.astype(str(feature["dtype"]), copy=False)
+    except (OverflowError, TypeError, ValueError):  # lists of different lengths, an unknown type
+        return None
+    if found.dtype.kind not in "biuf":
+        return None
+    shape = tuple(feature.get("shape") or found.shape[1:])
+    return found if found.shape[1:] == shape or (found.ndim == 1 and shape == (1,)) else None
+
+
+def is_numeric(feature: Mapping[str, Any]) -> bool:
+    """Return whether a feature has numbers."""
+    return str(feature.get("dtype")).startswith(("float", "int", "uint", "bool"))
 
 
 def _grids(features: Mapping[str, Any], names: Sequence[str]) -> list[tuple[str, np.dtype[Any]]]:

@@ -13,7 +13,7 @@ from feedmill.errors import DataError
 from feedmill.formats.arrowtypes.nested import is_file
 from feedmill.formats.arrowtypes.place import Unreadable
 from feedmill.formats.arrowtypes.reading import values
-from feedmill.formats.lerobot.dataset import LeRobotDataset
+from feedmill.formats.lerobot.dataset import LeRobotDataset, is_numeric, numeric_column
 from feedmill.formats.lerobot.meta import AGAIN
 from feedmill.formats.rows import Lazy
 from feedmill.formats.videocut import cut_video
@@ -69,9 +69,9 @@ def _add(found: Episode, name: str, column: Any, feature: Mapping[str, Any], whe
         found.files[name] = [one.make() if isinstance(one, Lazy) else one for one in values(column, name)]
         if None in found.files[name]:
             raise _bad(where, name, "an image is missing")
-    elif (array := _array(column, feature)) is not None:
+    elif (array := numeric_column(values(column, name), feature)) is not None:
         found.arrays[name] = array
-    elif _is_numeric(feature):
+    elif is_numeric(feature):
         raise _bad(where, name, f"its values are not of the shape {feature.get('shape')} of the feature")
     else:
         found.others[name] = values(column, name)
@@ -83,24 +83,6 @@ def read_video(dataset: LeRobotDataset, place: int, camera: str) -> bytes:
     last = dataset.last_starts[camera][path] <= begin
     frames = int(dataset.episodes.length[place])
     return cut_video(dataset.store, path, begin, frames, float(dataset.info["fps"]), last=last)
-
-
-def _is_numeric(feature: Mapping[str, Any]) -> bool:
-    return str(feature.get("dtype")).startswith(("float", "int", "uint", "bool"))
-
-
-def _array(column: Any, feature: Mapping[str, Any]) -> npt.NDArray[Any] | None:
-    """Return a numeric column as an array; None if it is none, or has other shapes than its feature."""
-    try:
-        found = np.asarray(values(column))
-        if _is_numeric(feature):
-            found = found.astype(str(feature["dtype"]), copy=False)
-    except (OverflowError, TypeError, ValueError):  # lists of different lengths, an unknown type
-        return None
-    if found.dtype.kind not in "biuf":
-        return None
-    shape = tuple(feature.get("shape") or found.shape[1:])
-    return found if found.shape[1:] == shape or (found.ndim == 1 and shape == (1,)) else None
 
 
 def _check_numbers(episode: Episode, where: str, length: int) -> None:

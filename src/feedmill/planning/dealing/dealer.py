@@ -20,10 +20,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from feedmill.planning.dealing.grid import Grid, Step
+from feedmill.planning.dealing.grid import Grid, Step, Steps
 from feedmill.planning.dealing.homogeneous import deals_slices
 from feedmill.planning.dealing.rules import Balance, Budget, Dealing
 from feedmill.planning.nodes.base import LONGEST, Located, Node
+from feedmill.planning.packing.spans import LocatedSpans
 from feedmill.planning.permutation import branch, derive, permute
 
 if TYPE_CHECKING:
@@ -113,16 +114,20 @@ class Dealer:
 
             self._costs = costs_of(plan, balance.by, balance.linear, "'balance'")
 
-    def steps(self, numbers: Sequence[int]) -> list[Step]:
-        """Return the batches with these numbers, each below `Grid.steps`, located if the plan can locate them."""
+    def steps(self, numbers: Sequence[int]) -> Sequence[Step]:
+        """Return the batches with these numbers, located if the plan can locate them.
+
+        Args:
+            numbers: ascending, each below `Grid.steps`.
+        """
         if self._costs is not None and self.grid.world_size > 1:
             return [self._balanced(number) for number in numbers]
-        steps = list(map(self.grid.step, numbers))
-        if self.dealing.kind == "shuffled" and self.grid.world_size > 1 and steps:
-            steps = self._shuffled(numbers, steps)
-        return self._located(steps)
+        end = LONGEST if self.grid.length is None else self.grid.length
+        if numbers and self.grid.start + (numbers[-1] + 1) * self.grid.global_batch > end:  # the incomplete one
+            return [*self.steps(numbers[:-1]), *self._located([self._last(numbers[-1])])]
+        return self._whole(numbers) if numbers else []
 
-    def batches(self, position: int, skip: int = 0, every: int = 1) -> Iterator[Step]:
+    def batches(self, position: int, skip: int = 0, every: int = 1) -> Ahead:
         """Return an iterator over the batches from the one that begins at `position` on.
 
         Args:
@@ -133,8 +138,12 @@ class Dealer:
         first = self.grid.number_at(position) + skip
         return self.ahead(count(first, every) if self.grid.steps is None else range(first, self.grid.steps, every))
 
-    def ahead(self, numbers: Iterable[int]) -> Iterator[Step]:
-        """Yield the batches with these numbers, in order; several are located at once."""
+    def ahead(self, numbers: Iterable[int]) -> Ahead:
+        """Return an iterator over the batches with these numbers, in order; several are located at once."""
+        return Ahead(self._planned(numbers))
+
+    def _planned(self, numbers: Iterable[int]) -> Iterator[Sequence[Step]]:
+        """Yield the batches with these numbers, as many at once as are located at once."""
         grid, remaining = self.grid, iter(numbers)
         most = (LONGEST - grid.start) // grid.global_batch  # batches beyond are made one at a time
         each = grid.batch_size if self._costs is None else grid.global_batch
@@ -142,7 +151,7 @@ class Dealer:
         first = next(remaining, None)
         while first is not None:
             size = max(1, min(ahead // each, most - first))
-            yield from self.steps([first, *islice(remaining, size - 1)])
+            yield self.steps([first, *islice(remaining, size - 1)])
             ahead = min(2 * ahead, most_ahead)
             first = next(remaining, None)
 
@@ -171,27 +180,27 @@ class Dealer:
         ranks = self.grid.world_size
         return np.array([count * rank // ranks for rank in range(ranks + 1)], np.int64)
 
-    def _shuffled(self, numbers: Sequence[int], steps: list[Step]) -> list[Step]:
+    def _whole(self, numbers: Sequence[int]) -> Steps:
+        """Return batches of which none is incomplete."""
         grid = self.grid
-        batches = [self._batch(number) for number in numbers]
-        whole = [row for row, (_, count, _) in enumerate(batches) if count == grid.global_batch]
-        out = list(steps)
-        if whole:
-            firsts = np.array([batches[row][0] for row in whole], np.int64)
-            slots = np.tile(np.arange(grid.batch_size) + grid.rank * grid.batch_size, len(whole))
+        dealt = self.dealing.kind == "shuffled" and grid.world_size > 1
+        firsts = grid.start + np.array(numbers, np.int64) * grid.global_batch
+        slots: IntArray = np.arange(grid.batch_size, dtype=np.int64) + grid.rank * grid.batch_size
+        if dealt:
             keys = np.repeat(branch(self._key, firsts), grid.batch_size)
-            dealt = self._permuted(slots, grid.global_batch, keys).reshape(len(whole), -1)
-            dealt.sort(axis=1)
-            dealt += firsts[:, None]
-            ends = zip(whole, dealt, dealt[:, 0].tolist(), (dealt[:, -1] + 1).tolist(), strict=True)
-            for row, positions, low, high in ends:
-                _, _, end, number, length, *_ = steps[row]
-                out[row] = Step(low, high, end, number, length, positions)
-        for row in set(range(len(steps))).difference(whole):  # the incomplete one at the end
-            first, count, _ = batches[row]
-            slots = np.arange(steps[row].first, steps[row].stop) - first
-            out[row] = _step(steps[row], first + np.sort(permute(slots, count, branch(self._key, first))))
-        return out
+            slots = self._permuted(np.tile(slots, len(firsts)), grid.global_batch, keys).reshape(len(firsts), -1)
+            slots.sort(axis=1)
+        positions = (firsts[:, None] + slots).reshape(-1)
+        return Steps(grid, numbers, positions, dealt, self._locations(positions))
+
+    def _last(self, number: int) -> Step:
+        """Return a batch that may be incomplete."""
+        step = self.grid.step(number)
+        if self.dealing.kind != "shuffled" or self.grid.world_size == 1:
+            return step
+        first, count, _ = self._batch(number)
+        slots = np.arange(step.first, step.stop) - first
+        return _step(step, first + np.sort(self._permuted(slots, count, branch(self._key, first))))
 
     def _permuted(self, offsets: IntArray, count: int, keys: Any) -> IntArray:
         """Return permuted offsets in a global batch of `count` positions, int64[n]."""
@@ -200,19 +209,12 @@ class Dealer:
             return permute(offsets, count, keys)
         return permute(offsets // size, self.grid.world_size, keys) * size + offsets % size
 
-    def _located(self, steps: list[Step]) -> list[Step]:
+    def _located(self, steps: Sequence[Step]) -> list[Step]:
+        return [step._replace(located=self._locations(step.positions)) for step in steps]
+
+    def _locations(self, positions: IntArray) -> Located | LocatedSpans | None:
         locate = self._locate_batches or self._locate
-        if locate is None or not steps:
-            return steps
-        positions = [step.positions for step in steps]
-        located = locate(np.concatenate(positions))
-        if located is None:
-            return steps
-        ends = np.cumsum([len(position) for position in positions]).tolist()
-        return [
-            step._replace(located=located[end - len(each) : end])
-            for step, each, end in zip(steps, positions, ends, strict=True)
-        ]
+        return None if locate is None else locate(positions)
 
     def _balanced(self, number: int) -> Step:
         first, count, end = self._batch(number)
@@ -253,6 +255,40 @@ def _step(step: Step, positions: IntArray) -> Step:
     if not len(positions):
         return step._replace(dealt=positions)
     return step._replace(first=int(positions.min()), stop=int(positions.max()) + 1, dealt=positions)
+
+
+class Ahead(Iterator[Step]):
+    """Iterator over batches that are planned several at a time.
+
+    Args:
+        planned: the batches, as planned.
+    """
+
+    def __init__(self, planned: Iterator[Sequence[Step]]) -> None:
+        self._planned = planned
+        self._steps: Sequence[Step] = ()
+        self._next = 0
+
+    def __next__(self) -> Step:
+        self._plan()
+        self._next += 1
+        return self._steps[self._next - 1]
+
+    def together(self, most: int) -> Steps | None:
+        """Return the next batches, of which at most `most` and at least one; None if they were not planned together.
+
+        Raises StopIteration as `next` does.
+        """
+        self._plan()
+        if not isinstance(self._steps, Steps):
+            return None
+        begin = self._next
+        self._next = min(begin + most, len(self._steps))
+        return self._steps[begin : self._next]
+
+    def _plan(self) -> None:
+        while self._next == len(self._steps):
+            self._steps, self._next = next(self._planned), 0
 
 
 class BudgetDealer:

@@ -10,8 +10,9 @@ batch less than others).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -151,3 +152,52 @@ class Grid:
         if self.remainder == "pad":
             return self.rank * self.batch_size, (self.rank + 1) * self.batch_size
         return left * self.rank // self.world_size, left * (self.rank + 1) // self.world_size
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Steps(Sequence[Step]):
+    """Whole batches of one rank, planned together. Their steps are made when they are asked for.
+
+    Attributes:
+        grid: their grid; `numbers`: their numbers in it.
+        positions: int64[len(numbers) * batch_size], the positions of all of them, in order.
+        dealt: whether the positions of a batch may have gaps.
+        located: the locations of their samples, if already known.
+    """
+
+    grid: Grid
+    numbers: Sequence[int]
+    positions: npt.NDArray[np.int64]
+    dealt: bool
+    located: Located | LocatedSpans | None
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    @overload
+    def __getitem__(self, row: int) -> Step: ...
+    @overload
+    def __getitem__(self, row: slice) -> Steps: ...
+    def __getitem__(self, row: int | slice) -> Step | Steps:
+        """Return the step of a batch, or some of the batches, without a stride."""
+        size = self.grid.batch_size
+        if isinstance(row, slice):
+            begin, end, _ = row.indices(len(self))
+            rows = slice(begin * size, end * size)
+            located = None if self.located is None else self.located[rows]
+            return Steps(self.grid, self.numbers[row], self.positions[rows], self.dealt, located)
+        step = self.grid.step(self.numbers[row])
+        row = row % len(self)
+        rows = slice(row * size, (row + 1) * size)
+        located = None if self.located is None else self.located[rows]
+        if not self.dealt:
+            return step._replace(located=located)
+        positions = self.positions[rows]
+        low, high = int(positions[0]), int(positions[-1]) + 1
+        return Step(low, high, step.end, step.number, step.length, positions, located)
+
+    @property
+    def ends(self) -> list[int]:
+        """Return the position after the global batch of each of them."""
+        start, size = self.grid.start, self.grid.global_batch
+        return [start + (number + 1) * size for number in self.numbers]

@@ -126,7 +126,7 @@ class _Compiler:
 
     def dataset(self, path: str, options: dict[str, Any]) -> Dataset:
         """Return an opened dataset, opened once for each distinct set of options."""
-        known = (path, *options.items())
+        known = (path, *((key, str(value) if isinstance(value, dict) else value) for key, value in options.items()))
         if known not in self.opened:
             self.opened[known] = self.open(path, **options)
         return self.opened[known]

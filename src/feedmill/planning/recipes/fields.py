@@ -222,8 +222,12 @@ Parts = Annotated[
 
 
 class WindowsModel(Strict):
-    """How token data is opened as windows instead of whole documents."""
+    """How token data is opened as windows instead of whole documents, or robot episodes with frames around each."""
 
+    frames: Annotated[dict[str, list[StrictInt] | list[StrictInt | StrictFloat]], Field(min_length=1)] | None = Field(
+        None,
+        description="robot episodes: by column or camera, the first and the last frame, or offsets in seconds",
+    )
     seq_len: Annotated[int, Field(ge=1, lt=2**31 - 1, strict=True)] | None = Field(
         None, description="tokens in a sample"
     )
@@ -245,19 +249,29 @@ class WindowsModel(Strict):
 
     @model_validator(mode="after")
     def _one_length(self) -> WindowsModel:
-        one_of(self, "seq_len", "block_size")
+        one_of(self, "seq_len", "block_size", "frames")
+        if self.frames is not None and (others := sorted(self.model_fields_set - {"frames"})):
+            raise ValueError(f"windows of frames take no {', '.join(others)}")
         return self
 
     def options(self) -> dict[str, Any]:
         """Return the options for `feedmill.open`."""
-        return self.model_dump(exclude_none=True)
+        given = self.model_dump(exclude_none=True)
+        return {"windows": given["frames"]} if self.frames is not None else given
 
 
-def _plain_length(value: Any) -> Any:
-    return {"seq_len": value} if type(value) is int else value
+def _short_windows(value: Any) -> Any:
+    """A number is a length in tokens; a mapping with lists has windows of frames by column."""
+    if type(value) is int:
+        return {"seq_len": value}
+    lists = isinstance(value, dict) and any(isinstance(one, list) for one in value.values())
+    return {"frames": value} if lists else value
 
 
-WindowsField = Annotated[WindowsModel, BeforeValidator(_plain_length, json_schema_input_type=WindowsModel | int)]
+WindowsField = Annotated[
+    WindowsModel,
+    BeforeValidator(_short_windows, json_schema_input_type=WindowsModel | int | dict[str, list[float]]),
+]
 
 
 class TokenizeModel(Strict):

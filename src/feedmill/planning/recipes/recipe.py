@@ -181,7 +181,10 @@ class Recipe(Parsed):
         if member.shuffle is not None:
             words.append(f"shuffle {_shuffle_words(member.shuffle)}")
         if member.windows is not None:
-            words.append(f"windows of {member.windows.seq_len or member.windows.block_size:,}")
+            length = member.windows.seq_len or member.windows.block_size
+            words.append(
+                f"windows of {', '.join(member.windows.frames or ()) if length is None else format(length, ',')}"
+            )
         words += _mix_words(member)
         kind = "join" if member.join is not None else kind_of(member)
         title = member.name or member.path or member.recipe or kind

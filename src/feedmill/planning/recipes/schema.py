@@ -166,7 +166,8 @@ class Member(Strict):
         default=None, min_length=1, description="rows with token ids: the name of their column, such as input_ids"
     )
     windows: WindowsField | None = Field(
-        default=None, description="token data as windows of this many tokens, instead of documents"
+        default=None,
+        description="token data as windows of this many tokens, instead of documents; or windows of robot episodes",
     )
     tokenize: TokenizeField | None = Field(
         default=None, description="text that is tokenized when it is read: a tokenizer, or a mapping with one"

@@ -1,0 +1,147 @@
+"""Windows of frames of robot episodes, beside what LeRobot 0.6.1 returned for the same data set and settings."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import feedmill as fm
+from feedmill.errors import ConfigError, DataError
+from feedmill.formats.lerobot.windows import offsets_of
+from helpers import foreign_datasets as sourcedata
+
+pytest.importorskip("av")
+FOLDER = Path(__file__).parents[1] / "golden" / "sources" / "lerobot"
+EXPECTED = json.loads((FOLDER / "windows_expected.json").read_text())
+DELTAS: dict[str, list[float]] = EXPECTED["delta_timestamps"]
+
+
+def check(name: str, value: Any, expected: dict[str, Any]) -> None:
+    """A part is what LeRobot gives, but for channels: pictures have them last, LeRobot's first."""
+    if "type" in expected:
+        assert value == expected["value"], name
+        return
+    array = np.asarray(value)
+    if "sha256" in expected:
+        array = np.ascontiguousarray(np.moveaxis(array, -1, -3))
+        if expected["dtype"] == "torch.float32":
+            array = array.astype(np.float32) / np.float32(255)
+        assert hashlib.sha256(array.tobytes()).hexdigest() == expected["sha256"], name
+    else:
+        assert array.tolist() == expected["values"], name
+        assert expected["shape"] == [] or f"torch.{array.dtype}" == expected["dtype"], name
+    assert list(array.shape) == expected["shape"], name
+
+
+@pytest.mark.parametrize("tag", EXPECTED["windows"])
+def test_windows_are_those_of_lerobot(tag: str) -> None:
+    golden = EXPECTED["windows"][tag]
+    options = golden["options"]
+    dataset = fm.open(FOLDER / "windows", windows=options.get("delta_timestamps"))
+    first = {0: 0, 1: 7, 2: 19}[options.get("episodes", [0])[0]]
+    index = first + golden["index"]
+    sample = dataset[index]
+    assert set(sample) == set(golden["item"])
+    for name, expected in golden["item"].items():
+        check(name, sample[name], expected)
+
+
+def test_batches_hold_arrays() -> None:
+    windows = {"observation.images.top": [-2, 0], "action": [0, 15], "task_index": [-1, 0]}
+    dataset = fm.open(FOLDER / "windows", windows=windows)
+    batch = next(iter(fm.Loader(fm.Plan.over(dataset, shuffle="global"), 6)))
+    assert batch["action"].shape == (6, 16, 2) and batch["action_is_pad"].shape == (6, 16)
+    assert batch["observation.images.top"].shape == (6, 3, 64, 96, 3)
+    assert batch["task_index"].shape == (6, 2) and batch["observation.images.wrist"].shape == (6, 64, 96, 3)
+    assert dataset.costs("frames").tolist() == [4] * 24
+
+
+def test_a_recipe_has_windows_too(tmp_path: Path) -> None:
+    recipe = {
+        "blend": [{"path": str(FOLDER / "windows"), "windows": {"action": [0, 3], "observation.state": [-0.1, 0.0]}}]
+    }
+    path = tmp_path / "recipe.yaml"
+    path.write_text(json.dumps(recipe))
+    plan = fm.Recipe.load(path).plan()
+    assert "windows of action, observation.state" in str(fm.Recipe.load(path))
+    loader = fm.Loader(plan, 4, workers=2)
+    batches = list(islice(loader, 3))
+    state = loader.state_dict()
+    loader.close()
+    assert all(
+        batch["action"].shape == (4, 4, 2) and batch["observation.state"].shape == (4, 2, 3) for batch in batches
+    )
+    resumed = fm.Loader(fm.Recipe.load(path).plan(), 4)
+    resumed.load_state_dict(state)
+    assert next(iter(resumed))["index"].shape == (4,)
+
+
+@pytest.mark.parametrize("version", ["v2", "v3"])
+def test_windows_equal_slices_of_the_episodes(version: str, tmp_path: Path) -> None:
+    counts = [14, 9, 11, 3]
+    make = sourcedata.lerobot_v2 if version == "v2" else sourcedata.lerobot_v3
+    root = make(tmp_path, counts)
+    windows = {"n": [-3, 2], "observation.state": [1, 1], "grid": [-40, 40], "text": [0, 1]}
+    for split, episodes in ((None, range(4)), ("test", range(2, 4))):
+        dataset = fm.open(root, split=split, windows=windows)
+        samples = iter(dataset.read(range(len(dataset))))
+        for episode in episodes:
+            first, last = sum(counts[:episode]), sum(counts[: episode + 1]) - 1
+            for frame in range(first, last + 1):
+                sample = next(samples)
+                wanted = np.arange(frame - 3, frame + 3)
+                assert sample["n"].tolist() == wanted.clip(first, last).tolist()
+                assert sample["n_is_pad"].tolist() == ((wanted < first) | (wanted > last)).tolist()
+                after = min(frame + 1, last)
+                assert sample["observation.state"].tolist() == [[after, after + 0.5]]
+                assert sample["grid"].shape == (81, 2, 2) and sample["grid"].dtype == np.int16
+                assert sample["text"] == [f"text {frame} ü", f"text {after} ü"]
+
+
+@pytest.mark.parametrize(
+    ("windows", "message"),
+    [
+        ({"nothing": [0, 1]}, "there is no column or camera 'nothing'"),
+        ({"actoin": [0, 1]}, "did you mean 'action'"),
+        ({"action": [0.0, 0.15]}, "0.15 s lies between two frames"),
+        ({"action": [float("nan")]}, "lies between two frames"),
+        ({"action": [3, 1]}, "not a first and a last frame"),
+        ({"action": [0, 1, 2]}, "not a first and a last frame"),
+        ({"action": []}, "is not a window"),
+        ({"action": [0, True]}, "is not a window"),
+        ({"action": "ab"}, "is not a window"),
+    ],
+)
+def test_settings_that_cannot_be(windows: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        fm.open(FOLDER / "windows", windows=windows)
+
+
+def test_offsets() -> None:
+    found = offsets_of({"a": [-2, 1], "b": [0.10005], "c": [0.0, -0.3]}, "abc", 10, "x")
+    assert {name: one.tolist() for name, one in found.items()} == {"a": [-2, -1, 0, 1], "b": [1], "c": [0, -3]}
+    with pytest.raises(ConfigError, match="would hide the column"):
+        offsets_of({"a": [0, 1]}, ["a", "a_is_pad"], 10, "x")
+
+
+def test_windows_are_of_episodes_only(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "x"}\n')
+    with pytest.raises(ConfigError, match="cut from robot episodes, found the format jsonl"):
+        fm.open(tmp_path / "a.jsonl", windows={"action": [0, 1]})
+
+
+def test_a_video_that_ends_early_is_told_for_the_window(tmp_path: Path) -> None:
+    camera = "observation.images.top"
+    root = sourcedata.lerobot_v2(tmp_path, [12], camera)
+    video = root / f"videos/chunk-000/{camera}/episode_000000.mp4"
+    sourcedata.write_video(video, range(8), codec="libx264", crf="8")
+    dataset = fm.open(root, windows={camera: [-1, 1]})
+    assert dataset[3][camera].shape == (3, 48, 64, 3)
+    with pytest.raises(DataError, match=r"no frame within 0\.05 s of 0\.8000 s"):
+        dataset[7][camera]
