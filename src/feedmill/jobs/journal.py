@@ -79,6 +79,11 @@ def _below(target: Store, name: str) -> str:
     return f"work-{xxhash.xxh3_64_hexdigest(target.locate(name).encode())}"
 
 
+def has_journal(target: Store, name: str = "") -> bool:
+    """Return whether there may be an unfinished job on an output: less work than a `Journal` where there is none."""
+    return target.exists(f".{name}{FOLDER}/{JOB}" if name else f"{FOLDER}/{JOB}")
+
+
 class Journal:
     """The journal of the job on an output, as it is stored now.
 

@@ -33,7 +33,6 @@ from feedmill.formats.tokens.dolma import DolmaWriter, Origin
 from feedmill.formats.tokens.manifest import TokenManifest, read_manifest, with_files, write_manifest
 from feedmill.jobs.engine import Where, is_shared
 from feedmill.jobs.progress import Progress
-from feedmill.jobs.run import Policy, run
 from feedmill.storage import Store, open_store, split_url
 from feedmill.storage.cache.copies import WORK, forget_copies, held_copy
 from feedmill.storage.hashed import hashed_store
@@ -266,6 +265,8 @@ def write_files(
         tokens: about the number of tokens of all files, for the progress bar, in the `unit`; `shown`: see `Progress`.
     """
     is_local = job.units.corpus.is_local
+    from feedmill.jobs.run import Policy, run
+
     where, policy = Where("writing", job.key, job.folder, copies=not is_local), Policy(shared=job)
     try:
         with Progress("writing", tokens, unit, shown) as bar:

@@ -17,7 +17,6 @@ import numpy.typing as npt
 from feedmill.errors import DataError
 from feedmill.formats.offsets import Int64s
 from feedmill.formats.ranges import copy_fetched, read_remote
-from feedmill.formats.tar.strays import is_stray
 from feedmill.jobs.buffers import empty
 from feedmill.kernels import addresses as memory
 from feedmill.kernels.files import tar
@@ -275,6 +274,8 @@ def parse_any(block: bytes) -> Parsed | None:
     names: list[str] = []
     limit = max_unpacked(len(block))
     size, expanded = len(block), [block]  # expanded contents are appended to the block
+    from feedmill.formats.tar.strays import is_stray
+
     for member in tar.walk(block):
         found = tar.sample_name(member.name) if member.regular else None
         if found is None:

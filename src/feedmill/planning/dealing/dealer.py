@@ -15,19 +15,20 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count, islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from feedmill.planning.dealing.balancing import balanced, greedy
-from feedmill.planning.dealing.cuts import BudgetGrid, Cut, Cuts, costs_of
 from feedmill.planning.dealing.grid import Grid, Step, Steps
 from feedmill.planning.dealing.homogeneous import deals_slices
 from feedmill.planning.dealing.rules import SLOTS, Balance, Budget, Dealing
 from feedmill.planning.nodes.base import LONGEST, Located, Node
 from feedmill.planning.packing.spans import LocatedSpans
 from feedmill.planning.permutation import branch, derive, permute
+
+if TYPE_CHECKING:
+    from feedmill.planning.dealing.cuts import BudgetGrid, Cut
 
 logger = logging.getLogger("feedmill")
 
@@ -108,7 +109,11 @@ class Dealer:
         most = max(MOST_AHEAD, min(_PER_SOURCE * len(getattr(plan, "sources", ())), _MOST_OF_MANY))
         self._ahead = (AHEAD, most) if self._locate_batches is None else ROWS_AHEAD
         balance = dealing.balance
-        self._costs = None if balance is None else costs_of(plan, balance.by, balance.linear, "'balance'")
+        self._costs = None
+        if balance is not None:
+            from feedmill.planning.dealing.cuts import costs_of
+
+            self._costs = costs_of(plan, balance.by, balance.linear, "'balance'")
 
     def steps(self, numbers: Sequence[int]) -> Sequence[Step]:
         """Return the batches with these numbers, located if the plan can locate them.
@@ -238,6 +243,8 @@ class Dealer:
             each = -(-count // ranks)
             filled = np.zeros(ranks * each, np.float64)
             filled[:count] = np.maximum(costs[order], 0) + 1.0  # padding has cost 0, and sorts last
+            from feedmill.planning.dealing.balancing import balanced
+
             dealt = balanced(filled, ranks, exchange=count == len(filled))
             rows = permute(np.arange(ranks, dtype=np.int64), ranks, branch(key, _RANKS))
             parts = [order[row[row < count]] for row in dealt[rows]]
@@ -299,6 +306,8 @@ class BudgetDealer:
 
     def __init__(self, plan: Any, grid: BudgetGrid) -> None:
         self.grid = grid
+        from feedmill.planning.dealing.cuts import Cuts
+
         self.cuts = Cuts(plan, grid)
         self._key = derive(plan.seed, "deal")
 
@@ -337,6 +346,8 @@ class BudgetDealer:
             return [np.arange(n, dtype=np.int64)]
         key = branch(self._key, cut.first)
         order = permute(np.arange(n, dtype=np.int64), n, key)  # random order among equal costs
+        from feedmill.planning.dealing.balancing import greedy
+
         parts = greedy(cut.costs[order], ranks, self.grid.budget.max_samples)
         rows = permute(np.arange(ranks, dtype=np.int64), ranks, branch(key, _RANKS))
         return [order[parts[row]] for row in rows.tolist()]
@@ -344,4 +355,4 @@ class BudgetDealer:
 
 def dealer_of(plan: Any, grid: Grid | BudgetGrid, dealing: Dealing) -> Dealer | BudgetDealer:
     """Return the dealer of a grid: with a fixed number of samples, or by budget. Raises as the classes do."""
-    return BudgetDealer(plan, grid) if isinstance(grid, BudgetGrid) else Dealer(plan, grid, dealing)
+    return Dealer(plan, grid, dealing) if isinstance(grid, Grid) else BudgetDealer(plan, grid)
