@@ -188,8 +188,8 @@ def write_lines(
     """Like `write_rows`, but the function takes any number of rows as one block of bytes with line ends.
 
     Args:
-        gather: gather small blocks before they are compressed. What igzip makes of the first 288 bytes depends on
-            whether more come with them, and so on how the caller divides the rows.
+        gather: gather small blocks before they are compressed. What igzip makes of rows depends on how they are
+            divided into writes (findings/isal_bytes_depend_on_writes.sh).
         level: compression level, see `feedmill.storage.codec.packed`.
         hashed: called at the end with the 128-bit xxh3 of the stored bytes.
     """
