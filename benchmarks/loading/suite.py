@@ -153,6 +153,31 @@ def state(repeat: int) -> Iterable[Row]:
     yield Row("loader-state", "its state", "bytes", found["bytes"], bound=1024)
 
 
+_COLD = """import sys, feedmill as fm
+next(iter(fm.Loader(fm.open(sys.argv[1], raw=True, decode=None), batch_size=16)))"""
+
+
+def cold(repeat: int) -> Iterable[Row]:
+    """Measure a whole process from `import feedmill` to the first batch, by its processor time."""
+    folder = prepared(8)
+    for what, path in (("a prepared folder", folder), ("one of its tars", next((folder / "shards").glob("*.tar")))):
+        mine, numpy = alternate(
+            repeat,
+            lambda path=path: run([sys.executable, "-c", _COLD, str(path)]),
+            lambda: run([sys.executable, "-c", "import numpy"]),
+        )
+        note = "processor time; 'import numpy' by itself beside it"
+        yield Row(
+            "loader-cold",
+            f"import, open, Loader, first batch of {what}",
+            "s",
+            mine["cpu_s"],
+            numpy["cpu_s"],
+            0.52,
+            note=note,
+        )
+
+
 def flat(_repeat: int) -> Iterable[Row]:
     """Measure memory from the first tenth of a million samples to the last, including workers."""
     folder = prepared(8)
@@ -209,5 +234,6 @@ PARTS = {
     "loader-local": local,
     "loader-jpeg": jpeg,
     "loader-state": state,
+    "loader-cold": cold,
     "loader-memory": flat,
 }

@@ -1,10 +1,11 @@
-"""Time the clips of Feedmill or a peer: ``clips FOLDER CORES``."""
+"""Time the clips of Feedmill or a peer, ``clips FOLDER CORES``, or random frames, ``frames FILE TOGETHER``."""
 
 from __future__ import annotations
 
 import os
+import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,3 +32,23 @@ def timed(decode: Callable[[Path, int], Clips], path: str, cores: str) -> dict[s
         total += sum(int(clip[::7, 1, ::16, ::16].sum()) for clip in clips)
     seconds, cpu = time.perf_counter() - begin, time.process_time() - cpu
     return {"per_s": videos / seconds, "cpu": cpu, "frames": frames, "sum": total}
+
+
+PICKED, RATE, LENGTH = 192, 30, 240
+"""Frames that are read, frames a second and frames of a video."""
+
+
+def timed_frames(read: Callable[[Sequence[int]], Sequence[Any]], together: int) -> dict[str, float]:
+    """Return processor time for random frames of one video, and a sum of pixels that must be equal for all.
+
+    Args:
+        read: returns frames by their numbers, uint8[H, W, 3] each.
+        together: frames in a call.
+    """
+    dice = random.Random(1)
+    picked = [dice.randrange(LENGTH) for _ in range(PICKED)]
+    read(picked[:1])  # not counted: imports and opening
+    total, cpu = 0, time.process_time()
+    for begin in range(0, PICKED, together):
+        total += sum(int(frame[::16, ::16].sum()) for frame in read(picked[begin : begin + together]))
+    return {"cpu": time.process_time() - cpu, "sum": total}

@@ -154,4 +154,59 @@ def _clips(python: str, how: str, path: Path, cores: int, env: dict[str, str] | 
     return found
 
 
-PARTS: dict[str, Callable[[int], Iterable[Row]]] = {"prepare-media": prepare_media, "video": video}
+KINDS = {
+    "h264-2": ("libx264", {"g": "2", "bf": "0", "preset": "veryfast", "sc_threshold": "0"}),
+    "av1-2": ("libsvtav1", {"g": "2", "preset": "12", "crf": "30"}),
+    "h264-30": ("libx264", {"g": "30", "bf": "3", "preset": "veryfast", "sc_threshold": "0"}),
+    "av1-30": ("libsvtav1", {"g": "30", "preset": "12", "crf": "30"}),
+}
+"""Videos of robots by codec and frames of a group: LeRobot writes AV1 with groups of 2."""
+FRAMES = 240
+
+
+def robot_videos() -> Path:
+    """Return a folder with a video of each kind: 240 frames of 640 x 480 pixels at 30 a second."""
+    path = corpus.folder() / f"robot_videos_{FRAMES}"
+    if (path / ".complete").exists():
+        return path
+    import av
+    import numpy as np
+
+    shutil.rmtree(path, ignore_errors=True)
+    path.mkdir(parents=True)
+    rng = np.random.default_rng(0)
+    scene = np.kron(rng.integers(0, 255, (76, 96, 3), np.uint8), np.ones((16, 16, 1), np.uint8))
+    noise = rng.integers(0, 8, (8, 480, 640, 3), np.uint8)
+    for kind, (codec, options) in KINDS.items():
+        with av.open(str(path / f"{kind}.mp4"), "w") as out:
+            stream = out.add_stream(codec, rate=30, options=options)
+            stream.width, stream.height, stream.pix_fmt = 640, 480, "yuv420p"
+            for at in range(FRAMES):
+                pixels = scene[at : at + 480, 2 * at : 2 * at + 640] // 2 + noise[at % 8]
+                for packet in stream.encode(av.VideoFrame.from_ndarray(pixels, format="rgb24")):
+                    out.mux(packet)
+            for packet in stream.encode():
+                out.mux(packet)
+    (path / ".complete").touch()
+    return path
+
+
+def frames(repeat: int) -> Iterable[Row]:
+    """Measure random frames of robot videos, one by one and in batches of 32, beside seeking with PyAV."""
+    path = robot_videos()
+    for kind in KINDS:
+        codec, group = kind.split("-")
+        for together in (1, 32):
+            ours = partial(child, sys.executable, "media.peers.feedmill", "frames", path / f"{kind}.mp4", together)
+            bare = partial(child, sys.executable, "media.peers.pyav", "frames", path / f"{kind}.mp4", together)
+            a, b = alternate(repeat, ours, bare)
+            assert {*a["sum"]} == {*b["sum"]}, "the two sides decoded different frames"
+            how = "one by one" if together == 1 else f"in batches of {together}"
+            yield Row(
+                "frames", f"random frames of {codec.upper()}, groups of {group}, {how}", "s", a["cpu"], b["cpu"], 1
+            )
+
+
+PARTS: dict[str, Callable[[int], Iterable[Row]]] = {
+    "prepare-media": prepare_media, "video": video, "frames": frames
+}  # fmt: skip

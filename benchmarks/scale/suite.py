@@ -19,6 +19,7 @@ UNITS = (("_us", "us"), ("_mb", "MB"), ("_bytes", "bytes"))
 
 MEASURES: dict[str, tuple[tuple[str, ...], ...]] = {
     "scale-plan": (("plans", "blend", "SIZE", "round"), ("plans", "blend", "SIZE", "odd"), ("plans", "costs", "SIZE")),
+    "scale-sources": (("plans", "sources", "SIZE"),),
     "scale-packing": (("plans", "packing", "SIZE"),),
     "scale-shards": (("shards", "opened", "SIZE"),),
     "scale-store": (("shards", "listed", "SIZE", str(DELAY)), ("shards", "remote", "SIZE", str(DELAY))),

@@ -23,6 +23,17 @@ SMALL, LARGE, HUGE = 50, 500, 2000  # MB
 PEER_SMALL = 5
 
 
+_BARE = """import sys
+import numpy as np, orjson
+from fastokens import Tokenizer
+model = Tokenizer.from_file(sys.argv[1] + "/tokenizer.json")
+with open(sys.argv[2], "rb") as lines:
+    texts = [orjson.loads(line)["text"] for line in lines]
+ids, ends = model.encode_batch_flat(texts, True)
+np.frombuffer(ids, np.uint32).astype("<u2").tofile(sys.argv[3])
+np.frombuffer(ends, np.int64).tofile(sys.argv[3] + ".idx")"""
+
+
 def text(size: int) -> Path:
     """Return a corpus of `megabytes`, created once."""
     if not (os.environ.get(TOKENIZER) and os.environ.get(MAKER)):
@@ -100,6 +111,19 @@ def whole(repeat: int) -> list[Row]:
         steady = [(LARGE - SMALL) / (b - a) for a, b in zip(mine["s"], large, strict=True)]
         rows.append(Row("tokenize", f"steady state ({name}), MB", "/s", steady, theirs, 30))
     return rows
+
+
+def small(repeat: int) -> list[Row]:
+    """Measure the whole command on 3 MB beside a script of the bare engine, by processor time."""
+    source = text(3)
+    bare_files = source.with_suffix(".bare")
+    mine, bare = alternate(
+        repeat,
+        lambda: ours(3, 1),
+        lambda: run([sys.executable, "-c", _BARE, os.environ[TOKENIZER], str(source), str(bare_files)]),
+    )
+    what = "tokenize 3 MB, whole command; beside: orjson, the engine, tofile"
+    return [Row("tokenize-small", what, "s", mine["cpu_s"], bare["cpu_s"], 0.87, note="processor time")]
 
 
 def engine(repeat: int) -> list[Row]:
@@ -199,4 +223,4 @@ def _proportional(process: int) -> int:
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:")), 0)
 
 
-PARTS = {"tokenize": whole, "tokenize-engine": engine, "tokenize-memory": memory}
+PARTS = {"tokenize": whole, "tokenize-small": small, "tokenize-engine": engine, "tokenize-memory": memory}

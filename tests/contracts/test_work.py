@@ -15,11 +15,12 @@ from typing import Any
 import pytest
 
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound, StorageError
-from feedmill.jobs.unfinished import FOLDER, JOB, is_unfinished, place_of, scratch_of
-from feedmill.jobs.work import LOCK, UNITS, Work, alone, settle, tidy
+from feedmill.jobs.journal import FOLDER, JOB, LOCK, UNITS, Journal, place_of, scratch_of
+from feedmill.jobs.parts import PartEngine
+from feedmill.jobs.work import Work, alone, settle, tidy
 from feedmill.storage import LocalStore, Store, open_store
 from feedmill.storage.locks import FileLock
-from feedmill.storage.remote.claims import claim_path
+from feedmill.storage.remote.locks import lock_path
 from helpers import warm
 
 JOB_A, JOB_B = {"verb": "a", "seed": 1}, {"verb": "b"}
@@ -54,12 +55,12 @@ def leftovers(target: Target) -> set[str]:
 
 def test_the_same_job_finds_its_units_and_staged_outputs(target: Target) -> None:
     leave(target, noted=5)
-    assert is_unfinished(*target, JOB_A) and not is_unfinished(*target, JOB_B)
+    assert Journal(*target).is_of(JOB_A) and not Journal(*target).is_of(JOB_B)
     with Work(*target) as work:
         assert work.begin(JOB_A) and work.resumed and work.noted["noted"] == 5
         assert work.units.read() == {"one": b"facts"} and work.place.read("staged") == b"half"
         work.finish()
-    assert not leftovers(target) and not is_unfinished(*target, JOB_A)
+    assert not leftovers(target) and Journal(*target).job is None
 
 
 def test_another_job_is_refused_or_removes_it(target: Target) -> None:
@@ -74,13 +75,16 @@ def test_another_job_is_refused_or_removes_it(target: Target) -> None:
         assert not work.begin(JOB_B, keep_staged=True) and work.place.exists("staged")
 
 
-def test_one_process_at_a_time(target: Target) -> None:
-    with Work(*target):
-        with pytest.raises(StorageError) as caught:
-            Work(*target)
-        assert caught.value.kind == "busy"
-    with Work(*target), pytest.raises(StorageError), alone(*target):
-        pass
+@pytest.mark.parametrize("engine", [contextlib.nullcontext, lambda: PartEngine(finish=True)], ids=["here", "engine"])
+def test_one_process_at_a_time(target: Target, engine: Callable[[], contextlib.AbstractContextManager[object]]) -> None:
+    with engine():
+        with Work(*target):
+            with pytest.raises(StorageError) as caught:
+                Work(*target)
+            assert caught.value.kind == "busy"
+        with Work(*target), pytest.raises(StorageError), alone(*target):
+            pass
+    assert not leftovers(target)
 
 
 def test_a_job_that_did_nothing_leaves_nothing(target: Target, tmp_path: Path) -> None:
@@ -170,7 +174,7 @@ def test_the_lock_of_a_machine_that_died_is_named_and_its_work_is_continued(
     monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path / "cache of another machine"))
     with pytest.raises(StorageError) as caught:
         Work(*target)
-    lock = claim_path(target[1])
+    lock = lock_path(target[1])
     assert caught.value.kind == "busy" and lock in str(caught.value)
     target[0].delete(lock)
     with Work(*target) as work:

@@ -1,4 +1,4 @@
-"""Google's and Azure's stores, as S3 in `test_remote.py` and `test_claims.py`: a stand-in, and Microsoft's emulator."""
+"""Google's and Azure's stores, as S3 in `test_remote.py` and `test_object_locks.py`: a stand-in, and an emulator."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 import feedmill as fm
 from feedmill.errors import FeedmillError, NotFound, StorageError
 from feedmill.storage import open_store
-from feedmill.storage.remote import claims
-from feedmill.storage.remote.claims import Claim, claim_path
+from feedmill.storage.remote import locks
+from feedmill.storage.remote.locks import ObjectLock, lock_path
 from feedmill.storage.remote.object_store import RemoteStore
 from feedmill.storage.remote.options import storage_options
 from helpers.gcs_server import gcs_server
@@ -45,11 +45,11 @@ def test_of_two_writers_one_wins(bucket: str) -> None:
 
 def test_a_second_machine_is_refused(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = open_store(f"{bucket}/d")
-    with Claim(store), monkeypatch.context() as patch:
+    with ObjectLock(store), monkeypatch.context() as patch:
         patch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path / "other"))
-        patch.setattr(claims, "_held", {})
-        assert refused(lambda: Claim(open_store(store.url))).kind == "busy"
-    assert not store.exists(claim_path())
+        patch.setattr(locks, "_held", {})
+        assert refused(lambda: ObjectLock(open_store(store.url))).kind == "busy"
+    assert not store.exists(lock_path())
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -22,8 +22,8 @@ import feedmill as fm
 from feedmill.errors import ConfigError, DataError, FeedmillError, MissingExtra, NotFound, StorageError
 from feedmill.storage import Store, open_store
 from feedmill.storage.cache.copies import cached_copy
-from feedmill.storage.remote.claims import Claim
 from feedmill.storage.remote.filesystem import CONNECTIONS, FilesystemStore
+from feedmill.storage.remote.locks import ObjectLock
 from feedmill.storage.remote.options import storage_options
 from helpers import dataset_kinds, warm
 from helpers.hub_server import HubServer, hub_server
@@ -163,7 +163,7 @@ def test_what_a_killed_writer_left_is_removed_by_the_next_job(
     assert store.exists("a/b") == (renamed < 2) and len(list(folder.iterdir())) == 2
     assert [entry.path for entry in store.files()] == ["a/b"] * (renamed < 2)
     other = FilesystemStore(f"careful://{tmp_path}/elsewhere")
-    with Claim(other):
+    with ObjectLock(other):
         assert store.read("a/b") == b"old" and [path.name for path in folder.iterdir()] == ["b"]
     assert not list((tmp_path / "cache/uploads").iterdir())
 
@@ -351,7 +351,7 @@ def test_a_file_system_that_cannot_write_says_so(monkeypatch: pytest.MonkeyPatch
 def test_two_writers_are_warned_that_nothing_keeps_them_apart(caplog: Any, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path))
     store = open_store(f"memory://{tmp_path.name}-claims")
-    with Claim(store), pytest.raises(StorageError, match="conditional writes") as caught:
+    with ObjectLock(store), pytest.raises(StorageError, match="conditional writes") as caught:
         assert store.exists(".feedmill/lock")
         store.put_new("x", b"1")  # type: ignore[attr-defined]
     assert caught.value.kind == "unsupported" and "two writers may overlap" in caplog.text

@@ -231,16 +231,16 @@ def test_a_metadataset_with_urls_of_profiles_is_read(s3_bucket, configured, tmp_
 
 def test_two_names_of_one_place_share_its_lock(s3_bucket, configured, tmp_path, monkeypatch):
     from feedmill.errors import StorageError
-    from feedmill.storage.remote import claims
-    from feedmill.storage.remote.claims import Claim
+    from feedmill.storage.remote import locks
+    from feedmill.storage.remote.locks import ObjectLock
 
     place = {"base_path": s3_bucket.removeprefix("s3://"), "endpoint_url": os.environ["AWS_ENDPOINT_URL"]}
     configured({"lab": profile("s3", **place)})
     monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path / "cache"))
-    first = Claim(open_store(f"{s3_bucket}/d"))
+    first = ObjectLock(open_store(f"{s3_bucket}/d"))
     with pytest.MonkeyPatch.context() as process, pytest.raises(StorageError) as caught:
-        process.setattr(claims, "_held", {})  # as another process of this machine
-        Claim(open_store("msc://lab/d"))
+        process.setattr(locks, "_held", {})  # as another process of this machine
+        ObjectLock(open_store("msc://lab/d"))
     first.close()
     assert caught.value.kind == "busy"
 

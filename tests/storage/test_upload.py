@@ -16,7 +16,7 @@ import pytest
 from feedmill.errors import ConfigError, StorageError
 from feedmill.storage import open_store
 from feedmill.storage.remote import object_store
-from feedmill.storage.remote.claims import Claim
+from feedmill.storage.remote.locks import ObjectLock
 from helpers import warm
 
 MIB = 1 << 20
@@ -133,7 +133,7 @@ def test_the_parts_of_a_killed_process_are_removed_by_the_next_job_and_no_others
     killed.kill()
     killed.wait()
     assert unfinished(s3_bucket) == ["f/alive", "f/killed", "f/killed-by-somebody"]
-    with Claim(store.below("elsewhere")):
+    with ObjectLock(store.below("elsewhere")):
         assert unfinished(s3_bucket) == ["f/alive", "f/killed-by-somebody"] and len(os.listdir(notes)) == 1
     alive.communicate("\n")
     assert alive.returncode == 0 and store.stat("f/alive").size == 11 * MIB and not os.listdir(notes)
@@ -147,9 +147,9 @@ def test_without_boto3_a_warning_names_what_is_left_and_the_next_job_tries_again
     killed.wait()
     with monkeypatch.context() as patch, caplog.at_level(logging.WARNING, "feedmill"):
         patch.setitem(sys.modules, "boto3", None)
-        with Claim(store):
+        with ObjectLock(store):
             pass
     assert f"{s3_bucket}/killed: the parts of an interrupted upload are still in the store" in caplog.text
     assert "feedmill[s3]" in caplog.text and unfinished(s3_bucket) == ["killed"]
-    with Claim(store):
+    with ObjectLock(store):
         assert not unfinished(s3_bucket) and not os.listdir(notes)

@@ -565,7 +565,7 @@ def test_marks_of_a_finished_run_are_not_believed(tmp_path: Path, monkeypatch: p
     source = write(tmp_path, "a.pbin", [[i] for i in range(9)])
     out = f"{tmp_path}/out/s.pbin"
     with monkeypatch.context() as patch:
-        patch.setattr("feedmill.jobs.work.Work._remove_all", lambda *_: None)
+        patch.setattr("feedmill.jobs.work.Work._remove", lambda *_: None)
         patch.setattr("feedmill.storage.LocalStore.remove_folder", lambda *_: None)
         shuffle([source], out, seed=1)
     assert list((tmp_path / "out").rglob("written-*"))

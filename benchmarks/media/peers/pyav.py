@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from benchmarks.lib.side import answer
-from benchmarks.media.clips import COUNT, SECONDS, Clips, timed
+from benchmarks.media.clips import COUNT, RATE, SECONDS, Clips, timed, timed_frames
 
 
 def clips(path: str, cores: str) -> dict[str, float]:
@@ -36,6 +37,22 @@ def _decode(path: Path, threads: int) -> Clips:
                     clip.append(frame.to_ndarray(format="rgb24"))
                 clips.append(np.stack(clip).transpose(0, 3, 1, 2))
         yield frames, clips
+
+
+def frames(path: str, together: str) -> dict[str, float]:
+    """Read frames of an open file, each after a seek to its key frame, without threads."""
+    import av
+
+    container = av.open(path)
+    stream = container.streams.video[0]
+    stream.thread_type, stream.codec_context.thread_count = "NONE", 1
+
+    def read(number: int) -> Any:
+        tick = round(number / RATE / stream.time_base)
+        container.seek(tick, stream=stream)
+        return next(frame for frame in container.decode(stream) if frame.pts >= tick).to_ndarray(format="rgb24")
+
+    return timed_frames(lambda numbers: [read(number) for number in numbers], int(together))
 
 
 if __name__ == "__main__":

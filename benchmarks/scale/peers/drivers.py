@@ -22,9 +22,9 @@ from benchmarks.lib.side import answer
 from benchmarks.scale import data
 from benchmarks.scale.clock import Clock, now_mb, peak_mb
 from feedmill.jobs.engine import StageUnfinished, Where
+from feedmill.jobs.journal import Units
 from feedmill.jobs.parts import PartEngine
 from feedmill.jobs.run import run
-from feedmill.jobs.units import Units
 from feedmill.storage import LocalStore
 
 UNITS, PARTS = 1_000_000, 1000

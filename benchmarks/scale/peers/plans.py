@@ -2,6 +2,7 @@
 
 blend SIZE WEIGHTS   a recipe of 1,000 sources with 10^9 documents, 10^12 samples and 4,096 ranks; weights with a common
                      denominator of a million, which are in a table (`round`), or any (`odd`)
+sources SIZE         a recipe of 1,000 prepared folders, which are opened
 packing SIZE         rows of 4,096 tokens of 10^8 documents
 costs SIZE           a global batch dealt to 4,096 ranks by tokens
 
@@ -12,11 +13,13 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import tempfile
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks.lib.corpus import tar_header
 from benchmarks.lib.side import answer
 from benchmarks.planning.packing import Lengths
 from benchmarks.scale.clock import Clock, now_mb, peak_mb
@@ -115,6 +118,30 @@ def blend(size: str, weights: str) -> dict[str, float]:
     assert [sample.key for sample in batch] == [str(i) for i in plan.locate(one.positions).index]
     again.close()
     numbers["peak_mb"] = peak_mb()
+    return numbers
+
+
+def sources(size: str) -> dict[str, float]:
+    """Measure the plan of a recipe whose sources are opened, each of two shards of 50 samples."""
+    from feedmill import prepare
+
+    count, numbers = scaled(SOURCES, float(size)), Clock()
+    with tempfile.TemporaryDirectory() as folder:
+        first = Path(folder, "0000")
+        first.mkdir()
+        for shard in range(2):
+            names = (f"{shard}{n:03d}.txt" for n in range(50))
+            body = b"".join(tar_header(name, 100) + b"x" * 100 + bytes(412) for name in names)
+            (first / f"{shard}.tar").write_bytes(body + bytes(1024))
+        prepare(first, split_ratio="1,0,0", sample_type="CrudeWebdataset", progress=False)
+        for number in range(1, count):
+            shutil.copytree(first, Path(folder, f"{number:04d}"))
+        recipe = {"blend": [{"path": f"{folder}/{n:04d}", "weight": 1 + n % 7} for n in range(count)]}
+        Recipe.parse({"blend": recipe["blend"][:2]}).plan()  # not counted: imports
+        with numbers.step("sources_read"):
+            read = Recipe.parse(recipe)
+        with numbers.step("sources_planned"):
+            read.plan()
     return numbers
 
 

@@ -15,7 +15,7 @@ from feedmill.converting.preview import Preview, check_places
 from feedmill.converting.table import ROWS, SAMPLES, check_target, family, is_one_file
 from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.columns import load_pyarrow
-from feedmill.formats.documents import LINE_SUFFIXES
+from feedmill.formats.jsonl import LINE_SUFFIXES
 from feedmill.formats.registry import ends as file_ends
 from feedmill.formats.registry import targets
 from feedmill.jobs.dry_run import DryRun, active

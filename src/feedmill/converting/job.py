@@ -30,7 +30,6 @@ from feedmill.formats.converted import VERSION, proof_place, read_converted
 from feedmill.formats.jsonl.splits import splits_name
 from feedmill.formats.tar.finished import finished_shards
 from feedmill.jobs.engine import is_alone
-from feedmill.jobs.unfinished import unfinished_job
 from feedmill.storage import Entry, Store, open_store, split_url
 from feedmill.storage.local import LocalStore
 from feedmill.writing.shard import Shard
@@ -135,7 +134,7 @@ class ConvertWork(OutputWork):
             else:
                 if self.job is not None:
                     if not overwrite or self.noted["identity"].get("verb") != VERB:
-                        raise unfinished_job(self.destination)
+                        raise self.other_job()
                     self._discard()
                 replaced = self._present(overwrite=overwrite)
                 self.begin(identity, writes=job["writes"], staged=job["staged"], replaced=replaced)

@@ -7,7 +7,8 @@ from typing import Any
 
 from feedmill.documents.kinds import is_hidden
 from feedmill.errors import DataError, NotFound
-from feedmill.formats.documents import LINE_SUFFIXES, read_rows
+from feedmill.formats.documents import read_rows
+from feedmill.formats.jsonl import LINE_SUFFIXES
 from feedmill.formats.objects import decode_json
 from feedmill.storage import Entry, is_local_folder, open_store, split_url
 

@@ -14,10 +14,10 @@ from feedmill.converting.targets.parquet import forms_of
 from feedmill.converting.targets.shards import writer_of
 from feedmill.errors import ConfigError, FeedmillError
 from feedmill.formats.base import Dataset
-from feedmill.formats.documents import LINE_SUFFIXES
 from feedmill.formats.energon import ENERGON
 from feedmill.formats.energon.prepared import read_info
 from feedmill.formats.format import TargetFormat
+from feedmill.formats.jsonl import LINE_SUFFIXES
 from feedmill.formats.registry import by_name, targets
 from feedmill.formats.sniff import sniff
 from feedmill.formats.tar.dataset import TarDataset

@@ -46,7 +46,6 @@ from feedmill.tokens.outputs import SUFFIXES
 ROWS = "rows"
 _TOGETHER = 1 << 20
 _BATCH = 4096
-_LEAST = {"pbin": 1, "ds": 2, "megatron": 2, "dolma": 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +136,7 @@ def plan_tokens(source: str, destination: str, to: str, kind: str, options: Conv
         plan.losses.append(Loss("the loss masks of tokens", content=True, fix=fix))
     if kind == "dolma":
         plan.losses.append(Loss("ids and source files of the documents"))
-    form = Form(to, max(size, _LEAST.get(to, 1)), tokenizer, loss and "loss" in wanted.keeps)
+    form = Form(to, max(size, _sizes(to)[0]), tokenizer, loss and "loss" in wanted.keeps)
     reads = TokenSource(source, kind, form.loss, beside)
     target: Target = TokenFiles(destination, False, kind, form)
     if wanted.form == "sequences":
@@ -191,9 +190,13 @@ def _refuse_options(source: str, to: str, options: Convert) -> None:
         )
     if options.split is not None or options.fields:
         raise ConfigError("token files have no splits or fields", file=source, fix="Omit --split and --fields.")
-    allowed = (1, 2, 4) if to in ("pbin", "vla-text") else (2, 4)
-    if options.token_size is not None and options.token_size not in allowed:
+    if options.token_size is not None and options.token_size not in _sizes(to):
         raise ConfigError(f"{to} cannot store tokens of {options.token_size} bytes", kind="bad-token-size")
+
+
+def _sizes(to: str) -> list[int]:
+    """Return the token sizes that conversions write, ascending: those of the format, but 2 or 4 for Dolma."""
+    return [size for size in sorted(targets()[to].token_sizes) if to != "dolma" or size > 1]
 
 
 def _largest(source: str) -> int:

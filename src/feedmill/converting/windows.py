@@ -27,7 +27,7 @@ from feedmill.formats.lerobot.dataset import LeRobotDataset
 from feedmill.formats.lerobot.depth import is_depth
 from feedmill.formats.offsets import hash_words
 from feedmill.formats.vla.manifest import MANIFEST, Row, manifest_text
-from feedmill.jobs.unfinished import unfinished
+from feedmill.jobs.journal import Journal
 from feedmill.jobs.work import tidy
 from feedmill.samples.open import open as open_dataset
 from feedmill.samples.robotics.job import compute_statistics
@@ -355,7 +355,7 @@ def _is_written(store: Store, config: dict[str, Any]) -> bool:
             kind="exists",
             fix="Use another folder, or replace them with --overwrite.",
         )
-    job = unfinished(store)
+    job = Journal(store).job
     published = job is not None and (job.get("half") or job.get("published"))
     if job is not None and (published or not job.get("staged")):
         return False  # killed when the shards were there, and not yet all of their index: the job is resumed

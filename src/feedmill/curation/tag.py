@@ -38,7 +38,7 @@ from feedmill.jobs.options import verb
 from feedmill.jobs.policy import OnError, on_error_policy, skips
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run
-from feedmill.storage import LocalStore, open_store, paths_of
+from feedmill.storage import open_store, paths_of
 from feedmill.storage.codec import compression, packed
 from feedmill.storage.hashed import HashedWriter, hash_file
 
@@ -277,14 +277,12 @@ def _tag_block(work: _Work, block: Block) -> tuple[int, list[bytes]]:
 def _sink(output: Output) -> Iterator[tuple[HashedWriter, BinaryIO]]:
     """Open an attribute file that is published if the block ends without an error: the stored file, and its writer."""
     store, place = open_store(output.root), Records(output.root).place
-    with ExitStack() as stack:
-        if isinstance(place.store, LocalStore):
-            busy = "another process is writing these attributes"
-            lock = place.path(output.path, ".feedmill-lock")
-            stack.enter_context(place.store.exclusive(lock, what=busy, file=store.locate(output.path)))
-        file = HashedWriter(stack.enter_context(store.write(output.path)))
-        with packed(cast(BinaryIO, file), compression(output.path)) as stream:
-            yield file, stream
+    with (
+        place.lock(output.path, "these attributes", file=store.locate(output.path)),
+        store.write(output.path) as stored,
+        packed(cast(BinaryIO, file := HashedWriter(stored)), compression(output.path)) as stream,
+    ):
+        yield file, stream
 
 
 def _record_options(task: TagTask, output: Output) -> dict[str, Any]:

@@ -8,7 +8,7 @@ arrow     .arrow, .feather, .arrows: one document per row; the files of Hugging 
 
 from __future__ import annotations
 
-from feedmill.formats.documents import LINE_SUFFIXES
+from feedmill.formats.jsonl import LINE_SUFFIXES
 from feedmill.formats.tables import ARROW_SUFFIXES
 from feedmill.formats.tokens.manifest import LINEAGE
 from feedmill.formats.tokens.manifest import SUFFIX as MANIFEST

@@ -11,12 +11,13 @@ If that is impossible (the root of a bucket, a mount point, a parent folder that
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import NamedTuple
 
 from feedmill.errors import NotFound
 from feedmill.formats.documents import ATTRIBUTES, DOCUMENTS
-from feedmill.storage import Store, canonical_location, open_store
+from feedmill.storage import LocalStore, Store, canonical_location, open_store
 
 FOLDER = ".feedmill"
 
@@ -30,6 +31,17 @@ class RecordFolder(NamedTuple):
     def path(self, output: str, suffix: str = ".json") -> str:
         """Return the path in the store of a file about an output."""
         return f"{self.folder}/{output}{suffix}"
+
+    def lock(self, output: str, what: str, *, file: str) -> contextlib.AbstractContextManager[None]:
+        """Return a block in which one process of this machine at a time writes an output, if this folder is local.
+
+        Args:
+            what: noun for the output, for the error; `file`: its path.
+        """
+        if not isinstance(self.store, LocalStore):
+            return contextlib.nullcontext()
+        path = self.path(output, ".feedmill-lock")
+        return self.store.exclusive(path, what=f"another process is writing {what}", file=file)
 
     def outputs(self, suffix: str = ".json") -> list[str]:
         """Return the outputs that have such a file here."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, pairwise
 
-from feedmill.documents.columns import row_groups
 from feedmill.documents.file import DocumentFile, Unit
 
 UNIT_BYTES = 8 << 20
@@ -37,6 +36,8 @@ def together(units: Iterable[Unit], unit_bytes: int = UNIT_BYTES) -> Iterator[tu
 
 def cut(files: Sequence[DocumentFile], unit_bytes: int = UNIT_BYTES) -> Iterator[Unit]:
     """Yield the units of files, in order. Raises the errors of opening a Parquet file."""
+    from feedmill.documents.columns import row_groups
+
     for file in files:
         if file.kind == "lines" and not file.packed:
             for begin in range(0, file.size, unit_bytes):

@@ -20,7 +20,6 @@ import numpy.typing as npt
 import orjson
 
 from feedmill.storage import Store
-from feedmill.storage.cache.copies import WORK, held_copy
 
 MAGIC = b"FMARRAY1"
 STREAMED_AT = 1024
@@ -100,6 +99,8 @@ def read_arrays(store: Store, path: str) -> Arrays:
         NotFound: the file does not exist.
         ValueError: it is corrupt.
     """
+    from feedmill.storage.cache.copies import WORK, held_copy
+
     with held_copy(store, path, kind=WORK) as held, open(held.path, "rb") as f:
         if os.fstat(f.fileno()).st_size < len(MAGIC) + 8:
             raise ValueError("the file is truncated")

@@ -20,6 +20,8 @@ def expand(pattern: str) -> list[str]:
     Raises:
         ConfigError: it expands to more than `MAX_EXPANSION` names, or has too many braces or digits.
     """
+    if "{" not in pattern:
+        return [pattern]
     try:
         return _expanded(pattern)
     except (RecursionError, ValueError):  # Python refuses numbers of thousands of digits

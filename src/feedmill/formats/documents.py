@@ -27,9 +27,6 @@ from feedmill.storage.limits import max_unpacked, too_large
 BLOCK = 1 << 20
 _GATHERED = 1 << 16
 DOCUMENTS, ATTRIBUTES = "documents", "attributes"
-PACKED_ENDS = ("", ".gz", ".gzip", ".zst", ".zstd", ".bz2", ".xz")
-LINE_SUFFIXES = tuple(name + end for name in (".jsonl", ".json", ".ndjson") for end in PACKED_ENDS)
-"""File name suffixes of JSON lines."""
 _ESCAPES = re.compile(rb"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL)
 """An escape of JSON: a surrogate pair, a lone surrogate (the group), or any other."""
 

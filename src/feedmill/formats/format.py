@@ -6,6 +6,7 @@ Functions are given by name (``"feedmill.formats.mds.dataset:is_mds"``), so that
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from typing import Any, Literal, NamedTuple
 
@@ -19,6 +20,8 @@ Form = Literal["prepared", "tars", "manifest", "lines", "table", "shards", "toke
 SAMPLES: tuple[Family, ...] = ("samples", "rows")
 ROWS: tuple[Family, ...] = ("samples", "rows", "lines")
 TOKENS: tuple[Family, ...] = ("tokens", "windows")
+TRAIN_OR_ALL = "\0train"
+"""In place of a split: ``train`` if the dataset has one, everything otherwise, as recipes do without ``split``."""
 
 
 class OpenRequest(NamedTuple):
@@ -111,6 +114,7 @@ class Format:
         folders: file suffixes that identify a folder without marks of any format, if `is_folder` agrees.
         listed: suffixes of files that can be opened together.
         splits: whether `open` accepts a split.
+        finds_train: whether it also accepts `TRAIN_OR_ALL`; others are opened twice for that.
         options: which of ``files`` and ``token_size`` it accepts.
         check: how `check` works: ``tars`` are scanned and compared with the index, ``lines`` with their offsets,
             ``manifest`` is followed; others are opened and verified (``open``).
@@ -137,6 +141,7 @@ class Format:
     folders: tuple[str, ...] = ()
     listed: tuple[str, ...] = ()
     splits: bool = False
+    finds_train: bool = False
     options: tuple[str, ...] = ()
     check: Literal["tars", "lines", "manifest", "open"] = "open"
     repair: Literal["tars", "tar", "lines"] | tuple[str, str] = (
@@ -171,6 +176,7 @@ class Detected(NamedTuple):
         return self.name if self.format.files and not self.format.marks else ""
 
 
+@cache
 def named(reference: str) -> Any:
     """Return the object named ``module:attribute``."""
     module, _, attribute = reference.partition(":")

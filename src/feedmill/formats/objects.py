@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import msgspec
 import orjson
 
 from feedmill.errors import DataError
@@ -18,6 +17,8 @@ def decode_json(data: bytes) -> Any:
     msgspec parses standard JSON, with exact integers of any size. Other input that `json` accepts (NaN, Infinity, lone
     surrogates, UTF-16) is parsed by `json`. Raises `ValueError` or `RecursionError`.
     """
+    import msgspec
+
     try:
         return msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -8,13 +8,16 @@ from __future__ import annotations
 import weakref
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import DataError
-from feedmill.storage import Store
 from feedmill.storage.descriptors import file_limit, raise_file_limit
+
+if TYPE_CHECKING:
+    from feedmill.storage import Store
 
 MAX_RUN = 4 << 20
 """Maximum bytes read at once from adjacent records."""

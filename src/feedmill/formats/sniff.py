@@ -8,14 +8,12 @@ from typing import Literal
 
 from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.base import Dataset
-from feedmill.formats.documents import LINE_SUFFIXES
-from feedmill.formats.format import TOKENS, Detected, Format, OpenRequest, named
+from feedmill.formats.format import TOKENS, TRAIN_OR_ALL, Detected, Format, OpenRequest, named
+from feedmill.formats.jsonl import LINE_SUFFIXES
 from feedmill.formats.registry import ends, formats
 from feedmill.formats.tar import COMPRESSED, TAR
 from feedmill.formats.tar.names import common_top, expand_patterns, is_pattern, refuse_commands, refuse_twice
-from feedmill.formats.unread_files import listed
-from feedmill.formats.vla.manifest import MANIFEST
-from feedmill.jobs.work import settle
+from feedmill.jobs.journal import has_journal
 from feedmill.storage import Store, is_local_file, is_local_folder, open_store, split_url
 
 _PACKED_LINES = tuple(end for end in LINE_SUFFIXES if end.count(".") == 2)
@@ -64,9 +62,9 @@ def sniff(url: str) -> Detected:
     if url.endswith(_FILES) and not folder:
         top, name = split_url(url)
         store = open_store(top)
-        settle(store, name)
+        _settle(store, name)
         return _file(store, name)
-    if is_local_file(url):
+    if not folder and is_local_file(url):
         packed = f"Decompress it, or use a verb that reads compressed lines: {_VERBS_OF_LINES}."
         raise NotFound(
             "this kind of file is not a dataset",
@@ -75,15 +73,23 @@ def sniff(url: str) -> Detected:
             fix=packed if url.endswith(_PACKED_LINES) else _way([url]) or _KNOWN,
         )
     store = open_store(url)
-    settle(store)
+    _settle(store)
     found = _by_marks(store)
     if found is not None:
         return found
-    settle(store, indexed=False)  # only an index tells files of an unfinished job from others
+    _settle(store, indexed=False)  # only an index tells files of an unfinished job from others
     found = _by_files(store)
     if found is not None:
         return found
     raise _nothing(store, url)
+
+
+def _settle(store: Store, name: str = "", *, indexed: bool = True) -> None:
+    """Finish an interrupted publication, see `feedmill.jobs.work.settle`."""
+    if store.is_local and has_journal(store, name):
+        from feedmill.jobs.work import settle
+
+        settle(store, name, indexed=indexed)
 
 
 def _by_marks(store: Store) -> Detected | None:
@@ -131,6 +137,8 @@ def _by_files(store: Store) -> Detected | None:
 
 def _nothing(store: Store, url: str) -> NotFound:
     """Return the error for a folder without a dataset, which names some of its files and what reads them."""
+    from feedmill.formats.vla.manifest import MANIFEST
+
     if store.exists(MANIFEST) and not store.stat(MANIFEST).size:
         return NotFound(
             "the manifest is empty: it lists no shards",
@@ -187,6 +195,8 @@ def _copies(store: Store) -> tuple[str, ...]:
     plain = {entry.path.removesuffix(".tar") for entry in store.files(suffixes=(".tar",))}
     alone = [path for path in packed if path.removesuffix(next(filter(path.endswith, COMPRESSED))) not in plain]
     if alone:
+        from feedmill.formats.unread_files import listed
+
         raise ConfigError(
             f"the folder has {len(plain):,} plain tars, and compressed ones without a plain tar of the same name:"
             f" {listed(alone)}",
@@ -285,13 +295,19 @@ def open_found(
             raise ConfigError(
                 f"{option!r} is only for {_WITH[option]}, this is {found.kind}", file=url, fix="Remove it."
             )
+    if split == TRAIN_OR_ALL and not found.format.splits:
+        split = None
     if split is not None and not found.format.splits:
         raise _no_split(found, url, split)
     wanted = OpenRequest(
         found.store, found.name, url, found.names, split, split_config, files, token_size, found.remarks
     )
     try:
+        if split == TRAIN_OR_ALL and not found.format.finds_train:
+            wanted = wanted._replace(split=None)
         dataset: Dataset = named(found.format.open)(wanted)
+        if split == TRAIN_OR_ALL and dataset.split is None and "train" in dataset.splits:
+            dataset = named(found.format.open)(wanted._replace(split="train"))
     finally:
         found.store.preload(())
     return dataset

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from functools import cache
 from typing import NamedTuple
 
-from feedmill.formats.documents import PACKED_ENDS
+from feedmill.formats.jsonl import PACKED_ENDS
 from feedmill.formats.registry import formats
 from feedmill.formats.tables import ARROW_SUFFIXES
 from feedmill.formats.tar import COMPRESSED

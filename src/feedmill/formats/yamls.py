@@ -9,6 +9,7 @@ ignored, and one file is one document. Two equal keys are an error; Energon sile
 
 from __future__ import annotations
 
+import copy
 import json
 import logging
 from collections.abc import Iterator, Sequence
@@ -32,6 +33,7 @@ MOST_VALUES = 100_000
 """Maximum number of values that aliases may add. A long list of sources or samples uses no aliases."""
 
 Path = tuple[str | int, ...]
+_SMALL, _MOST_PARSED = 2048, 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,10 @@ class Document:
         return f"{self.where}:{line}" if line else self.where
 
 
+_parsed: dict[tuple[str | bytes, bool], Document] = {}
+"""Small documents by their text: the descriptions of the many sources of a recipe are mostly alike."""
+
+
 def read_config(text: str | bytes, where: str, *, last_counts: bool = False) -> Document:
     """Parse a ``.json`` file as JSON, any other with `read_yaml`. Raises `ConfigError` if it is invalid.
 
@@ -92,8 +98,17 @@ def read_yaml(text: str | bytes, where: str, *, last_counts: bool = False) -> Do
     Raises:
         ConfigError: a syntax error, an anchor or alias, a duplicate key, or several documents; names file and line.
     """
+    known = _parsed.get((text, last_counts)) if len(text) <= _SMALL else None
+    if known is not None:
+        return Document(copy.deepcopy(known.value), where, known._lines)
     try:
-        return _Builder(where, last_counts).build(yaml.parse(text, Loader=_LOADER))
+        builder = _Builder(where, last_counts)
+        document = builder.build(yaml.parse(text, Loader=_LOADER))
+        if len(text) <= _SMALL and not builder.warned:
+            if len(_parsed) >= _MOST_PARSED:
+                _parsed.clear()
+            _parsed[text, last_counts] = Document(copy.deepcopy(document.value), where, document._lines)
+        return document
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         raise ConfigError(
@@ -211,6 +226,7 @@ class _Builder:
         self.stack: list[tuple[Any, Path]] = []
         self.pending: tuple[str, int] | None = None  # key and line of the entry whose value is next
         self.root: Any = None
+        self.warned = False
 
     def build(self, events: Iterator[Any]) -> Document:
         documents = 0
@@ -248,6 +264,7 @@ class _Builder:
             )
             if not self.last_counts:
                 raise error
+            self.warned = True
             _log.warning("the last value is used: %s", error)
         self.pending = (event.value, event.start_mark.line + 1)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from feedmill.formats.documents import PACKED_ENDS
 from feedmill.formats.energon.media import AMBIGUOUS_EXTENSIONS, AUDIO_EXTENSIONS, IMAGE_EXTENSIONS, VIDEO_EXTENSIONS
+from feedmill.formats.jsonl import PACKED_ENDS
 from feedmill.formats.tables import ARROW_SUFFIXES
 from feedmill.formats.unread_files import data_kind
 

@@ -29,8 +29,8 @@ from feedmill.indexing.options import PrepareMedia
 from feedmill.indexing.scanning import Scanned
 from feedmill.jobs.dry_run import JobReport, active
 from feedmill.jobs.engine import part_name
+from feedmill.jobs.journal import Units
 from feedmill.jobs.options import verb
-from feedmill.jobs.units import Units
 from feedmill.jobs.work import alone
 from feedmill.samples.media import MediaFilter, kind_of_name
 from feedmill.samples.mediacollection import (

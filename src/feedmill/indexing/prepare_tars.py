@@ -33,11 +33,10 @@ from feedmill.indexing.report import PrepareReport
 from feedmill.indexing.scanning import Scanned, check_names, remarks_of, scan_all, spoiled
 from feedmill.jobs.dry_run import DryRun, active
 from feedmill.jobs.engine import part_name
+from feedmill.jobs.journal import Journal, Units
 from feedmill.jobs.policy import on_error_policy, skips
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.threads import ordered_map
-from feedmill.jobs.unfinished import unfinished
-from feedmill.jobs.units import Units
 from feedmill.jobs.work import alone, settle
 from feedmill.samples.description import check_parts, describe_type, loader_template
 from feedmill.samples.media import MediaFilter
@@ -163,8 +162,8 @@ def _chosen(
 
 
 def unfinished_shards(store: Store) -> tuple[str, set[str]]:
-    """Return the verb of the unfinished job on a dataset, and the shards that it wrote. Raises as `unfinished`."""
-    job = unfinished(store)
+    """Return the verb of the unfinished job on a dataset, and the shards that it wrote. Raises as `Journal`."""
+    job = Journal(store).job
     left = set() if job is None else {*left_shards(store, job)}
     return (str(job["identity"].get("verb", "write")) if job is not None and left else ""), left
 

@@ -8,8 +8,8 @@ the outputs, and publishes them when all are there.
   `pickling.py`, `shared_memory.py` and `main_program.py`. Elsewhere: `parts.py` for job arrays, with `results.py`, and
   `ray_engine.py` for Ray, with `ray_nodes.py`, `ray_tasks.py` and `stragglers.py`.
 - `threads.py`: the same on threads; `sandbox.py`: one call in a process with limits.
-- `work.py`: the lock, identity, finished units (`units.py`) and staged outputs of one job; `unit_files.py`: files of
-  its units; `unfinished.py`: what a killed job left.
+- `work.py`: a job on an output, from its beginning to its end. `journal.py`: its identity, finished units and staged
+  outputs, and what a killed job left; `lock.py`: the lock under which it is written; `unit_files.py`: files of units.
 - `policy.py`: the `on_error` policies and error budgets; `left_out.py`: what a verb leaves out, by reason;
   `reports.py`: the base class of reports; `dry_run.py`: what a verb would do.
 - `progress.py`: signs of life, which move by the bytes of `inside.py`; `amounts.py`: sizes and durations as text.

@@ -7,24 +7,32 @@ without the address of the rendezvous, and report what goes wrong to the process
 
 from __future__ import annotations
 
-import ast
 import os
 import sys
 import threading
-import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from multiprocessing import connection, current_process, spawn
-from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from feedmill.errors import ConfigError
 
+if TYPE_CHECKING:
+    from multiprocessing import connection
+
 _FIX = 'Put what the program runs below `if __name__ == "__main__":`, move the function into a module, or use threads.'
+START_TIMEOUT = 180.0
+"""Seconds that a worker process has to import it, by default."""
 _MEETING = ("MASTER_ADDR", "MASTER_PORT")
 """Variables without which torch.distributed raises an error at once instead of waiting for the other ranks."""
 _importing: MainProgram | None = None
+
+
+def _pipe() -> tuple[connection.Connection, connection.Connection]:
+    from multiprocessing import connection
+
+    return connection.Pipe(duplex=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +51,7 @@ class MainProgram:
     limit: float
     file: str = ""
     preparation: Mapping[str, str] = field(default_factory=dict)
-    report: tuple[connection.Connection, connection.Connection] = field(
-        default_factory=lambda: connection.Pipe(duplex=False)
-    )
+    report: tuple[connection.Connection, connection.Connection] = field(default_factory=_pipe)
 
     @classmethod
     def of_this_process(cls, limit: float) -> MainProgram:
@@ -57,6 +63,8 @@ class MainProgram:
                 ' `if __name__ == "__main__":`: each of them would run the whole program again',
                 file,
             )
+        from multiprocessing import spawn
+
         data = spawn.get_preparation_data("worker")
         return cls(limit, file, {name: value for name, value in data.items() if name.startswith("init_main_from_")})
 
@@ -66,6 +74,8 @@ class MainProgram:
         main = threading.get_ident()
         late = threading.Timer(self.limit, lambda: self.end(self._late(sys._current_frames().get(main))))
         late.daemon = True
+        from multiprocessing import current_process, spawn
+
         process = current_process()
         late.start()
         _importing = self
@@ -91,6 +101,8 @@ class MainProgram:
         os._exit(1)
 
     def _failed(self, error: BaseException) -> str:
+        import traceback
+
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == self.file]
         return (
             "a worker process imported the main program to find a function, and the program"
@@ -99,6 +111,8 @@ class MainProgram:
         )
 
     def _late(self, frame: FrameType | None) -> str:
+        import traceback
+
         lines = [each.lineno for each in traceback.extract_stack(frame) if each.filename == self.file]
         return (
             "a worker process imported the main program to find a function, and was not finished after"
@@ -122,6 +136,9 @@ def _unguarded(what: str, file: str | None) -> ConfigError:
 
 def _is_guarded(file: str) -> bool:
     """Return whether the program has a top-level ``if`` on ``__name__``; True if its source is unavailable."""
+    import ast
+    from pathlib import Path
+
     try:
         body = ast.parse(Path(file).read_bytes()).body
     except (OSError, SyntaxError, ValueError):

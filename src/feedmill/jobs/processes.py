@@ -36,10 +36,8 @@ from typing import Any
 
 from feedmill.errors import IN_WORKER, FeedmillError, debugging, shortened
 from feedmill.jobs import inside
-from feedmill.jobs.main_program import MainProgram, check_not_importing
+from feedmill.jobs.main_program import START_TIMEOUT, MainProgram, check_not_importing
 
-START_TIMEOUT = 180.0
-"""Seconds that a worker has to import the main program."""
 _GRACE = 3.0  # seconds that a worker has to clean up before it is killed
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _UNNAMED: tuple[Any, ...] = (object.__str__, bytes.__str__)

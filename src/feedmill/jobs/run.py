@@ -24,9 +24,9 @@ from feedmill.jobs import inside
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.engine import Stage, Where, current
 from feedmill.jobs.inside import ReadCounts
+from feedmill.jobs.main_program import START_TIMEOUT
 from feedmill.jobs.pickling import needs_main, pickled
 from feedmill.jobs.processes import (
-    START_TIMEOUT,
     Context,
     Sent,
     Served,

@@ -6,10 +6,12 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from itertools import islice, repeat
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -45,6 +47,8 @@ def ordered_map(
         return
     todo = iter(items)
     pending: deque[Future[Result]] = deque()
+    from concurrent.futures import ThreadPoolExecutor
+
     pool = ThreadPoolExecutor(workers, THREAD_NAME, initializer=_belong_to, initargs=(pending,))
 
     def begin(most: int) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from itertools import islice, pairwise
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -37,14 +37,15 @@ from feedmill.loading.failures import (
     raised,
     source_of,
 )
-from feedmill.loading.generators import generator, named_rng, takes_rng
-from feedmill.loading.labels import Labeler, Labels
 from feedmill.loading.plan import PlanLike
-from feedmill.loading.step_reader import StepReader, joined
 from feedmill.loading.watchdog import Activity, Watchdog
 from feedmill.planning.dealing.grid import Step, Steps
 from feedmill.planning.nodes.base import Located
 from feedmill.storage.fetching.fetch import waited
+
+if TYPE_CHECKING:
+    from feedmill.loading.labels import Labels
+    from feedmill.loading.step_reader import StepReader
 
 logger = logging.getLogger("feedmill")
 
@@ -145,6 +146,8 @@ class BatchMaker:
     ) -> None:
         self._plan = plan
         self._transform = transform
+        from feedmill.loading.generators import named_rng, takes_rng
+
         self._random = transform is not None and takes_rng(transform)
         self._named = transform is not None and named_rng(transform)
         self._collate = collate or default_collate
@@ -152,6 +155,8 @@ class BatchMaker:
         self._seed, self._rank = seed, rank
         self._substitutes = substitute
         self._mask = mask
+        from feedmill.loading.labels import Labeler
+
         self._label = Labeler(plan) if labels else None
         plain = transform is None and collate is None and not lists
         self._of_columns = getattr(collate, "of_columns", None) if transform is None and not lists else None
@@ -179,6 +184,8 @@ class BatchMaker:
         Stages: 0 the transform, 1 the rest of a packed sample, 2 a batch or window of samples, 3 an item of a window, 4
         a batch of packs.
         """
+        from feedmill.loading.generators import generator
+
         return generator(self._seed, position, stage)
 
     def begin_collating(self, step: Step, stage: int, item: int = 0) -> None:
@@ -208,6 +215,8 @@ class BatchMaker:
             positions, cuts = steps.positions, range(0, len(steps.positions) + 1, steps.grid.batch_size)
             stop = int(positions[-1]) + 1
         else:
+            from feedmill.loading.step_reader import joined
+
             rows = [step.positions for step in steps]
             positions, located = np.concatenate(rows), joined([step.located for step in steps])
             cuts, stop = np.cumsum([0, *map(len, rows)]).tolist(), steps[-1].stop
@@ -387,6 +396,8 @@ class BatchMaker:
         now.position, now.rng = position, None
         if not (self._random or self._named):
             return self._transform(sample)
+        from feedmill.loading.generators import generator
+
         now.rng = generator(self._seed, position)
         return self._transform(sample, rng=now.rng) if self._named else self._transform(sample, now.rng)
 

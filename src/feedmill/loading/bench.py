@@ -21,7 +21,7 @@ from feedmill.loading.metrics import STAGES
 from feedmill.loading.options import Bench
 from feedmill.loading.workers import Workers
 from feedmill.planning.dealing.grid import Grid
-from feedmill.planning.overview import bound_plan
+from feedmill.planning.given import bound_plan
 from feedmill.planning.plan import Plan
 
 _STORED = 2_000

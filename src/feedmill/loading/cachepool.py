@@ -14,24 +14,21 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import pickle
-import secrets
-import shutil
-import tempfile
 import threading
 import weakref
 from abc import ABC, abstractmethod
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from feedmill.errors import ConfigError
 from feedmill.formats.sample import Source
-from feedmill.samples.stores import FileStore, add_source
-from feedmill.storage.folders import temporary_folder
-from feedmill.storage.locks import FileLock
 from feedmill.storage.os_errors import storage_error
 from feedmill.storage.staging import dead
+
+if TYPE_CHECKING:
+    from feedmill.samples.stores import FileStore
+    from feedmill.storage.locks import FileLock
 
 T = TypeVar("T")
 
@@ -238,6 +235,8 @@ class PoolFolder:
 
     def put(self, value: Any, name: str) -> Entry | None:
         """Write a value to the disk and return its entry; None if the pool is full or closed."""
+        import pickle
+
         data = pickle.dumps(value, 5)
         with self.changed:
             entry = self._new(None, name)
@@ -269,6 +268,8 @@ class PoolFolder:
             assert entry.ds is not None
             return entry.ds.get(entry.fname)
         if entry.pickled:
+            import pickle
+
             return pickle.loads(held)  # noqa: S301 - written by this process, into a folder that only its user can access  # nosec B301
         assert entry.ds is not None
         return entry.ds.value(entry.fname, held)
@@ -276,6 +277,8 @@ class PoolFolder:
     def stored(self, entry: Entry) -> Any:
         """Return the value of an entry without a store, in a fork of the process that wrote it."""
         assert entry.cache_path is not None
+        import pickle
+
         return pickle.loads(entry.cache_path.read_bytes())  # noqa: S301 - see `read`  # nosec B301
 
     def release(self, entry: Entry) -> None:
@@ -304,6 +307,8 @@ class PoolFolder:
             threads = self._threads
         for _ in range(threads):
             self._queue.put(None)
+        import shutil
+
         shutil.rmtree(self._root, ignore_errors=True)
         self._lock_file.close()
 
@@ -340,6 +345,8 @@ class PoolFolder:
         assert entry.ds is not None
         data, entry.source = entry.ds.raw_with_source(entry.fname)
         if self._pickles:
+            import pickle
+
             data = pickle.dumps(entry.ds.value(entry.fname, data), 5)
             entry.pickled = True
         if len(data) > self.most_size:
@@ -404,6 +411,11 @@ class PoolFolder:
 
 def _own_folder(parent: str | None) -> tuple[Path, FileLock]:
     """Create a folder for this process, delete those of dead ones, and return the folder and its lock."""
+    import secrets
+    import tempfile
+
+    from feedmill.storage.locks import FileLock
+
     try:
         parent_folder = _parent(parent)
         with FileLock(parent_folder / f".{_PREFIX}lock", wait=True):  # without locks, unique names separate processes
@@ -422,12 +434,18 @@ def _parent(parent: str | None) -> Path:
     if parent is not None:
         Path(parent).mkdir(parents=True, exist_ok=True)
         return Path(parent)
+    from feedmill.storage.folders import temporary_folder
+
     temporary = temporary_folder()
+    import tempfile
+
     return Path(tempfile.mkdtemp(prefix="feedmill-")) if temporary is None else temporary
 
 
 def _sweep(above: Path) -> None:
     """Delete the folders of processes that have died."""
+    import shutil
+
     for folder in above.glob(f"{_PREFIX}*"):
         lock = str(folder / _LOCK)
         with dead(lock) as file:
@@ -557,6 +575,8 @@ class FileCacheLazy(Lazy[Any]):
         else:
             value = self.ds.get(self.fname)
         if self.ds is not None and sample is not None:
+            from feedmill.samples.stores import add_source
+
             add_source(sample, self.entry.source or self.ds.source(self.fname))
         return value
 

@@ -19,7 +19,7 @@ from feedmill.jobs.options import verb
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.reports import VerbReport
 from feedmill.loading.options import Cache
-from feedmill.planning.overview import bound_plan
+from feedmill.planning.given import bound_plan
 from feedmill.planning.plan import Plan
 from feedmill.planning.remote_reads import window_of
 from feedmill.samples.text import human_size

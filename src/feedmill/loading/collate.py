@@ -17,11 +17,8 @@ import numpy as np
 from feedmill.errors import MissingExtra
 from feedmill.formats.batches import Parts
 from feedmill.formats.sample import Sample
-from feedmill.formats.tokens.window import Window
 from feedmill.jobs.buffers import empty
 from feedmill.kernels import addresses
-from feedmill.samples.targets import ENDS, ends_together
-from feedmill.samples.types import named_fields, parts_together
 
 _PLAIN = frozenset([str, bytes, int, float, bool, type(None)])
 _SHARED = frozenset(map(np.dtype, ("?", "i1", "i2", "i4", "i8", "u1", "f2", "f4", "f8")))
@@ -44,6 +41,8 @@ def collate(samples: Sequence[Any]) -> Any:
     if records and len(records) == len(samples):
         names = dict.fromkeys(name for record in records for name in record)
         columns = {name: [record.get(name) for record in records] for name in names}
+        from feedmill.formats.tokens.window import Window
+
         if all(isinstance(sample, Window) for sample in samples):
             return {
                 name: _named(name, values) if (rows := _rows(values)) is None else rows
@@ -58,6 +57,8 @@ def collate(samples: Sequence[Any]) -> Any:
 def _parts(samples: Sequence[Sample]) -> dict[str, Any]:
     names = dict.fromkeys(name for sample in samples for name in sample)
     columns: dict[str, Any] = {"__key__": [sample.key for sample in samples]}
+    from feedmill.samples.types import parts_together
+
     for name in names:
         together = parts_together(samples, name)
         columns[name] = column([sample.get(name) for sample in samples]) if together is None else together
@@ -95,6 +96,8 @@ def _set_origins(parts: Parts, name: str, values: list[Any]) -> None:
 
 
 def _named(name: str, values: list[Any]) -> Any:
+    from feedmill.samples.targets import ENDS, ends_together
+
     if name in ENDS and all(isinstance(value, np.ndarray) for value in values):
         together = ends_together(values)
         if together is not None:
@@ -233,4 +236,6 @@ def _numbers(values: list[Any]) -> Any:
 def _fields(sample: Any) -> Mapping[str, Any] | None:
     if isinstance(sample, Sample):
         return {"__key__": sample.key, **{name: sample[name] for name in sample}}
+    from feedmill.samples.types import named_fields
+
     return named_fields(sample)

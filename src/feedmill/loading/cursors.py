@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from feedmill.errors import ConfigError
-from feedmill.loading.encoder import TaskEncoder
 from feedmill.planning.dealing.grid import Grid, Step
+
+if TYPE_CHECKING:
+    from feedmill.loading.encoder import TaskEncoder
 
 
 @dataclass(frozen=True, slots=True)

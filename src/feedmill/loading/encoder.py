@@ -15,21 +15,22 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-import random
 import sys
 import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from feedmill.errors import ConfigError
 from feedmill.loading.batches import now
-from feedmill.loading.cachepool import CachePool, NoCachePool
+from feedmill.loading.cachepool import NoCachePool
 from feedmill.loading.collate import collate
 from feedmill.loading.cooking import INNER, Cooker, Kitchen
 from feedmill.loading.generators import named_rng, takes_rng
-from feedmill.samples.vla.columns import filled
+
+if TYPE_CHECKING:
+    from feedmill.loading.cachepool import CachePool
 
 __all__ = ["Cooker", "Prepared", "TaskEncoder", "drawn", "padded", "stateless", "with_rng"]
 
@@ -318,6 +319,8 @@ def _padded(values: Any) -> Any:
     if len({(value.ndim, value.dtype) for value in values}) > 1 or values[0].dtype == object or values[0].ndim == 0:
         return values
     new: Any = torch.zeros if tensors and torch is not None else np.zeros
+    from feedmill.samples.vla.columns import filled
+
     return filled(values, functools.partial(new, dtype=values[0].dtype))
 
 
@@ -329,6 +332,8 @@ def _global_seeds(seed: int) -> Iterator[None]:
     """Seed the global generators, and restore them afterwards."""
     torch = sys.modules.get("torch")
     with _seeding:
+        import random
+
         before, numpy_before = random.getstate(), np.random.get_state()
         torch_before = None if torch is None else torch.get_rng_state()
         random.seed(seed)

@@ -10,10 +10,8 @@ from __future__ import annotations
 import copy
 import json
 import os
-import pickle
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -23,9 +21,10 @@ from feedmill.formats.sample import Sample, Source
 from feedmill.jobs.policy import check_budget, over_budget
 from feedmill.loading.metrics import Metrics
 from feedmill.planning.nodes.base import LONGEST
-from feedmill.samples.text import MAX_WIDTH, cut
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from feedmill.loading.plan import PlanLike
     from feedmill.planning.packing.packed import PackedPlan
 
@@ -97,6 +96,8 @@ _FOR_HANDLERS = ("exception", "sample")
 
 def _pickled(value: Any) -> bytes | None:
     """Return the pickle of what user code has made; None if it has none that can be read again."""
+    import pickle
+
     try:
         text = pickle.dumps(value)
         pickle.loads(text)  # noqa: S301 - made in the line above  # nosec B301
@@ -106,6 +107,8 @@ def _pickled(value: Any) -> bytes | None:
 
 
 def _rebuilt(fields: dict[str, Any], live: dict[str, bytes | None]) -> Failure:
+    import pickle
+
     loaded = {name: pickle.loads(text) for name, text in live.items() if text}  # noqa: S301 - of a worker process  # nosec B301
     return Failure(**fields, **loaded)
 
@@ -171,6 +174,8 @@ class Tally:
         self._row = 0
         self._quarantine: Path | None = None
         if policy is not None and policy.quarantine is not None:
+            from pathlib import Path
+
             self._quarantine = Path(os.fspath(policy.quarantine).replace("{rank}", str(metrics.rank)))
             _check_writable(self._quarantine)
 
@@ -337,6 +342,8 @@ def note_row(error: FeedmillError, plan: PlanLike, position: int) -> None:
         rows += text.splitlines()
         at += length
     if rows:
+        from feedmill.samples.text import MAX_WIDTH, cut
+
         error.add_note(f"The tokens as text:\n{cut(chr(10).join(rows), _LINES, MAX_WIDTH)}")
 
 

@@ -14,15 +14,17 @@ from collections import Counter, deque
 from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from feedmill.errors import ConfigError
-from feedmill.loading.batches import BatchMaker, MadeBatch, now
 from feedmill.loading.cursors import Cursor
-from feedmill.loading.encoder import TaskEncoder, with_rng
 from feedmill.loading.failures import SkipSample
 from feedmill.loading.labels import Labels, SampleRows, of_packs
 from feedmill.planning.dealing.grid import Step
+
+if TYPE_CHECKING:
+    from feedmill.loading.batches import BatchMaker, MadeBatch
+    from feedmill.loading.encoder import TaskEncoder
 
 
 class GroupMaker:
@@ -94,8 +96,12 @@ class GroupMaker:
         packs: list[Any] = []
         lookup = None if made.labels is None else SampleRows(samples)
         overridden = self._encoder.overrides("postencode_sample")  # creating a generator is slow, so not without a hook
+        from feedmill.loading.encoder import with_rng
+
         finish = with_rng(self._encoder.postencode_sample) if overridden else None
         unfolds, several = self._encoder.yields("postencode_sample"), self._encoder.yields("pack_selected_samples")
+        from feedmill.loading.batches import now
+
         while samples:
             try:
                 selected = [pack for pack in self._encoder.select_samples_to_pack(list(samples)) if len(pack)]

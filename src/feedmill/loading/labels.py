@@ -21,10 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError
-from feedmill.kernels.bounds import ranges
 from feedmill.loading.plan import PlanLike
 from feedmill.planning.dealing.grid import Step
-from feedmill.planning.packing.spans import LocatedSpans
 
 FIELD = "__labels__"
 _DEFAULTS: dict[str, Callable[[int], Any]] = {
@@ -168,6 +166,8 @@ class Labels:
         begins = ends - tokens - (ends - tokens)[firsts][row]
         kept = np.clip(width - begins, 0, tokens)
         out = np.full(self.rows * width, -1, np.int32)
+        from feedmill.kernels.bounds import ranges
+
         out[ranges(row * width + begins, kept)] = np.repeat(self._sources, kept)
         return out.reshape(self.rows, width)
 
@@ -176,6 +176,8 @@ class Labels:
         chosen = np.asarray(numbers, np.int64)
         begins = np.searchsorted(self.array("row"), np.arange(self.rows + 1))
         counts = begins[chosen + 1] - begins[chosen]
+        from feedmill.kernels.bounds import ranges
+
         at = ranges(begins[chosen], counts)
         columns = {name: None if values is None else values[at] for name, values in self._columns.items()}
         columns["row"] = np.repeat(np.arange(len(chosen)), counts)
@@ -243,6 +245,8 @@ class Labeler:
             located = self._plan.locate_to_read(actual)
         if located is None:
             located = self._plan.locate(actual if substitutes else positions)
+        from feedmill.planning.packing.spans import LocatedSpans
+
         if isinstance(located, LocatedSpans):
             row = np.repeat(np.arange(len(positions)), np.diff(located.spans.row_offsets))
             columns = {name: values[row] for name, values in columns.items()}

@@ -8,19 +8,21 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from feedmill.errors import ConfigError
 from feedmill.jobs.policy import whole
 from feedmill.loading.cursors import Cursor, windows_for
-from feedmill.loading.encoder import TaskEncoder
 from feedmill.loading.plan import PlainPlan
 from feedmill.loading.ranks import Ranks
-from feedmill.planning.dealing.cuts import BudgetGrid, Cuts
 from feedmill.planning.dealing.dealer import dealer_of, dealing_of
 from feedmill.planning.dealing.grid import REMAINDERS, Grid, Remainder
 from feedmill.planning.dealing.homogeneous import check_layout, run_length_of
-from feedmill.planning.dealing.rules import Balance, Budget, Dealing
+
+if TYPE_CHECKING:
+    from feedmill.loading.encoder import TaskEncoder
+    from feedmill.planning.dealing.cuts import BudgetGrid
+    from feedmill.planning.dealing.rules import Balance, Budget, Dealing
 
 logger = logging.getLogger("feedmill")
 
@@ -69,6 +71,8 @@ def layout_of(
     plain = Grid(start, plan.length, size, ranks.rank, ranks.world_size, remainder)
     grid: Grid | BudgetGrid = plain
     if dealing.budget is not None:
+        from feedmill.planning.dealing.cuts import BudgetGrid
+
         grid = BudgetGrid(start, plan.length, dealing.budget, ranks.rank, ranks.world_size, remainder)
     cursor = windows_for(task_encoder, plain, None if buffer is None else whole("buffer", buffer))
     if cursor is not None:
@@ -97,7 +101,7 @@ def check_begin(plan: PlainPlan, layout: RankBatches, position: int) -> None:
     """
     grid = layout.grid
     check_layout(plan, grid, layout.dealing.balance is not None)  # a loaded state may have changed the start
-    if isinstance(grid, BudgetGrid):
+    if not isinstance(grid, Grid):
         _check_first(plan, grid, position)
     elif grid.remainder == "uneven" and 0 < grid.left_over < grid.world_size:
         raise ConfigError(
@@ -129,6 +133,8 @@ def _check_first(plan: PlainPlan, grid: BudgetGrid, position: int) -> None:
 
     Logs a warning for samples that are larger than the budget, and for a plan that does not fill one batch.
     """
+    from feedmill.planning.dealing.cuts import Cuts
+
     cuts = Cuts(plan, grid)
     oversized = cuts.oversized() if not grid.rank else []
     if oversized:

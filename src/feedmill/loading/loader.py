@@ -19,14 +19,10 @@ from inspect import getattr_static
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from feedmill.errors import ConfigError, Hinted
-from feedmill.jobs.main_program import check_not_importing
 from feedmill.jobs.policy import suggesting, whole
 from feedmill.loading.batches import BatchMaker
 from feedmill.loading.checks import HINTS, Output, check_hooks, check_not_torch_worker, check_numbers, check_output
 from feedmill.loading.collate import to_torch
-from feedmill.loading.encoder import Prepared, TaskEncoder
-from feedmill.loading.failures import Substitute, Tally, policy_for
-from feedmill.loading.groups import GroupMaker
 from feedmill.loading.labels import Labeled, Labels
 from feedmill.loading.layout import layout_of
 from feedmill.loading.metrics import Metrics, Telemetry
@@ -34,18 +30,17 @@ from feedmill.loading.pipeline import REWIND, Delivery, Iteration, Pipeline
 from feedmill.loading.plan import PlainPlan, completed
 from feedmill.loading.progress import Progress
 from feedmill.loading.ranks import given_or_found
-from feedmill.loading.step_reader import step_reader
-from feedmill.loading.transfer import Transfer
 from feedmill.loading.workers import Workers, chosen
 from feedmill.notebooks import Displayed
-from feedmill.planning.dealing.cuts import BudgetGrid
 from feedmill.planning.dealing.grid import Grid, Remainder
-from feedmill.planning.dealing.rules import Balance, Budget, Dealing
-from feedmill.planning.resuming.resume import Allowed
 
 if TYPE_CHECKING:
     from feedmill.loading.adapters.iterable import LoaderDataset
-    from feedmill.planning.overview import Given
+    from feedmill.loading.encoder import TaskEncoder
+    from feedmill.loading.failures import Substitute
+    from feedmill.loading.groups import GroupMaker
+    from feedmill.planning.dealing.rules import Balance, Budget, Deal, Dealing
+    from feedmill.planning.given import Given
 
 logger = logging.getLogger("feedmill")
 
@@ -165,7 +160,7 @@ class Loader(Hinted, Displayed):
         device: Any = None,
         pin_memory: bool | None = None,
         remainder: Remainder = "uneven",
-        deal: Literal["shuffled", "contiguous"] | None = None,
+        deal: Deal | None = None,
         balance: Balance | Mapping[str, Any] | str | None = None,
         on_error: Literal["raise", "substitute"] | Substitute = "raise",
         rewind: bool = False,
@@ -198,10 +193,18 @@ class Loader(Hinted, Displayed):
         self.prefetch = prefetch
         self.seed = whole("seed", plan.seed if seed is None else seed)
         tensors = output == "torch"
-        transfer = Transfer(device, pin_memory, convert=tensors) if tensors or pin_memory else None
+        transfer = None
+        if tensors or pin_memory:
+            from feedmill.loading.transfer import Transfer
+
+            transfer = Transfer(device, pin_memory, convert=tensors)
         self.metrics = Metrics(ranks.rank)
+        from feedmill.loading.failures import Tally, policy_for
+
         tally = Tally(policy_for(on_error), self.metrics)
         if task_encoder is not None:
+            from feedmill.loading.encoder import Prepared
+
             transform, collate = Prepared(task_encoder), task_encoder.together
         windows = layout.cursor is not None
         reading = completed(plan)
@@ -221,9 +224,13 @@ class Loader(Hinted, Displayed):
         maker.runs, maker.tensors = transfer is None or not transfer.copies, tensors
         make: BatchMaker | GroupMaker = maker
         if task_encoder is not None and windows:
+            from feedmill.loading.groups import GroupMaker
+
             make = GroupMaker(maker, task_encoder, layout.size, drop=remainder == "drop")
         self.workers = chosen(workers, make)
         if self.workers.processes:
+            from feedmill.loading.step_reader import step_reader
+
             maker.step_reader = step_reader(plan)
         labeled = Labeled(reading, tensors=tensors, copied=self.workers.processes) if labels else None
         self._progress = Progress.at_start(plan, layout, self.seed)
@@ -279,6 +286,8 @@ class Loader(Hinted, Displayed):
         Raises:
             ConfigError: no batch can be made at the position, or a worker process is importing the main program.
         """
+        from feedmill.jobs.main_program import check_not_importing
+
         check_not_importing()
         progress.check()
         self.close()
@@ -312,7 +321,7 @@ class Loader(Hinted, Displayed):
         grid = self._progress.grid
         if self._progress.cursor is not None:
             raise TypeError("the number of packs or groups is not known before they are made")
-        if isinstance(grid, BudgetGrid):
+        if not isinstance(grid, Grid):
             raise TypeError("the number of batches by budget is not known before they are made")
         if grid.steps is None:
             raise TypeError(
@@ -329,7 +338,7 @@ class Loader(Hinted, Displayed):
         grid = self._progress.grid
         length = "endless" if grid.length is None else f"{grid.length:,} samples"
         workers = f"{self.workers.count} {'processes' if self.workers.processes else 'workers'}"
-        size = grid.budget if isinstance(grid, BudgetGrid) else f"batch size {grid.batch_size}"
+        size = f"batch size {grid.batch_size}" if isinstance(grid, Grid) else grid.budget
         at = f"position {self._progress.consumed:,}, rank {grid.rank} of {grid.world_size}"
         return f"Loader({length}, {at}, {size}, {workers})"
 
@@ -366,6 +375,8 @@ class Loader(Hinted, Displayed):
             ConfigError: not a state of a loader, or the state of another plan; the message lists the changes, and with
                 `allow_change` the first position that differs.
         """
+        from feedmill.planning.resuming.resume import Allowed
+
         self._move(self._progress.resumed(state, Allowed(allow_append, allow_skip, allow_change)))
         self._loaded = True
 
@@ -403,6 +414,8 @@ class Loader(Hinted, Displayed):
             FeedmillError: a sample fails and has no substitute.
         """
         make, cursor = self._pipeline.make, self._progress.cursor
+        from feedmill.loading.groups import GroupMaker
+
         if not isinstance(make, GroupMaker) or not make.packs or cursor is None or not packs:
             raise ConfigError("this loader has no packs to make again", kind="unsupported", fix="Use again().")
         try:
@@ -457,7 +470,7 @@ def _plan_of(given: Any, epochs: float | str | None) -> PlainPlan:
         )
     # Looked up without computing them, which takes requests; a wrapper may delegate the attribute.
     if getattr_static(given, "fingerprints", None) is None and not hasattr(given, "fingerprints"):  # not a plan
-        from feedmill.planning.overview import plan_of
+        from feedmill.planning.given import plan_of
 
         given = plan_of(given, epochs)
     plan = cast(PlainPlan, given)

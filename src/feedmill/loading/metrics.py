@@ -16,13 +16,15 @@ import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from feedmill.errors import ConfigError
 from feedmill.storage.fetching.fetch import counters
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 logger = logging.getLogger("feedmill")
 
@@ -240,6 +242,8 @@ class Metrics:
             os.replace(temporary, path)
 
     def _path(self, name: str | os.PathLike[str]) -> Path:
+        from pathlib import Path
+
         path = Path(os.fspath(name).replace("{rank}", str(self.rank)))
         path.parent.mkdir(parents=True, exist_ok=True)
         return path

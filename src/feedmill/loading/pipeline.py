@@ -16,10 +16,9 @@ from collections.abc import Generator, Iterator
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 from inspect import GEN_RUNNING, getgeneratorstate
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from feedmill.errors import ConfigError, shortened
-from feedmill.loading.ahead import walk
 from feedmill.loading.batches import BatchMaker, MadeBatch
 from feedmill.loading.collate import to_torch
 from feedmill.loading.failures import Tally
@@ -27,11 +26,14 @@ from feedmill.loading.groups import Delivered, GroupMaker, batches_of
 from feedmill.loading.labels import Labeled, Labels
 from feedmill.loading.metrics import Metrics, Telemetry
 from feedmill.loading.progress import Progress
-from feedmill.loading.transfer import Transfer
-from feedmill.loading.workers import Pace, Workers, make_ahead
+from feedmill.loading.workers import Pace
 from feedmill.planning.dealing.dealer import dealer_of
 from feedmill.planning.dealing.grid import Grid, Step
 from feedmill.storage.fetching.fetch import Interrupted, interruptible
+
+if TYPE_CHECKING:
+    from feedmill.loading.transfer import Transfer
+    from feedmill.loading.workers import Workers
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +62,14 @@ class Pipeline:
     def _made(self, steps: Iterator[Step], progress: Progress) -> Generator[MadeBatch, None, None]:
         """Yield the batches of steps in order, and read their remote data ahead."""
         grid = progress.grid
-        walked = walk(steps, progress.plan, grid.rank, grid.world_size, processes=self.workers.processes)
+        walked = None
+        if getattr(progress.plan, "is_remote", False):
+            from feedmill.loading.ahead import walk
+
+            walked = walk(steps, progress.plan, grid.rank, grid.world_size, processes=self.workers.processes)
         ready = walked.ready if walked else None
+        from feedmill.loading.workers import make_ahead
+
         made_ahead = make_ahead(self.make, walked or steps, self.workers, self.prefetch, self.pace, ready)
         with closing(walked) if walked else nullcontext(), closing(made_ahead) as ahead:
             for made in ahead:

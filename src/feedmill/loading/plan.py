@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -15,9 +15,11 @@ import numpy.typing as npt
 from feedmill.formats.batches import Batch, Want
 from feedmill.formats.extents import Extents
 from feedmill.formats.sample import Source
-from feedmill.planning.packing.spans import LocatedSpans
-from feedmill.planning.resuming.resume import Allowed, changed
-from feedmill.storage.cache.settings import DataCache
+
+if TYPE_CHECKING:
+    from feedmill.planning.packing.spans import LocatedSpans
+    from feedmill.planning.resuming.resume import Allowed
+    from feedmill.storage.cache.settings import DataCache
 
 Positions = npt.NDArray[np.int64]
 
@@ -173,6 +175,8 @@ class _Completed:
 
     def reopened(self, state: Mapping[str, Any], allowed: Allowed, proven: dict[str, int]) -> int:  # noqa: ARG002
         changes = self.explain_change(dict(state.get("sources", {})))
+        from feedmill.planning.resuming.resume import changed
+
         raise changed(changes or [f"its fingerprint was {state['plan']} and is {self.fingerprint}"])
 
 

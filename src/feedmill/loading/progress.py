@@ -8,17 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from feedmill.errors import ConfigError
 from feedmill.loading.cursors import Cursor, resumed
 from feedmill.loading.layout import RankBatches, check_begin
 from feedmill.loading.plan import PlainPlan
-from feedmill.loading.state import make_state, read_states
-from feedmill.planning.dealing.cuts import BudgetGrid
 from feedmill.planning.dealing.dealer import dealer_of
 from feedmill.planning.dealing.grid import Grid
-from feedmill.planning.resuming.resume import Allowed
+
+if TYPE_CHECKING:
+    from feedmill.planning.dealing.cuts import BudgetGrid
+    from feedmill.planning.resuming.resume import Allowed
 
 
 @dataclass(slots=True)
@@ -66,7 +67,7 @@ class Progress:
 
     def describe_layout(self) -> str:
         """Return the size of a global batch in words: what a position within a share depends on."""
-        size = self.grid.budget if isinstance(self.grid, BudgetGrid) else f"batch size {self.grid.batch_size}"
+        size = f"batch size {self.grid.batch_size}" if isinstance(self.grid, Grid) else self.grid.budget
         return f"{size} on {self.grid.world_size} ranks"
 
     def check(self) -> None:
@@ -133,6 +134,8 @@ class Progress:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state, see `Loader.state_dict`."""
+        from feedmill.loading.state import make_state
+
         state = make_state(self.plan, self.position, self.seed)
         return state if self.cursor is None else {**state, "windows": self.cursor.to_json()}
 
@@ -140,6 +143,8 @@ class Progress:
         """Return the progress of a saved state, see `Loader.load_state_dict`. Raises ConfigError as it does."""
         several = self.cursor is not None and isinstance(state, list | tuple)
         states: list[Any] = list(state) if several else [state]
+        from feedmill.loading.state import read_states
+
         positions = read_states(states, self.plan, self.seed, allowed)
         if not states or any(("windows" in each) is (self.cursor is None) for each in states):
             raise ConfigError(

@@ -8,17 +8,17 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from feedmill.errors import FeedmillError
 from feedmill.planning.dealing.grid import Step
 from feedmill.planning.nodes.base import Located
-from feedmill.storage.cache.settings import DataCache
-from feedmill.storage.fetching.budget import BUDGET, budget_from_environment
-from feedmill.storage.fetching.read_ahead import ReadAhead
-from feedmill.storage.remote.range_store import RangeStore
+
+if TYPE_CHECKING:
+    from feedmill.storage.cache.settings import DataCache
+    from feedmill.storage.fetching.read_ahead import ReadAhead
 
 logger = logging.getLogger("feedmill")
 
@@ -44,8 +44,13 @@ class StepReader:
     def reading(self, plan: Any, step: Step) -> Iterator[None]:
         """Request the bytes of a step, and keep them until the ``with`` block ends."""
         if self._reader is None:
+            from feedmill.storage.fetching.budget import BUDGET
+            from feedmill.storage.fetching.read_ahead import ReadAhead
+
             self._reader = ReadAhead(BUDGET, self.cache.use())
         number, self._number = self._number, self._number + 1
+        from feedmill.storage.remote.range_store import RangeStore
+
         try:
             for extents in plan.extents(step.positions, joined([step.located])):
                 if isinstance(extents.store, RangeStore):
@@ -61,6 +66,8 @@ class StepReader:
 
 def step_reader(plan: Any) -> StepReader | None:
     """Return the reader for worker processes; None if the plan has no remote data, or without a cache or a budget."""
+    from feedmill.storage.fetching.budget import budget_from_environment
+
     if not getattr(plan, "is_remote", False) or not budget_from_environment():
         return None
     settings = settings_of(plan)
@@ -77,4 +84,6 @@ def joined(located: Sequence[Any]) -> Located | None:
 
 def settings_of(plan: Any) -> DataCache:
     """Return the settings of the cache of a plan, or those of the environment."""
+    from feedmill.storage.cache.settings import DataCache
+
     return getattr(plan, "cache", None) or DataCache.of()

@@ -16,7 +16,6 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 from feedmill.errors import ConfigError
-from feedmill.jobs.threads import ahead
 from feedmill.loading.collate import to_torch
 from feedmill.loading.groups import Delivered
 from feedmill.storage.fetching.fetch import current_stop
@@ -150,6 +149,8 @@ def _ahead(
     batches: Generator[Delivered, None, None], lane: Lane, convert: Callable[[Any], Any]
 ) -> Generator[Delivered, None, None]:
     """Yield batches as `Transfer.ahead`. When the generator ends, its thread has ended and `batches` is closed."""
+    from feedmill.jobs.threads import ahead
+
     copied = ahead(_copied(batches, lane, convert), depth=1, interrupt=current_stop().set)
     try:
         for given in copied:

@@ -12,7 +12,6 @@ import os
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -113,6 +112,8 @@ class Watchdog:
             with contextlib.suppress(Exception):  # the warning must not fail because a plan does
                 at = self._describe(activity.position)
         frame = sys._current_frames().get(thread)
+        import traceback
+
         stack = "".join(traceback.format_stack(frame)) if frame is not None else ""
         return (
             f"rank {self.rank}, worker {names.get(thread, thread)} of process {os.getpid()}: batch {activity.step} has"

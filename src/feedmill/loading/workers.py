@@ -26,8 +26,6 @@ machine, and the time that the loop itself takes, so it is measured:
 from __future__ import annotations
 
 import os
-import pickle
-import statistics
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -35,20 +33,20 @@ from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from feedmill.errors import ConfigError
 from feedmill.jobs.cores import available_cores
-from feedmill.jobs.pickling import portable_or
+from feedmill.jobs.main_program import START_TIMEOUT
 from feedmill.jobs.policy import whole
-from feedmill.jobs.processes import START_TIMEOUT
-from feedmill.jobs.run import Policy, run
-from feedmill.jobs.shared_memory import Parcel, Shelf, address, pack
 from feedmill.jobs.threads import ordered_map
 from feedmill.loading.batches import BatchMaker, MadeBatch, Read
 from feedmill.loading.groups import GroupMaker
 from feedmill.planning.dealing.grid import Step
 from feedmill.storage.fetching.fetch import check_stop, current_stop
+
+if TYPE_CHECKING:
+    from feedmill.jobs.shared_memory import Parcel
 
 _MOST = 16
 _PRELOAD = ("feedmill.loading.workers", "feedmill.samples.open", "feedmill.planning.recipes.compile")
@@ -135,6 +133,8 @@ def chosen(workers: int | str | Workers, make: Make) -> Workers:
     count = max(1, min(_MOST, available_cores() // local_ranks - 1))
     if not make.has_user_code:
         return Workers(count)
+    import pickle
+
     try:
         pickle.dumps(make)
     except Exception:  # user objects may raise any error when pickled
@@ -188,12 +188,16 @@ def _in_threads(
 def _in_processes(
     make: Make, workers: Workers, in_flight: int, steps: Iterable[Step | None]
 ) -> Generator[MadeBatch | None, None, None]:
+    from feedmill.jobs.shared_memory import Shelf, address
+
     shelf, files = Shelf(), deque[int | None]()
 
     def tasks() -> Iterator[tuple[Step | None, str | None]]:
         for step in steps:
             files.append(None if step is None else shelf.take())
             yield step, address(files[-1])
+
+    from feedmill.jobs.run import Policy, run
 
     policy = Policy(
         make,
@@ -223,7 +227,11 @@ def _make_parcel(make: Make, task: tuple[Step | None, str | None]) -> Parcel | N
         return None
     made = make(step)
     fix = "Return plain data and arrays from the transform and collate, or use threads."
+    from feedmill.jobs.pickling import portable_or
+
     with portable_or("a batch cannot be sent from a worker process", fix):
+        from feedmill.jobs.shared_memory import pack
+
         return pack(made, file)
 
 
@@ -418,6 +426,8 @@ class Pace:
         """Record a measurement of a trial; return whether to return to the previous mode."""
         assert self._trial is not None
         workers_suffice = not (self.here or starved)
+        import statistics
+
         self._trial.append(0.0 if workers_suffice else mean / statistics.median(self._recent))
         better = sum(ratio < 1 for ratio in self._trial)
         if 2 * max(better, len(self._trial) - better) <= TRIAL:

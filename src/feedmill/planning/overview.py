@@ -6,18 +6,15 @@ Implements ``feedmill plan``.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from feedmill.errors import ConfigError
-from feedmill.formats.base import Dataset
 from feedmill.jobs.options import verb
 from feedmill.notebooks import Showable
+from feedmill.planning.given import bound_plan
 from feedmill.planning.options import PlanOptions
 from feedmill.planning.plan import Plan
-from feedmill.planning.recipes.recipe import Recipe
-from feedmill.samples.open import open as open_dataset
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,23 +50,6 @@ def plan(options: PlanOptions) -> PlanReport:
         _draw(bound, budget, os.fspath(options.plot))
     drawn = None if options.plot is None else str(options.plot)
     return PlanReport(bound, {"recipe": path, **_facts(bound, budget), "ranks": ranks, "plot": drawn})
-
-
-def bound_plan(recipe: str | os.PathLike[str] | Recipe | Plan, *, trust: bool = False) -> tuple[Plan, str | None]:
-    """Return the plan of a recipe, and the path of the recipe if known.
-
-    Args:
-        recipe: path or URL of a recipe, a loaded recipe, or a plan, which is returned as it is.
-        trust: allow the recipe to run code; see `Recipe.plan`.
-
-    Raises:
-        FeedmillError: as `Recipe.load` and `Recipe.plan` do.
-    """
-    if isinstance(recipe, Plan):
-        return recipe, None
-    if isinstance(recipe, Recipe):
-        return recipe.plan(trust=trust), recipe.file
-    return Recipe.load(recipe).plan(trust=trust), str(recipe)
 
 
 def _budget(plan: Any, options: PlanOptions) -> int | None:
@@ -145,53 +125,3 @@ def _draw(plan: Any, budget: int | None, path: str) -> None:
     packed = isinstance(plan, PackedPlan)
     unit, of = ("rows", "tokens") if packed else ("samples", "samples")
     draw_mixture(found.names, found.ends, found.shares, found.epochs, path, unit=unit, of=of)
-
-
-Given = str | os.PathLike[str] | Dataset | Recipe | Mapping[str, Any]
-"""A recipe, its data, a dataset, or the path or URL of one of them."""
-_RECIPES = (".yaml", ".yml")
-
-
-def plan_of(given: Any, epochs: float | str | None = None) -> Any:
-    """Return the plan of a recipe (its file, or its data) or of a dataset (or its path); other objects unchanged.
-
-    The plan of a dataset is that of `Plan.over` without other options: shuffled by blocks, and endless without epochs.
-
-    Args:
-        given: what stands for a plan.
-        epochs: passes over a dataset.
-
-    Raises:
-        ConfigError: this is something else, an empty path, or a list, of which a plan needs weights or an order.
-        FeedmillError: as `Recipe.load`, `Recipe.plan` and `feedmill.open` do.
-    """
-    if isinstance(given, str | os.PathLike):
-        path = os.fspath(given)
-        if not path:
-            raise ConfigError("the path is empty", kind="bad-plan", fix="Give the path of a recipe or a dataset.")
-        given = Recipe.load(path) if path.endswith(_RECIPES) else open_dataset(path)
-    elif isinstance(given, Mapping):
-        given = Recipe.parse(given)
-    if isinstance(given, Recipe):
-        if epochs is not None:
-            raise ConfigError(
-                f"epochs={epochs!r} has no use: a recipe has its own end",
-                kind="bad-option",
-                fix="Set 'epochs' or 'samples' in the recipe.",
-            )
-        return given.plan()
-    if isinstance(given, Dataset):
-        return Plan.over(given, epochs=epochs)
-    if isinstance(given, list | tuple):
-        raise ConfigError(
-            f"{len(given)} datasets are not a plan",
-            kind="bad-plan",
-            fix="Write fm.Plan.over(datasets, weights), fm.Plan.over(datasets, epochs=1), or a recipe.",
-        )
-    if not hasattr(given, "length"):
-        raise ConfigError(
-            f"{type(given).__name__} is not a plan",
-            kind="bad-plan",
-            fix="Give a plan, a recipe, a dataset, or the path of one of them.",
-        )
-    return given

@@ -28,10 +28,7 @@ from feedmill.planning.nodes.base import LONGEST
 from feedmill.planning.nodes.repeat import epochs_of
 from feedmill.planning.nodes.skip import Gaps
 from feedmill.planning.permutation import ORDER_VERSION, derive
-from feedmill.planning.report import Report, draws, report
 from feedmill.planning.resuming.changes import explain, fingerprint_of, ways
-from feedmill.planning.resuming.resume import Allowed, bookmark, reopened
-from feedmill.planning.tokens import Tokens
 from feedmill.planning.tree import leaves_of, render, tree_of, unique_names
 
 if TYPE_CHECKING:
@@ -40,6 +37,9 @@ if TYPE_CHECKING:
     from feedmill.formats.sample import Source
     from feedmill.planning.dealing.rules import Dealing
     from feedmill.planning.packing.spans import LocatedSpans
+    from feedmill.planning.report import Report
+    from feedmill.planning.resuming.resume import Allowed
+    from feedmill.planning.tokens import Tokens
     from feedmill.storage.cache.settings import DataCache
 
 
@@ -254,6 +254,8 @@ class Plan(Showable):
 
     def bookmark(self, position: int) -> dict[str, Any]:
         """Return what a state stores besides position and fingerprint, so that a run can resume with a changed plan."""
+        from feedmill.planning.resuming.resume import bookmark
+
         return bookmark(self, position)
 
     def reopened(self, state: Mapping[str, Any], allowed: Allowed, proven: dict[str, int]) -> int:
@@ -264,6 +266,8 @@ class Plan(Showable):
         Raises:
             ConfigError: the change is not allowed.
         """
+        from feedmill.planning.resuming.resume import reopened
+
         return reopened(self, state, allowed, proven)
 
     @property
@@ -353,16 +357,22 @@ class Plan(Showable):
         if total not in known:
             if len(known) >= _REPORTS:
                 known.clear()
+            from feedmill.planning.report import report
+
             known[total] = report(self.node, self.names, self.length, total, self._means.mean_where_known)
         return known[total]
 
     def drawn(self, samples: int) -> list[int]:
         """Return how many samples the first `samples` positions draw from each source; see `report`."""
+        from feedmill.planning.report import draws
+
         counts = draws(self.node, samples)
         return [counts[leaf][0] for leaf in range(len(self.sources))]
 
     @cached_property
     def _means(self) -> Tokens:
+        from feedmill.planning.tokens import Tokens
+
         return Tokens(self.sources)
 
     def __len__(self) -> int:

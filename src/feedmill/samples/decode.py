@@ -13,19 +13,12 @@ from functools import cache
 from inspect import signature
 from typing import Any, ClassVar
 
-import msgspec
-
 from feedmill.errors import ConfigError, DataError, FeedmillError, did_you_mean, suggestion
-from feedmill.formats.avfile import reason
 from feedmill.formats.energon.media import AMBIGUOUS_EXTENSIONS, AV_EXTENSIONS
-from feedmill.formats.npz.arrays import read_npy, read_npz
 from feedmill.formats.objects import decode_json
 from feedmill.formats.orientation import Orientation, check_orientation
 from feedmill.formats.sample import Decode
-from feedmill.samples import cbor, tenbin
 from feedmill.samples.images import IMAGE_SUFFIXES, Buffer, check_spec, decode_image, decode_images
-from feedmill.samples.media import is_transport_stream, kind_of_header
-from feedmill.storage.codec import gunzip
 
 ENERGON_AV_SUFFIXES = frozenset({"avi", "flac", "flv", "mkv", "mov", "mp3", "mp4", "wav", "webm"})
 AV_SPECS = ("AVDecoder", "numpy", "torch", "pyav", "bytes")
@@ -111,6 +104,8 @@ class Decoder:
             return _pth()(data, to=self.tensors)
         try:
             if suffix == "gz":
+                from feedmill.storage.codec import gunzip
+
                 data = gunzip(data)
                 suffix = name[:-3].rpartition(".")[2]
             return self._value(name, suffix, data)
@@ -145,7 +140,7 @@ class Decoder:
         return type(self).__call__ is Decoder.__call__
 
     def _value(self, name: str, suffix: str, data: bytes) -> Any:
-        kind = kind_of_header(data) if self.guess_content else None
+        kind = _kind_of_header(data) if self.guess_content else None
         if kind is None:
             decode = _BY_SUFFIX.get(suffix)
             if decode is not None:
@@ -155,7 +150,7 @@ class Decoder:
             lowered = suffix.lower()
             if lowered in IMAGE_SUFFIXES:
                 kind = "image"
-            elif lowered in self.av_suffixes and (lowered not in AMBIGUOUS_EXTENSIONS or is_transport_stream(data)):
+            elif lowered in self.av_suffixes and (lowered not in AMBIGUOUS_EXTENSIONS or _is_transport_stream(data)):
                 kind = "av"
         if kind == "image":
             return decode_image(data, self.image, orient=self.orientation == "apply")
@@ -238,10 +233,24 @@ def _call_decode(decoder: SampleDecoder, name: str, data: bytes) -> Any:
     return decoder.decode(name, data)
 
 
+def _kind_of_header(data: bytes) -> str | None:
+    from feedmill.samples.media import kind_of_header
+
+    return kind_of_header(data)
+
+
+def _is_transport_stream(data: bytes) -> bool:
+    from feedmill.samples.media import is_transport_stream
+
+    return is_transport_stream(data)
+
+
 def _undecodable(name: str, suffix: str, data: bytes, error: BaseException) -> DataError:
     if not data:
         what = f"the part {name!r} is empty"
     else:
+        from feedmill.formats.avfile import reason
+
         why = f"{reason(error)} (it begins with {data[:16]!r})"
         what = f"the part {name!r} cannot be decoded as {suffix or 'bytes'}: {why}"
     return DataError(
@@ -252,7 +261,33 @@ def _undecodable(name: str, suffix: str, data: bytes, error: BaseException) -> D
 
 
 def _msgpack(data: bytes) -> Any:
+    import msgspec
+
     return msgspec.msgpack.decode(data)
+
+
+def _tenbin(data: bytes) -> Any:
+    from feedmill.samples.tenbin import decode
+
+    return decode(data)
+
+
+def _npy(data: bytes) -> Any:
+    from feedmill.formats.npz.arrays import read_npy
+
+    return read_npy(data)
+
+
+def _npz(data: bytes) -> Any:
+    from feedmill.formats.npz.arrays import read_npz
+
+    return read_npz(data)
+
+
+def _cbor(data: bytes) -> Any:
+    from feedmill.samples.cbor import decode
+
+    return decode(data)
 
 
 def _text(data: bytes) -> str:
@@ -270,10 +305,10 @@ _BY_SUFFIX: dict[str, Callable[[bytes], Any]] = {
     **dict.fromkeys(("cls", "cls2", "index", "inx", "id"), int),
     **dict.fromkeys(("json", "jsn"), decode_json),
     **dict.fromkeys(("mp", "msgpack", "msg"), _msgpack),
-    **dict.fromkeys(("ten", "tb"), tenbin.decode),
-    "npy": read_npy,
-    "npz": read_npz,
-    "cbor": cbor.decode,
+    **dict.fromkeys(("ten", "tb"), _tenbin),
+    "npy": _npy,
+    "npz": _npz,
+    "cbor": _cbor,
 }
 
 

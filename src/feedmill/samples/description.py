@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from feedmill.errors import ConfigError, DataError
-from feedmill.formats import yamls
 from feedmill.formats.base import Order
 from feedmill.formats.energon.database import META
 from feedmill.formats.settings import Fate, Origin, Setting, Table, mapped
-from feedmill.kernels.files.tar import ShardScan
-from feedmill.samples.fieldmap import FieldMap, parse_expression
-from feedmill.samples.types import SAMPLE_TYPES, fields_of, sample_type
 from feedmill.storage import Store
+
+if TYPE_CHECKING:
+    from feedmill.kernels.files.tar import ShardScan
 
 CRUDE = ("CrudeWebdataset", "CrudeSample")
 MODULE = "megatron.energon"
@@ -23,6 +22,8 @@ MODULE = "megatron.energon"
 
 def type_names() -> list[str]:
     """Return all sample type names that a description accepts; crude data is last."""
+    from feedmill.samples.types import SAMPLE_TYPES
+
     return [*sorted(SAMPLE_TYPES), CRUDE[0]]
 
 
@@ -44,16 +45,22 @@ def describe_type(name: str, field_map: Mapping[str, str] | None = None) -> dict
                 fix="Remove the field map, or choose a sample type.",
             )
         return {"__module__": MODULE, "__class__": CRUDE[0]}
+    from feedmill.samples.types import sample_type
+
     cls = sample_type(name)
     out: dict[str, Any] = {"sample_type": {"__module__": MODULE, "__class__": cls.__name__}}
     if field_map is None:
         return {**out, "sample_loader": "sample_loader.py:sample_loader", "part_filter": "sample_loader.py:part_filter"}
+    from feedmill.samples.fieldmap import FieldMap
+
     FieldMap.parse(field_map, cls)
     return {**out, "field_map": dict(field_map)}
 
 
 def check_parts(field_map: Mapping[str, str], parts: Sequence[str]) -> None:
     """Raise `ConfigError` if a field map reads parts that no sample has."""
+    from feedmill.samples.fieldmap import parse_expression
+
     for name, expression in field_map.items():
         options = [option.part for option in parse_expression(expression)]
         if not any(option in parts or option == "__key__" for option in options):
@@ -73,6 +80,8 @@ def declared_map(store: Store) -> dict[str, str]:
     path = f"{META}/dataset.yaml"
     if not store.exists(path):
         return {}
+    from feedmill.formats import yamls
+
     content = yamls.read_config(store.read(path), store.locate(path)).value
     found = content.get("field_map") if isinstance(content, Mapping) else None
     if not isinstance(found, Mapping):
@@ -90,6 +99,8 @@ def unreadable(field_map: Mapping[str, str], scan: ShardScan, file: str, out: Co
         out: Keys to skip because no split contains them.
     """
     lacking: dict[int, str] = {}
+    from feedmill.samples.fieldmap import parse_expression
+
     for name, expression in field_map.items():
         wanted = {option.part for option in parse_expression(expression)}
         if "__key__" not in wanted:
@@ -115,6 +126,8 @@ def unreadable(field_map: Mapping[str, str], scan: ShardScan, file: str, out: Co
 
 def loader_template(name: str, parts: Sequence[str]) -> str:
     """Return a template of ``sample_loader.py`` with one line per field, for the user to edit."""
+    from feedmill.samples.types import fields_of, sample_type
+
     obligatory, optional = fields_of(sample_type(name))
     lines = [f'        {field}=raw["{parts[0] if parts else "part"}"],  # required' for field in obligatory]
     lines += [f"        # {field}=...,  # optional" for field in optional]

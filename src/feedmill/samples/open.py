@@ -6,26 +6,28 @@ import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any
 
 from feedmill.allocator import keep_freed_memory
 from feedmill.errors import ConfigError
-from feedmill.formats import yamls
 from feedmill.formats.base import Dataset
 from feedmill.formats.energon import ENERGON
 from feedmill.formats.energon.database import META
 from feedmill.formats.energon.splits import meta_file
-from feedmill.formats.format import Detected
+from feedmill.formats.format import TRAIN_OR_ALL, Detected
 from feedmill.formats.registry import by_name
 from feedmill.formats.sample import Decode
 from feedmill.formats.sniff import open_found, open_together, sniff
 from feedmill.samples.decode import Decoder, decoder_of
-from feedmill.samples.tokenized import Encoder, TokenizeOptions, encoder_of, tokenized
-from feedmill.samples.view import DatasetView, build_view
 from feedmill.storage import Store, join_url
 
+if TYPE_CHECKING:
+    from feedmill.samples.tokenized import Encoder, TokenizeOptions
+    from feedmill.samples.view import DatasetView
+
 logger = logging.getLogger("feedmill")
+_keep_freed_memory = cache(keep_freed_memory)
 _DEFAULT = Decoder()
 ALL_SPLITS = "*"
 """The split that opens everything, as None does; in a recipe, where no split means ``train``."""
@@ -108,7 +110,7 @@ def open(
             files=files,
             token_size=token_size,
             tokens=tokens,
-            tokenize=None if tokenize is None else encoder_of(tokenize),
+            tokenize=None if tokenize is None else _encoder_of(tokenize),
             frames=windows,
             windows=WindowOptions(
                 seq_len=seq_len,
@@ -139,8 +141,10 @@ class WindowOptions:
     @property
     def given(self) -> list[str]:
         """Names of the options that differ from their defaults."""
-        plain = WindowOptions()
-        return [name for name in self.__slots__ if getattr(self, name) != getattr(plain, name)]
+        return [name for name in self.__slots__ if getattr(self, name) != getattr(_NO_WINDOWS, name)]
+
+
+_NO_WINDOWS = WindowOptions()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,8 +167,9 @@ class OpenOptions:
 
 def _open(url: str | list[str], options: OpenOptions) -> Dataset:
     """Return the dataset. Other processes can open it with the same arguments."""
-    keep_freed_memory()
-    reopen = partial(_open, _absolute(url) if isinstance(url, str) else [_absolute(one) for one in url], options)
+    _keep_freed_memory()
+    absolute = _absolute(url) if isinstance(url, str) else [_absolute(one) for one in url]
+    reopen = partial(_open, absolute, options)
     token_size = options.token_size if options.tokens is None else None
     if not isinstance(url, str):
         dataset = _as_tokens(open_together(url, files=options.files, token_size=token_size), options)
@@ -181,6 +186,8 @@ def _open(url: str | list[str], options: OpenOptions) -> Dataset:
     dataset = open_found(
         detected, url, split=split, split_config=split_config, files=options.files, token_size=token_size
     )
+    if options.split == TRAIN_OR_ALL:
+        reopen = partial(_open, absolute, replace(options, split=dataset.split))
     dataset = _as_tokens(dataset, options)
     cut = _cut(dataset, options)  # a dataset with a description is not token data, and raises an error here
     if description is None:
@@ -207,7 +214,15 @@ def _cut(dataset: Dataset, options: OpenOptions) -> Dataset:
             file=dataset.url,
             fix="Use 'pack' with 'method: concat' in the recipe.",
         )
+    from feedmill.samples.tokenized import tokenized
+
     return tokenized(dataset, options.tokenize)
+
+
+def _encoder_of(given: Encoder | TokenizeOptions | Mapping[str, Any] | str) -> Encoder:
+    from feedmill.samples.tokenized import encoder_of
+
+    return encoder_of(given)
 
 
 def _with_frames(dataset: Dataset, windows: Mapping[str, Sequence[float]]) -> Dataset:
@@ -255,8 +270,12 @@ def _describe(found: Detected, url: str, options: OpenOptions) -> DatasetView | 
         )
     if found.format is not ENERGON or (name is None and not found.store.exists(f"{META}/dataset.yaml")):
         return None
-    path = meta_file(found.store, name or "dataset.yaml")
+    path = f"{META}/dataset.yaml" if name is None else meta_file(found.store, name)
+    from feedmill.formats import yamls
+
     document = yamls.read_config(found.store.read(path), found.store.locate(path))
+    from feedmill.samples.view import build_view
+
     return build_view(
         document,
         decoder=options.decode,

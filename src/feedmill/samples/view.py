@@ -16,18 +16,19 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from feedmill.errors import ConfigError, DataError, did_you_mean
 from feedmill.formats.base import Order, View
 from feedmill.formats.batches import Fields
 from feedmill.formats.sample import Decode, Sample, Source, locate, reraise, split_name, with_names
 from feedmill.formats.settings import Fate
-from feedmill.formats.yamls import Document
 from feedmill.samples.description import DATASET_YAML, LOADER_ARGUMENTS, order_of
-from feedmill.samples.fieldmap import FieldMap
-from feedmill.samples.trusted import TrustedCode
-from feedmill.samples.types import BASE_FIELDS, TypedSample, fields_of, sample_type
+
+if TYPE_CHECKING:
+    from feedmill.formats.yamls import Document
+    from feedmill.samples.fieldmap import FieldMap
+    from feedmill.samples.trusted import TrustedCode
 
 PartFilter = Callable[[str], bool]
 
@@ -87,7 +88,11 @@ def build_view(
         ConfigError: A key, type or field is unknown or missing, or the description mixes several forms.
         TrustError: The description refers to code and `trust` is False.
     """
+    from feedmill.formats.yamls import Document
+
     document = config if isinstance(config, Document) else Document(config, where)
+    from feedmill.samples.trusted import TrustedCode
+
     return _Description(document, decoder, TrustedCode(read_meta, where, trust)).build()
 
 
@@ -118,6 +123,8 @@ class _Description:
             cls = self._sample_type()
         else:
             self._check_keys({"field_map", "sample_loader", "part_filter"}, name)
+            from feedmill.samples.types import sample_type
+
             cls = sample_type(name)
         return self._typed(cls)
 
@@ -135,6 +142,8 @@ class _Description:
                 raise self._error(
                     "part_filter", "'part_filter' cannot be used with 'field_map'", "Remove 'part_filter'."
                 )
+            from feedmill.samples.fieldmap import FieldMap
+
             fields = FieldMap.parse(mapped, cls, where=self.at(["field_map"]))
             return self._result(FieldMapView(cls, fields, subflavors), cls.__name__, fields.parts.__contains__)
         if config.get("part_filter") is None:
@@ -183,6 +192,8 @@ class _Description:
                 "this is a metadataset, not the description of a dataset",
                 "Open the metadataset file directly.",
             )
+        from feedmill.samples.types import sample_type
+
         try:
             return str(name) if sample_type(str(name)) else None
         except ConfigError as error:
@@ -199,6 +210,8 @@ class _Description:
             )
         at = self.at(["sample_type", "__class__"])
         if is_ours(named.get("__module__")):
+            from feedmill.samples.types import sample_type
+
             try:
                 return sample_type(named["__class__"])
             except ConfigError as error:
@@ -273,6 +286,8 @@ class FieldMapView:
 
         Returns None for a type that is not a `TypedSample`, or that has its own method for batches (`from_samples`).
         """
+        from feedmill.samples.types import BASE_FIELDS, TypedSample
+
         if not issubclass(self.cls, TypedSample) or hasattr(self.cls, "from_samples"):
             return None
         keep = self.fields.parts.__contains__
@@ -309,6 +324,8 @@ class LoaderView:
             reraise(error, source, self.name, kind="function-failed", fix=_FIX)
         if not isinstance(given, Mapping):
             raise self._failed(source, f"{self.name} returned {type(given).__name__}, expected a dict of fields")
+        from feedmill.samples.types import BASE_FIELDS, fields_of
+
         obligatory, optional = fields_of(self.cls)
         missing = [name for name in obligatory if name not in given]
         unknown = [name for name in given if name not in (*obligatory, *optional, *BASE_FIELDS, "__shard__")]
@@ -377,6 +394,8 @@ def _base_fields(sample: Sample, source: Source, keep: PartFilter, subflavors: M
 
 def _declared(cls: type[Any], base: dict[str, Any]) -> dict[str, Any]:
     """Return the base fields that the type has, since a trusted dataclass may not derive from `TypedSample`."""
+    from feedmill.samples.types import TypedSample
+
     if issubclass(cls, TypedSample):
         return base
     names = {item.name for item in dataclasses.fields(cls)}

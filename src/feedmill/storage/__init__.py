@@ -15,7 +15,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable
-from urllib.parse import unquote
 
 from feedmill.errors import ConfigError
 from feedmill.storage.base import Entry, Store, refuse_nul
@@ -186,4 +185,6 @@ def _plain(url: str | os.PathLike[str]) -> str:
     url = os.fspath(url)
     if not url.startswith("file://"):
         return url.removeprefix("file:")
+    from urllib.parse import unquote
+
     return "/" + unquote(url.removeprefix("file://")).removeprefix("localhost").lstrip("/")

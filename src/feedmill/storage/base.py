@@ -11,14 +11,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import BinaryIO, NamedTuple, Protocol
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound
 from feedmill.storage.reasons import copy_again
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)

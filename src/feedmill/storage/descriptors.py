@@ -138,6 +138,24 @@ def open_regular(path: str) -> int:
     return descriptor
 
 
+def read_regular(path: str, offset: int = 0) -> bytes:
+    """Return the bytes of a regular file from an offset to its end, with as few calls as possible. Raises as above."""
+    descriptor = open_regular(path)
+    try:
+        left = max(0, os.fstat(descriptor).st_size - offset)
+        data = os.pread(descriptor, left + 1, offset)
+        if len(data) == left:  # fewer bytes than requested: the end
+            return data
+        blocks = [data]
+        while data:  # it grows, one call returns at most 2 GiB, or files like those of /proc, which have no size
+            offset += len(data)
+            data = os.pread(descriptor, max(1 << 20, left), offset)
+            blocks.append(data)
+        return b"".join(blocks)
+    finally:
+        os.close(descriptor)
+
+
 _UNREADABLE = "cannot be read by offset"
 _KINDS = {
     stat.S_IFIFO: "a pipe",

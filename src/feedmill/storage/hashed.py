@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import io
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -103,6 +102,8 @@ class _HashedStore:
 
     @contextlib.contextmanager
     def build(self, path: str) -> Iterator[Path]:
+        from concurrent.futures import ThreadPoolExecutor
+
         # It is hashed while it is synced to the disk. It is opened before it gets its name.
         with ThreadPoolExecutor(1, "feedmill-hash") as pool, self._store.build(path) as file:
             yield file

@@ -14,17 +14,15 @@ import contextlib
 import errno
 import io
 import os
-import shutil
 import stat
 import time
 import weakref
 from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from feedmill.errors import FeedmillError, NotFound, StorageError
 from feedmill.storage.base import Entry, Store, bad_range, changed, refuse_nul, too_short
-from feedmill.storage.descriptors import OpenFile, State, forget, open_regular, opened, refuse_special
+from feedmill.storage.descriptors import OpenFile, State, forget, opened, read_regular, refuse_special
 from feedmill.storage.locks import FileLock
 from feedmill.storage.os_errors import is_about, is_disk_error, storage_error
 from feedmill.storage.staging import (
@@ -39,6 +37,9 @@ from feedmill.storage.staging import (
     tries,
 )
 from feedmill.storage.writeback import NamedWriteBehind
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _MAX_OPENED = 4096
 """With more opened paths than this, a store forgets those whose descriptors are closed."""
@@ -142,10 +143,7 @@ class LocalStore(Store):
             return self._pread(self._file(path), path, offset, length)
         full = self._full(path)
         try:
-            with open(open_regular(full), "rb", buffering=0) as f:
-                if offset:
-                    f.seek(offset)
-                return f.readall()
+            return read_regular(full, offset)
         except OSError as error:
             raise storage_error(error, full) from None
 
@@ -276,6 +274,8 @@ class LocalStore(Store):
     def build(self, path: str) -> Iterator[Path]:
         full = self.writable(path)
         temporary = ""
+        from pathlib import Path
+
         try:
             if full == self.root:
                 raise IsADirectoryError(errno.EISDIR, "this is a folder", full)
@@ -359,6 +359,8 @@ class LocalStore(Store):
         """Delete a folder and its content, as far as possible. Raises `StorageError` for a link on the path."""
         full = self._full(folder)
         refuse_links(full, self.root)
+        import shutil
+
         shutil.rmtree(full, ignore_errors=True)
 
     @contextlib.contextmanager
@@ -372,6 +374,8 @@ class LocalStore(Store):
             raise storage_error(error, full) from None
         refuse_special(full, "cannot be read by offset", status)
         self._compare(path, State.of(status))
+        from pathlib import Path
+
         yield Path(full)
 
 

@@ -17,8 +17,6 @@ import contextlib
 import errno
 import fcntl
 import os
-import random
-import secrets
 import stat
 import time
 from collections.abc import Iterator
@@ -96,6 +94,8 @@ def tries() -> Iterator[bool]:
 
     The last try must raise. Later tries come after random waits, half a second in all.
     """
+    import random
+
     for number in range(_TRIES):
         if number >= _CALM_TRIES:
             time.sleep(random.SystemRandom().uniform(0, 0.012))
@@ -188,6 +188,8 @@ def temporary_beside(final: str) -> str:
     """Return a new hidden path in the folder of `final`; stores skip such files when they list a folder."""
     folder, name = os.path.split(final)
     short = name if len(name) <= 50 else os.fsdecode(os.fsencode(name)[:200])  # names have at most 255 bytes
+    import secrets
+
     return os.path.join(folder, f".{short}.{secrets.token_hex(6)}{TEMPORARY_SUFFIX}")
 
 

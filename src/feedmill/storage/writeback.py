@@ -11,10 +11,12 @@ import ctypes
 import io
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from feedmill.storage.os_errors import storage_error
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 STEP = 32 << 20
 """Number of bytes after which write-back is started."""

@@ -38,7 +38,6 @@ from feedmill.kernels.bounds import bounds_of, ranges
 from feedmill.kernels.jsonl.lines import newlines
 from feedmill.storage import Store, open_store, split_url
 from feedmill.storage.cache.copies import WORK, copied_ranges, held_copy
-from feedmill.storage.cache.mapped import mapped
 from feedmill.tokens.outputs import LINES, SUFFIXES, format_of
 
 BIN = ".bin"
@@ -258,6 +257,8 @@ def open_lines(store: Store, path: str, url: str) -> TokenDataset:
     entry = store.stat(path)
     bounds = np.zeros(1, np.int64)
     if entry.size:
+        from feedmill.storage.cache.mapped import mapped
+
         with mapped(store, path) as data:
             ends = newlines(data) + 1
         if not len(ends) or ends[-1] != entry.size:

@@ -29,7 +29,6 @@ import xxhash
 from feedmill.documents.batch import Batch
 from feedmill.documents.file import DocumentFile, Unit
 from feedmill.documents.lineage.runs import Runs, encode_runs, joined
-from feedmill.documents.read import Reader, read_documents
 from feedmill.documents.textpath import TextReader
 from feedmill.documents.typed import Typed, TypedReader
 from feedmill.documents.units import cut
@@ -38,10 +37,9 @@ from feedmill.formats.tokens.manifest import Skipped, TokenManifest
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.dry_run import DryRun, JobReport, perform
 from feedmill.jobs.engine import Where, is_shared, key_of
+from feedmill.jobs.journal import Journal
 from feedmill.jobs.progress import Progress
-from feedmill.jobs.run import run
 from feedmill.jobs.threads import ahead, ordered_map
-from feedmill.jobs.unfinished import is_unfinished
 from feedmill.jobs.work import Work, foresee, tidy
 from feedmill.storage import Store
 from feedmill.tokens.chat.checks import Check, added
@@ -53,6 +51,7 @@ from feedmill.tokens.tokenizer import Backend, Tokenizer, identity_of, load_toke
 from feedmill.tokens.writer import Files, FileTask, WrittenFile, marks, write_files
 
 if TYPE_CHECKING:
+    from feedmill.documents.read import Reader
     from feedmill.tokens.chat.reader import ChatSpec
 
 
@@ -217,6 +216,8 @@ def encode_read(task: EncodeTask, batches: Iterable[Batch], facts: PieceFacts) -
 def _batches(units: tuple[Unit, ...], reader: Reader, facts: PieceFacts) -> Generator[Batch, None, None]:
     """Yield the documents of units, with rows numbered across all of them. Small batches are joined."""
     joined, size, base = Batch(), 0, 0
+    from feedmill.documents.read import read_documents
+
     for number, unit in enumerate(units):
         if number:
             facts.ends.append(base)
@@ -506,7 +507,7 @@ class EncodeJob:
         output, options = self.output, self.options
         identity = {"verb": "tokenize", "job": self.key}
         done = False
-        if not options.overwrite and not is_unfinished(output.store, output.name, identity):
+        if not options.overwrite and not Journal(output.store, output.name).is_of(identity):
             done = self._is_complete()
             if not done and (error := output.existing()) is not None:
                 raise error
@@ -623,6 +624,8 @@ class EncodeJob:
             where = Where("tokenizing", key, work.scratch, record=_refuse_bad, last=not self.output.in_units)
             bar.of_sizes([task.bytes for task in tasks])
             options_of_run: dict[str, Any] = {"workers": options.workers, "preload": PRELOAD, "chunk": at_once}
+            from feedmill.jobs.run import run
+
             results = run(encode_unit, tasks, progress=bar, where=where, **options_of_run)
             with closing(results):
                 for done, line in _in_order(tasks, results, report):
@@ -691,6 +694,8 @@ def _first(spec: EncodeSpec, file: DocumentFile) -> tuple[EncodedUnit, bool]:
     facts = PieceFacts(bytes=task.bytes, dtype=spec.how.dtype, loss=spec.how.loss, origins=spec.origins)
     if unit is None:
         return EncodedUnit(task, facts), True
+    from feedmill.documents.read import read_documents
+
     with closing(read_documents(unit, spec.reader())) as batches:
         listed = list(islice(batches, 1))
         done = encode_read(task, listed, facts)

@@ -20,7 +20,9 @@ import orjson
 from feedmill.errors import ConfigError, refuse_empty
 from feedmill.formats.jsonl.splits import splits_name
 from feedmill.formats.offsets import hash_words
+from feedmill.formats.registry import targets
 from feedmill.formats.tokens.base import Form
+from feedmill.formats.tokens.dolma import FORMAT as DOLMA
 from feedmill.formats.tokens.manifest import TokenManifest
 from feedmill.jobs.dry_run import DryRun, JobReport, active, perform
 from feedmill.jobs.work import Work, foresee
@@ -317,17 +319,20 @@ def form_for(target: str, corpus: Corpus, *, drop_loss: bool = False) -> Form:
             kind="mixed-formats",
             fix="Use the suffix of the inputs for the output. To tokenize text, use 'feedmill tokenize'.",
         )
-    if format not in ("pbin", "ds", "megatron", LINES):
+    written = {name: form for name, form in targets().items() if form.form == "tokens" and name != DOLMA}
+    if format not in (*written, LINES):
+        ends = ", ".join(form.strip[-1] for form in written.values())
         raise ConfigError(
             f"merging and shuffling do not write {format} files",
             file=target,
             kind="unknown-format",
-            fix="Use a target that ends in .pbin, .ds, .bin or .jsonl.",
+            fix=f"Use a target that ends in {ends} or .jsonl.",
         )
     loss = corpus.has_loss and not drop_loss
     size = corpus.token_size
     name = corpus.tokenizer.name if corpus.tokenizer is not None and not corpus.name else corpus.name
-    return Form(format, max(size, 2) if format in ("ds", "megatron") else size, name or None, loss)
+    least = 1 if format == LINES else min(written[format].token_sizes)
+    return Form(format, max(size, least), name or None, loss)
 
 
 @contextlib.contextmanager

@@ -21,7 +21,7 @@ import os
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
-from typing import Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import msgspec
 import numpy as np
@@ -31,12 +31,14 @@ import xxhash
 from feedmill.documents.lineage.runs import Encoded, decode_runs
 from feedmill.errors import NotFound
 from feedmill.formats.tokens.base import Int64s, TokenShard
-from feedmill.formats.tokens.dolma import Origin
 from feedmill.jobs.unit_files import stored, write_unit
 from feedmill.kernels.bounds import bounds_of
 from feedmill.storage import Store, open_store, split_url
 from feedmill.tokens.corpus import Corpus, Documents
 from feedmill.tokens.encode import Encodings
+
+if TYPE_CHECKING:
+    from feedmill.formats.tokens.dolma import Origin
 
 _TRAILER = struct.Struct("<Q16s8s")
 _MAGIC = b"FMPIECE2"
@@ -214,7 +216,7 @@ class Pieces(Documents):
     def origins(self, numbers: Int64s) -> tuple[Int64s, Int64s]:
         shard, local = super().origins(numbers)
         file, line = np.empty_like(shard), np.empty_like(shard)
-        for number in np.unique(shard).tolist():
+        for number in sorted(set(shard.tolist())):  # not `np.unique`, whose first call imports numpy.ma
             piece, which = self.pieces[number], np.flatnonzero(shard == number)
             _, rows = decode_runs(*piece.facts.rows).origins(local[which])
             begins = np.array([-piece.line, *piece.facts.ends], np.int64)
@@ -230,7 +232,7 @@ class Pieces(Documents):
         def read(numbers: Int64s) -> list[Origin]:
             shard, local = super(Pieces, self).origins(numbers)
             keys: list[Any] = [None] * len(numbers)
-            for number in np.unique(shard).tolist():
+            for number in sorted(set(shard.tolist())):  # not `np.unique`, whose first call imports numpy.ma
                 known = ids(number)
                 for at in np.flatnonzero(shard == number).tolist():
                     keys[at] = known[local[at]]
@@ -241,6 +243,8 @@ class Pieces(Documents):
 
     def named(self, key: Any, path: str, line: int) -> Origin:
         """Return the origin of a document by its id, or None, and its line (from 1)."""
+        from feedmill.formats.tokens.dolma import Origin
+
         return Origin(str(key) if key is not None else f"{path}-{line}", path, line)
 
 

@@ -33,11 +33,10 @@ from feedmill.formats.tokens.dolma import DolmaWriter, Origin
 from feedmill.formats.tokens.manifest import TokenManifest, read_manifest, with_files, write_manifest
 from feedmill.jobs.engine import Where, is_shared
 from feedmill.jobs.progress import Progress
-from feedmill.jobs.run import Policy, run
 from feedmill.storage import Store, open_store, split_url
 from feedmill.storage.cache.copies import WORK, forget_copies, held_copy
 from feedmill.storage.hashed import hashed_store
-from feedmill.storage.remote.claims import Claim
+from feedmill.storage.remote.locks import ObjectLock
 from feedmill.tokens.corpus import Corpus, Documents, Numbers, Units, gathered, reads_of
 from feedmill.tokens.outputs import LINES, already_exists, keeps_loss, main_file, sizes_of, stem_of, write_documents
 from feedmill.tokens.spill import PIECES
@@ -266,6 +265,8 @@ def write_files(
         tokens: about the number of tokens of all files, for the progress bar, in the `unit`; `shown`: see `Progress`.
     """
     is_local = job.units.corpus.is_local
+    from feedmill.jobs.run import Policy, run
+
     where, policy = Where("writing", job.key, job.folder, copies=not is_local), Policy(shared=job)
     try:
         with Progress("writing", tokens, unit, shown) as bar:
@@ -297,9 +298,9 @@ def write_file(job: Files, task: FileTask) -> WrittenFile:
         _refuse_other(store, main, common)
     row = job.rows[task.number]
     # On an engine, the run has the lock of the output; one of a machine that is lost would never be released.
-    claim = contextlib.nullcontext() if is_shared() else Claim(store, split_url(task.path)[1])
+    lock = contextlib.nullcontext() if is_shared() else ObjectLock(store, split_url(task.path)[1], inside=True)
     new = new_file(store, main, form, lambda: job.origins(task), lambda file: job.manifest(task, file))
-    with claim, new as file:
+    with lock, new as file:
         for documents in documents_of(job.units, row, loss=form.loss and job.mask is None, ids=form.format == DOLMA):
             if job.mask is not None:
                 mask = job.mask(documents.tokens, documents.lengths, file.documents)

@@ -31,7 +31,7 @@ from feedmill.formats.sniff import format_of_file
 from feedmill.formats.unread_files import is_about
 from feedmill.jobs.options import verb
 from feedmill.notebooks import Showable
-from feedmill.planning.overview import bound_plan
+from feedmill.planning.given import bound_plan
 from feedmill.planning.plan import Plan
 from feedmill.planning.tree import unique_names
 from feedmill.samples.open import open as open_dataset

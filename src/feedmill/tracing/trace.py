@@ -20,8 +20,8 @@ from feedmill.jobs.options import verb
 from feedmill.loading.state import read_state
 from feedmill.notebooks import Showable
 from feedmill.planning import ledger
+from feedmill.planning.given import bound_plan
 from feedmill.planning.nodes.base import Located
-from feedmill.planning.overview import bound_plan
 from feedmill.planning.plan import Plan
 from feedmill.planning.resuming.resume import Allowed
 from feedmill.samples.preview import as_shown

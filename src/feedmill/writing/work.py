@@ -23,9 +23,9 @@ from feedmill.formats.energon.sidecar import ShardRecord
 from feedmill.formats.tar.finished import add_shard, finished_shards
 from feedmill.jobs.dry_run import active
 from feedmill.jobs.engine import Where, is_alone
+from feedmill.jobs.journal import FOLDER, Journal
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import Policy, run
-from feedmill.jobs.unfinished import FOLDER, damaged, place_of, unfinished, unfinished_job
 from feedmill.jobs.work import Work
 from feedmill.kernels.files.tar import ShardScan
 from feedmill.storage import LocalStore, Store
@@ -51,7 +51,7 @@ class OutputWork(Work):
     def __init__(self, target: Store, name: str = "") -> None:
         super().__init__(target, name)
         try:
-            _check(self.job, self.place)
+            _check(self)
         except BaseException:
             self.close()
             raise
@@ -152,7 +152,7 @@ def begin(
             if work.roll_forward():
                 left = {**work.noted, "staged": True}  # so that `clear_left` removes nothing
             if left["identity"].get("verb") == "convert":
-                raise unfinished_job(work.target.url)
+                raise work.other_job()
             if active() is not None:
                 work.begin(identity)
                 return
@@ -164,19 +164,19 @@ def begin(
 
 def job_of(store: Store) -> dict[str, Any] | None:
     """Return the unfinished job on a dataset, or None. Raises `DataError` if `job.json` is invalid."""
-    job = unfinished(store)
-    _check(job, place_of(store))
-    return job
+    journal = Journal(store)
+    _check(journal)
+    return journal.job
 
 
-def _check(job: Mapping[str, Any] | None, place: Store) -> None:
-    """Raise `DataError` if a job is invalid, which is stored in this folder."""
+def _check(journal: Journal) -> None:
+    """Raise `DataError` if a job is invalid."""
     try:
-        if job is not None:
-            msgspec.convert(job, _Job)
-            Layout(**job["identity"].get("layout", {}))
+        if journal.job is not None:
+            msgspec.convert(journal.job, _Job)
+            Layout(**journal.job["identity"].get("layout", {}))
     except (ValueError, TypeError, AttributeError, msgspec.ValidationError, ConfigError) as error:
-        raise damaged(place, str(error)) from None
+        raise journal.damaged(str(error)) from None
 
 
 def in_job(path: str) -> str:

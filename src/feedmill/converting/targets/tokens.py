@@ -17,6 +17,7 @@ from feedmill.converting.job import Done
 from feedmill.converting.units import Add, Hashed, Source, Target, Unit, Written
 from feedmill.documents.lineage.sidecar import lineage_path, sequences_of
 from feedmill.errors import DataError
+from feedmill.formats.registry import targets
 from feedmill.formats.tokens.base import Form, Int64s, Tokens
 from feedmill.formats.tokens.manifest import TokenManifest, manifest_path, with_files, write_manifest
 from feedmill.formats.tokens.vla_text import MANIFEST, shard_files, write_vla_text
@@ -25,8 +26,8 @@ from feedmill.storage.hashed import hashed_store
 from feedmill.tokens.corpus import Corpus, Documents, gathered, open_corpus
 from feedmill.tokens.outputs import FORMATS, main_file, sizes_of, write_documents
 
-ENDINGS = {"pbin": ".pbin", "ds": ".ds", "megatron": ".bin", "dolma": ".npy"}
-
+ENDINGS = {name: target.strip[-1] for name, target in targets().items() if target.form == "tokens"}
+"""Suffix of the tokens of each format."""
 Batch = tuple[Tokens, Int64s, npt.NDArray[np.bool_] | None]
 """Concatenated token ids, number of tokens of each document, and the loss mask of the ids or None."""
 

@@ -81,7 +81,7 @@ def _find(task: DedupeTask, bloom: BloomFilter, read_only: bool, threads: int, b
     spare, workers = threads < available_cores(), threads - 1  # this thread queries the filter
     # Always closed, so that no thread outlives an error.
     with (
-        write_lines(store, out, kind=kind, hashed=written.append) as append,
+        write_lines(store, out, kind=kind, hashed=written.append, gather=True) as append,
         closing(ahead(source) if spare else source) as blocks,
         closing(ordered_map(prepare, blocks, workers=workers, in_flight=2 * threads)) as prepared,
     ):

@@ -23,8 +23,8 @@ from feedmill.formats.bloom import write_bloom
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.dry_run import DryRun, JobReport, perform
 from feedmill.jobs.engine import current
+from feedmill.jobs.journal import Journal
 from feedmill.jobs.memory import room_of
-from feedmill.jobs.unfinished import unfinished
 from feedmill.jobs.work import Work, foresee, tidy
 from feedmill.storage import LocalStore, Store, open_store, paths_of, split_url
 
@@ -261,7 +261,7 @@ class _Bloomed(_Exact):
 
     def _run(self) -> None:
         options, settings, store, name = self.options, self.settings, self.store, self.name
-        if current() is None and unfinished(self.target) is None:  # else finish, or clear, what an engine began
+        if current() is None and Journal(self.target).job is None:  # else finish, or clear, what an engine began
             from feedmill.curation.dedupe.bloomed import find_bloomed  # loads compiled code
 
             bloom, threads = open_filter(store, name, settings), options.workers

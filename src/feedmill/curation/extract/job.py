@@ -28,7 +28,7 @@ from feedmill.errors import FeedmillError
 from feedmill.formats.documents import ATTRIBUTES, write_lines
 from feedmill.jobs.left_out import SHOWN, LeftOut
 from feedmill.jobs.run import Policy, run
-from feedmill.storage import LocalStore, join_url, open_store
+from feedmill.storage import join_url, open_store
 from feedmill.storage.hashed import HashedReader
 
 RECORD, LEFT_OUT = ".extract.json", ".left_out.jsonl"
@@ -121,11 +121,7 @@ def extract_archive(
     known = _read(place, output)
     if not task.overwrite and known is not None and _is_current(task, known):
         return known
-    with ExitStack() as stack:
-        if isinstance(place.store, LocalStore):
-            busy = "another process is writing these documents"
-            lock = place.path(output, ".feedmill-lock")
-            stack.enter_context(place.store.exclusive(lock, what=busy, file=task.outputs[0].url))
+    with place.lock(output, "these documents", file=task.outputs[0].url):
         try:
             found = _extracted(task, place, workers, advance or (lambda _: None))
         finally:

@@ -31,7 +31,7 @@ from feedmill.jobs.run import run
 from feedmill.jobs.threads import ordered_map
 from feedmill.storage import join_url, open_store
 from feedmill.storage.codec import GZIP, compression
-from feedmill.storage.remote.claims import Claim
+from feedmill.storage.remote.locks import ObjectLock
 
 KERNELS = ("feedmill.curation.mix.shard",)
 _LOOKS = 8
@@ -128,7 +128,9 @@ def _write(
     """Write all outputs; return the counts of each, and 1 if an earlier run wrote it."""
     with contextlib.ExitStack() as stack:
         for stream in config.streams if is_alone() else ():
-            stack.enter_context(Claim(open_store(stream.output), stream.name, lease=current() is not None))
+            stack.enter_context(
+                ObjectLock(open_store(stream.output), stream.name, lease=current() is not None, inside=True)
+            )
         sizes = [sum(file.size for file in shard.files) for shard in shards]
         bar = stack.enter_context(Progress.of_files("filtering", sizes, progress))
         where = None

@@ -16,9 +16,10 @@ from typing import Any
 from feedmill.errors import ConfigError, suggestion
 
 _TESTS: dict[str, Callable[[float, float], bool]] = {
-    ">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt, "==": operator.eq, "!=": operator.ne
+    ">=": operator.ge, "<=": operator.le, "==": operator.eq, "!=": operator.ne, ">": operator.gt, "<": operator.lt
 }  # fmt: skip
-_RULE = re.compile(r"\s*([A-Za-z_][\w.-]*)\s*(>=|<=|==|!=|>|<)\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*")
+_ANY = "|".join(_TESTS)  # the longer ones first
+_RULE = re.compile(rf"\s*([A-Za-z_][\w.-]*)\s*({_ANY})\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*")
 
 PRESETS: dict[str, tuple[str, ...]] = {
     "gopher": (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Generator, Iterator
-from contextlib import closing, nullcontext
+from contextlib import closing
 from functools import lru_cache
 
 import xxhash
@@ -27,7 +27,7 @@ from feedmill.formats.documents import write_lines
 from feedmill.jobs.garbage import uncollected
 from feedmill.jobs.run import Policy, run
 from feedmill.jobs.threads import ordered_map
-from feedmill.storage import LocalStore, open_store
+from feedmill.storage import open_store
 
 
 def write_shard(shard: Shard, origins: Origins, workers: int = 1) -> Counts:
@@ -45,11 +45,9 @@ def write_shard(shard: Shard, origins: Origins, workers: int = 1) -> Counts:
     folder, name = shard.stream.output, shard.path
     permute = shard.config.permute
     held: list[bytes] = []
-    store, place, busy = open_store(folder), Finished(folder).place, "another process is writing this output"
+    store = open_store(folder)
     with (
-        place.store.exclusive(place.path(name, ".feedmill-lock"), what=busy, file=store.locate(name))
-        if isinstance(place.store, LocalStore)
-        else nullcontext(),
+        Finished(folder).place.lock(name, "this output", file=store.locate(name)),
         write_lines(store, name, kind=shard.kind) as write,
     ):
 

@@ -23,6 +23,7 @@ ENERGON = Format(
     ),
     shared=(".nv-meta/feedmill.offsets",),
     splits=True,
+    finds_train=True,
     check="tars",
     repair="tars",
     targets=(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-import sqlite3
 from pathlib import Path
-from urllib.parse import quote
+from typing import TYPE_CHECKING
 
 from feedmill.errors import DataError
+
+if TYPE_CHECKING:
+    import sqlite3
 
 META = ".nv-meta"
 INDEX = f"{META}/index.sqlite"
@@ -22,6 +24,8 @@ _LONGEST_VALUE = 64 << 20
 
 def read_only_uri(path: str | Path) -> str:
     """Return the URI by which SQLite opens a file without writing and without locks; its name need not be UTF-8."""
+    from urllib.parse import quote
+
     return f"file:{quote(os.fsencode(path))}?mode=ro&immutable=1"
 
 
@@ -31,6 +35,8 @@ def open_index(path: Path) -> sqlite3.Connection:
     Views, triggers and virtual tables can run arbitrary, even endless, queries: an index that has any is rejected
     (`DataError`). Values much longer than any name are rejected too.
     """
+    import sqlite3
+
     connection = sqlite3.connect(read_only_uri(path), uri=True, check_same_thread=False)
     try:
         connection.execute(f"PRAGMA mmap_size = {1 << 40}")

@@ -13,15 +13,17 @@ turned) and ``video_duration`` (where the header's, which Energon stores, is wro
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from feedmill.errors import DataError, StorageError
 from feedmill.formats.energon.database import INDEX, bad_index, open_index
 from feedmill.storage import Store
-from feedmill.storage.cache.copies import cached_copy
+
+if TYPE_CHECKING:
+    import sqlite3
 
 Row = tuple[str, str, str, str]
 """entry_key, metadata_type, metadata_json, and corrections_json, or empty."""
@@ -70,7 +72,11 @@ def read_tables(store: Store) -> MediaTables:
     tables = MediaTables()
     if not store.exists(INDEX):
         return tables
+    from feedmill.storage.cache.copies import cached_copy
+
     connection = open_index(cached_copy(store, INDEX))
+    import sqlite3
+
     try:
         if connection.execute(_HAS_TABLES).fetchone() != (2,):
             return tables
@@ -110,6 +116,8 @@ def write_tables(
         StorageError: the disk is full, and similar.
     """
     rows, without = list(rows), list(without)
+    import sqlite3
+
     connection = sqlite3.connect(path)
     try:
         # The file is renamed when it is complete, so neither a journal nor syncing is needed.

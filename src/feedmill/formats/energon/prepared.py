@@ -17,35 +17,32 @@ reads only the two small text files; an offset file is mapped when its shard is 
 from __future__ import annotations
 
 import contextlib
-import sqlite3
 import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from feedmill.errors import ConfigError, DataError, NotFound
-from feedmill.formats import yamls
-from feedmill.formats.content import content_of_files
-from feedmill.formats.energon import members as energon_members
 from feedmill.formats.energon import sidecar
-from feedmill.formats.energon.all_offsets import AllOffsets
-from feedmill.formats.energon.costs import media_costs
 from feedmill.formats.energon.database import INDEX, MAX_SAMPLES, META, bad_index, open_index
-from feedmill.formats.energon.members import Members
 from feedmill.formats.energon.splits import Splits, read_splits
-from feedmill.formats.format import OpenRequest
+from feedmill.formats.format import TRAIN_OR_ALL, OpenRequest
 from feedmill.formats.objects import invalid_file, read_object
 from feedmill.formats.offsets import Int64s, hash_words, load_offsets, maps_are_full
 from feedmill.formats.sample import no_such_key, split_name
 from feedmill.formats.tar.dataset import TarDataset
 from feedmill.formats.tar.guard import ShardGuard
-from feedmill.formats.tar.scan import scan_shard
 from feedmill.formats.tar.tables import ShardTable, first_places
 from feedmill.jobs.threads import ordered_map
 from feedmill.storage import Store
-from feedmill.storage.cache.copies import cached_copy, held_copy
-from feedmill.storage.fetching.fetch import ending, fetcher
+
+if TYPE_CHECKING:
+    import sqlite3
+
+    from feedmill.formats.energon.all_offsets import AllOffsets
+    from feedmill.formats.energon.members import Members
 
 INFO, INFO_YAML = f"{META}/.info.json", f"{META}/.info.yaml"
 MAX_MAPPED = 16_384
@@ -91,6 +88,8 @@ def read_info(store: Store) -> dict[str, int]:
     if store.exists(INFO):
         path, content = INFO, read_object(store, INFO, kind="bad-index", fix=_AGAIN)
     elif store.exists(INFO_YAML):
+        from feedmill.formats import yamls
+
         path, content = INFO_YAML, yamls.read_yaml(store.read(INFO_YAML), store.locate(INFO_YAML)).value
     else:
         raise NotFound(
@@ -129,16 +128,22 @@ class PreparedShards(ShardTable):
         self._all_counts = np.asarray(list(info.values()), np.int64)
         self.counts = np.asarray([info[shard] for shard in self.shards], np.int64)
         self._offsets: dict[int, Int64s] = {}
-        self._loading = [threading.Lock() for _ in range(_LOCKS)]
+        self._loading: dict[int, threading.Lock] = {}
         self._compared: set[int] = set()
         self._together: AllOffsets | None = None
         self._guard = ShardGuard(store, sidecar.read(store))
         if not store.is_local:
+            from feedmill.formats.energon.all_offsets import AllOffsets
+
             self._together = AllOffsets(store, self._all_counts, sidecar.read_uuid(store))
         self._local = threading.local()
         self._keys: dict[str, tuple[int, int]] | None = None
         self._members: Members | None = None
         self._looked_for_members = False
+
+    def _lock(self, shard: int) -> threading.Lock:
+        number = shard % _LOCKS
+        return self._loading.get(number) or self._loading.setdefault(number, threading.Lock())
 
     def offsets(self, shard: int) -> Int64s:
         offsets = self.offsets_ahead(shard)
@@ -151,7 +156,7 @@ class PreparedShards(ShardTable):
         return self._kept_offsets(shard) if found is None else found
 
     def _kept_offsets(self, shard: int) -> Int64s:
-        with self._loading[shard % _LOCKS]:  # another thread may be loading them ahead
+        with self._lock(shard):  # another thread may be loading them ahead
             if (known := self._offsets.get(shard)) is not None:
                 return known
             # The system limits how many files a process may map and open, and other datasets have some of them.
@@ -190,6 +195,8 @@ class PreparedShards(ShardTable):
                 others.append(shard)
         if len(others) < len(shards):
             with contextlib.suppress(RuntimeError):  # the interpreter exits
+                from feedmill.storage.fetching.fetch import fetcher
+
                 fetcher().run(0, self._guard.keep)  # a batch may be waiting for this
         return others
 
@@ -203,6 +210,8 @@ class PreparedShards(ShardTable):
                 self.offsets(shard)
             return
         self._guard.gather([self.shards[shard] for shard in missing], _LONG_WAIT)
+        from feedmill.storage.fetching.fetch import ending
+
         for shard in self._compare_gathered(missing):
             if ending():
                 return
@@ -219,6 +228,8 @@ class PreparedShards(ShardTable):
 
     def load_ahead(self) -> None:
         shards = range(len(self.shards))
+        from feedmill.storage.fetching.fetch import ending
+
         for begin in shards[::_AT_ONCE] if len(shards) <= _MOST_AHEAD else ():
             if ending():
                 return
@@ -245,7 +256,7 @@ class PreparedShards(ShardTable):
     def _compare(self, shard: int) -> None:
         """Compare a shard with the index, once. Raises `DataError` if it is another one."""
         path, offsets = self.shards[shard], self.offsets_ahead(shard)
-        with self._loading[shard % _LOCKS]:  # another thread may be comparing it
+        with self._lock(shard):  # another thread may be comparing it
             if shard not in self._compared:
                 if not self._guard.knows(path):
                     self._guard.compare_keys(path, offsets, lambda key, local: self._has_key(key, shard, local))
@@ -256,6 +267,8 @@ class PreparedShards(ShardTable):
         connection = self._connection() if self.store.is_local else None
         if connection is None:
             return True
+        import sqlite3
+
         try:
             rows = connection.execute(_SAMPLE, (key,)).fetchall()
         except (sqlite3.DatabaseError, UnicodeEncodeError):
@@ -263,6 +276,8 @@ class PreparedShards(ShardTable):
         return (self._number[self.shards[shard]], local) in rows
 
     def media_costs(self, by: str) -> Int64s | None:
+        from feedmill.formats.energon.costs import media_costs
+
         found = media_costs(self.store, self._all_counts, by)
         if found is None:
             return None
@@ -296,14 +311,22 @@ class PreparedShards(ShardTable):
 
     def _open_members(self) -> Members | None:
         """Return Feedmill's index of names; None if there is none for this state of the dataset."""
+        from feedmill.formats.energon import members as energon_members
+
         if not (self.store.exists(energon_members.PATH) and self.store.exists(UUID)):
             return None
+        from feedmill.formats.energon.members import Members
+        from feedmill.storage.cache.copies import cached_copy
+
         try:
             return Members(cached_copy(self.store, energon_members.PATH), sidecar.read_uuid(self.store))
         except (OSError, ValueError):
             return None  # the database has the same information
 
     def copy_indices(self) -> None:
+        from feedmill.formats.energon import members as energon_members
+        from feedmill.storage.cache.copies import held_copy
+
         for path in (INDEX, energon_members.PATH):
             if self.store.exists(path):
                 held_copy(self.store, path, kind="index").close()
@@ -317,6 +340,8 @@ class PreparedShards(ShardTable):
             cursor = self._local.part_cursor
         except AttributeError:
             cursor = self._local.part_cursor = self._new_part_cursor()
+        import sqlite3
+
         try:
             row: tuple[int, int, int] | None = cursor and cursor.execute(_PART, split_name(name)).fetchone()
         except sqlite3.DatabaseError as error:
@@ -333,6 +358,8 @@ class PreparedShards(ShardTable):
         connection = self._connection()
         if connection is None:
             return self._find_without_index(key)
+        import sqlite3
+
         try:
             row = connection.execute(_SAMPLE, (key,)).fetchone()
         except sqlite3.DatabaseError as error:
@@ -358,12 +385,16 @@ class PreparedShards(ShardTable):
         """Return this thread's read-only connection; None if the index has no keys (releases before 6.0)."""
         if not hasattr(self._local, "connection"):
             exists = self.store.exists(INDEX)
+            from feedmill.storage.cache.copies import cached_copy
+
             self._local.connection = open_index(cached_copy(self.store, INDEX)) if exists else None
         connection: sqlite3.Connection | None = self._local.connection
         return connection
 
     def _find_without_index(self, key: str) -> tuple[int, int]:
         if self._keys is None:
+            from feedmill.formats.tar.scan import scan_shard
+
             self._keys = first_places(scan_shard(self.store, shard).keys for shard in self.shards)
         if key not in self._keys:
             raise no_such_key(self.store.url, key)
@@ -373,6 +404,8 @@ class PreparedShards(ShardTable):
         """See `ShardTable`. Releases of Energon before 7.3 index keys that repeat, which one scan finds."""
         if self._guard.records or not self.store.is_local or sum(self.counts.tolist()) > _MOST_KEYS:
             return []
+        import sqlite3
+
         try:
             connection = self._connection()
             if connection is None or connection.execute(_IS_UNIQUE).fetchone() is not None:
@@ -391,6 +424,8 @@ class PreparedShards(ShardTable):
         word = self._fingerprints.get(len(shards))
         if word is None:
             counts = [f"{s} {n}" for s, n in zip(shards, self.counts.tolist(), strict=False)]
+            from feedmill.formats.content import content_of_files
+
             word = self._fingerprints[len(shards)] = hash_words([*counts, content_of_files(self.store, shards)])
         return word
 
@@ -401,7 +436,7 @@ def open_prepared(store: Store, name: str, *, split: str | None = None, split_co
     Args:
         store: the folder.
         name: the path as the user gave it.
-        split: a name from the split file; None opens all shards except excluded ones.
+        split: a name from the split file, or `TRAIN_OR_ALL`; None opens all shards except excluded ones.
         split_config: name of another split file in ``.nv-meta``.
 
     Raises:
@@ -410,6 +445,8 @@ def open_prepared(store: Store, name: str, *, split: str | None = None, split_co
     """
     info = read_info(store)
     splits = read_splits(store, split_config) or Splits()
+    if split == TRAIN_OR_ALL:
+        split = "train" if "train" in splits.parts else None
     samples_out = Counter(shard for shard, _ in set(splits.samples_out))
     counts = {
         part: sum(info[shard] - samples_out[shard] for shard in splits.shards(part) if shard in info)

@@ -22,7 +22,6 @@ import msgspec
 from msgspec import structs
 
 from feedmill.errors import NotFound
-from feedmill.formats.content import content_hashes, middle_hash
 from feedmill.jobs.threads import ordered_map
 from feedmill.storage import Store
 
@@ -77,6 +76,8 @@ def read_uuid(store: Store) -> str:
 
 def with_words(store: Store, records: Mapping[str, ShardRecord]) -> dict[str, ShardRecord]:
     """Return the records with missing content hashes (`word`, `middle` and `blocks`) added."""
+
+    from feedmill.formats.content import content_hashes, middle_hash
 
     def complete(shard: str) -> ShardRecord:
         record = records[shard]

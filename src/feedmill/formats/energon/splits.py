@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from feedmill.errors import ConfigError, NotFound
-from feedmill.formats import yamls
 from feedmill.formats.braces import expand
 from feedmill.formats.energon.database import META
 from feedmill.storage import Store
@@ -51,8 +50,12 @@ def read_splits(store: Store, name: str | None = None) -> Splits | None:
         name = next((n for n in ("split.yaml", "split.json") if store.exists(f"{META}/{n}")), None)
         if name is None:
             return None
-    path = meta_file(store, name)
+        path = f"{META}/{name}"
+    else:
+        path = meta_file(store, name)
     where = store.locate(path)
+    from feedmill.formats import yamls
+
     content = yamls.read_config(store.read(path), where, last_counts=True).value  # as Energon, whose users append
     if not isinstance(content, dict) or not isinstance(content.get("split_parts"), dict):
         raise ConfigError("'split_parts' is missing", file=where, fix="Write a split file with 'feedmill prepare'.")

@@ -2,6 +2,9 @@
 
 from feedmill.formats.format import ROWS, Format, TargetFormat
 
+PACKED_ENDS = ("", ".gz", ".gzip", ".zst", ".zstd", ".bz2", ".xz")
+LINE_SUFFIXES = tuple(name + end for name in (".jsonl", ".json", ".ndjson") for end in PACKED_ENDS)
+"""File name suffixes of JSON lines."""
 JSONL = Format(
     "jsonl",
     "JSONL file",

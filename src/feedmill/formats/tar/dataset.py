@@ -37,7 +37,6 @@ from feedmill.formats.tar.samples import (
     read_together,
     runs_of,
 )
-from feedmill.formats.tar.scan import in_file
 from feedmill.formats.tar.tables import ScannedShards, ShardTable
 from feedmill.jobs.threads import ordered_map
 from feedmill.kernels.files import tar
@@ -194,7 +193,7 @@ class TarDataset(Dataset):
         if piece is None:
             return None
         places = np.argsort(order, kind="stable")
-        found = parse_alike(piece, places, self._part_names)
+        found = parse_alike(piece, places, self._part_names, views=self.decode is not None)
         if found is None:
             self._alike = False  # do not try again: failed attempts read each batch twice
             return None
@@ -283,6 +282,8 @@ class TarDataset(Dataset):
         """Return key, spans of the parts, their names in stored order, and the bytes that the spans refer to."""
         parsed = parse_plain(block, self._part_names)
         if parsed is None:
+            from feedmill.formats.tar.scan import in_file
+
             try:
                 parsed = parse_any(block)
             except DataError as error:

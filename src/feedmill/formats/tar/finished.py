@@ -14,10 +14,7 @@ from feedmill.errors import NotFound
 from feedmill.formats.energon.prepared import idx_name
 from feedmill.formats.energon.sidecar import ShardRecord
 from feedmill.formats.tar.write import END
-from feedmill.jobs.engine import part_name
-from feedmill.jobs.unfinished import place_of
-from feedmill.jobs.units import Units
-from feedmill.jobs.work import UNITS
+from feedmill.jobs.journal import Journal, Units
 from feedmill.kernels.files.tar import ShardScan
 from feedmill.storage import Entry, Store
 
@@ -101,7 +98,7 @@ def left_shards(store: Store, job: Mapping[str, Any]) -> list[str]:
     one of both is empty, as after a loss of power.
 
     Args:
-        job: the unfinished job; see `feedmill.jobs.unfinished`.
+        job: the unfinished job; see `feedmill.jobs.journal`.
     """
     try:
         left = msgspec.convert(job, _Job)
@@ -110,7 +107,7 @@ def left_shards(store: Store, job: Mapping[str, Any]) -> list[str]:
         return []  # it rewrites shards, or writes something else
     if left.staged:
         return []
-    recorded = Units(place_of(store), UNITS, part_name()).read()
+    recorded = Journal(store).units.read()
     there: dict[str, Entry] = {}
     with contextlib.suppress(NotFound):  # the folder has no files yet
         there = {entry.path: entry for entry in store.files(suffixes=(".tar", ".tar.idx"))}

@@ -13,8 +13,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import xxhash
 
@@ -23,12 +22,12 @@ from feedmill.formats.content import block_hash, block_places, content_hash, mid
 from feedmill.formats.energon.sidecar import ShardRecord
 from feedmill.formats.energon.sidecar import read as read_records
 from feedmill.formats.offsets import Int64s
-from feedmill.jobs.unfinished import interrupted, place_of, read_job
+from feedmill.jobs.journal import Journal
 from feedmill.kernels.files import tar
 from feedmill.storage import Store
-from feedmill.storage.cache.mapped import through_cache
-from feedmill.storage.cache.settings import data_cache, using_cache
-from feedmill.storage.folders import cache_folder
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 FIX = (
     "Restore the shard that was indexed; or, if you want to use this one, run 'feedmill prepare' again."
@@ -48,7 +47,11 @@ class ShardGuard:
     def __init__(self, store: Store, records: Mapping[str, ShardRecord]) -> None:
         self.store, self.records = store, records
         self._seen = _Seen(store)
-        self._cache = None if store.is_local else data_cache()  # that of the recipe: shards are compared later
+        self._cache = None
+        if not store.is_local:
+            from feedmill.storage.cache.settings import data_cache
+
+            self._cache = data_cache()  # that of the recipe: shards are compared later
         self._fetched: dict[str, tuple[int, str, str]] = {}  # offset of a block, its hash in the record, and now
 
     def gather(self, shards: Sequence[str], seconds: float) -> None:
@@ -130,6 +133,9 @@ class ShardGuard:
             self._seen.add(shard, entry.version, expected)
             return True
         begin, length = middle_place(entry.size)
+        from feedmill.storage.cache.mapped import through_cache
+        from feedmill.storage.cache.settings import using_cache
+
         with using_cache(self._cache), through_cache(self.store, shard, begin, begin + length):
             found = read(self.store, shard, entry.size)
         if found != expected:
@@ -171,9 +177,9 @@ class ShardGuard:
 
         The index of an opened dataset is that of the time before, so preparing again would be wrong advice.
         """
-        job = read_job(place_of(self.store))
-        if job is not None:
-            return interrupted(self.store, job)
+        journal = Journal(self.store)
+        if journal.job is not None:
+            return journal.interrupted()
         if read_records(self.store).get(shard) == self.records.get(shard):
             return None
         return DataError(
@@ -205,6 +211,8 @@ class _Seen:
 
     def _file(self) -> Path:
         name = xxhash.xxh3_128_hexdigest(self._url.encode("utf-8", "surrogateescape"))
+        from feedmill.storage.folders import cache_folder
+
         return cache_folder() / "shards" / str(name)
 
     def has(self, shard: str, version: str, content_hash: str) -> bool:

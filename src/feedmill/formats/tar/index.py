@@ -41,7 +41,6 @@ from feedmill.jobs.cores import available_cores
 from feedmill.jobs.threads import ordered_map
 from feedmill.storage import Entry, LocalStore, Store
 from feedmill.storage.cache.files import file_cache
-from feedmill.storage.cache.settings import data_cache, fitting_cache, using_cache
 from feedmill.storage.folders import cache_folder
 
 logger = logging.getLogger("feedmill")
@@ -147,6 +146,8 @@ def indexed_shards(store: Store, entries: Sequence[Entry], *, workers: int | Non
             return _scanned(store, entry)
 
         size = sum(entry.size for entry in missing)
+        from feedmill.storage.cache.settings import data_cache, fitting_cache, using_cache
+
         cache = fitting_cache(size)
         if not store.is_local and data_cache().size and not cache.size:
             logger.warning(

@@ -28,7 +28,6 @@ from feedmill.jobs.threads import ordered_map
 from feedmill.storage import Entry, LocalStore, Store
 from feedmill.storage.cache.files import FileCache, file_cache
 from feedmill.storage.cache.items import NOTE, Note, read_note
-from feedmill.storage.codec import compression, unpacked
 from feedmill.storage.folders import cache_folder
 from feedmill.storage.limits import RATIO, SMALL, too_large
 from feedmill.storage.local import publish
@@ -104,6 +103,8 @@ def _unpacked(cache: FileCache, folder: Path, store: Store, entry: Entry) -> str
         if not _is_current(copy, entry):
             with cache.reserving(entry.size), staged(str(copy)) as temporary:
                 with store.local_copy(entry.path) as source:
+                    from feedmill.storage.codec import compression
+
                     _unpack(source, temporary, kind=_KINDS.get(end, compression(end)), file=store.locate(entry.path))
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(str(copy) + NOTE)  # of the version before
@@ -126,6 +127,8 @@ def _is_current(copy: Path, entry: Entry) -> bool:
 
 def _unpack(source: Path, target: str, *, kind: str, file: str) -> None:
     left = limit = max(SMALL, RATIO * source.stat().st_size)
+    from feedmill.storage.codec import unpacked
+
     with source.open("rb") as raw, open(target, "wb") as out, unpacked(raw, kind, file=file) as stream:
         while block := stream.read(_BLOCK):
             left -= len(block)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +17,6 @@ import numpy.typing as npt
 from feedmill.errors import DataError
 from feedmill.formats.offsets import Int64s
 from feedmill.formats.ranges import copy_fetched, read_remote
-from feedmill.formats.tar.strays import is_stray
 from feedmill.jobs.buffers import empty
 from feedmill.kernels import addresses as memory
 from feedmill.kernels.files import tar
@@ -111,13 +110,14 @@ def read_piece(store: Store, paths: Sequence[str], shards: Int64s, begins: Int64
 
 
 def parse_alike(
-    piece: SampleBytes, order: Int64s, known: dict[bytes, str]
-) -> tuple[list[str], dict[str, list[memoryview]]] | None:
-    """Return keys of samples, and views of their parts by name; None unless all are plain with the same parts.
+    piece: SampleBytes, order: Int64s, known: dict[bytes, str], *, views: bool = True
+) -> tuple[list[str], Mapping[str, Sequence[memoryview | bytes]]] | None:
+    """Return keys of samples, and their parts by name; None unless all are plain with the same parts.
 
     Args:
         order: int64[n], the order of the samples in the result.
         known: as for `parse_together`.
+        views: return views of the parts, and not their bytes.
     """
     begins = piece.begins + memory.of(piece.buffer)
     members, firsts, keys, alike = _scanned(begins, piece.ends - piece.begins)
@@ -130,10 +130,13 @@ def parse_alike(
     begins = piece.begins[order]
     spans = members.reshape(len(order), len(names), 4)[order, :, 2:] + begins[:, None, None]
     heads = zip(begins.tolist(), (begins + keys[order]).tolist(), strict=True)
-    return (
-        [str(view[a:b], "utf-8", "surrogateescape") for a, b in heads],
-        {name: [view[a:b] for a, b in spans[:, column].tolist()] for column, name in enumerate(names)},
-    )
+    texts = [str(view[a:b], "utf-8", "surrogateescape") for a, b in heads]
+    parts: dict[str, Sequence[memoryview | bytes]] = {}
+    for name, starts, ends in zip(names, spans[:, :, 0].T.tolist(), spans[:, :, 1].T.tolist(), strict=True):
+        # Views that outlive this line count as new objects of Python's garbage collector, which would run more often.
+        ranges = map(slice, starts, ends)
+        parts[name] = list(map(view.__getitem__, ranges) if views else map(bytes, map(view.__getitem__, ranges)))
+    return texts, parts
 
 
 def runs_of(shards: Int64s) -> Int64s:
@@ -271,6 +274,8 @@ def parse_any(block: bytes) -> Parsed | None:
     names: list[str] = []
     limit = max_unpacked(len(block))
     size, expanded = len(block), [block]  # expanded contents are appended to the block
+    from feedmill.formats.tar.strays import is_stray
+
     for member in tar.walk(block):
         found = tar.sample_name(member.name) if member.regular else None
         if found is None:

@@ -9,10 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import DataError
-from feedmill.formats.tar.strays import Halves, Strays, halves_of, regroup
+from feedmill.formats.tar.strays import Halves, Strays
 from feedmill.kernels.files import tar
 from feedmill.storage import Store
-from feedmill.storage.cache.mapped import mapped
 from feedmill.storage.reasons import HEAD, other_format
 
 CONCATENATED = "Two tars may have been concatenated: split the file again, or rewrite all samples into one tar."
@@ -31,6 +30,8 @@ class Unread(NamedTuple):
     @classmethod
     def of(cls, scan: tar.ShardScan, strays: Strays) -> Unread:
         """Return what a scan found in a shard, given the result of `samples_of`."""
+        from feedmill.formats.tar.strays import halves_of
+
         return cls(scan.closed, scan.trailing, scan.links, strays, halves_of(scan))
 
     def row(self) -> list[Any]:
@@ -54,6 +55,8 @@ class Unread(NamedTuple):
         if self.strays.number:
             out.append(f"files that are no data are not read: {self.strays.number:,} ({self.strays.what})")
         if self.halves.number:
+            from feedmill.formats.tar.strays import regroup
+
             out.append(
                 f"keys whose parts are not adjacent are read in pieces: {self.halves.number:,}"
                 f" ({self.halves.example}). {regroup(folder)}"
@@ -63,6 +66,8 @@ class Unread(NamedTuple):
 
 def scan_shard(store: Store, path: str) -> tar.ShardScan:
     """Return the samples of one shard, up to the first problem if there is one."""
+    from feedmill.storage.cache.mapped import mapped
+
     with mapped(store, path) as data:
         return scan_bytes(data)
 

@@ -8,16 +8,17 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from feedmill.formats.content import content_of_files
 from feedmill.formats.offsets import Int64s, fingerprint_of_starts, hash_words
 from feedmill.formats.sample import no_such_key
 from feedmill.formats.tar.samples import REINDEX
-from feedmill.formats.tar.scan import Unread, in_file, scan_shard
-from feedmill.formats.tar.strays import regroup, samples_of
 from feedmill.storage import Store
+
+if TYPE_CHECKING:
+    from feedmill.formats.tar.scan import Unread
 
 
 class ShardTable(ABC):
@@ -85,6 +86,8 @@ class ShardTable(ABC):
         """
         common, shards = self.apart()
         what = f"keys that are in several shards with different parts are read in pieces: {common:,} ({shards})."
+        from feedmill.formats.tar.strays import regroup
+
         return [f"{what} {regroup(folder)}"] if common else []
 
     def apart(self) -> tuple[int, str]:
@@ -135,6 +138,8 @@ class ShardTable(ABC):
         if known is None:
             shards = self.shards[: len(starts)]
             places = fingerprint_of_starts(zip(shards, starts, strict=True))
+            from feedmill.formats.content import content_of_files
+
             known = hash_words([places, content_of_files(self.store, shards)])
             self._fingerprints[len(starts)] = known
         return known
@@ -159,10 +164,14 @@ class ScannedShards(ShardTable):
 
     def __init__(self, store: Store, shards: Sequence[str]) -> None:
         super().__init__(store, shards)
+        from feedmill.formats.tar.scan import Unread, in_file, scan_shard
+
         scans = [scan_shard(store, shard) for shard in self.shards]
         for shard, found in zip(self.shards, scans, strict=True):
             if found.problem is not None:
                 raise in_file(found.problem, store.locate(shard))
+        from feedmill.formats.tar.strays import samples_of
+
         clean = [samples_of(found) for found in scans]
         self.scans = [scan for scan, _ in clean]
         self.counts = np.asarray([len(found.keys) for found in self.scans], np.int64)

@@ -15,19 +15,20 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count, islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from feedmill.planning.dealing.balancing import balanced, greedy
-from feedmill.planning.dealing.cuts import BudgetGrid, Cut, Cuts, costs_of
 from feedmill.planning.dealing.grid import Grid, Step, Steps
 from feedmill.planning.dealing.homogeneous import deals_slices
-from feedmill.planning.dealing.rules import Balance, Budget, Dealing
+from feedmill.planning.dealing.rules import SLOTS, Balance, Budget, Dealing
 from feedmill.planning.nodes.base import LONGEST, Located, Node
 from feedmill.planning.packing.spans import LocatedSpans
 from feedmill.planning.permutation import branch, derive, permute
+
+if TYPE_CHECKING:
+    from feedmill.planning.dealing.cuts import BudgetGrid, Cut
 
 logger = logging.getLogger("feedmill")
 
@@ -52,7 +53,7 @@ def dealing_of(plan: Any, deal: str | None = None, balance: Any = None, batch: A
 
     Args:
         plan: the plan.
-        deal: ``shuffled`` or ``contiguous``.
+        deal: a value of `feedmill.planning.dealing.rules.Deal`.
         balance: see `Balance.of`.
         batch: a budget; or a number of samples, which overrides the budget of the recipe.
 
@@ -68,9 +69,9 @@ def dealing_of(plan: Any, deal: str | None = None, balance: Any = None, batch: A
         node = getattr(plan, "node", None)
         free = wanted is not None or budget is not None
         own = Dealing("contiguous" if node is not None and not free and _deals_slices(plan) else "shuffled")
-    kept = own.balance if deal != "contiguous" else None
+    kept = own.balance if deal in (None, "shuffled") else None
     if own.balance is not None and kept is None and wanted is None:
-        logger.warning("deal='contiguous' overrides the recipe's balance by %s", own.balance.by)
+        logger.warning("deal=%r overrides the recipe's balance by %s", deal, own.balance.by)
     return Dealing(deal or ("shuffled" if wanted else own.kind), wanted or kept, budget)
 
 
@@ -101,13 +102,18 @@ class Dealer:
     def __init__(self, plan: Any, grid: Grid, dealing: Dealing) -> None:
         self.grid, self.dealing = grid, dealing
         self._key = derive(plan.seed, "deal")
+        self._slots = SLOTS.get(dealing.kind) if grid.world_size > 1 else None
         self._slices = deals_slices(plan, grid)  # deal whole slices, so that each rank's batch has one source
         self._locate = getattr(plan, "locate_ahead", None)
         self._locate_batches = getattr(plan, "locate_batches", None)
         most = max(MOST_AHEAD, min(_PER_SOURCE * len(getattr(plan, "sources", ())), _MOST_OF_MANY))
         self._ahead = (AHEAD, most) if self._locate_batches is None else ROWS_AHEAD
         balance = dealing.balance
-        self._costs = None if balance is None else costs_of(plan, balance.by, balance.linear, "'balance'")
+        self._costs = None
+        if balance is not None:
+            from feedmill.planning.dealing.cuts import costs_of
+
+            self._costs = costs_of(plan, balance.by, balance.linear, "'balance'")
 
     def steps(self, numbers: Sequence[int]) -> Sequence[Step]:
         """Return the batches with these numbers, located if the plan can locate them.
@@ -156,8 +162,8 @@ class Dealer:
         if self._costs is not None:
             return [first + offsets for offsets in self._assigned(first, count)[0]]
         offsets = np.arange(count, dtype=np.int64)
-        if self.dealing.kind == "shuffled" and self.grid.world_size > 1:
-            offsets = self._permuted(offsets, count, branch(self._key, first))
+        if self._slots is not None:
+            offsets = self._offsets(offsets, count, branch(self._key, first))
         return [first + np.sort(part) for part in np.split(offsets, self._bounds(count)[1:-1])]
 
     def _batch(self, number: int) -> tuple[int, int, int]:
@@ -178,12 +184,12 @@ class Dealer:
     def _whole(self, numbers: Sequence[int]) -> Steps:
         """Return batches of which none is incomplete."""
         grid = self.grid
-        dealt = self.dealing.kind == "shuffled" and grid.world_size > 1
+        dealt = self._slots is not None
         firsts = grid.start + np.array(numbers, np.int64) * grid.global_batch
         slots: IntArray = np.arange(grid.batch_size, dtype=np.int64) + grid.rank * grid.batch_size
         if dealt:
             keys = np.repeat(branch(self._key, firsts), grid.batch_size)
-            slots = self._permuted(np.tile(slots, len(firsts)), grid.global_batch, keys).reshape(len(firsts), -1)
+            slots = self._offsets(np.tile(slots, len(firsts)), grid.global_batch, keys).reshape(len(firsts), -1)
             slots.sort(axis=1)
         positions = (firsts[:, None] + slots).reshape(-1)
         return Steps(grid, numbers, positions, dealt, self._locations(positions))
@@ -191,18 +197,19 @@ class Dealer:
     def _last(self, number: int) -> Step:
         """Return a batch that may be incomplete."""
         step = self.grid.step(number)
-        if self.dealing.kind != "shuffled" or self.grid.world_size == 1:
+        if self._slots is None:
             return step
         first, count, _ = self._batch(number)
         slots = np.arange(step.first, step.stop) - first
-        return _step(step, first + np.sort(self._permuted(slots, count, branch(self._key, first))))
+        return _step(step, first + np.sort(self._offsets(slots, count, branch(self._key, first))))
 
-    def _permuted(self, offsets: IntArray, count: int, keys: Any) -> IntArray:
-        """Return permuted offsets in a global batch of `count` positions, int64[n]."""
-        size = self.grid.batch_size
+    def _offsets(self, slots: IntArray, count: int, keys: Any) -> IntArray:
+        """Return the offsets in a global batch of `count` positions that slots of it get, int64[n]."""
+        assert self._slots is not None
+        size, ranks = self.grid.batch_size, self.grid.world_size
         if not self._slices or count != self.grid.global_batch:
-            return permute(offsets, count, keys)
-        return permute(offsets // size, self.grid.world_size, keys) * size + offsets % size
+            return self._slots(slots, count, keys, ranks)
+        return self._slots(slots // size, ranks, keys, ranks) * size + slots % size
 
     def _located(self, steps: Sequence[Step]) -> list[Step]:
         return [step._replace(located=self._locations(step.positions)) for step in steps]
@@ -236,6 +243,8 @@ class Dealer:
             each = -(-count // ranks)
             filled = np.zeros(ranks * each, np.float64)
             filled[:count] = np.maximum(costs[order], 0) + 1.0  # padding has cost 0, and sorts last
+            from feedmill.planning.dealing.balancing import balanced
+
             dealt = balanced(filled, ranks, exchange=count == len(filled))
             rows = permute(np.arange(ranks, dtype=np.int64), ranks, branch(key, _RANKS))
             parts = [order[row[row < count]] for row in dealt[rows]]
@@ -297,6 +306,8 @@ class BudgetDealer:
 
     def __init__(self, plan: Any, grid: BudgetGrid) -> None:
         self.grid = grid
+        from feedmill.planning.dealing.cuts import Cuts
+
         self.cuts = Cuts(plan, grid)
         self._key = derive(plan.seed, "deal")
 
@@ -335,6 +346,8 @@ class BudgetDealer:
             return [np.arange(n, dtype=np.int64)]
         key = branch(self._key, cut.first)
         order = permute(np.arange(n, dtype=np.int64), n, key)  # random order among equal costs
+        from feedmill.planning.dealing.balancing import greedy
+
         parts = greedy(cut.costs[order], ranks, self.grid.budget.max_samples)
         rows = permute(np.arange(ranks, dtype=np.int64), ranks, branch(key, _RANKS))
         return [order[parts[row]] for row in rows.tolist()]
@@ -342,4 +355,4 @@ class BudgetDealer:
 
 def dealer_of(plan: Any, grid: Grid | BudgetGrid, dealing: Dealing) -> Dealer | BudgetDealer:
     """Return the dealer of a grid: with a fixed number of samples, or by budget. Raises as the classes do."""
-    return BudgetDealer(plan, grid) if isinstance(grid, BudgetGrid) else Dealer(plan, grid, dealing)
+    return Dealer(plan, grid, dealing) if isinstance(grid, Grid) else BudgetDealer(plan, grid)

@@ -134,8 +134,8 @@ def spread(plan: Plan, world_size: int, batch_size: int | None, budget: int | No
     check_layout(plan, grid, own.balance is not None)
     balance, costs, unknown = _costs(plan, own.balance)
     dealers = {"contiguous": Dealer(plan, grid, Dealing("contiguous"))}
-    if own.kind == "shuffled":
-        dealers["shuffled"] = Dealer(plan, grid, Dealing("shuffled"))
+    if own.kind not in dealers:
+        dealers[own.kind] = Dealer(plan, grid, Dealing(own.kind))
     used = own.kind
     if costs is not None and own.kind == "shuffled" and not deals_slices(plan, grid):
         name = "balanced" if own.balance else "if balanced"

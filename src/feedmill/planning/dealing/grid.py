@@ -12,13 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple, get_args, overload
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from feedmill.planning.nodes.base import Located
-from feedmill.planning.packing.spans import LocatedSpans
+
+if TYPE_CHECKING:
+    from feedmill.planning.packing.spans import LocatedSpans
 
 Remainder = Literal["drop", "pad", "uneven", "ragged"]
 REMAINDERS: tuple[str, ...] = get_args(Remainder)

@@ -10,12 +10,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from feedmill.errors import ConfigError
-from feedmill.planning.dealing.cuts import BudgetGrid
 from feedmill.planning.nodes import Interleaved, Skip
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from feedmill.planning.dealing.cuts import BudgetGrid
     from feedmill.planning.dealing.grid import Grid
     from feedmill.planning.plan import Plan
 
@@ -94,7 +94,9 @@ def check_layout(plan: Any, grid: Grid | BudgetGrid, balanced: bool) -> None:
     length = run_length_of(plan)
     if length == 1:
         return
-    if isinstance(grid, BudgetGrid):
+    from feedmill.planning.dealing.grid import Grid
+
+    if not isinstance(grid, Grid):
         raise bad_homogeneous("batches by budget hold several sources", "Remove 'homogeneous', or give a batch size.")
     size, whole = grid.batch_size, grid.global_batch
     if length % size:

@@ -1,14 +1,28 @@
-"""Settings of global batches in a recipe or a loader: a budget, a balance of costs over ranks, and a way of dealing."""
+"""Settings of global batches in a recipe or a loader: a budget, a balance of costs over ranks, and a way of dealing.
+
+A new way of dealing is a name in `Deal` and a row of `SLOTS`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
 
 from feedmill.errors import ConfigError
+from feedmill.planning.permutation import permute
 
-KINDS = ("shuffled", "contiguous")
+IntArray = npt.NDArray[np.int64]
+Deal = Literal["shuffled", "contiguous"]
+SLOTS: dict[str, Callable[[IntArray, int, Any, int], IntArray]] = {
+    "shuffled": lambda slots, count, keys, _: permute(slots, count, keys)
+}
+"""Ways of dealing that are not the identity, by their name. They map slots int64[n] of a global batch to offsets in it:
+the r-th rank has the r-th of nearly equal parts of the slots. The other arguments are the number of slots, a key of the
+global batch for each slot or for all, and the number of ranks."""
 MOST_SAMPLES = 1 << 20
 """Maximum number of samples in a global batch without `max_samples`: samples without cost would make it endless."""
 LARGEST = 1 << 50
@@ -116,7 +130,7 @@ class Dealing:
     """Rule by which positions are dealt to ranks, as set in a recipe or loader.
 
     Attributes:
-        kind: ``shuffled`` or ``contiguous``.
+        kind: a value of `Deal`.
         balance: the cost that is balanced over ranks, or None.
         budget: maximum cost of a rank's batch instead of a fixed number of samples, or None.
 
@@ -129,16 +143,16 @@ class Dealing:
     budget: Budget | None = None
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise ConfigError(f"deal={self.kind!r} is unknown", fix=f"Use one of: {', '.join(KINDS)}.")
-        if self.kind == "contiguous" and self.balance is not None:
+        if self.kind not in get_args(Deal):
+            raise ConfigError(f"deal={self.kind!r} is unknown", fix=f"Use one of: {', '.join(get_args(Deal))}.")
+        if self.kind != "shuffled" and self.balance is not None:
             raise ConfigError(
-                "balance and deal='contiguous' cannot be combined: the cost of a slice is fixed",
+                f"balance and deal={self.kind!r} cannot be combined: the cost of a slice is fixed",
                 kind="bad-option",
                 fix="Remove one of them.",
             )
-        if self.budget is not None and (self.kind == "contiguous" or self.balance is not None):
-            other = "deal='contiguous'" if self.balance is None else "balance"
+        if self.budget is not None and (self.kind != "shuffled" or self.balance is not None):
+            other = f"deal={self.kind!r}" if self.balance is None else "balance"
             raise ConfigError(
                 f"{other} and batches by budget cannot be combined: the cost of the budget determines which rank gets"
                 " which sample",

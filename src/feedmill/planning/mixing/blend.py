@@ -49,11 +49,9 @@ import numpy.typing as npt
 
 from feedmill.errors import ConfigError
 from feedmill.kernels.bounds import bounds_of
+from feedmill.planning.mixing import PERIOD_LIMIT
 from feedmill.planning.mixing.deadlines import ONE_GROUP_LIMIT, Deadlines, groups_of
 from feedmill.planning.mixing.lines import LINES_LIMIT, Lines
-
-PERIOD_LIMIT = 2**20
-"""Longest period that is stored as a table."""
 
 _WITH_ROOM = Fraction(127, 128)
 """Bound below which weights may be rounded: rounding adds 2^-50 of a sample with every sample."""

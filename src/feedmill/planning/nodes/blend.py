@@ -10,18 +10,20 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from math import inf, lcm
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError
-from feedmill.planning.mixing.blend import PERIOD_LIMIT, AnySchedule, Stages, run_schedule, schedule
-from feedmill.planning.mixing.lines import LINES_LIMIT
+from feedmill.planning.mixing import PERIOD_LIMIT
 from feedmill.planning.nodes.base import LONGEST, NOWHERE, Epochs, IntArray, Junction, Node, borders
 from feedmill.planning.nodes.repeat import Repeat, epochs_of, epochs_text
 
-Shares = tuple[Fraction, ...]
+if TYPE_CHECKING:
+    from feedmill.planning.mixing.blend import AnySchedule
+
+Shares: TypeAlias = "tuple[Fraction, ...]"
 
 Phases = Sequence[tuple[int | None, Shares]]
 """The stages of a blend: the length of each, None for no end, and the share of each child in it."""
@@ -259,6 +261,8 @@ class Blend(Interleaved):
     ) -> None:
         if len(children) != len(weights):
             raise ConfigError(f"{len(children)} sources and {len(weights)} weights", kind="bad-recipe")
+        from feedmill.planning.mixing.blend import run_schedule
+
         self.schedule, self.limit = run_schedule(weights, run_length, limit), limit
         self.run_length = run_length
         super().__init__(children, self.schedule, length)
@@ -321,6 +325,8 @@ class EpochizedBlend(Interleaved):
         sizes = [child.finite("an epochized blend") for child in children]
         self.counts = [epochs_of(times, size)[1] for times, size in zip(repetitions, sizes, strict=True)]
         self.repetitions = [epochs_of(times, size)[0] for times, size in zip(repetitions, sizes, strict=True)]
+        from feedmill.planning.mixing.lines import LINES_LIMIT
+
         if sum(self.counts) > LINES_LIMIT:
             raise ConfigError(
                 f"an epoch of {sum(self.counts):,} samples is longer than 2^50",
@@ -332,6 +338,8 @@ class EpochizedBlend(Interleaved):
         streams = [
             Repeat(child, max_repeats=cap, name=name) for child, cap, name in zip(children, caps, titles, strict=True)
         ]
+        from feedmill.planning.mixing.blend import schedule
+
         self.schedule: AnySchedule = schedule(self.counts)
         super().__init__(streams, self.schedule, length, sum(self.counts))
 
@@ -389,6 +397,8 @@ class StagedBlend(Interleaved):
                 raise ConfigError(
                     f"{len(children)} sources and {len(weights)} weights in stage {number + 1}", kind="bad-recipe"
                 )
+        from feedmill.planning.mixing.blend import Stages
+
         self.stages = Stages([weights for _, weights in stages], [samples for samples, _ in stages], run_length)
         self.run_length = run_length
         super().__init__(children, self.stages, length, self.stages.length)
@@ -399,6 +409,7 @@ class StagedBlend(Interleaved):
     @property
     def phases(self) -> Phases:
         parts = zip(self.stages.samples, self.stages.schedules, strict=True)
+
         return [(samples, schedule.asked) for samples, schedule in parts]
 
     def seams(self, start: int, stop: int) -> IntArray:

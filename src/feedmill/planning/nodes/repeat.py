@@ -7,7 +7,6 @@ from fractions import Fraction
 from typing import Any
 
 from feedmill.errors import ConfigError
-from feedmill.planning.mixing.blend import exact_weight
 from feedmill.planning.nodes.base import LONGEST, Epochs, IntArray, Node, Wrapper, split
 
 
@@ -95,6 +94,8 @@ def epochs_of(times: Any, size: int) -> tuple[Fraction, int]:
     Raises:
         ConfigError: `times` is not a number, or stands for less than one sample.
     """
+    from feedmill.planning.mixing.blend import exact_weight
+
     try:
         exact = exact_weight(times)
     except ConfigError:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from feedmill.errors import ConfigError, NotFound, suggestion
+from feedmill.formats.format import TRAIN_OR_ALL
 from feedmill.formats.tokens.base import TokenDataset
 from feedmill.formats.tokens.identity import Identity, identities
 from feedmill.formats.tokens.windows import WindowDataset
@@ -48,6 +49,7 @@ from feedmill.planning.recipes.read import Open, members
 from feedmill.planning.recipes.skip import read_entries, with_skips
 from feedmill.planning.tokens import Tokens, per_sample
 from feedmill.samples.open import ALL_SPLITS
+from feedmill.samples.open import open as open_dataset
 from feedmill.samples.views import SelectedDataset
 from feedmill.storage import join_url, open_store
 from feedmill.storage.remote.options import storage_options
@@ -105,6 +107,10 @@ def compile_recipe(recipe: Parsed, open: Open, *, trust: bool = False) -> Plan:
     return plan
 
 
+_PLAIN_OPTIONS = {"dataset_config", "split_config", "decode"}
+"""Options of `feedmill.open` that leave a dataset its splits."""
+
+
 class _Compiler:
     """The datasets, names and nodes collected while walking a recipe and those nested in it."""
 
@@ -124,6 +130,20 @@ class _Compiler:
         if known not in self.opened:
             self.opened[known] = self.open(path, **options)
         return self.opened[known]
+
+    def training(self, path: str, options: dict[str, Any]) -> Dataset:
+        """Return the split ``train`` of a dataset; all of it if it has no such split."""
+        train = {**options, "split": "train"}
+        if getattr(self.open, "func", self.open) is open_dataset and options.keys() <= _PLAIN_OPTIONS:
+            if (path, *train.items()) in self.opened:
+                return self.dataset(path, train)
+            dataset = self.dataset(path, {**options, "split": TRAIN_OR_ALL})
+            if dataset.split == "train":
+                self.opened[path, *train.items()] = dataset
+            return dataset
+        with _opened_twice(path):
+            dataset = self.dataset(path, options)
+            return self.dataset(path, train) if "train" in dataset.splits else dataset
 
     def leaf(self, dataset: Dataset, name: str, line: str) -> Leaf:
         """Add a source and return its leaf; `line` is its ``file:line`` in the recipe."""
@@ -395,11 +415,8 @@ class Walk:
         if decode is not None:
             options["decode"] = decode.decoder(trust=compiler.trust)
         path = join_url(self.file.base, wanted.path)
-        with _opened_twice(path):
-            dataset = compiler.dataset(path, options)
-            if wanted.split is None and "train" in dataset.splits:
-                # A recipe is for training: omitting 'split' must not include validation data.
-                dataset = compiler.dataset(path, {**options, "split": "train"})
+        # A recipe is for training: omitting 'split' must not include validation data.
+        dataset = compiler.training(path, options) if wanted.split is None else compiler.dataset(path, options)
         attached = {**(wanted.subflavors or {}), **(subflavors or {})}
         aux = getattr(wanted, "aux", None)
         if attached or aux:

@@ -7,7 +7,7 @@ a recipe is read, because importing pydantic is slow.
 from __future__ import annotations
 
 from collections import Counter
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import (
     AfterValidator,
@@ -22,7 +22,7 @@ from pydantic import (
 )
 
 from feedmill.errors import ConfigError, did_you_mean
-from feedmill.planning.dealing.rules import Budget
+from feedmill.planning.dealing.rules import Budget, Deal
 from feedmill.planning.mixing.blend import normalize
 from feedmill.planning.recipes.fields import (
     TAGS,
@@ -254,7 +254,7 @@ class RecipeModel(Strict):
     )
     pack: PackModel | None = Field(None, description="yield rows of tokens instead of documents: see docs/packing.md")
     targets: TargetsModel | None = Field(None, description="inputs and targets of batches: see docs/targets.md")
-    deal: Literal["shuffled", "contiguous"] | None = Field(
+    deal: Deal | None = Field(
         default=None, description="how positions of a global batch are dealt to ranks; default shuffled"
     )
     balance: Annotated[BalanceModel, BeforeValidator(short("by"), json_schema_input_type=BalanceModel | str)] | None = (

@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import threading
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -24,11 +22,14 @@ from feedmill.errors import DataError, FeedmillError
 from feedmill.storage.base import Store
 from feedmill.storage.fetching.flights import Answer, Flight
 from feedmill.storage.fetching.lanes import MAX_AT_ONCE, SMALL, Lane, Lanes
-from feedmill.storage.remote.errors import Reaction
-from feedmill.storage.remote.options import BRISK, Patience
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from obstore import Bytes
+
+    from feedmill.storage.remote.errors import Reaction
+    from feedmill.storage.remote.options import Patience
 
     Body: TypeAlias = "Bytes | bytes | memoryview"
 
@@ -112,6 +113,8 @@ def check_stop() -> None:
 
 def result_of(future: Future[T]) -> T:
     """Wait for a task of the fetcher; return its result, or raise its error."""
+    from concurrent.futures import wait
+
     while not future.done():
         check_stop()
         wait([future], _RECHECK_SECONDS)
@@ -179,6 +182,8 @@ class Fetcher:
         keep_freed_memory()
         self.requests = self.bytes = self.retries = self.throttled = self.hedges = self.cached = 0
         self._latency, self._rate = 0.0, 0.0
+        from concurrent.futures import ThreadPoolExecutor
+
         self._small = ThreadPoolExecutor(_THREADS, "feedmill-fetch")
         self._large = ThreadPoolExecutor(_THREADS, "feedmill-fetch-large")
         self._lanes: dict[str, Lanes] = {}
@@ -253,6 +258,8 @@ class Fetcher:
             return answer.result()
         answer.flights[0].urgent = True
         with waiting():
+            from concurrent.futures import wait
+
             while not answer.done():
                 if is_stopped():
                     answer.cancel()
@@ -286,6 +293,8 @@ class Fetcher:
         flight = Flight(clock=self._clock) if flight is None else flight
         tries = wrong = 0
         renewed = False
+        from feedmill.storage.remote.errors import Reaction
+
         while True:
             brisk = not tries and self._is_brisk(lane, end - begin)
             connection, sent = store.connection, began
@@ -327,6 +336,8 @@ class Fetcher:
     @staticmethod
     def _is_brisk(lane: Lane, size: int) -> bool:
         """Return whether a request gets the short time limit `BRISK`, because others take a small part of it."""
+        from feedmill.storage.remote.options import BRISK
+
         return size >= SMALL and lane.is_measured and _BRISK_TIMES * lane.quantile(0.95) < BRISK
 
     @staticmethod
@@ -336,6 +347,8 @@ class Fetcher:
         if tries > patience.tries or seconds > patience.seconds:
             raise error
         longest = min(patience.longest_pause, patience.first_pause * 2 ** min(tries, 16))
+        import random
+
         until = time.monotonic() + random.SystemRandom().uniform(0, longest)
         while (left := until - time.monotonic()) > 0 and not (ending() or flight.dropped or is_stopped()):
             time.sleep(min(left, _RECHECK_SECONDS))

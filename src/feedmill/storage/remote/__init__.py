@@ -5,5 +5,5 @@
   `filesystem.py`: any file system of `fsspec`.
 - `options.py`: endpoints, credentials, time limits; `msc.py`, `rclone.py`: profiles of the Multi-Storage Client;
   `errors.py`; `spool.py`: local files on their way to a store.
-- `claims.py`: locks; `leases.py`: those that end by themselves; `upload_records.py`: what killed processes left.
+- `locks.py`: locks in object stores; `upload_records.py`: what killed processes left.
 """

@@ -204,8 +204,7 @@ def prepare(options: EnergonPrepare) -> None:
     from feedmill.errors import ConfigError
     from feedmill.formats.energon.prepared import INFO, INFO_YAML
     from feedmill.formats.tar.finished import SHARDS
-    from feedmill.jobs.unfinished import scratch_of
-    from feedmill.jobs.units import Units
+    from feedmill.jobs.journal import Units, scratch_of
     from feedmill.jobs.work import tidy
     from feedmill.storage import open_store
 

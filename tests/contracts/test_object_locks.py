@@ -16,8 +16,8 @@ import feedmill as fm
 from feedmill.cli.app import app
 from feedmill.errors import FeedmillError, StorageError
 from feedmill.storage import open_store
-from feedmill.storage.remote import claims, leases
-from feedmill.storage.remote.claims import Claim, beginning, claim_path
+from feedmill.storage.remote import locks
+from feedmill.storage.remote.locks import ObjectLock, lock_path, turn
 from feedmill.storage.remote.object_store import RemoteStore
 from helpers import warm
 
@@ -25,42 +25,42 @@ from helpers import warm
 @pytest.fixture
 def machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Lets this process be another machine, which has another cache folder and holds other locks."""
-    held: dict[str, dict[str, claims._Held]] = {}
+    held: dict[str, dict[str, locks._Held]] = {}
 
     def be(name: str) -> None:
         monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path / name))
-        monkeypatch.setattr(claims, "_held", held.setdefault(name, {}))
+        monkeypatch.setattr(locks, "_held", held.setdefault(name, {}))
 
     be("one")
     return be
 
 
 def left(store: RemoteStore, name: str = "") -> bool:
-    return store.exists(claim_path(name))
+    return store.exists(lock_path(name))
 
 
 def test_the_second_machine_is_refused_and_told_how_to_go_on(s3_bucket, machines):
     store = open_store(f"{s3_bucket}/d")
-    first = Claim(store)
+    first = ObjectLock(store)
     machines("two")
     with pytest.raises(StorageError, match=r"another process is writing here: process \d+ on ") as caught:
-        Claim(open_store(f"{s3_bucket}/d"))
+        ObjectLock(open_store(f"{s3_bucket}/d"))
     assert caught.value.kind == "busy" and f"{store.url}/.feedmill/lock" in caught.value.fix
-    Claim(open_store(f"{s3_bucket}/other")).close()
-    Claim(store, "x.jsonl").close()
+    ObjectLock(open_store(f"{s3_bucket}/other")).close()
+    ObjectLock(store, "x.jsonl").close()
     machines("one")
     first.close()
     machines("two")
-    Claim(store).close()
+    ObjectLock(store).close()
     assert not left(store)
 
 
 def test_a_lock_that_was_removed_meanwhile_is_warned_about_and_that_of_another_stays(s3_bucket, machines, caplog):
     store = open_store(f"{s3_bucket}/d")
-    first = Claim(store)
-    store.delete(claim_path())
+    first = ObjectLock(store)
+    store.delete(lock_path())
     machines("two")
-    second = Claim(open_store(f"{s3_bucket}/d"))
+    second = ObjectLock(open_store(f"{s3_bucket}/d"))
     machines("one")
     with caplog.at_level(logging.WARNING, "feedmill"):
         first.close()
@@ -86,9 +86,9 @@ def test_of_two_that_ask_at_once_one_gets_it(s3_bucket, machines, monkeypatch):
     got: list[str] = []
 
     def ask(owner: str) -> None:
-        monkeypatch.setattr(claims, "_owner", lambda: threading.current_thread().name)
+        monkeypatch.setattr(locks, "_owner", lambda: threading.current_thread().name)
         try:
-            claims._take(open_store(store.url), claim_path(), "")
+            locks._take(open_store(store.url), lock_path(), "")
             got.append(owner)
         except StorageError as error:
             assert error.kind == "busy"
@@ -98,41 +98,43 @@ def test_of_two_that_ask_at_once_one_gets_it(s3_bucket, machines, monkeypatch):
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(got) == 1 and orjson.loads(store.read(claim_path()))["owner"] == got[0]
+    assert len(got) == 1 and orjson.loads(store.read(lock_path()))["owner"] == got[0]
 
 
 def test_a_lock_that_a_killed_process_left_is_taken_over_on_its_machine(s3_bucket, machines):
     code = (
-        "import os, sys; from feedmill.storage import open_store; from feedmill.storage.remote.claims import Claim;"
-        "Claim(open_store(sys.argv[1])); os._exit(9)"
+        "import os, sys; from feedmill.storage import open_store; from feedmill.storage.remote.locks import ObjectLock;"
+        "ObjectLock(open_store(sys.argv[1])); os._exit(9)"
     )
     warm.run([sys.executable, "-c", code, f"{s3_bucket}/d"], check=False)
     store = open_store(f"{s3_bucket}/d")
     assert left(store)
     machines("two")
     with pytest.raises(StorageError):
-        Claim(store)
+        ObjectLock(store)
     machines("one")
-    Claim(store).close()
+    ObjectLock(store).close()
     assert not left(store)
 
 
 def test_another_process_of_the_same_machine_is_refused_while_this_one_lives(s3_bucket, machines):
     code = (
-        "import sys; from feedmill.storage import open_store; from feedmill.storage.remote.claims import Claim\n"
-        "try: Claim(open_store(sys.argv[1]))\n"
+        "import sys; from feedmill.storage import open_store; from feedmill.storage.remote.locks import ObjectLock\n"
+        "try: ObjectLock(open_store(sys.argv[1]))\n"
         "except Exception as e: print(e)"
     )
-    with Claim(open_store(f"{s3_bucket}/d")):
+    with ObjectLock(open_store(f"{s3_bucket}/d")):
         run = warm.run([sys.executable, "-c", code, f"{s3_bucket}/d"], check=True, capture_output=True, text=True)
     assert "another process is writing here" in run.stdout
 
 
 def test_work_inside_of_work_has_the_lock_already(s3_bucket, machines):
     store = open_store(f"{s3_bucket}/d")
-    with Claim(store):
-        with Claim(open_store(store.url)):
+    with ObjectLock(store):
+        with ObjectLock(open_store(store.url), inside=True):
             assert left(store)
+        with pytest.raises(StorageError, match="another process is writing here"):
+            ObjectLock(open_store(store.url))
         assert left(store)
     assert not left(store)
 
@@ -145,7 +147,7 @@ def test_the_answer_to_the_first_try_may_be_lost(s3_bucket, machines, monkeypatc
         return new(self, path, data)  # tried again by the client, which the server refuses
 
     monkeypatch.setattr(RemoteStore, "put_new", lost)
-    with Claim(open_store(f"{s3_bucket}/d")):
+    with ObjectLock(open_store(f"{s3_bucket}/d")):
         pass
 
 
@@ -155,16 +157,16 @@ def test_a_server_without_conditional_writes_is_warned_about(s3_bucket, machines
 
     monkeypatch.setattr(RemoteStore, "put_new", unknown)
     store = open_store(f"{s3_bucket}/d")
-    with caplog.at_level(logging.WARNING, "feedmill"), Claim(store):
+    with caplog.at_level(logging.WARNING, "feedmill"), ObjectLock(store):
         machines("two")
         with pytest.raises(StorageError, match="another process is writing"):
-            Claim(store)
+            ObjectLock(store)
         machines("one")
     assert "does not support conditional writes" in caplog.text
 
 
 def test_local_places_need_none(tmp_path):
-    with Claim(open_store(tmp_path)), Claim(open_store(tmp_path)):
+    with ObjectLock(open_store(tmp_path)), ObjectLock(open_store(tmp_path)):
         assert not list(tmp_path.iterdir())
 
 
@@ -184,7 +186,7 @@ def test_the_verbs_that_write_several_objects_take_it_and_leave_nothing(s3_bucke
     (tmp_path / "x.jsonl").write_text('{"text": "a"}\n{"text": "b"}\n')
     for folder, name, verb in verbs(s3_bucket, tmp_path):
         machines("two")
-        with Claim(open_store(folder), name):
+        with ObjectLock(open_store(folder), name):
             machines("one")
             refused = CliRunner().invoke(app, verb)
             assert refused.exit_code == 1, refused.output
@@ -195,7 +197,7 @@ def test_the_verbs_that_write_several_objects_take_it_and_leave_nothing(s3_bucke
         assert done.exit_code == 0, done.output
         assert not left(open_store(folder), name)
     machines("two")
-    with Claim(open_store(f"{s3_bucket}/wds")):
+    with ObjectLock(open_store(f"{s3_bucket}/wds")):
         machines("one")
         with pytest.raises(FeedmillError, match="another process is writing here"):
             fm.write(f"{s3_bucket}/wds", samples, overwrite=True, progress=False)
@@ -206,24 +208,24 @@ def test_the_verbs_that_write_several_objects_take_it_and_leave_nothing(s3_bucke
 
 def test_parts_share_a_place_and_exclude_all_others(s3_bucket, machines):
     store = open_store(f"{s3_bucket}/d")
-    one = Claim(store, part=1)
+    one = ObjectLock(store, part=1)
     machines("two")
-    two = Claim(open_store(store.url), part=2)
+    two = ObjectLock(open_store(store.url), part=2)
     machines("three")
     with pytest.raises(StorageError, match="this part is already running: process"):
-        Claim(open_store(store.url), part=2)
+        ObjectLock(open_store(store.url), part=2)
     with pytest.raises(StorageError, match="part 1 of a job array is running") as caught:
-        Claim(open_store(store.url))
+        ObjectLock(open_store(store.url))
     assert caught.value.kind == "busy" and not left(store)
     machines("two")
     two.close()
     machines("one")
     one.close()
     machines("three")
-    with Claim(open_store(store.url)):
+    with ObjectLock(open_store(store.url)):
         machines("one")
         with pytest.raises(StorageError, match="another process is writing here"):
-            Claim(store, part=1)
+            ObjectLock(store, part=1)
         machines("three")
     assert not objects(s3_bucket)
 
@@ -236,8 +238,8 @@ def objects(bucket: str) -> list[str]:
 
 
 KILLED = (
-    "import os, sys; from feedmill.storage import open_store; from feedmill.storage.remote.claims import Claim;"
-    "Claim(open_store(sys.argv[1]), part=int(sys.argv[2]) or None, lease=True); os._exit(9)"
+    "import os, sys; from feedmill.storage import open_store; from feedmill.storage.remote.locks import ObjectLock;"
+    "ObjectLock(open_store(sys.argv[1]), part=int(sys.argv[2]) or None, lease=True); os._exit(9)"
 )
 
 
@@ -246,7 +248,7 @@ def test_a_lease_ends_with_its_process_on_the_same_machine(part, s3_bucket, mach
     warm.run([sys.executable, "-c", KILLED, f"{s3_bucket}/d", str(part)], check=False)
     machines("two")  # another cache folder
     for wanted in (part or None, 9, None):
-        Claim(open_store(f"{s3_bucket}/d"), part=wanted, lease=True).close()
+        ObjectLock(open_store(f"{s3_bucket}/d"), part=wanted, lease=True).close()
     assert not objects(s3_bucket)
 
 
@@ -254,51 +256,51 @@ def test_a_lease_ends_with_its_process_on_the_same_machine(part, s3_bucket, mach
 def test_a_lease_ends_after_a_while_on_another_machine(part, s3_bucket, machines, monkeypatch):
     warm.run([sys.executable, "-c", KILLED, f"{s3_bucket}/d", str(part)], check=False)
     machines("two")
-    monkeypatch.setattr(leases, "_machine", lambda: "another")
+    monkeypatch.setattr(locks, "_machine", lambda: "another")
     with pytest.raises(StorageError) as caught:
-        Claim(open_store(f"{s3_bucket}/d"))  # a run without an engine does not wait
+        ObjectLock(open_store(f"{s3_bucket}/d"))  # a run without an engine does not wait
     assert caught.value.kind == "busy" and "wait 90 seconds" in caught.value.fix
-    monkeypatch.setattr(leases, "EXPIRY", 1.5)
-    monkeypatch.setattr(leases, "_LOOK", 0.1)
+    monkeypatch.setattr(locks, "EXPIRY", 1.5)
+    monkeypatch.setattr(locks, "_LOOK", 0.1)
     for wanted in (part or None, 9, None):
-        Claim(open_store(f"{s3_bucket}/d"), part=wanted, lease=True).close()
+        ObjectLock(open_store(f"{s3_bucket}/d"), part=wanted, lease=True).close()
     assert not objects(s3_bucket)
 
 
 def test_who_waits_for_a_lease_gives_up_when_it_is_renewed(s3_bucket, machines, monkeypatch):
-    monkeypatch.setattr(leases, "_BEAT", 0.3)
-    monkeypatch.setattr(leases, "_LOOK", 0.1)
-    monkeypatch.setattr(leases, "_machine", lambda: "one")
-    with Claim(open_store(f"{s3_bucket}/d"), part=1):
-        monkeypatch.setattr(leases, "_machine", lambda: "two")
+    monkeypatch.setattr(locks, "_BEAT", 0.3)
+    monkeypatch.setattr(locks, "_LOOK", 0.1)
+    monkeypatch.setattr(locks, "_machine", lambda: "one")
+    with ObjectLock(open_store(f"{s3_bucket}/d"), part=1):
+        monkeypatch.setattr(locks, "_machine", lambda: "two")
         machines("two")
         for part in (1, None):
             with pytest.raises(StorageError, match=r"already running|part 1 of a job array is running"):
-                Claim(open_store(f"{s3_bucket}/d"), part=part, lease=True)
+                ObjectLock(open_store(f"{s3_bucket}/d"), part=part, lease=True)
         machines("one")
     assert not objects(s3_bucket)
 
 
 def test_a_lease_is_renewed_and_its_loss_is_noticed(s3_bucket, machines, monkeypatch):
-    monkeypatch.setattr(leases, "_BEAT", 0.05)
+    monkeypatch.setattr(locks, "_BEAT", 0.05)
     store = open_store(f"{s3_bucket}/d")
-    with Claim(store, lease=True) as claim:
-        seen = store.examine(claim_path())
+    with ObjectLock(store, lease=True) as held:
+        seen = store.examine(lock_path())
         until = time.monotonic() + 120
-        while store.examine(claim_path()).modified == seen.modified:  # in whole seconds
+        while store.examine(lock_path()).modified == seen.modified:  # in whole seconds
             assert time.monotonic() < until
             time.sleep(0.1)
-        claim.check()
-        store.write_bytes(claim_path(), b'{"run": "of another"}')
+        held.check()
+        store.write_bytes(lock_path(), b'{"run": "of another"}')
         with pytest.raises(StorageError, match="has taken over this work"):
             while time.monotonic() < until:
-                claim.check()
+                held.check()
                 time.sleep(0.05)
     assert left(store)  # that of the other
 
 
 def test_a_lease_survives_any_error_and_a_late_process_looks_for_itself(s3_bucket, machines, monkeypatch):
-    monkeypatch.setattr(leases, "_BEAT", 0.05)
+    monkeypatch.setattr(locks, "_BEAT", 0.05)
     store, failed, original = open_store(f"{s3_bucket}/d"), threading.Event(), RemoteStore.put_over
 
     def failing(self, path, data, seen):
@@ -308,30 +310,30 @@ def test_a_lease_survives_any_error_and_a_late_process_looks_for_itself(s3_bucke
         return original(self, path, data, seen)
 
     monkeypatch.setattr(RemoteStore, "put_over", failing)
-    with Claim(store, lease=True) as claim:
-        beat = claims._held[store.request_url(claim_path())].beat
-        begin = beat._renewed
+    with ObjectLock(store, lease=True) as held:
+        lock = locks._held[store.request_url(lock_path())]
+        begin = lock._renewed
         until = time.monotonic() + 120
-        while beat._renewed == begin:
+        while lock._renewed == begin:
             assert time.monotonic() < until
             time.sleep(0.05)
         assert failed.is_set()
-        monkeypatch.setattr(leases, "_BEAT", 60)  # stopped for long: the thread sleeps when the process is continued
+        monkeypatch.setattr(locks, "_BEAT", 60)  # stopped for long: the thread sleeps when the process is continued
         time.sleep(0.2)
-        claim.check()
-        store.write_bytes(claim_path(), b'{"run": "of another"}')
-        claim.check()
-        monkeypatch.setattr(leases, "EXPIRY", 0.1)
+        held.check()
+        store.write_bytes(lock_path(), b'{"run": "of another"}')
+        held.check()
+        monkeypatch.setattr(locks, "EXPIRY", 0.1)
         with pytest.raises(StorageError, match="has taken over this work"):
-            claim.check()
+            held.check()
     assert left(store)  # that of the other
 
 
 def test_the_clock_of_the_server_may_be_removed_by_others(s3_bucket, monkeypatch):
     store, original = open_store(f"{s3_bucket}/d"), RemoteStore.examine
-    assert leases._now(store, ".feedmill/parts") is not None
+    assert locks._now(store, ".feedmill/parts") is not None
     monkeypatch.setattr(RemoteStore, "examine", lambda self, path: self.delete(path) or original(self, path))
-    assert leases._now(store, ".feedmill/parts") is None
+    assert locks._now(store, ".feedmill/parts") is None
     assert not objects(s3_bucket)
 
 
@@ -340,14 +342,14 @@ def test_parts_begin_one_after_another(s3_bucket, machines):
     store, inside, most = open_store(f"{s3_bucket}/d"), [0], []
     code = (
         "import os, sys; from feedmill.storage import open_store;"
-        "from feedmill.storage.remote.claims import beginning;"
-        "block = beginning(open_store(sys.argv[1])); block.__enter__(); os._exit(9)"
+        "from feedmill.storage.remote.locks import turn;"
+        "block = turn(open_store(sys.argv[1])); block.__enter__(); os._exit(9)"
     )
     assert warm.run([sys.executable, "-c", code, store.url], check=False).returncode == 9
     assert objects(s3_bucket)
 
     def begin() -> None:
-        with beginning(store):
+        with turn(store):
             inside[0] += 1
             most.append(inside[0])
             time.sleep(0.1)
