@@ -23,7 +23,6 @@ from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Any, BinaryIO
 
-import msgspec
 import orjson
 import xxhash
 
@@ -131,17 +130,20 @@ class Journal:
     def _finish_publication(self) -> None:
         target, place = self.target, self.place
         assert isinstance(target, LocalStore) and isinstance(place, LocalStore)
+        import msgspec  # not for those who only look for a journal
+
         try:
-            facts = msgspec.convert(self.job, _Published)
+            moves = msgspec.convert(self.noted.get("moves"), list[tuple[str, str]])
+            deletes = msgspec.convert(self.noted.get("deletes"), list[str])
         except msgspec.ValidationError as error:
             raise self.damaged(str(error)) from None
-        for path in facts.deletes:
+        for path in deletes:
             target.delete(path)
-        for staged, path in facts.moves:
+        for staged, path in moves:
             if place.exists(staged):  # otherwise it is already published
                 target.rename(place, staged, path)
-        folders = {os.path.dirname(target.locate(path)) for path in facts.deletes}
-        folders |= {os.path.dirname(place.locate(staged)) for staged, _ in facts.moves}
+        folders = {os.path.dirname(target.locate(path)) for path in deletes}
+        folders |= {os.path.dirname(place.locate(staged)) for staged, _ in moves}
         for folder in folders:  # the renames must be durable before the journal entry is removed
             with contextlib.suppress(OSError):
                 sync(folder)
@@ -207,11 +209,6 @@ class Journal:
             kind="bad-job",
             fix=f"Run 'feedmill check' on the output; if it finds no problems, remove {self.place.url}.",
         )
-
-
-class _Published(msgspec.Struct):
-    moves: list[tuple[str, str]]
-    deletes: list[str]
 
 
 class Units:
