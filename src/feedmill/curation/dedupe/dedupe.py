@@ -22,9 +22,14 @@ def dedupe(options: Dedupe) -> DedupeReport:
     """
     for name, units in _UNITS.items():
         if getattr(options, name) is not None and options.by not in units:
-            raise ConfigError(f"--{name} requires --by {' or '.join(units)}", fix="Remove the option, or add --by.")
+            raise ConfigError(f"--{name} requires --by {' or '.join(units)}", fix="Remove the option, or change --by.")
     if options.every_copy and options.by != SUBSTRINGS:
-        raise ConfigError("--every-copy requires --by substrings", fix="Remove the option, or add --by.")
+        raise ConfigError("--every-copy requires --by substrings", fix="Remove the option, or change --by.")
+    if options.every_copy and options.against:
+        raise ConfigError(
+            "--every-copy cannot be combined with --against, which compares no document with a first one",
+            fix="Remove --every-copy: every copy of the other documents is marked.",
+        )
     if options.by == SUBSTRINGS:
         for name in ("min_length", "min_words", "keep_empty", "bloom"):
             if getattr(options, name):
