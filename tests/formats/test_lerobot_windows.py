@@ -116,6 +116,8 @@ def test_windows_equal_slices_of_the_episodes(version: str, tmp_path: Path) -> N
         ({"action": []}, "is not a window"),
         ({"action": [0, True]}, "is not a window"),
         ({"action": "ab"}, "is not a window"),
+        ({"action": 3}, "is not a window"),
+        ({"action": None}, "is not a window"),
     ],
 )
 def test_settings_that_cannot_be(windows: Any, message: str) -> None:

@@ -34,7 +34,12 @@ def dedupe(options: Dedupe) -> DedupeReport:
         for name in ("min_length", "min_words", "keep_empty", "bloom"):
             if getattr(options, name):
                 option = name.replace("_", "-")
-                raise ConfigError(f"--{option} cannot be combined with --by {SUBSTRINGS}", fix="Remove one of them.")
+                fix = (
+                    "Use --length, the length of the shortest passage."
+                    if name == "min_length"
+                    else "Remove one of them."
+                )
+                raise ConfigError(f"--{option} cannot be combined with --by {SUBSTRINGS}", fix=fix)
     bloom, items = options.bloom, options.items
     if not isinstance(bloom, str) and (items or options.read_only or options.false_positives is not None):
         raise ConfigError(
