@@ -267,16 +267,18 @@ class LeRobotDataset(TableDataset):
             counts = [1, *map(len, self._windows.values())]
             rows, owners = np.concatenate(parts), np.concatenate([owners.repeat(count) for count in counts])
         found = [extents.of_samples(owners) for extents in super().extents(rows)]
-        files, times, samples = [], [], []
+        files: list[Int64s] = []
+        times: list[npt.NDArray[np.float64]] = []
+        samples: list[Int64s] = []
         at = np.searchsorted(self._episode_starts, wanted, side="right") - 1
         paths, places = self._video_places
-        for camera, (file, begins) in places.items():
+        for camera, (file, starts) in places.items():
             numbers, _ = self._window(wanted, self._windows.get(camera, _HERE))
             # By the rate: rows with the times are not read yet. A time that differs a little has the same frame.
             seconds = (numbers - self._episode_starts[at][:, None]) / float(self.info["fps"])
             episode = self._chosen[at]
             files.append(np.broadcast_to(file[episode][:, None], numbers.shape).ravel())
-            times.append((begins[episode][:, None] + seconds).ravel())
+            times.append((starts[episode][:, None] + seconds).ravel())
             samples.append(np.repeat(np.arange(len(wanted)), numbers.shape[1]))
         if not files:
             return found
