@@ -126,7 +126,8 @@ def test_a_bucket_is_asked_for_what_the_frames_need(form: str, monkeypatch: pyte
         server.asked.clear()
         numbers = [3, 11, 1]
         requests = [FrameRequest("v.mp4", float(times[number])) for number in numbers]
-        ranges = list(frames.extents(requests))
+        numbered = np.zeros(3, np.int64), np.asarray([request.time for request in requests])
+        ranges = list(zip(*(column.tolist() for column in frames.extents(["v.mp4"], *numbered)), strict=True))
         batch = frames.request(requests)
         for at, number in enumerate(numbers):
             assert np.array_equal(batch.take(at), wanted[number])
