@@ -20,10 +20,11 @@ from __future__ import annotations
 import errno
 import io
 import threading
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from functools import partial
+from math import isfinite
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -508,6 +509,8 @@ class Frames:
 
     def find(self, table: Table, time: float) -> int | None:
         """Return the number of the frame nearest to a time in seconds; None if it is further than the tolerance."""
+        if not isfinite(time):
+            return None
         tick = round(Fraction(time) / table.time_base)
         frame = table.nearest(tick)
         far = abs(int(table.pts[frame]) - tick) > int(Fraction(self.tolerance) / table.time_base)
@@ -545,13 +548,13 @@ class Frames:
         path: str,
         table: Table,
         run: Run,
-        forms: Mapping[int, str | None],
+        form: str | None,
         packets: Sequence[bytes] | None = None,
     ) -> dict[int, Pixels]:
         """Return the pixels of the wanted frames of a run, by their numbers; those that do not come whole are missing.
 
         Args:
-            forms: number -> pixel format, as in `at`.
+            form: pixel format, as in `at`.
             packets: the packets of the run, if they were read before.
 
         Raises:
@@ -559,12 +562,11 @@ class Frames:
         """
         known: OrderedDict[Setup, tuple[Decoder, Converter]] = self._here.__dict__.setdefault("decoders", OrderedDict())
         setup, out = table.setup, {}
-        decoder, converter = known.pop(setup) if setup in known else (Decoder(setup), Converter())
         try:
+            decoder, converter = known.pop(setup) if setup in known else (Decoder(setup), Converter())
             if packets is None:
                 packets = self.store.read_ranges(path, *table.ranges(run.packets))
             for number, frame in decoder.frames(run, packets):
-                form = forms[number]
                 out[number] = converter.one(frame if form is None else frame.reformat(format=form), table.orientation)
         except (ffmpeg_error(), ValueError):
             return out  # of damaged packets: the container says which
@@ -578,13 +580,16 @@ class Frames:
         """Return a frame as `at` does, without a table."""
         path, time, form = request
         try:
-            pixels = self._video(path).at(time, self.tolerance, form)
+            pixels = self._video(path).at(time, self.tolerance, form) if isfinite(time) else None
             if pixels is None:
                 raise self.no_frame(request)
             return pixels
         except FeedmillError:
             self._forget(path)
             raise
+        except OverflowError:  # further than FFmpeg can count
+            self._forget(path)
+            raise self.no_frame(request) from None
         except (ffmpeg_error(), OSError, ValueError) as error:
             self._forget(path)
             raise unplayable(error, self.store.locate(path), f"at {time:.4f} s") from None
@@ -644,23 +649,25 @@ class FrameBatch:
         with run.lock:
             if number in run.pending:
                 self._decode(request.path, run, number)
-            if number in run.pixels:
-                return run.pixels.pop(number)
+            if number in run.ready:
+                return run.take(number)
         return self._frames.at_through_container(request) if number in run.missing else self._frames.at(*request)
 
     def _planned(self) -> dict[int, _RunRequests | None]:
         """Return request -> its run, or None if a container has to read it; none if its frame is far from its time."""
-        asked: dict[str, list[int]] = {}
+        asked: dict[tuple[str, str | None], list[int]] = {}
         for number, request in enumerate(self._requests):
-            asked.setdefault(request.path, []).append(number)
+            asked.setdefault((request.path, request.form), []).append(number)
+        paths = list({path: None for path, _ in asked})
+        tables = dict(zip(paths, self._frames.tables(paths), strict=True))
         plan: dict[int, _RunRequests | None] = {}
         remote: list[tuple[str, _RunRequests]] = []
-        for path, table in zip(asked, self._frames.tables(list(asked)), strict=True):
-            if table is None:
-                plan.update(dict.fromkeys(asked[path]))
+        for (path, _), of in asked.items():
+            if (table := tables[path]) is None:
+                plan.update(dict.fromkeys(of))
                 continue
             wanted: dict[int, list[int]] = {}
-            for number in asked[path]:
+            for number in of:
                 if (frame := self._frames.find(table, self._requests[number].time)) is not None:
                     wanted.setdefault(frame, []).append(number)
             for run in runs_of(table, list(wanted)):
@@ -676,13 +683,14 @@ class FrameBatch:
     def _decode(self, path: str, asked: _RunRequests, number: int) -> None:
         """Decode what is pending of a run; frames that do not come, once more from the group before."""
         pending, run, table = asked.pending, asked.run, asked.table
-        forms = {frame: self._requests[of].form for of, frame in pending.items()}
-        found = self._frames.decode(path, table, run, forms, asked.packets)
+        form = self._requests[number].form
+        found = self._frames.decode(path, table, run, form, asked.packets)
         if pending[number] not in found and (begin := table.earlier(run.packets.start)) is not None:
             more = Run(range(begin, run.packets.stop), run.wanted)
-            found = self._frames.decode(path, table, more, forms) | found
+            found = self._frames.decode(path, table, more, form) | found
         asked.missing = {of for of, frame in pending.items() if frame not in found}
-        asked.pixels = {of: found[frame] for of, frame in pending.items() if frame in found}
+        asked.found, asked.left = found, Counter(pending.values())
+        asked.ready = {of: frame for of, frame in pending.items() if frame in found}
         asked.pending, asked.packets = {}, None
 
 
@@ -692,7 +700,9 @@ class _RunRequests:
     Attributes:
         pending: request -> number of its frame, until they are decoded.
         packets: the packets of the run, if they were read before.
-        pixels: request -> its frame, until it is taken.
+        ready: request -> number of its frame, until it is taken.
+        found: number -> frame, until all requests took it.
+        left: number -> requests that have not taken the frame.
         missing: requests whose frames did not come.
     """
 
@@ -700,8 +710,16 @@ class _RunRequests:
         self.table, self.run, self.pending = table, run, pending
         self.lock = threading.Lock()
         self.packets: Sequence[bytes] | None = None
-        self.pixels: dict[int, Pixels] = {}
+        self.ready: dict[int, int] = {}
+        self.found: dict[int, Pixels] = {}
+        self.left: Counter[int] = Counter()
         self.missing: set[int] = set()
+
+    def take(self, number: int) -> Pixels:
+        """Return the frame of a request that is ready; no two requests get the same array."""
+        frame = self.ready.pop(number)
+        self.left[frame] -= 1
+        return self.found[frame].copy() if self.left[frame] else self.found.pop(frame)
 
 
 class _Video:

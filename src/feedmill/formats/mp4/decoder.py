@@ -62,6 +62,7 @@ class Decoder:
         context = pyav().CodecContext.create(_DECODERS.get(setup.codec, setup.codec), "r")
         if setup.extradata:
             context.extradata = setup.extradata
+        context.width, context.height = setup.size
         context.thread_type, context.thread_count = "NONE", 1
         if setup.colors is not None:
             primaries, transfer, matrix, full = setup.colors
