@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from feedmill.errors import DataError
 from feedmill.formats.avvideo import FrameRequest, Frames
-from feedmill.formats.mp4.decoder import Decoder, runs_of
+from feedmill.formats.mp4.decoder import Decoder, Run, runs_of
 from feedmill.formats.mp4.table import NoTable, Table, read_table
 from feedmill.storage import open_store
 from feedmill.storage.remote.object_store import RemoteStore
@@ -277,6 +277,21 @@ def test_frames_are_cut_to_the_size_that_the_file_states(tmp_path: Path) -> None
     found = frames.at(*request)
     assert frames.table("v.mp4") is not None
     assert found.shape == (90, 122, 3) and np.array_equal(found, frames.at_through_container(request))
+
+
+@pytest.mark.parametrize("place", [0, 5, 7])
+def test_a_decoder_that_met_other_parameter_sets_is_of_no_use_to_other_files(place: int, tmp_path: Path) -> None:
+    data = noise(tmp_path / "v.mp4", "", {})
+    table = table_of(data)
+    packets = [data[at : at + size] for at, size in zip(*table.ranges(range(10)), strict=True)]
+    decoder = Decoder(table.setup)
+    run = Run(range(10), [3, 9])
+    assert len(list(decoder.frames(run, packets))) == 2 and decoder.is_reusable
+    at = 8 + int.from_bytes(table.setup.extradata[6:8], "big")
+    other = table.setup.extradata[at + 3 :][: table.setup.extradata[at + 2]] + b"\0"
+    packets[place] = struct.pack(">I", len(other)) + other + packets[place]
+    assert len(list(decoder.frames(run, packets))) == 2
+    assert not decoder.is_reusable
 
 
 def test_hostile_boxes_are_given_up_soon(tmp_path: Path) -> None:

@@ -88,8 +88,7 @@ class Decoder:
         wanted = set(run.wanted)
         try:
             for number, data in zip(run.packets, packets, strict=True):
-                if number == run.packets.start:
-                    self.is_reusable = self.is_reusable and not self._has_own_sets(data)
+                self.is_reusable = self.is_reusable and not self._has_own_sets(data)
                 self._skip(number not in wanted)
                 packet: Any = Packet(data)
                 self._tag += 1
