@@ -179,6 +179,13 @@ def test_what_a_table_cannot_say_is_left_to_a_container(whole: bytes) -> None:
             table_of(whole[:size])
 
 
+def test_a_codec_that_nobody_knows_is_named(whole: bytes, tmp_path: Path) -> None:
+    (tmp_path / "v.mp4").write_bytes(whole.replace(b"avc1", b"xqzt"))
+    with pytest.raises(DataError, match="does not know its codec") as raised:
+        Frames(open_store(str(tmp_path)), 0.02).at("v.mp4", 0.0)
+    assert raised.value.file and raised.value.kind == "unsupported"
+
+
 def box(kind: bytes, body: bytes) -> bytes:
     return struct.pack(">I4s", len(body) + 8, kind) + body
 

@@ -63,6 +63,7 @@ TABLES_AT_ONCE = 16
 """Number of tables that are read from a remote store at once."""
 CONTAINERS = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,mpegts"
 """Allowed containers. Excludes playlists, for which FFmpeg would open other files."""
+_ENCODE = "Encode it again, for example as H.264 in MP4."
 _OF_THE_SYSTEM = (errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
@@ -216,6 +217,11 @@ class VideoReader:
             self.container.close()
             raise _no_frames("the file has no video stream")
         self.stream = self.container.streams.video[0]
+        if self.stream.codec_context is None:
+            self.container.close()
+            raise DataError(
+                "the video cannot be decoded: this FFmpeg does not know its codec", kind="unsupported", fix=_ENCODE
+            )
         self._skips = False
         # AVI has no times: FFmpeg gives frames those of their packets, which are not in the order of the frames.
         self._counts = self.container.format.name == "avi" and self.stream.codec_context.name in SKIPPING
@@ -752,7 +758,7 @@ def unplayable(error: Exception, where: str, at: str) -> FeedmillError:
             f"the video cannot be decoded {at}: this FFmpeg does not support it ({reason(error)})",
             file=where,
             kind="unsupported",
-            fix="Encode it again, for example as H.264 in MP4.",
+            fix=_ENCODE,
         )
     if isinstance(error, OSError) and error.errno in _OF_THE_SYSTEM:
         return storage_error(error, where)
