@@ -322,6 +322,23 @@ def test_hostile_boxes_are_given_up_soon(tmp_path: Path) -> None:
         table_of(bytes(out))
 
 
+def test_no_more_memory_than_a_table_is_worth() -> None:
+    def read(begin: int, end: int) -> bytes:
+        assert end - begin < 1 << 20
+        return (struct.pack(">I4sQ", 1, b"moov", 1 << 40) + bytes(end - begin))[: end - begin]
+
+    with pytest.raises(NoTable, match="very long moov"):
+        read_table(read, 1 << 40)
+
+
+def test_very_long_groups_are_streamed_by_a_container(videos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("feedmill.formats.avvideo.RUN_BYTES", 100)
+    wanted, times = clips.all_frames((videos / "mp4").read_bytes())
+    frames = Frames(open_store(str(videos)), 0.02)
+    monkeypatch.setattr(Frames, "decode", lambda *_: pytest.fail("the packets were held"))
+    assert np.array_equal(frames.at("mp4", float(times[20])), wanted[20])
+
+
 @pytest.mark.parametrize("kind", ["mp4", "mkv"])
 def test_there_is_no_frame_at_times_that_are_no_numbers(kind: str, tmp_path: Path) -> None:
     (tmp_path / "v").write_bytes(clips.movie(kind, seconds=1.0, audio=False))

@@ -59,6 +59,8 @@ OPEN_VIDEOS = 8
 """Number of decoders that a thread keeps open."""
 TABLE_BYTES = 256 << 20
 """Bytes of tables that a dataset keeps, 56 for each frame."""
+RUN_BYTES = 256 << 20
+"""Bytes of packets that are held to decode frames in one go; a container streams longer groups."""
 TABLES_AT_ONCE = 16
 """Number of tables that are read from a remote store at once."""
 CONTAINERS = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,mpegts"
@@ -678,6 +680,9 @@ class FrameBatch:
                     wanted.setdefault(frame, []).append(number)
             for run in runs_of(table, list(wanted)):
                 requests = _RunRequests(table, run, {number: frame for frame in run.wanted for number in wanted[frame]})
+                if table.nbytes_of(run.packets) > RUN_BYTES:
+                    plan.update(dict.fromkeys(requests.pending))
+                    continue
                 plan.update(dict.fromkeys(requests.pending, requests))
                 remote.append((path, requests))
         if not self._frames.store.is_local:

@@ -36,6 +36,8 @@ MOST_FRAGMENTS = 64
 """Fragments up to which a file has a table: each costs a request, and more are dearer than the whole file."""
 MOST_BOXES = 1 << 12
 """Boxes of a file, and runs of its fragments, that are looked at: each may cost a request."""
+MOST_BYTES = 1 << 28
+"""Bytes up to which a ``moov`` or ``moof`` box is read: four times those of so many frames."""
 MOST_FRAMES = 1 << 22
 """Frames up to which a file has a table, 56 bytes each: 39 hours at 30 frames a second."""
 _ENTRY = 78 + 8
@@ -118,6 +120,10 @@ class Table:
         part = slice(numbers.start, numbers.stop)
         return self.offset[part].tolist(), self.size[part].tolist()
 
+    def nbytes_of(self, numbers: range) -> int:
+        """Return the bytes of the packets of consecutive frames."""
+        return int(self.size[numbers.start : numbers.stop].sum())
+
     def earlier(self, number: int) -> int | None:
         """Return the number of the key frame before the one with this number; None if it is the first."""
         at = int(np.searchsorted(self._keys, number))
@@ -172,6 +178,8 @@ def _find_moov(read: Read, size: int) -> tuple[bytes, int]:
         if length < head or at + length > size:
             raise NoTable(f"a box does not fit: {kind!r}")
         if kind == b"moov":
+            if length > MOST_BYTES:
+                raise NoTable("a very long moov box")
             body = known[at - known_at + head : at - known_at + length]
             rest = at + head + len(body)
             return body + read(rest, at + length) if rest < at + length else body, at + length
@@ -373,8 +381,8 @@ def _fragments(
             raise NoTable(f"a box does not fit: {kind!r}")
         if kind == b"moof":
             fragments += 1
-            if fragments > MOST_FRAGMENTS:
-                raise NoTable("many fragments")
+            if fragments > MOST_FRAGMENTS or length > MOST_BYTES:
+                raise NoTable("many fragments, or a very long one")
             body = head[skip:length]
             if len(body) < length - skip:
                 body += read(at + skip + len(body), at + length)
