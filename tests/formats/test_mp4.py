@@ -169,6 +169,8 @@ def test_what_a_table_cannot_say_is_left_to_a_container(whole: bytes) -> None:
         "outside": changed(b"stco", 8, b"\x7f"),
         "fit the file": changed(b"stsz", 4, b"\0\0\1\0\x7f"),
         "no moov": changed(b"moov", -4, b"junk"),
+        "negative time": changed(b"stts", 12, b"\xff"),
+        "another track": changed(b"vide", -4, b"auxv"),
         "angle": changed(b"tkhd", 40, struct.pack(">2i", 50000, 42000)),
     }
     for message, data in cases.items():

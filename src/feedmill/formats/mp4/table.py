@@ -44,6 +44,8 @@ _ENTRY = 78 + 8
 """Bytes of a visual sample entry before the boxes in it."""
 _IDENTITY = struct.pack(">9i", 1 << 16, 0, 0, 0, 1 << 16, 0, 0, 0, 1 << 30)
 _FULL_RATE = 1 << 16
+_NO_PICTURES = frozenset({b"soun", b"tmcd", b"text", b"sbtl", b"subt", b"clcp", b"meta", b"hint"})
+"""Handlers of tracks that FFmpeg does not take for video, as it does auxiliary pictures."""
 
 Read = Callable[[int, int], bytes]
 """Read bytes ``[begin, end)`` of the file."""
@@ -195,6 +197,8 @@ def _table(moov: bytes, read: Read, size: int, end: int) -> Table:
             track = dict(_nested(moov, begin, stop))
             handler = track[b"hdlr"][0] + 8
             video = track if moov[handler : handler + 4] == b"vide" else None
+            if video is None and moov[handler : handler + 4] not in _NO_PICTURES:
+                raise NoTable("another track comes first, which may have pictures")
         elif kind != b"trak":
             movie[kind] = begin, stop
     if video is None:
@@ -295,6 +299,8 @@ def _samples(moov: bytes, boxes: dict[bytes, tuple[int, int]], size: int) -> tup
         raise NoTable("the frames do not fit the file")
     sizes = np.full(count, fixed, np.int64) if fixed else _column(moov, boxes[b"stsz"], 12)[:, 0]
     step = _runs(_column(moov, boxes[b"stts"], 8, 2), count)
+    if int(step.max(initial=0)) >= 1 << 31:
+        raise NoTable("a frame lasts for a negative time")
     pts = np.cumsum(step) - step
     if b"ctts" in boxes:
         pts += _signed(_runs(_column(moov, boxes[b"ctts"], 8, 2), count))
