@@ -102,7 +102,7 @@ def test_a_dry_run_of_finished_work_has_nothing_to_do(root: Path) -> None:
 
 def test_a_dry_run_leaves_the_work_of_a_killed_run(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both for the same command, which would resume, and for another one, which is refused as in earnest."""
-    killed(monkeypatch, "feedmill.tokens.writer.run", "merge books.pbin news.pbin all.pbin")
+    killed(monkeypatch, "feedmill.jobs.run.run", "merge books.pbin news.pbin all.pbin")
     before = state(root)
     assert any("feedmill-work" in path for path in before)
     assert run("merge books.pbin news.pbin all.pbin", "--dry-run").exit_code == 0

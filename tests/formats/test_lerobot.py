@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import shutil
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
@@ -22,6 +23,7 @@ from feedmill.formats.lerobot.dataset import open_lerobot
 from feedmill.loading.loader import Loader
 from feedmill.planning.plan import Plan
 from feedmill.samples.open import open as open_dataset
+from feedmill.storage.local import LocalStore
 from feedmill.storage.remote.object_store import RemoteStore
 from helpers import foreign_datasets as sourcedata
 from helpers.range_server import range_server
@@ -237,3 +239,28 @@ def test_a_loader_reads_frames_of_a_bucket_by_ranges(
         assert len({sample["n"] for sample in found}) > 30
         assert all(np.array_equal(sample[CAMERA], local[sample["n"]][CAMERA]) for sample in found)
         loader.close()
+
+
+def test_what_a_camera_needs_is_found_without_a_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = sourcedata.lerobot_v3(tmp_path, COUNTS, CAMERA)
+    sourcedata.write_video(next(root.rglob("*.mp4")), range(TOTAL), codec="libx264", g="6", bf="2")
+    dataset = open_dataset(root, windows={CAMERA: [-1, 0], "n": [0, 3]})
+    monkeypatch.setattr(LocalStore, "is_local", False)
+
+    def calls(count: int) -> int:
+        seen = 0
+
+        def counted(*_: object) -> None:
+            nonlocal seen
+            seen += 1
+
+        sys.setprofile(counted)
+        try:
+            found = dataset.extents(np.arange(count) % TOTAL)
+        finally:
+            sys.setprofile(None)
+        assert {*found[1].sample.tolist()} == set(range(count)) and len(found[1].begins) >= count
+        return seen
+
+    calls(TOTAL)
+    assert calls(50 * TOTAL) <= calls(TOTAL) + 10

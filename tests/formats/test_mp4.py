@@ -126,7 +126,8 @@ def test_a_bucket_is_asked_for_what_the_frames_need(form: str, monkeypatch: pyte
         server.asked.clear()
         numbers = [3, 11, 1]
         requests = [FrameRequest("v.mp4", float(times[number])) for number in numbers]
-        ranges = list(frames.extents(requests))
+        numbered = np.zeros(3, np.int64), np.asarray([request.time for request in requests])
+        ranges = list(zip(*(column.tolist() for column in frames.extents(["v.mp4"], *numbered)), strict=True))
         batch = frames.request(requests)
         for at, number in enumerate(numbers):
             assert np.array_equal(batch.take(at), wanted[number])
@@ -348,6 +349,8 @@ def test_there_is_no_frame_at_times_that_are_no_numbers(kind: str, tmp_path: Pat
     for time in (float("nan"), float("inf"), -float("inf"), 1e300, -1e300):
         with pytest.raises(DataError, match="no frame within"):
             frames.at("v", time)
+        which, _, _ = frames.extents(["v"], np.zeros(1, np.int64), np.array([time]))
+        assert not len(which)
 
 
 def test_no_two_requests_share_an_array_or_a_form(videos: Path) -> None:

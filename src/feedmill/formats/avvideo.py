@@ -496,33 +496,48 @@ class Frames:
         """Return frames that are decoded as they are taken, each group of pictures once."""
         return FrameBatch(self, requests)
 
-    def extents(self, requests: Sequence[FrameRequest]) -> Iterator[tuple[int, int, int]]:
-        """Yield the number of the request, begin and end of each range of bytes that will be read for frames.
+    def extents(
+        self, paths: Sequence[str], file: npt.NDArray[np.int64], times: npt.NDArray[np.float64]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return the ranges of bytes that will be read for frames.
 
-        There are none for files without a table, and for frames that are not there. Raises `StorageError`.
+        There are none for files without a table, and for frames that are not there.
+
+        Args:
+            file: int64[m], the number of each frame's file in `paths`.
+            times: float64[m], its time in seconds.
+
+        Returns: the number of the frame, begin and end of each range, int64[k].
+
+        Raises:
+            StorageError: a table cannot be read.
         """
-        paths = list({request.path: None for request in requests})
-        tables = dict(zip(paths, self.tables(paths), strict=True))
-        for number, request in enumerate(requests):
-            table = tables[request.path]
-            frame = None if table is None else self.find(table, request.time)
-            if table is None or frame is None:
-                continue
-            begins, sizes = map(np.asarray, table.ranges(range(int(table.begin[frame]), frame + 1)))
-            ends = begins + sizes
-            cuts = np.flatnonzero(begins[1:] != ends[:-1])
-            first, last = np.append(0, cuts + 1), np.append(cuts, len(begins) - 1)
-            for begin, end in zip(begins[first].tolist(), ends[last].tolist(), strict=True):
-                yield number, begin, end
+        parts = [(np.zeros(0, np.int64),) * 3]
+        numbers = np.unique(file).tolist()
+        for number, table in zip(numbers, self.tables([paths[number] for number in numbers]), strict=True):
+            if table is not None:
+                rows = np.flatnonzero(file == number)
+                ticks = np.nan_to_num(np.rint(times[rows] * float(1 / table.time_base)), nan=_NEVER)
+                frames, near = self._nearest(table, ticks.clip(_NEVER, -_NEVER).astype(np.int64))
+                which, begins, ends = table.extents(frames[near])
+                parts.append((rows[near][which], begins, ends))
+        which, begins, ends = (np.concatenate(column) for column in zip(*parts, strict=True))
+        return which, begins, ends
 
     def find(self, table: Table, time: float) -> int | None:
         """Return the number of the frame nearest to a time in seconds; None if it is further than the tolerance."""
         if not isfinite(time):
             return None
-        tick = round(Fraction(time) / table.time_base)
-        frame = table.nearest(tick)
-        far = abs(int(table.pts[frame]) - tick) > int(Fraction(self.tolerance) / table.time_base)
-        return None if far else frame
+        tick = min(max(round(Fraction(time) / table.time_base), _NEVER), -_NEVER)
+        frames, near = self._nearest(table, np.asarray([tick], np.int64))
+        return int(frames[0]) if near[0] else None
+
+    def _nearest(
+        self, table: Table, ticks: npt.NDArray[np.int64]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+        """Return the numbers of the frames nearest to ticks, int64[m], and whether each is within the tolerance."""
+        frames = table.nearest(ticks)
+        return frames, np.abs(table.pts[frames] - ticks) <= int(Fraction(self.tolerance) / table.time_base)
 
     def tables(self, paths: Sequence[str]) -> list[Table | None]:
         """Return the tables of several files; those of remote files are read side by side. Raises as `table`."""

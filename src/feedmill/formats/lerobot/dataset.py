@@ -271,26 +271,37 @@ class LeRobotDataset(TableDataset):
             counts = [1, *map(len, self._windows.values())]
             rows, owners = np.concatenate(parts), np.concatenate([owners.repeat(count) for count in counts])
         found = [extents.of_samples(owners) for extents in super().extents(rows)]
-        requests, samples = [], []
-        for sample, index in enumerate(wanted.tolist()):
-            episode, frame = self._episode(index)
-            for camera, places in self.episodes.videos.items():
-                numbers = self._window(wanted[sample : sample + 1], self._windows.get(camera, _HERE))[0][0]
-                path, begins = places[episode]
-                # By the rate: rows with the times are not read yet. A time that differs a little has the same frame.
-                times = (numbers - index + frame) / float(self.info["fps"])
-                requests += [FrameRequest(path, begins + time) for time in times.tolist()]
-                samples += [sample] * len(times)
-        if not requests:
+        files: list[Int64s] = []
+        times: list[npt.NDArray[np.float64]] = []
+        samples: list[Int64s] = []
+        at = np.searchsorted(self._episode_starts, wanted, side="right") - 1
+        paths, places = self._video_places
+        for camera, (file, starts) in places.items():
+            numbers, _ = self._window(wanted, self._windows.get(camera, _HERE))
+            # By the rate: rows with the times are not read yet. A time that differs a little has the same frame.
+            seconds = (numbers - self._episode_starts[at][:, None]) / float(self.info["fps"])
+            episode = self._chosen[at]
+            files.append(np.broadcast_to(file[episode][:, None], numbers.shape).ravel())
+            times.append((starts[episode][:, None] + seconds).ravel())
+            samples.append(np.repeat(np.arange(len(wanted)), numbers.shape[1]))
+        if not files:
             return found
-        paths = list({request.path: None for request in requests})
-        number = {path: at for at, path in enumerate(paths)}
         try:
-            ranges = list(self._frames.extents(requests))
+            which, begins, ends = self._frames.extents(paths, np.concatenate(files), np.concatenate(times))
         except FeedmillError:
             return found  # reading the frame says what is wrong
-        rows_of = [(samples[of], number[requests[of].path], begin, end) for of, begin, end in ranges]
-        return [*found, Extents(self.store, paths, *np.asarray(rows_of, np.int64).reshape(-1, 4).T)]
+        owners, of_files = np.concatenate(samples)[which], np.concatenate(files)[which]
+        return [*found, Extents(self.store, paths, owners, of_files, begins, ends)]
+
+    @cached_property
+    def _video_places(self) -> tuple[list[str], dict[str, tuple[Int64s, npt.NDArray[np.float64]]]]:
+        """The video files, and by camera the number of the file of each episode and where it begins in seconds."""
+        numbers: dict[str, int] = {}
+        places = {}
+        for camera, episodes in self.episodes.videos.items():
+            files = [numbers.setdefault(path, len(numbers)) for path, _ in episodes]
+            places[camera] = np.asarray(files, np.int64), np.asarray([begin for _, begin in episodes], np.float64)
+        return list(numbers), places
 
     def _find_costs(self, by: str) -> Int64s | None:
         """Return costs from the shapes of the cameras: a sample has one frame of each."""

@@ -37,7 +37,7 @@ MOST_FRAGMENTS = 64
 MOST_BOXES = 1 << 12
 """Boxes of a file, and runs of its fragments, that are looked at: each may cost a request."""
 MOST_BYTES = 1 << 28
-"""Bytes up to which a ``moov`` or ``moof`` box is read: four times those of so many frames."""
+"""Bytes up to which a ``moov`` or ``moof`` box is read, 64 for each of the most frames."""
 MOST_FRAMES = 1 << 22
 """Frames up to which a file has a table, 56 bytes each: 39 hours at 30 frames a second."""
 _ENTRY = 78 + 8
@@ -110,12 +110,36 @@ class Table:
         """Return the bytes of memory that the table takes."""
         return sum(array.nbytes for array in (self.pts, self.offset, self.size, self.begin, self._order, self._times))
 
-    def nearest(self, tick: int) -> int:
-        """Return the number of the frame whose begin is nearest to a tick; of two, the earlier one."""
-        after = min(int(np.searchsorted(self._times, tick)), len(self._times) - 1)
-        before = max(after - 1, 0)
-        closer = abs(int(self._times[before]) - tick) <= abs(int(self._times[after]) - tick)
-        return int(self._order[before if closer else after])
+    def nearest(self, ticks: Int64s) -> Int64s:
+        """Return the numbers of the frames whose begins are nearest to ticks, int64[m]; of two, the earlier one."""
+        after = np.minimum(np.searchsorted(self._times, ticks), len(self._times) - 1)
+        before = np.maximum(after - 1, 0)
+        closer = np.abs(self._times[before] - ticks) <= np.abs(self._times[after] - ticks)
+        return np.asarray(self._order[np.where(closer, before, after)])
+
+    def extents(self, numbers: Int64s) -> tuple[Int64s, Int64s, Int64s]:
+        """Return the ranges of bytes that frames need, by their numbers, int64[m].
+
+        Returns: the place in `numbers`, the begin and the end of each range, int64[k]. Packets that follow one another
+            are one range.
+        """
+        first = self.begin[numbers]
+        pieces = self._piece[numbers] - self._piece[first] + 1
+        which = np.repeat(np.arange(len(numbers)), pieces)
+        piece = self._piece[first][which] + np.arange(len(which)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+        begins = np.maximum(self._starts[piece], first[which])
+        last = np.minimum(self._starts[piece + 1] - 1, numbers[which])
+        return which, self.offset[begins], self.offset[last] + self.size[last]
+
+    @cached_property
+    def _piece(self) -> Int64s:
+        """Number of the run of packets without gaps that each packet belongs to, int64[n]."""
+        return np.append(0, np.cumsum(self.offset[1:] != self.offset[:-1] + self.size[:-1]))
+
+    @cached_property
+    def _starts(self) -> Int64s:
+        """First packet of each of these runs, and the number of packets."""
+        return np.append(np.flatnonzero(np.diff(self._piece, prepend=-1)), len(self._piece))
 
     def ranges(self, numbers: range) -> tuple[list[int], list[int]]:
         """Return the offsets and the sizes of the packets of consecutive frames in bytes."""
