@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import feedmill as fm
@@ -116,8 +118,20 @@ def test_windows_equal_slices_of_the_episodes(version: str, tmp_path: Path) -> N
         ({"action": []}, "is not a window"),
         ({"action": [0, True]}, "is not a window"),
         ({"action": "ab"}, "is not a window"),
+<<<<<<< HEAD
         ({"action": 3}, "is not a window"),
         ({"action": None}, "is not a window"),
+=======
+        ({"action": 5}, "5 is not a window"),
+        ({"action": {0, 1}}, "is not a window"),
+        (["action"], "expected feature -> window"),
+        ({3: [0, 1]}, "expected feature -> window"),
+        ({"action": [0, 10**12]}, "expected at most 65536"),
+        ({"action": [0, 10**30]}, "expected at most 65536"),
+        ({"action": [10**20, 10**20 + 1]}, "none beyond 4294967296"),
+        ({"action": [-(2**63), 1 - 2**63]}, "none beyond 4294967296"),
+        ({"action": [1e300]}, "none beyond 4294967296"),
+>>>>>>> wt-sceptic
     ],
 )
 def test_settings_that_cannot_be(windows: Any, message: str) -> None:
@@ -147,3 +161,17 @@ def test_a_video_that_ends_early_is_told_for_the_window(tmp_path: Path) -> None:
     assert dataset[3][camera].shape == (3, 48, 64, 3)
     with pytest.raises(DataError, match=r"no frame within 0\.05 s of 0\.8000 s"):
         dataset[7][camera]
+
+
+def test_rows_without_a_time_have_that_of_the_rate(tmp_path: Path) -> None:
+    camera = "observation.images.top"
+    root = sourcedata.lerobot_v2(tmp_path, [12], camera)
+    path = root / "data/chunk-000/episode_000000.parquet"
+    table = pq.read_table(path)
+    times = [None if number == 4 else number / sourcedata.FPS for number in range(12)]
+    table = table.drop_columns([n for n in table.column_names if n == "timestamp"])
+    pq.write_table(table.append_column("timestamp", pa.array(times, pa.float32())), path)
+    plain, windows = fm.open(root), fm.open(root, windows={camera: [-1, 1]})
+    for number in (3, 4, 5):
+        alone = [plain[of][camera] for of in range(number - 1, number + 2)]
+        assert np.array_equal(windows[number][camera], np.stack(alone))

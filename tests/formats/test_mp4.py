@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from feedmill.errors import DataError
 from feedmill.formats.avvideo import FrameRequest, Frames
-from feedmill.formats.mp4.decoder import Decoder, runs_of
+from feedmill.formats.mp4.decoder import Decoder, Run, runs_of
 from feedmill.formats.mp4.table import NoTable, Table, read_table
 from feedmill.storage import open_store
 from feedmill.storage.remote.object_store import RemoteStore
@@ -170,6 +170,8 @@ def test_what_a_table_cannot_say_is_left_to_a_container(whole: bytes) -> None:
         "outside": changed(b"stco", 8, b"\x7f"),
         "fit the file": changed(b"stsz", 4, b"\0\0\1\0\x7f"),
         "no moov": changed(b"moov", -4, b"junk"),
+        "negative time": changed(b"stts", 12, b"\xff"),
+        "another track": changed(b"vide", -4, b"auxv"),
         "angle": changed(b"tkhd", 40, struct.pack(">2i", 50000, 42000)),
     }
     for message, data in cases.items():
@@ -178,6 +180,188 @@ def test_what_a_table_cannot_say_is_left_to_a_container(whole: bytes) -> None:
     for size in (0, 7, 40, len(whole) // 2):
         with pytest.raises(NoTable):
             table_of(whole[:size])
+
+
+def test_a_codec_that_nobody_knows_is_named(whole: bytes, tmp_path: Path) -> None:
+    (tmp_path / "v.mp4").write_bytes(whole.replace(b"avc1", b"xqzt"))
+    with pytest.raises(DataError, match="does not know its codec") as raised:
+        Frames(open_store(str(tmp_path)), 0.02).at("v.mp4", 0.0)
+    assert raised.value.file and raised.value.kind == "unsupported"
+
+
+def box(kind: bytes, body: bytes) -> bytes:
+    return struct.pack(">I4s", len(body) + 8, kind) + body
+
+
+def replaced(data: bytes, kind: bytes, new: bytes) -> bytes:
+    """Replace the last box of a kind, and correct the lengths of those around it in a ``moov`` at the end."""
+    at = data.rindex(kind) - 4
+    grown = len(new) - int.from_bytes(data[at : at + 4], "big")
+    out = bytearray(data[:at] + new + data[at + len(new) - grown :])
+    for around in (b"stbl", b"minf", b"mdia", b"edts", b"trak", b"moov"):
+        place = data.rfind(around, 0, at) - 4
+        length = int.from_bytes(data[max(place, 0) : place + 4], "big")
+        if place >= 0 and place + length > at:
+            out[place : place + 4] = struct.pack(">I", length + grown)
+    return bytes(out)
+
+
+def edits(*entries: tuple[int, int]) -> bytes:
+    rows = b"".join(struct.pack(">IiI", length, begin, 1 << 16) for length, begin in entries)
+    return box(b"elst", struct.pack(">II", 0, len(entries)) + rows)
+
+
+def times_by_container(path: Path) -> list[int]:
+    with av.open(str(path)) as container:
+        return sorted(p.pts for p in container.demux(video=0) if p.pts is not None and not p.is_discard)
+
+
+@pytest.mark.parametrize("entries", [[(333, -1), (900, 1024)], [(7, -1), (1501, 5000)], [(1333, 3000)], [(777, 9216)]])
+def test_edits_round_as_the_container_does(entries: list[tuple[int, int]], tmp_path: Path) -> None:
+    path = tmp_path / "v.mp4"
+    path.write_bytes(replaced(noise(path, "", {"bf": "2"}), b"elst", edits(*entries)))
+    assert table_of(path.read_bytes())._times.tolist() == times_by_container(path)
+
+
+@pytest.mark.parametrize("entries", [[(0, 1024)], [(0, 0)], [(1000, 2048)], [(1500, 4096)], [(333, -1)]])
+def test_edits_of_fragments_move_frames_and_hide_none(entries: list[tuple[int, int]], tmp_path: Path) -> None:
+    path = tmp_path / "v.mp4"
+    data = noise(path, "frag_keyframe+delay_moov+default_base_moof", {"bf": "2"})
+    at, new = data.index(b"elst") - 4, edits(*entries)
+    assert data[at : at + 4] == new[:4]
+    path.write_bytes(data[:at] + new + data[at + len(new) :])
+    assert table_of(path.read_bytes())._times.tolist() == times_by_container(path)
+
+
+@pytest.mark.parametrize("entries", [[(0, 1024)], [(333, -1)]])
+def test_edits_by_which_ffmpeg_shows_no_frames_are_left_to_it(entries: list[tuple[int, int]], tmp_path: Path) -> None:
+    path = tmp_path / "v.mp4"
+    path.write_bytes(replaced(noise(path, "", {"bf": "2"}), b"elst", edits(*entries)))
+    assert times_by_container(path) == []
+    with pytest.raises(NoTable, match="without a length"):
+        table_of(path.read_bytes())
+
+
+def test_frames_in_the_moov_box_before_fragments_are_not_lost(tmp_path: Path) -> None:
+    data = noise(tmp_path / "v.mp4", "frag_keyframe", {})
+    with pytest.raises(NoTable, match="in the moov box and in fragments"):
+        table_of(data)
+    wanted, times = clips.all_frames(data)
+    frames = Frames(open_store(str(tmp_path)), 0.02)
+    assert len(times) == 20 and np.array_equal(frames.at("v.mp4", float(times[0])), wanted[0])
+
+
+def test_each_run_of_a_fragment_counts_from_the_same_place(tmp_path: Path) -> None:
+    """The run of the last fragment is cut in two, each with an offset of its own."""
+    data = noise(tmp_path / "v.mp4", "frag_keyframe+empty_moov+default_base_moof", {})
+    expected = table_of(data)
+    data = data[: data.rindex(b"mfra") - 4]
+    at = data.rindex(b"trun") - 4
+    length, _, bits, count, offset = struct.unpack_from(">I4sIIi", data, at)
+    head = 24 if bits & 4 else 20
+    width = (length - head) // count
+    rows = data[at + head : at + length]
+    sizes = expected.size[-count:]
+    grown, half = 20, int(sizes[:2].sum())  # the head of the second run
+    one = struct.pack(">IIi", bits, 2, offset + grown) + data[at + 20 : at + head] + rows[: 2 * width]
+    two = struct.pack(">IIi", bits & ~4, count - 2, offset + grown + half) + rows[2 * width :]
+    new = box(b"trun", one) + box(b"trun", two)
+    out = bytearray(data[:at] + new + data[at + length :])
+    for around in (b"traf", b"moof"):
+        place = data.rindex(around) - 4
+        out[place : place + 4] = struct.pack(">I", int.from_bytes(data[place : place + 4], "big") + grown)
+    found = table_of(bytes(out))
+    assert found.offset[:-count].tolist() == expected.offset[:-count].tolist()
+    assert (found.offset[-count:] - expected.offset[-count:]).tolist() == [grown] * count
+    assert found.size.tolist() == expected.size.tolist() and found.pts.tolist() == expected.pts.tolist()
+
+
+def test_frames_are_cut_to_the_size_that_the_file_states(tmp_path: Path) -> None:
+    path = tmp_path / "v.mp4"
+    data = bytearray(noise(path, "", {}))
+    at = data.rindex(b"avc1") + 28
+    data[at : at + 4] = struct.pack(">HH", 122, 90)
+    path.write_bytes(data)
+    request = FrameRequest("v.mp4", 0.3)
+    frames = Frames(open_store(str(tmp_path)), 0.02)
+    found = frames.at(*request)
+    assert frames.table("v.mp4") is not None
+    assert found.shape == (90, 122, 3) and np.array_equal(found, frames.at_through_container(request))
+
+
+@pytest.mark.parametrize("place", [0, 5, 7])
+def test_a_decoder_that_met_other_parameter_sets_is_of_no_use_to_other_files(place: int, tmp_path: Path) -> None:
+    data = noise(tmp_path / "v.mp4", "", {})
+    table = table_of(data)
+    packets = [data[at : at + size] for at, size in zip(*table.ranges(range(10)), strict=True)]
+    decoder = Decoder(table.setup)
+    run = Run(range(10), [3, 9])
+    assert len(list(decoder.frames(run, packets))) == 2 and decoder.is_reusable
+    at = 8 + int.from_bytes(table.setup.extradata[6:8], "big")
+    other = table.setup.extradata[at + 3 :][: table.setup.extradata[at + 2]] + b"\0"
+    packets[place] = struct.pack(">I", len(other)) + other + packets[place]
+    assert len(list(decoder.frames(run, packets))) == 2
+    assert not decoder.is_reusable
+
+
+def test_hostile_boxes_are_given_up_soon(tmp_path: Path) -> None:
+    deep = b""
+    for _ in range(3000):
+        deep = box(b"mdia", deep)
+    with pytest.raises(NoTable, match="malformed"):
+        table_of(box(b"moov", box(b"trak", deep)))
+    data = noise(tmp_path / "v.mp4", "frag_keyframe+empty_moov+default_base_moof", {})
+    data += box(b"free", b"") * 5000
+    reads = []
+    with pytest.raises(NoTable, match="many boxes"):
+        read_table(lambda begin, end: reads.append(begin) or data[begin:end], len(data))
+    assert len(reads) < 5000
+    at, around = data.rindex(b"trun") - 4, [data.rindex(b"traf") - 4, data.rindex(b"moof") - 4]
+    more = box(b"trun", bytes(8)) * 5000
+    out = bytearray(data[:at] + more + data[at:])
+    for place in around:
+        out[place : place + 4] = struct.pack(">I", int.from_bytes(data[place : place + 4], "big") + len(more))
+    with pytest.raises(NoTable, match="very long"):
+        table_of(bytes(out))
+
+
+def test_no_more_memory_than_a_table_is_worth() -> None:
+    def read(begin: int, end: int) -> bytes:
+        assert end - begin < 1 << 20
+        return (struct.pack(">I4sQ", 1, b"moov", 1 << 40) + bytes(end - begin))[: end - begin]
+
+    with pytest.raises(NoTable, match="very long moov"):
+        read_table(read, 1 << 40)
+
+
+def test_very_long_groups_are_streamed_by_a_container(videos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("feedmill.formats.avvideo.RUN_BYTES", 100)
+    wanted, times = clips.all_frames((videos / "mp4").read_bytes())
+    frames = Frames(open_store(str(videos)), 0.02)
+    monkeypatch.setattr(Frames, "decode", lambda *_: pytest.fail("the packets were held"))
+    assert np.array_equal(frames.at("mp4", float(times[20])), wanted[20])
+
+
+@pytest.mark.parametrize("kind", ["mp4", "mkv"])
+def test_there_is_no_frame_at_times_that_are_no_numbers(kind: str, tmp_path: Path) -> None:
+    (tmp_path / "v").write_bytes(clips.movie(kind, seconds=1.0, audio=False))
+    frames = Frames(open_store(str(tmp_path)), 0.02)
+    for time in (float("nan"), float("inf"), -float("inf"), 1e300, -1e300):
+        with pytest.raises(DataError, match="no frame within"):
+            frames.at("v", time)
+        which, _, _ = frames.extents(["v"], np.zeros(1, np.int64), np.array([time]))
+        assert not len(which)
+
+
+def test_no_two_requests_share_an_array_or_a_form(videos: Path) -> None:
+    frames = Frames(open_store(str(videos)), 0.02)
+    request = FrameRequest("mp4", 0.4)
+    batch = frames.request([request, request._replace(form="gray"), request])
+    first = batch.take(0)
+    wanted = first.copy()
+    first[:] = 0
+    assert np.array_equal(batch.take(2), wanted)
+    assert np.array_equal(batch.take(1), frames.at(*request._replace(form="gray")))
 
 
 @given(st.data())

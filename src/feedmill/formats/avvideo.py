@@ -20,10 +20,11 @@ from __future__ import annotations
 import errno
 import io
 import threading
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from functools import partial
+from math import isfinite
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -58,10 +59,13 @@ OPEN_VIDEOS = 8
 """Number of decoders that a thread keeps open."""
 TABLE_BYTES = 256 << 20
 """Bytes of tables that a dataset keeps, 56 for each frame."""
+RUN_BYTES = 256 << 20
+"""Bytes of packets that are held to decode frames in one go; a container streams longer groups."""
 TABLES_AT_ONCE = 16
 """Number of tables that are read from a remote store at once."""
 CONTAINERS = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,mpegts"
 """Allowed containers. Excludes playlists, for which FFmpeg would open other files."""
+_ENCODE = "Encode it again, for example as H.264 in MP4."
 _OF_THE_SYSTEM = (errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
@@ -215,6 +219,11 @@ class VideoReader:
             self.container.close()
             raise _no_frames("the file has no video stream")
         self.stream = self.container.streams.video[0]
+        if self.stream.codec_context is None:
+            self.container.close()
+            raise DataError(
+                "the video cannot be decoded: this FFmpeg does not know its codec", kind="unsupported", fix=_ENCODE
+            )
         self._skips = False
         # AVI has no times: FFmpeg gives frames those of their packets, which are not in the order of the frames.
         self._counts = self.container.format.name == "avi" and self.stream.codec_context.name in SKIPPING
@@ -508,7 +517,8 @@ class Frames:
         for number, table in zip(numbers, self.tables([paths[number] for number in numbers]), strict=True):
             if table is not None:
                 rows = np.flatnonzero(file == number)
-                frames, near = self._nearest(table, np.rint(times[rows] * float(1 / table.time_base)).astype(np.int64))
+                ticks = np.nan_to_num(np.rint(times[rows] * float(1 / table.time_base)), nan=_NEVER)
+                frames, near = self._nearest(table, ticks.clip(_NEVER, -_NEVER).astype(np.int64))
                 which, begins, ends = table.extents(frames[near])
                 parts.append((rows[near][which], begins, ends))
         which, begins, ends = (np.concatenate(column) for column in zip(*parts, strict=True))
@@ -516,7 +526,10 @@ class Frames:
 
     def find(self, table: Table, time: float) -> int | None:
         """Return the number of the frame nearest to a time in seconds; None if it is further than the tolerance."""
-        frames, near = self._nearest(table, np.asarray([round(Fraction(time) / table.time_base)], np.int64))
+        if not isfinite(time):
+            return None
+        tick = min(max(round(Fraction(time) / table.time_base), _NEVER), -_NEVER)
+        frames, near = self._nearest(table, np.asarray([tick], np.int64))
         return int(frames[0]) if near[0] else None
 
     def _nearest(
@@ -558,13 +571,13 @@ class Frames:
         path: str,
         table: Table,
         run: Run,
-        forms: Mapping[int, str | None],
+        form: str | None,
         packets: Sequence[bytes] | None = None,
     ) -> dict[int, Pixels]:
         """Return the pixels of the wanted frames of a run, by their numbers; those that do not come whole are missing.
 
         Args:
-            forms: number -> pixel format, as in `at`.
+            form: pixel format, as in `at`.
             packets: the packets of the run, if they were read before.
 
         Raises:
@@ -572,12 +585,11 @@ class Frames:
         """
         known: OrderedDict[Setup, tuple[Decoder, Converter]] = self._here.__dict__.setdefault("decoders", OrderedDict())
         setup, out = table.setup, {}
-        decoder, converter = known.pop(setup) if setup in known else (Decoder(setup), Converter())
         try:
+            decoder, converter = known.pop(setup) if setup in known else (Decoder(setup), Converter())
             if packets is None:
                 packets = self.store.read_ranges(path, *table.ranges(run.packets))
             for number, frame in decoder.frames(run, packets):
-                form = forms[number]
                 out[number] = converter.one(frame if form is None else frame.reformat(format=form), table.orientation)
         except (ffmpeg_error(), ValueError):
             return out  # of damaged packets: the container says which
@@ -591,13 +603,16 @@ class Frames:
         """Return a frame as `at` does, without a table."""
         path, time, form = request
         try:
-            pixels = self._video(path).at(time, self.tolerance, form)
+            pixels = self._video(path).at(time, self.tolerance, form) if isfinite(time) else None
             if pixels is None:
                 raise self.no_frame(request)
             return pixels
         except FeedmillError:
             self._forget(path)
             raise
+        except OverflowError:  # further than FFmpeg can count
+            self._forget(path)
+            raise self.no_frame(request) from None
         except (ffmpeg_error(), OSError, ValueError) as error:
             self._forget(path)
             raise unplayable(error, self.store.locate(path), f"at {time:.4f} s") from None
@@ -657,27 +672,32 @@ class FrameBatch:
         with run.lock:
             if number in run.pending:
                 self._decode(request.path, run, number)
-            if number in run.pixels:
-                return run.pixels.pop(number)
+            if number in run.ready:
+                return run.take(number)
         return self._frames.at_through_container(request) if number in run.missing else self._frames.at(*request)
 
     def _planned(self) -> dict[int, _RunRequests | None]:
         """Return request -> its run, or None if a container has to read it; none if its frame is far from its time."""
-        asked: dict[str, list[int]] = {}
+        asked: dict[tuple[str, str | None], list[int]] = {}
         for number, request in enumerate(self._requests):
-            asked.setdefault(request.path, []).append(number)
+            asked.setdefault((request.path, request.form), []).append(number)
+        paths = list({path: None for path, _ in asked})
+        tables = dict(zip(paths, self._frames.tables(paths), strict=True))
         plan: dict[int, _RunRequests | None] = {}
         remote: list[tuple[str, _RunRequests]] = []
-        for path, table in zip(asked, self._frames.tables(list(asked)), strict=True):
-            if table is None:
-                plan.update(dict.fromkeys(asked[path]))
+        for (path, _), of in asked.items():
+            if (table := tables[path]) is None:
+                plan.update(dict.fromkeys(of))
                 continue
             wanted: dict[int, list[int]] = {}
-            for number in asked[path]:
+            for number in of:
                 if (frame := self._frames.find(table, self._requests[number].time)) is not None:
                     wanted.setdefault(frame, []).append(number)
             for run in runs_of(table, list(wanted)):
                 requests = _RunRequests(table, run, {number: frame for frame in run.wanted for number in wanted[frame]})
+                if table.nbytes_of(run.packets) > RUN_BYTES:
+                    plan.update(dict.fromkeys(requests.pending))
+                    continue
                 plan.update(dict.fromkeys(requests.pending, requests))
                 remote.append((path, requests))
         if not self._frames.store.is_local:
@@ -689,13 +709,14 @@ class FrameBatch:
     def _decode(self, path: str, asked: _RunRequests, number: int) -> None:
         """Decode what is pending of a run; frames that do not come, once more from the group before."""
         pending, run, table = asked.pending, asked.run, asked.table
-        forms = {frame: self._requests[of].form for of, frame in pending.items()}
-        found = self._frames.decode(path, table, run, forms, asked.packets)
+        form = self._requests[number].form
+        found = self._frames.decode(path, table, run, form, asked.packets)
         if pending[number] not in found and (begin := table.earlier(run.packets.start)) is not None:
             more = Run(range(begin, run.packets.stop), run.wanted)
-            found = self._frames.decode(path, table, more, forms) | found
+            found = self._frames.decode(path, table, more, form) | found
         asked.missing = {of for of, frame in pending.items() if frame not in found}
-        asked.pixels = {of: found[frame] for of, frame in pending.items() if frame in found}
+        asked.found, asked.left = found, Counter(pending.values())
+        asked.ready = {of: frame for of, frame in pending.items() if frame in found}
         asked.pending, asked.packets = {}, None
 
 
@@ -705,7 +726,9 @@ class _RunRequests:
     Attributes:
         pending: request -> number of its frame, until they are decoded.
         packets: the packets of the run, if they were read before.
-        pixels: request -> its frame, until it is taken.
+        ready: request -> number of its frame, until it is taken.
+        found: number -> frame, until all requests took it.
+        left: number -> requests that have not taken the frame.
         missing: requests whose frames did not come.
     """
 
@@ -713,8 +736,16 @@ class _RunRequests:
         self.table, self.run, self.pending = table, run, pending
         self.lock = threading.Lock()
         self.packets: Sequence[bytes] | None = None
-        self.pixels: dict[int, Pixels] = {}
+        self.ready: dict[int, int] = {}
+        self.found: dict[int, Pixels] = {}
+        self.left: Counter[int] = Counter()
         self.missing: set[int] = set()
+
+    def take(self, number: int) -> Pixels:
+        """Return the frame of a request that is ready; no two requests get the same array."""
+        frame = self.ready.pop(number)
+        self.left[frame] -= 1
+        return self.found[frame].copy() if self.left[frame] else self.found.pop(frame)
 
 
 class _Video:
@@ -747,7 +778,7 @@ def unplayable(error: Exception, where: str, at: str) -> FeedmillError:
             f"the video cannot be decoded {at}: this FFmpeg does not support it ({reason(error)})",
             file=where,
             kind="unsupported",
-            fix="Encode it again, for example as H.264 in MP4.",
+            fix=_ENCODE,
         )
     if isinstance(error, OSError) and error.errno in _OF_THE_SYSTEM:
         return storage_error(error, where)

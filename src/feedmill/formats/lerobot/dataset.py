@@ -207,13 +207,17 @@ class LeRobotDataset(TableDataset):
             rows = places[at : at + wanted.size].reshape(wanted.shape)
             at += wanted.size
             if name in self.episodes.videos:
-                times = np.asarray(table.column("timestamp")) if "timestamp" in table.schema.names else None
+                times = table.column("timestamp").to_pylist() if "timestamp" in table.schema.names else None
                 for sample, row, inside in zip(samples.tolist(), out, rows, strict=True):
                     episode, frame = self._episode(sample)
                     path, begins = self.episodes.videos[name][episode]
-                    seconds = (numbers[inside] - sample + frame) / fps if times is None else times[inside]
+                    seconds = ((numbers[inside] - sample + frame) / fps).tolist()
+                    if times is not None:  # a row may lack it
+                        seconds = [
+                            s if times[n] is None else float(times[n]) for n, s in zip(inside, seconds, strict=True)
+                        ]
                     make = partial(self._frames_of, frames, range(len(requests), len(requests) + len(inside)), name)
-                    requests += [FrameRequest(path, begins + time, self._form(name)) for time in seconds.tolist()]
+                    requests += [FrameRequest(path, begins + time, self._form(name)) for time in seconds]
                     row[name] = Lazy(make, lambda make=make: to_bytes(make()))  # type: ignore[misc]
             else:
                 self._add_columns(name, table, rows, out)

@@ -11,6 +11,10 @@ from feedmill.formats.offsets import Int64s
 
 TOLERANCE = 1e-4
 """Seconds by which an offset may differ from a multiple of the frame's time, as in LeRobot."""
+MOST = 1 << 16
+"""Most frames of a window."""
+FARTHEST = 1 << 32
+"""Farthest offset in frames."""
 PAD = "_is_pad"
 """End of the name of the part that says which frames of a window lie outside the episode."""
 _FORMS = (
@@ -32,8 +36,11 @@ def offsets_of(
         file: the dataset, for errors.
 
     Raises:
-        ConfigError: a feature is unknown, or a window is none of both forms or between frames.
+        ConfigError: a feature is unknown, or a window is none of both forms, between frames, very long or very far.
     """
+    if not isinstance(windows, Mapping) or not all(isinstance(name, str) for name in windows):
+        what = f"windows: expected feature -> window, found {windows!r}"
+        raise ConfigError(what, file=file, kind="bad-option", fix=_FORMS)
     known, out = set(features), {}
     for name, window in windows.items():
         if name not in known:
@@ -60,13 +67,21 @@ def _offsets(name: str, window: Sequence[float], fps: float, file: str) -> Int64
     if all(type(one) is int for one in window):
         if len(window) != 2 or window[0] > window[1]:
             raise _bad(name, f"{list(window)} is not a first and a last frame", file)
+        _check(name, window[0], window[1], int(window[1]) - int(window[0]) + 1, file)
         return np.arange(window[0], window[1] + 1, dtype=np.int64)
     frames = np.asarray(window, np.float64) * fps
     whole = np.rint(frames)
     far = np.flatnonzero(~(np.abs(frames - whole) / fps <= TOLERANCE))
     if len(far):
         raise _bad(name, f"{window[far[0]]} s lies between two frames, which are 1/{fps:g} s apart", file)
+    _check(name, float(whole.min()), float(whole.max()), len(whole), file)
     return whole.astype(np.int64)
+
+
+def _check(name: str, first: float, last: float, count: int, file: str) -> None:
+    if count > MOST or first < -FARTHEST or last > FARTHEST:
+        what = f"{count} frames from {first:g} to {last:g}: expected at most {MOST}, and none beyond {FARTHEST}"
+        raise _bad(name, what, file)
 
 
 def _bad(name: str, what: str, file: str) -> ConfigError:

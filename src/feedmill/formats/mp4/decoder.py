@@ -62,6 +62,7 @@ class Decoder:
         context = pyav().CodecContext.create(_DECODERS.get(setup.codec, setup.codec), "r")
         if setup.extradata:
             context.extradata = setup.extradata
+        context.width, context.height = setup.size
         context.thread_type, context.thread_count = "NONE", 1
         if setup.colors is not None:
             primaries, transfer, matrix, full = setup.colors
@@ -87,8 +88,7 @@ class Decoder:
         wanted = set(run.wanted)
         try:
             for number, data in zip(run.packets, packets, strict=True):
-                if number == run.packets.start:
-                    self.is_reusable = self.is_reusable and not self._has_own_sets(data)
+                self.is_reusable = self.is_reusable and not self._has_own_sets(data)
                 self._skip(number not in wanted)
                 packet: Any = Packet(data)
                 self._tag += 1

@@ -34,12 +34,18 @@ FIRST_READ = 128 << 10
 """Bytes at the beginning of a file that are read at once: LeRobot writes ``moov`` first, 7 to 15 bytes a frame."""
 MOST_FRAGMENTS = 64
 """Fragments up to which a file has a table: each costs a request, and more are dearer than the whole file."""
+MOST_BOXES = 1 << 12
+"""Boxes of a file, and runs of its fragments, that are looked at: each may cost a request."""
+MOST_BYTES = 1 << 28
+"""Bytes up to which a ``moov`` or ``moof`` box is read, 64 for each of the most frames."""
 MOST_FRAMES = 1 << 22
 """Frames up to which a file has a table, 56 bytes each: 39 hours at 30 frames a second."""
 _ENTRY = 78 + 8
 """Bytes of a visual sample entry before the boxes in it."""
 _IDENTITY = struct.pack(">9i", 1 << 16, 0, 0, 0, 1 << 16, 0, 0, 0, 1 << 30)
 _FULL_RATE = 1 << 16
+_NO_PICTURES = frozenset({b"soun", b"tmcd", b"text", b"sbtl", b"subt", b"clcp", b"meta", b"hint"})
+"""Handlers of tracks that FFmpeg does not take for video, as it does auxiliary pictures."""
 
 Read = Callable[[int, int], bytes]
 """Read bytes ``[begin, end)`` of the file."""
@@ -56,11 +62,13 @@ class Setup:
     Attributes:
         codec: FFmpeg's name.
         extradata: the configuration, such as parameter sets.
+        size: width and height that the file states: H.264 without a crop of its own is cut to them.
         colors: primaries, transfer, matrix and full range (0, 1) that the file states; None if it states none.
     """
 
     codec: str
     extradata: bytes
+    size: tuple[int, int]
     colors: tuple[int, int, int, int] | None
 
 
@@ -138,6 +146,10 @@ class Table:
         part = slice(numbers.start, numbers.stop)
         return self.offset[part].tolist(), self.size[part].tolist()
 
+    def nbytes_of(self, numbers: range) -> int:
+        """Return the bytes of the packets of consecutive frames."""
+        return int(self.size[numbers.start : numbers.stop].sum())
+
     def earlier(self, number: int) -> int | None:
         """Return the number of the key frame before the one with this number; None if it is the first."""
         at = int(np.searchsorted(self._keys, number))
@@ -156,7 +168,7 @@ def read_table(read: Read, size: int) -> Table:
     try:
         moov, end = _find_moov(read, size)
         return _table(moov, read, size, end)
-    except (IndexError, KeyError, OverflowError, ValueError, struct.error) as error:
+    except (IndexError, KeyError, OverflowError, RecursionError, ValueError, struct.error) as error:
         raise NoTable(f"malformed: {type(error).__name__}") from None
 
 
@@ -178,7 +190,9 @@ def _boxes(data: bytes, at: int, end: int) -> Iterator[tuple[bytes, int, int]]:
 def _find_moov(read: Read, size: int) -> tuple[bytes, int]:
     """Return the body of the ``moov`` box, and the end of the box."""
     known, known_at, at = read(0, min(FIRST_READ, size)), 0, 0
-    while at + 8 <= size:
+    for _ in range(MOST_BOXES):
+        if at + 8 > size:
+            break
         if not known_at <= at <= at + 16 <= known_at + len(known):
             known, known_at = read(at, min(at + FIRST_READ, size)), at
         length, kind = struct.unpack_from(">I4s", known, at - known_at)
@@ -190,6 +204,8 @@ def _find_moov(read: Read, size: int) -> tuple[bytes, int]:
         if length < head or at + length > size:
             raise NoTable(f"a box does not fit: {kind!r}")
         if kind == b"moov":
+            if length > MOST_BYTES:
+                raise NoTable("a very long moov box")
             body = known[at - known_at + head : at - known_at + length]
             rest = at + head + len(body)
             return body + read(rest, at + length) if rest < at + length else body, at + length
@@ -205,6 +221,8 @@ def _table(moov: bytes, read: Read, size: int, end: int) -> Table:
             track = dict(_nested(moov, begin, stop))
             handler = track[b"hdlr"][0] + 8
             video = track if moov[handler : handler + 4] == b"vide" else None
+            if video is None and moov[handler : handler + 4] not in _NO_PICTURES:
+                raise NoTable("another track comes first, which may have pictures")
         elif kind != b"trak":
             movie[kind] = begin, stop
     if video is None:
@@ -220,6 +238,8 @@ def _table(moov: bytes, read: Read, size: int, end: int) -> Table:
         raise NoTable("no time scale")
     setup = _setup(moov, *video[b"stsd"])
     if b"mvex" in movie:
+        if any(name in video and moov[video[name][0] + 8 :][:4] != bytes(4) for name in (b"stsz", b"stz2")):
+            raise NoTable("frames in the moov box and in fragments")
         pts, offset, sizes, key = _fragments(moov, movie[b"mvex"], number, read, size, end)
     else:
         pts, offset, sizes, key = _samples(moov, video, size)
@@ -227,7 +247,7 @@ def _table(moov: bytes, read: Read, size: int, end: int) -> Table:
         raise NoTable("no frames")
     if (offset < 0).any() or (sizes <= 0).any() or int((offset + sizes).max()) > size:
         raise NoTable("a frame lies outside the file")
-    pts, shown = _edited(pts, _edits(moov, video), scale, movie_scale)
+    pts, shown = _edited(pts, _edits(moov, video), scale, movie_scale, fragmented=b"mvex" in movie)
     return Table(setup, Fraction(1, scale), orientation, pts, offset, sizes, key, shown)
 
 
@@ -269,7 +289,8 @@ def _setup(moov: bytes, at: int, end: int) -> Setup:
         if color[:4] in (b"nclx", b"nclc"):
             numbers = struct.unpack_from(">HHH", color, 4)
             colors = (*numbers, color[10] >> 7 if color[:4] == b"nclx" else 0)
-    return Setup(codec, bytes(moov[begin:stop]), colors)
+    size: tuple[int, int] = struct.unpack_from(">HH", moov, at + 40)
+    return Setup(codec, bytes(moov[begin:stop]), size, colors)
 
 
 def _column(moov: bytes, box: tuple[int, int], skip: int, columns: int = 1, dtype: str = ">u4") -> Int64s:
@@ -302,6 +323,8 @@ def _samples(moov: bytes, boxes: dict[bytes, tuple[int, int]], size: int) -> tup
         raise NoTable("the frames do not fit the file")
     sizes = np.full(count, fixed, np.int64) if fixed else _column(moov, boxes[b"stsz"], 12)[:, 0]
     step = _runs(_column(moov, boxes[b"stts"], 8, 2), count)
+    if int(step.max(initial=0)) >= 1 << 31:
+        raise NoTable("a frame lasts for a negative time")
     pts = np.cumsum(step) - step
     if b"ctts" in boxes:
         pts += _signed(_runs(_column(moov, boxes[b"ctts"], 8, 2), count))
@@ -335,23 +358,29 @@ def _edits(moov: bytes, boxes: dict[bytes, tuple[int, int]]) -> list[tuple[int, 
     return [form.unpack_from(moov, at + 8 + number * form.size) for number in range(min(count, 3))]
 
 
-def _edited(pts: Int64s, edits: list[tuple[int, int, int]], scale: int, movie_scale: int) -> tuple[Int64s, Bools]:
+def _edited(
+    pts: Int64s, edits: list[tuple[int, int, int]], scale: int, movie_scale: int, *, fragmented: bool
+) -> tuple[Int64s, Bools]:
     """Return the times after the edit list, and which frames it shows.
 
-    As FFmpeg does it: an empty edit delays the first one; the first shown frame appears at the begin of the edit.
+    As FFmpeg does it: an empty edit delays the first one; the first shown frame appears at the begin of the edit. An
+    edit of a fragmented file moves its frames and hides none.
     """
     shown = np.ones(len(pts), np.bool_)
     delay = 0
     if edits and edits[0][1] == -1:
-        delay = edits[0][0] * scale // movie_scale
-        edits = edits[1:]
+        delay = (2 * edits[0][0] * scale + movie_scale) // (2 * movie_scale)
+        edits = edits[1:] or [(0, 0, _FULL_RATE)]
     if not edits:
         return pts, shown
     length, start, rate = edits[0]
     if len(edits) > 1 or rate != _FULL_RATE or start < 0:
         raise NoTable("several edits")
-    if length:
-        shown = (pts >= start) & (pts < start + -(-length * scale // movie_scale))
+    if fragmented:
+        return pts - start + delay, shown
+    if not length:
+        raise NoTable("an edit without a length")
+    shown = (pts >= start) & (pts < start + (2 * length * scale + movie_scale) // (2 * movie_scale))
     pts = pts - start + delay
     if shown.any():
         pts -= max(int(pts[shown].min()) - delay, 0)
@@ -368,7 +397,9 @@ def _fragments(
             defaults = struct.unpack_from(">III", moov, begin + 12)
     out: list[tuple[Int64s, ...]] = []
     clock, fragments = 0, 0
-    while at + 8 <= size:
+    for _ in range(MOST_BOXES):
+        if at + 8 > size:
+            break
         head = read(at, min(at + 4096, size))
         length, kind = struct.unpack_from(">I4s", head)
         skip = 8
@@ -380,15 +411,18 @@ def _fragments(
             raise NoTable(f"a box does not fit: {kind!r}")
         if kind == b"moof":
             fragments += 1
-            if fragments > MOST_FRAGMENTS:
-                raise NoTable("many fragments")
+            if fragments > MOST_FRAGMENTS or length > MOST_BYTES:
+                raise NoTable("many fragments, or a very long one")
             body = head[skip:length]
             if len(body) < length - skip:
                 body += read(at + skip + len(body), at + length)
-            for box, begin, stop in _boxes(body, 0, len(body)):
-                if box == b"traf":
-                    clock = _fragment(body, begin, stop, at, track, defaults, clock, out)
+            tracks = [(begin, stop) for box, begin, stop in _boxes(body, 0, len(body)) if box == b"traf"]
+            for begin, stop in tracks:
+                base = at if begin == tracks[0][0] else None
+                clock = _fragment(body, begin, stop, at, base, track, defaults, clock, out)
         at += length
+    else:
+        raise NoTable("many boxes")
     if not out:
         raise NoTable("no frames")
     pts, offset, sizes, key = (np.concatenate(column) for column in zip(*out, strict=True))
@@ -396,11 +430,16 @@ def _fragments(
 
 
 def _fragment(
-    body: bytes, begin: int, end: int, moof: int, track: int, defaults: tuple[int, int, int], clock: int,
-    out: list[tuple[Int64s, ...]],
+    body: bytes, begin: int, end: int, moof: int, base: int | None, track: int, defaults: tuple[int, int, int],
+    clock: int, out: list[tuple[Int64s, ...]],
 ) -> int:  # fmt: skip
-    """Add the frames of a ``traf`` box, and return the time after them."""
-    base, (duration, length, flags) = moof, defaults
+    """Add the frames of a ``traf`` box, and return the time after them.
+
+    Args:
+        base: from where offsets count if the box does not say; None: from the end of another track's frames.
+    """
+    duration, length, flags = defaults
+    following: int | None = None
     for kind, at, stop in _boxes(body, begin, end):
         bits = int.from_bytes(body[at + 1 : at + 4], "big")
         if kind == b"senc":
@@ -409,6 +448,7 @@ def _fragment(
             if struct.unpack_from(">I", body, at + 4)[0] != track:
                 return clock
             at += 8
+            base = moof if bits & 0x20000 else base
             if bits & 0x1:
                 base, at = struct.unpack_from(">Q", body, at)[0], at + 8
             at += 4 if bits & 0x2 else 0
@@ -422,13 +462,16 @@ def _fragment(
             clock = struct.unpack_from(">Q" if body[at] else ">I", body, at + 4)[0]
         elif kind == b"trun":
             count, at = struct.unpack_from(">I", body, at + 4)[0], at + 8
-            start, first = base, None
+            if base is None:
+                raise NoTable("frames that follow those of another track")
+            start, first = base if following is None else following, None
             if bits & 0x1:
                 start, at = base + struct.unpack_from(">i", body, at)[0], at + 4
             if bits & 0x4:
                 first, at = struct.unpack_from(">I", body, at)[0], at + 4
             columns = [bit for bit in (0x100, 0x200, 0x400, 0x800) if bits & bit]
-            if at + 4 * count * len(columns) > stop or count + sum(len(part[0]) for part in out) > MOST_FRAMES:
+            long = len(out) == MOST_BOXES or count + sum(len(part[0]) for part in out) > MOST_FRAMES
+            if long or at + 4 * count * len(columns) > stop:
                 raise NoTable("a table does not fit its box, or is very long")
             rows = np.frombuffer(body, ">u4", count * len(columns), at).astype(np.int64).reshape(count, len(columns))
             given = {bit: rows[:, number] for number, bit in enumerate(columns)}
@@ -442,5 +485,5 @@ def _fragment(
             places = start + np.cumsum(sizes) - sizes
             out.append((clock + ends - lasts + shift, places, sizes, (marks >> 16 & 1) == 0))
             clock += int(lasts.sum())
-            base = start + int(sizes.sum())
+            following = start + int(sizes.sum())
     return clock
