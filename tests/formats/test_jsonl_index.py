@@ -114,7 +114,7 @@ def test_a_corrupt_file_is_made_again(
     made.write_bytes(good[:place] + bytes([good[place] ^ 1]) + good[place + 1 or len(good) :])
     dataset = open_dataset(file)
     assert [sample.raw("json") for sample in dataset.read_raw(range(len(ROWS)))] == ROWS
-    padding = place == -1 and len(scans) == 1
+    padding = place < 0 and len(scans) == 1  # its length depends on that of the path
     assert padding or (caplog.text.count("are corrupt") == 1 and made.read_bytes() == good)
 
 
