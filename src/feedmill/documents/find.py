@@ -133,14 +133,33 @@ def find_in_datasets(
     """Return the files of all patterns, relative to the roots of their datasets, each file once.
 
     Args:
+        documents: Name of the folder that contains documents.
+        patterns, warnings, exact, allow_missing, id: See `find_once`.
+
+    Raises:
+        NotFound, ConfigError: As in `find_once` and `feedmill.documents.file.in_datasets`.
+    """
+    return in_datasets(find_once(patterns, warnings, exact=exact, allow_missing=allow_missing, id=id), documents)
+
+
+def find_once(
+    patterns: Sequence[str],
+    warnings: list[str],
+    *,
+    exact: bool = False,
+    allow_missing: bool = False,
+    id: str | None = None,
+) -> list[DocumentFile]:
+    """Return the files of all patterns, each file once.
+
+    Args:
         patterns: Inputs of `find_documents`.
         warnings: Receives a line for skipped files, and one for each pattern without files.
-        documents: Name of the folder that contains documents.
         exact: Find the same files as Dolma's deduplication and mixing, except hidden files.
         allow_missing, id: See `find_documents`.
 
     Raises:
-        NotFound, ConfigError: As in `find_documents` and `feedmill.documents.file.in_datasets`.
+        NotFound, ConfigError: As in `find_documents`, or there is no file.
     """
     found = find_documents(patterns, exact=exact, folders=not exact, allow_missing=allow_missing, id=id)
     if not found.files:
@@ -151,7 +170,7 @@ def find_in_datasets(
         )
     warnings += [f"no file matches {pattern}" for pattern in found.missing]
     warnings += skipped_warnings(found)
-    return in_datasets(once(found.files), documents)
+    return once(found.files)
 
 
 def skipped_warnings(found: DocumentFiles) -> list[str]:

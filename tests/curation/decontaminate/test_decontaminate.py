@@ -392,6 +392,10 @@ def test_bad_input() -> None:
             run(**options)
     with pytest.raises(ConfigError, match="not a field or path"):
         run(fields={"question": ".a | .b"})
+    write("other.jsonl", [{"question": QUESTION}, {"question": QUESTION, "title": "x"}])
+    run("other.jsonl", fields={"question": "title"})
+    with pytest.raises(ConfigError, match=r"other\.jsonl: no row has the field 'titel'.*last one: question, title"):
+        run("other.jsonl", fields={"question": "titel"})
     documents(path="documents/a.jsonl")
     with pytest.raises(EmptyResult):
         run()

@@ -112,6 +112,7 @@ def test_a_file_that_changes_meanwhile_is_an_error(tmp_path, monkeypatch):
         {"length": 9, "key": "$.id"},
         {"length": 9, "ngram": 3},
         {"length": 9, "bloom": "f.bin", "items": 9},
+        {"length": 9, "every_copy": True, "against": ["other/documents"]},
     ],
 )
 def test_bad_options(tmp_path, more):

@@ -285,7 +285,7 @@ def test_similarity_of_characters_is_exact(folder: Path) -> None:
 def test_signatures_of_words_are_not_those_of_characters(folder: Path) -> None:
     write_documents(folder, {"a.jsonl": ["a page of words"]})
     find(by="characters", signatures="signs")
-    with pytest.raises(ConfigError, match="by characters instead of None"):
+    with pytest.raises(ConfigError, match="by characters instead of the default"):
         find(signatures="signs")
     with pytest.raises(ConfigError, match="unknown unit"):
         find(by="lines")

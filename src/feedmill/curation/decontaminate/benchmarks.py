@@ -125,8 +125,9 @@ def read_questions(file: DocumentFile, fields: Mapping[str, str]) -> Iterator[tu
         ConfigError: There is no field with questions.
         DataError: A row is invalid.
     """
-    line, readers = 0, dict[tuple[str, ...], _Readers]()
+    line, readers, content = 0, dict[tuple[str, ...], _Readers](), {}
     question: str | None = fields.get("question")
+    missing = question is not None  # it was named; another row may have what the first one lacks
     for block in read_blocks(file, shown=True):
         for row in rows_of(block):
             line += 1
@@ -154,11 +155,19 @@ def read_questions(file: DocumentFile, fields: Mapping[str, str]) -> Iterator[tu
             given = values["id"]
             name = str(line) if given is None or isinstance(given, dict | list) else str(given)
             text = values["question"]
+            missing = missing and text is None
             text = text if isinstance(text, str) else "" if text is None else "\n".join(_texts(text))
             answer = values["answer"]
             if answer is None and isinstance(values["choices"], dict):
                 answer = _correct(values["choices"])
             yield line, Question(name, text, choices, _answers(answer, choices, labels))
+    if line and missing:
+        raise ConfigError(
+            f"no row has the field {question!r}, which --fields names for the questions",
+            file=file.name,
+            kind="missing-field",
+            fix=f"Name one that the rows have, such as those of the last one: {', '.join(sorted(content))}.",
+        )
 
 
 class _Readers(NamedTuple):

@@ -22,14 +22,24 @@ def dedupe(options: Dedupe) -> DedupeReport:
     """
     for name, units in _UNITS.items():
         if getattr(options, name) is not None and options.by not in units:
-            raise ConfigError(f"--{name} requires --by {' or '.join(units)}", fix="Remove the option, or add --by.")
+            raise ConfigError(f"--{name} requires --by {' or '.join(units)}", fix="Remove the option, or change --by.")
     if options.every_copy and options.by != SUBSTRINGS:
-        raise ConfigError("--every-copy requires --by substrings", fix="Remove the option, or add --by.")
+        raise ConfigError("--every-copy requires --by substrings", fix="Remove the option, or change --by.")
+    if options.every_copy and options.against:
+        raise ConfigError(
+            "--every-copy cannot be combined with --against, which compares no document with a first one",
+            fix="Remove --every-copy: every copy of the other documents is marked.",
+        )
     if options.by == SUBSTRINGS:
         for name in ("min_length", "min_words", "keep_empty", "bloom"):
             if getattr(options, name):
                 option = name.replace("_", "-")
-                raise ConfigError(f"--{option} cannot be combined with --by {SUBSTRINGS}", fix="Remove one of them.")
+                fix = (
+                    "Use --length, the length of the shortest passage."
+                    if name == "min_length"
+                    else "Remove one of them."
+                )
+                raise ConfigError(f"--{option} cannot be combined with --by {SUBSTRINGS}", fix=fix)
     bloom, items = options.bloom, options.items
     if not isinstance(bloom, str) and (items or options.read_only or options.false_positives is not None):
         raise ConfigError(

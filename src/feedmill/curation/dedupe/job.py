@@ -16,8 +16,8 @@ from feedmill.curation.dry_run import plan_set, read_first
 from feedmill.curation.manifest_entries import entry, record, recorded
 from feedmill.curation.options import SUBSTRINGS, Dedupe
 from feedmill.curation.records import digest as digest_of
-from feedmill.documents.file import DocumentFile
-from feedmill.documents.find import find_documents, find_in_datasets
+from feedmill.documents.file import DocumentFile, in_datasets
+from feedmill.documents.find import find_once
 from feedmill.errors import ConfigError, refuse_empty
 from feedmill.formats.bloom import write_bloom
 from feedmill.jobs.cores import available_cores
@@ -85,9 +85,8 @@ def find_duplicates(
             fix="Remove --memory, or --bloom.",
         )
     report = DedupeReport(of_tasks.name)
-    kept = options.documents_folder
-    find = partial(find_in_datasets, documents=kept, exact=options.defects, allow_missing=allow, id=options.id)
-    files = find(paths_of(options.documents), report.warnings)
+    find = partial(find_once, exact=options.defects, allow_missing=allow, id=options.id)
+    files = in_datasets(find(paths_of(options.documents), report.warnings), options.documents_folder)
     known = _references(options.against, find, report.warnings) if options.against else []
     if bloom is not None and bloom.file_partition:
         from feedmill.curation.dedupe.bloomed import mine
@@ -105,20 +104,17 @@ def find_duplicates(
 def _references(
     patterns: Sequence[str], find: Callable[[Sequence[str], list[str]], list[DocumentFile]], warnings: list[str]
 ) -> list[DocumentFile]:
-    """Return the files of documents to compare with. For a benchmark, the error names the verb that looks for those."""
+    """Return the files of documents to compare with, which may be in any folder: nothing is written beside them.
+
+    For a benchmark, the error names the verb that looks for those.
+    """
     from feedmill.curation.decontaminate.benchmarks import has_questions
 
-    try:
-        found = find(patterns, warnings)
-        paths = found[:1]
-    except ConfigError:  # they are in no folder of documents
-        found, paths = [], find_documents(patterns).files[:1]
-        if not paths or not has_questions(paths[0]):
-            raise
-    if paths and has_questions(paths[0]):
+    found = find(patterns, warnings)
+    if found and has_questions(found[0]):
         raise ConfigError(
             "the rows are questions of a benchmark, and not documents with a text",
-            file=paths[0].name,
+            file=found[0].name,
             kind="bad-document",
             fix="Find questions with 'feedmill decontaminate DOCUMENTS --against BENCHMARK'.",
         )

@@ -189,8 +189,9 @@ def _agree(store: Store, options: Neardedupe, plan: bool = False) -> None:
     names = {**wanted, **record["options"]}  # an option may be missing from one of them
     different = [name for name in names if record["options"].get(name) != wanted.get(name)]
     if different:
+        found, new = ([one.get(name, "the default") for name in different] for one in (record["options"], wanted))
         differences = ", ".join(
-            f"{name} {record['options'].get(name)} instead of {wanted.get(name)}" for name in different
+            f"{name} {old} instead of {other}" for name, old, other in zip(different, found, new, strict=True)
         )
         raise ConfigError(
             f"these signatures were made with other options: {differences}",

@@ -134,6 +134,7 @@ class JsonlDataset(Dataset):
         """Return the line. Raises `DataError` if it is not one object, as it was when it was indexed."""
         line = line if record else line.removeprefix(MARK)
         if line[:1] != b"{" or line[-1:] != b"}" or b"\n" in line:
+            self._index.forget()
             raise DataError(
                 "the file changed after it was indexed: this record is not one line from '{' to '}'",
                 file=self.store.locate(self.path),

@@ -29,6 +29,7 @@ import json
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 
 import msgspec
@@ -96,6 +97,8 @@ class Lines:
     Attributes:
         offsets: int64[n + 1], the offset of each record, and the size of the file.
         facts: see `Facts`.
+        forget: deletes what is kept of the file, which turned out to be in another state, so that the next process
+            that opens it finds its lines.
     """
 
     def __init__(
@@ -107,8 +110,9 @@ class Lines:
         hashes: npt.NDArray[np.uint64] | None = None,
         spaced: Int64s | None = None,
         again: Callable[[], Lines] | None = None,
+        forget: Callable[[], None] = lambda: None,
     ) -> None:
-        self.offsets, self.facts = offsets, facts
+        self.offsets, self.facts, self.forget = offsets, facts, forget
         self._place = place if len(offsets) >= _LARGE else None  # store, path, and offset of the offsets there
         self._hashes, self._spaced, self._again = hashes, spaced, again
         self._checked = np.zeros(0 if hashes is None else len(hashes), bool)
@@ -274,7 +278,7 @@ def _kept(
     facts.key, name = kept_name(store, entry, *state)
     again = partial(_kept, store, entry, index, expected, remarks=remarks, damaged=True)
     cache, files, held = LocalStore(cache_folder() / FOLDER), file_cache(cache_folder()), f"{FOLDER}/{name}"
-    lines = _read(cache, name, facts.key, again, damaged)
+    lines = _read(cache, name, facts.key, again, damaged, quiet=True)
     if lines is not None:
         files.hold_derived(held)
         return lines
@@ -405,12 +409,19 @@ def _digest(arrays: Arrays) -> npt.NDArray[np.uint8]:
 
 
 def _read(
-    cache: LocalStore, name: str, key: Sequence[str], again: Callable[[], Lines], whole: bool = False
+    cache: LocalStore,
+    name: str,
+    key: Sequence[str],
+    again: Callable[[], Lines],
+    whole: bool = False,
+    *,
+    quiet: bool = False,
 ) -> Lines | None:
     """Return kept lines; None if there are none, or they are corrupt.
 
     Args:
         whole: compare all offsets with their hashes.
+        quiet: log no warning if they are corrupt: they are read again by the one process that makes them again.
     """
     try:
         if not cache.exists(name):
@@ -427,10 +438,17 @@ def _read(
             if _hash(offsets[page * _PAGE : (page + 1) * _PAGE]) != hashes[page]:
                 raise ValueError(f"the hash of its page {page} differs")
     except (FeedmillError, KeyError, ValueError, OSError, msgspec.MsgspecError) as error:
-        logger.warning("the cached lines of a file are corrupt and are found again: %s: %s", cache.locate(name), error)
+        if not quiet:
+            where = cache.locate(name)
+            logger.warning("the cached lines of a file are corrupt and are found again: %s: %s", where, error)
         return None
-    place = (cache, name, STREAMED_AT)
-    return Lines(offsets, facts, place=place, hashes=hashes, spaced=arrays["spaced"], again=again)
+    place, forget = (cache, name, STREAMED_AT), partial(_forget, cache, name)
+    return Lines(offsets, facts, place=place, hashes=hashes, spaced=arrays["spaced"], again=again, forget=forget)
+
+
+def _forget(cache: LocalStore, name: str) -> None:
+    with suppress(FeedmillError):  # the folder is read-only; the error of the reader matters more
+        cache.delete(name)
 
 
 def scan_lines(store: Store, entry: Entry, facts: Facts, folder: Store | None = None) -> Iterator[Int64s]:

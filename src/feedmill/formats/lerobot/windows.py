@@ -62,7 +62,7 @@ def offsets_of(
 
 
 def _offsets(name: str, window: Sequence[float], fps: float, file: str) -> Int64s:
-    if not isinstance(window, Sequence) or not len(window) or not all(type(one) in (int, float) for one in window):
+    if not isinstance(window, Sequence) or not window or not all(type(one) in (int, float) for one in window):
         raise _bad(name, f"{window!r} is not a window", file)
     if all(type(one) is int for one in window):
         if len(window) != 2 or window[0] > window[1]:
