@@ -58,7 +58,7 @@ _NEAR = 3
 OPEN_VIDEOS = 8
 """Number of decoders that a thread keeps open."""
 TABLE_BYTES = 256 << 20
-"""Bytes of tables that a dataset keeps, 56 for each frame."""
+"""Bytes of tables that a dataset keeps, 64 for each frame."""
 RUN_BYTES = 256 << 20
 """Bytes of packets that are held to decode frames in one go; a container streams longer groups."""
 TABLES_AT_ONCE = 16

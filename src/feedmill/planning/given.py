@@ -1,4 +1,4 @@
-"""Make a plan of whatever a user gives: a recipe, its data or its file, or a dataset or its path."""
+"""Make a plan of a recipe, its data or its file, or of a dataset or its path."""
 
 from __future__ import annotations
 

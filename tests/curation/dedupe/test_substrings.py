@@ -1,11 +1,15 @@
 """Repeated substrings beside all windows of all texts, in any pieces and processes, killed, and with bad input."""
 
+import gzip
+import json
 import random
 
 import pytest
 
 import feedmill as fm
 from feedmill.curation.dedupe import exact, segments
+from feedmill.curation.mix.config import read_config
+from feedmill.curation.mix.job import mix
 from feedmill.errors import ConfigError, DataError
 from helpers.document_folders import attributes, texts, write_documents
 from helpers.kills import contents, kill_everywhere, moments
@@ -126,3 +130,21 @@ def test_options_of_substrings_only(tmp_path, more):
     write_documents(tmp_path, ["a"])
     with pytest.raises(ConfigError, match="requires --by substrings"):
         fm.dedupe([f"{tmp_path}/documents"], progress=False, **more)
+
+
+def test_a_filter_cuts_the_passages(tmp_path):
+    passage = "Zwölf Boxkämpfer jagen Viktor quer über den großen Deich 日本語😀. "
+    write_documents(tmp_path, [f"one {passage}eins", f"two {passage}zwei"], [f"drei {passage}three"])
+    dedupe(tmp_path, 40)
+    stream = {
+        "name": "cut",
+        "documents": [f"{tmp_path}/documents/*"],
+        "attributes": ["dup_substrings"],
+        "output": {"path": f"{tmp_path}/cut", "max_size_in_bytes": 1 << 20},
+        "span_replacement": [{"span": "$.attributes.dup_substrings", "min_score": 0.5, "replacement": "|"}],
+    }
+    mix(read_config({"streams": [stream]}), workers=1)
+    lines = [
+        line for path in (tmp_path / "cut").glob("*.gz") for line in gzip.decompress(path.read_bytes()).splitlines()
+    ]
+    assert {json.loads(line)["text"] for line in lines} == {f"one {passage}eins", "two|zwei", "drei|three"}
