@@ -205,7 +205,7 @@ class DiskCache:
         self.folder, self._size = folder.absolute(), size
         self.readers, self.sharers = Readers(str(self.folder / "readers")), 1
         self._guard, self._mutex = threading.Lock(), threading.Lock()
-        self._fd, self._mine, self._retry_at = -1, None, 0.0
+        self._fd, self._mine, self._is_new, self._retry_at = -1, None, True, 0.0
         self._uses: Counter[str] = Counter()
         self._released: deque[str] = deque()
         self._warned: set[str] = set()
@@ -297,12 +297,14 @@ class DiskCache:
         """The bytes that all files take, as last counted by any process."""
         with self._guard, contextlib.suppress(OSError):
             self._opened()
-            return max(0, int.from_bytes(os.pread(self._fd, 8, 0), "little", signed=True))
+            return self._used()
         return 0
 
+    def _used(self) -> int:
+        return max(0, int.from_bytes(os.pread(self._fd, 8, 0), "little", signed=True))
+
     def _set_used(self, used: int) -> None:
-        with self._guard:
-            os.pwrite(self._fd, used.to_bytes(8, "little", signed=True), 0)
+        os.pwrite(self._fd, used.to_bytes(8, "little", signed=True), 0)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[bool]:
@@ -312,11 +314,12 @@ class DiskCache:
         """
         with self._mutex:
             with self._guard:
-                lock = self._opened()
+                lock = self._mine or self._opened()
             has_locks = self._take(lock, _RESERVE)
             try:
-                if os.fstat(self._fd).st_size < 8:
+                if self._is_new and os.fstat(self._fd).st_size < 8:
                     self._set_used(self._scan()[1])
+                self._is_new = False
                 yield has_locks is not None
             finally:
                 if has_locks:
@@ -332,7 +335,7 @@ class DiskCache:
             OSError: the disk does not have enough free space (ENOSPC), or the folder cannot be used.
         """
         with self.locked() as has_locks:
-            taken, used, limit = sum(map(taken_by, sizes)), self.used, self.size
+            taken, used, limit = sum(map(taken_by, sizes)), self._used(), self.size
             free = _free_bytes(self.folder) if needs_disk else None
             bound = limit if free is None else min(limit, used + free)
             if used + taken > bound:
@@ -365,7 +368,7 @@ class DiskCache:
         with self.locked() as has_locks:
             if not has_locks:
                 raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK), str(self.folder))
-            used, capacity = self.used, self.capacity()
+            used, capacity = self._used(), self.capacity()
             if used + size > capacity and time.monotonic() >= self._retry_at:
                 began = time.monotonic()
                 used = self._evict(min(int(_KEEP * capacity), capacity - size), planned)
@@ -381,7 +384,7 @@ class DiskCache:
     def release(self, size: int) -> None:
         """Count bytes as free again."""
         with contextlib.suppress(OSError), self.locked():
-            self._set_used(self.used - size)
+            self._set_used(self._used() - size)
 
     def trim(self) -> None:
         """Count all files again, and evict until the bound is met. Does nothing if the folder cannot be used."""
@@ -461,7 +464,7 @@ class DiskCache:
         if old >= 0:
             os.close(old)
             self.was_replaced()
-        self._mine = ByteLock(self._fd)
+        self._mine, self._is_new = ByteLock(self._fd), True
         for name in self._uses:
             self._take(self._mine, _USED + _byte_of(name), shared=True)
         return self._mine
@@ -494,29 +497,33 @@ class DiskCache:
         if used > target:
             live, newest = self.readers.live(), dict[str, int]()
             for entry in entries:
-                newest[entry.url] = max(newest.get(entry.url, 0), entry.last_use)
+                if entry.url:
+                    newest[entry.url] = max(newest.get(entry.url, 0), entry.last_use)
 
             def order(planned: int, last_use: int) -> tuple[bool, int]:
                 counts = 0 < planned < PLANNED_BEFORE and planned % SCALE in live
                 return counts, -planned if counts else last_use
 
             def key(entry: _Entry) -> tuple[bool, int]:
-                useless = entry.kind == "none" or (entry.url != "" and entry.last_use < newest[entry.url])
-                return (False, 0) if useless else order(entry.planned, entry.last_use)
+                if entry.kind == "none" or (entry.url and entry.last_use < newest[entry.url]):
+                    return False, 0
+                return order(entry.planned, entry.last_use)
 
             last = order(planned, 0) if 0 < planned < PLANNED_BEFORE else (True, 0)
-            for entry in sorted(entries, key=key):
-                if used <= target or key(entry) > last:
+            keys = [key(entry) for entry in entries]
+            for number in sorted(range(len(entries)), key=keys.__getitem__):
+                if used <= target or keys[number] > last:
                     break
+                entry = entries[number]
                 if (files or entry.kind == "chunk") and self._remove(entry):
                     used -= entry.taken
         return used
 
     def _remove(self, entry: _Entry) -> bool:
         """Delete a chunk, file or folder unless a process uses it; return whether it was deleted."""
-        path = self.folder / entry.path
         if entry.kind in ("chunk", "part"):
-            return _remove_chunk(str(path))
+            return _remove_chunk(f"{self.folder}/{entry.path}")
+        path = self.folder / entry.path
         with self._guard:
             lock = ByteLock(self._fd)
         with lock:
