@@ -66,7 +66,7 @@ def test_the_table_has_the_times_that_the_container_gives(kind: str, videos: Pat
         stream = container.streams.video[0]
         shown = sorted(p.pts for p in container.demux(stream) if p.pts is not None and not p.is_discard)
         assert table.time_base == stream.time_base
-    assert table._times.tolist() == shown
+    assert table.times.tolist() == shown
 
 
 @pytest.mark.usefixtures("no_container")
@@ -220,7 +220,7 @@ def times_by_container(path: Path) -> list[int]:
 def test_edits_round_as_the_container_does(entries: list[tuple[int, int]], tmp_path: Path) -> None:
     path = tmp_path / "v.mp4"
     path.write_bytes(replaced(noise(path, "", {"bf": "2"}), b"elst", edits(*entries)))
-    assert table_of(path.read_bytes())._times.tolist() == times_by_container(path)
+    assert table_of(path.read_bytes()).times.tolist() == times_by_container(path)
 
 
 @pytest.mark.parametrize("entries", [[(0, 1024)], [(0, 0)], [(1000, 2048)], [(1500, 4096)], [(333, -1)]])
@@ -230,7 +230,7 @@ def test_edits_of_fragments_move_frames_and_hide_none(entries: list[tuple[int, i
     at, new = data.index(b"elst") - 4, edits(*entries)
     assert data[at : at + 4] == new[:4]
     path.write_bytes(data[:at] + new + data[at + len(new) :])
-    assert table_of(path.read_bytes())._times.tolist() == times_by_container(path)
+    assert table_of(path.read_bytes()).times.tolist() == times_by_container(path)
 
 
 @pytest.mark.parametrize("entries", [[(0, 1024)], [(333, -1)]])
