@@ -33,10 +33,12 @@ from feedmill.errors import DataError, FeedmillError, MissingExtra
 from feedmill.formats.avfile import ffmpeg_error, is_indexed, open_av, reason
 from feedmill.formats.mp4.clips import Span
 from feedmill.formats.mp4.decoder import SKIPPING, Decoder, Run, runs_of
-from feedmill.formats.mp4.table import NoTable, Setup, Table, read_table
+from feedmill.formats.mp4.sidecar import kept_table
+from feedmill.formats.mp4.table import NoTable, Setup, Table
 from feedmill.formats.orientation import orientation_of, turned, upright
 from feedmill.jobs.threads import ordered_map
 from feedmill.storage import Store
+from feedmill.storage.base import Entry
 from feedmill.storage.cache.copies import held_copy
 from feedmill.storage.cache.files import HeldFile
 from feedmill.storage.os_errors import storage_error
@@ -53,7 +55,7 @@ _FAR = 1.0
 """Distance in seconds beyond which the reader seeks if the key frames in between are unknown."""
 OPEN_VIDEOS = 8
 """Number of decoders that a thread keeps open."""
-TABLE_BYTES = 256 << 20
+TABLE_BYTES = 128 << 20
 """Bytes of tables that a dataset keeps, 64 for each frame."""
 RUN_BYTES = 256 << 20
 """Bytes of packets that are held to decode frames in one go; a container streams longer groups."""
@@ -507,18 +509,28 @@ class Frames:
         """Return the tables of several files; those of remote files are read side by side. Raises as `table`."""
         if self.store.is_local or len(paths) < 2:
             return [self.table(path) for path in paths]
-        return list(ordered_map(self.table, paths, workers=TABLES_AT_ONCE, in_flight=TABLES_AT_ONCE))
+        with self._lock:
+            new = [path for path in paths if path not in self._tables]
+        entries = dict(zip(new, self.store.entries(new), strict=True)) if len(new) > 1 else {}
+        read = [partial(self.table, path, entries.get(path)) for path in paths]
+        return list(ordered_map(lambda one: one(), read, workers=TABLES_AT_ONCE, in_flight=TABLES_AT_ONCE))
 
-    def table(self, path: str) -> Table | None:
-        """Return the table of a file; None if a container has to read it. Raises `NotFound` and `StorageError`."""
+    def table(self, path: str, entry: Entry | None = None) -> Table | None:
+        """Return the table of a file; None if a container has to read it.
+
+        Args:
+            entry: the file's, if it is known.
+
+        Raises:
+            NotFound, StorageError: the file cannot be read.
+        """
         with self._lock:
             if path in self._tables:
                 self._tables.move_to_end(path)
                 return self._tables[path]
         found: Table | None
         try:
-            read = partial(self.store.read, path)
-            found = read_table(lambda begin, end: read(begin, end - begin), self.store.stat(path).size)
+            found = kept_table(self.store, path, entry or self.store.entries([path])[0] or self.store.stat(path))
         except NoTable:
             found = None
         with self._lock:

@@ -1,6 +1,7 @@
 """Frames of MP4 and QuickTime files by number, without a container: the sample table, what to read, a bare decoder.
 
     `table.py`    the table of a file's frames (time, place, size, key) from its ``moov`` box, and from its fragments
+    `sidecar.py`  tables that are kept in the cache folder
     `decoder.py`  which packets give wanted frames, and a decoder that takes packets of any file
     `clips.py`    the frames of one file in the order in which they are shown
 

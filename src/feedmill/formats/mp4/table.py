@@ -84,6 +84,7 @@ class Table:
 
     Attributes:
         begin: int64[n], number of the key frame from which on packets have to be decoded for each frame.
+        keys: int64[k], numbers of the key frames.
         order: int64[m], numbers of the frames in the order in which they are shown.
         times: int64[m], ticks at which these begin.
         end: tick at which the last one ends.
@@ -95,13 +96,13 @@ class Table:
     ) -> None:  # fmt: skip
         self.setup, self.time_base, self.orientation = setup, time_base, orientation
         self.pts, self.offset, self.size = pts, offset, size
-        self._keys = np.flatnonzero(key)
-        group = np.searchsorted(self._keys, np.arange(len(pts)), side="right") - 1
-        if not len(self._keys) or self._keys[0]:
+        self.keys: Int64s = np.flatnonzero(key)
+        group = np.cumsum(key) - 1
+        if not len(self.keys) or self.keys[0]:
             raise NoTable("the first frame is not a key frame")
         # Frames that are shown before their key frame may refer to the group before it (open groups).
-        leads = (pts < pts[self._keys[group]]) & (group > 0)
-        self.begin: Int64s = self._keys[group - leads]
+        leads = (pts < pts[self.keys[group]]) & (group > 0)
+        self.begin: Int64s = self.keys[group - leads]
         visible = np.flatnonzero(shown)
         if not len(visible):
             raise NoTable("no frame is shown")
@@ -169,8 +170,8 @@ class Table:
 
     def earlier(self, number: int) -> int | None:
         """Return the number of the key frame before the one with this number; None if it is the first."""
-        at = int(np.searchsorted(self._keys, number))
-        return int(self._keys[at - 1]) if at else None
+        at = int(np.searchsorted(self.keys, number))
+        return int(self.keys[at - 1]) if at else None
 
 
 def read_table(read: Read, size: int) -> Table:

@@ -7,6 +7,7 @@ use, and evicts others.
     folder/shards/<hash>    indices of plain tars, and which shards were compared with their index
     folder/costs/<hash>     costs of samples
     folder/lines/<hash>     where the lines of a file lie, or points at which reading it can begin
+    folder/frames/<hash>    the tables of frames of videos
     folder/packing/<hash>/  a packing plan: evicted as a whole
     folder/unpacked/<hash>/ the compressed tars of a folder, unpacked: evicted as a whole
     folder/in-use           locks of all processes, and the bytes that all files take (int64)

@@ -14,7 +14,7 @@ from feedmill.storage.staging import TEMPORARY_SUFFIX, remove_dead
 
 NOTE = ".hash"
 """Suffix of the note of a copy."""
-DERIVED = ("shards", "costs", "lines", "packing", "unpacked")
+DERIVED = ("shards", "costs", "lines", "frames", "packing", "unpacked")
 """Subfolders with derived files."""
 _WHOLE = ("packing", "unpacked")
 """Those whose subfolders are evicted as a whole."""
