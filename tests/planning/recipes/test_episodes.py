@@ -12,8 +12,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import yaml
+from typer.testing import CliRunner, Result
 
 import feedmill as fm
+from feedmill.cli.app import app
 from feedmill.errors import ConfigError, DataError, EmptyResult, NotFound
 from feedmill.formats.lerobot.dataset import LeRobotDataset
 from helpers.robots import Robot, windows_of, write_robot
@@ -506,3 +508,20 @@ def test_twenty_robots_mixed_exactly_and_resumed_on_other_ranks(tmp_path: Path) 
 
 def _sums(batch: Mapping[str, Any]) -> list[float]:
     return [float(values.sum(dtype=np.float64)) for values in batch["action"]]
+
+
+def test_the_command_writes_and_shows_them(tmp_path: Path) -> None:
+    def run(*words: object) -> Result:
+        return CliRunner().invoke(app, [*map(str, words)])
+
+    two(tmp_path)
+    saved(tmp_path, MIX)
+    shown = run("stat", tmp_path / "recipe.yaml").stdout
+    assert "30.0000%" in shown and "action[4]" in shown and "(2 computed, 0 known)" in shown
+    found = json.loads(run("stat", tmp_path / "recipe.yaml", "--json").stdout)
+    assert found["known"] == 2 and len(found["features"]["action"]["q01"]) == 5
+    failed = run("stat", tmp_path / "recipe.yaml", "--plot")
+    assert failed.exit_code and "statistics of a recipe are of it alone" in failed.output
+    (tmp_path / "docs.jsonl").write_text('{"text": "x"}\n')
+    (tmp_path / "docs.yaml").write_text("source: docs.jsonl")
+    assert "none of the 1 sources has robot episodes" in run("stat", tmp_path / "docs.yaml").output

@@ -264,7 +264,7 @@ class RecipeModel(Strict):
         default=None, description="how parts of samples are decoded: an image spec, or options; see docs/samples.md"
     )
     episodes: EpisodesModel | None = Field(
-        None, description="how frames of robot episodes become samples, for all sources: see docs/robots.md"
+        None, description="how frames of robot episodes become samples, for all sources: see docs/formats/lerobot.md"
     )
     pack: PackModel | None = Field(None, description="yield rows of tokens instead of documents: see docs/packing.md")
     targets: TargetsModel | None = Field(None, description="inputs and targets of batches: see docs/targets.md")

@@ -151,7 +151,7 @@ class EpisodeOptions:
                 ).items()
             }
         except (AttributeError, TypeError) as error:
-            fix = "See docs/robots.md for the forms."
+            fix = "See docs/formats/lerobot.md for the forms."
             raise ConfigError(f"episodes: {error}", kind="bad-option", fix=fix) from None
         return cls(**made)
 
