@@ -1,4 +1,4 @@
-"""How named encodings of tiktoken split texts, and their special tokens.
+"""Patterns by which named encodings of tiktoken split texts, and their special tokens.
 
 A ``.tiktoken`` file has only tokens and their ranks. The pattern that splits a text into words, and the special tokens,
 are in the code of the program that uses the file. Patterns are written without possessive quantifiers, which not all
