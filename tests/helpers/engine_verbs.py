@@ -51,7 +51,7 @@ VERBS: dict[str, list[str]] = {
     "filter": ["filter", "filter.json"],
     "dedupe": ["dedupe", "documents", "--by", "paragraphs"],
     "dedupe-documents": ["dedupe", "documents"],
-    "dedupe-substrings": ["dedupe", "documents", "--by", "substrings", "--length", "20"],
+    "dedupe-substrings": ["dedupe", "documents", "--by", "substrings", "--length", "6", "-t", TOKENIZER],
     "dedupe-bloom": ["dedupe", "documents", "--by", "ngrams", "--ngram", "3", "--bloom", "seen.bin", "--items", "9000"],
     "decontaminate": ["decontaminate", "documents", "--against", "documents"],
     "neardedupe": ["neardedupe", "documents", "--ngram", "3", "--threshold", "0.6"],

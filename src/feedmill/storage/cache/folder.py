@@ -7,6 +7,7 @@
     folder/shards/<hash>    indices of plain tars, and which shards were compared with their index
     folder/costs/<hash>     costs of samples
     folder/lines/<hash>     where the lines of a file lie, or points at which reading it can begin
+    folder/frames/<hash>    the tables of frames of videos
     folder/packing/<hash>/  a packing plan: evicted as a whole
     folder/unpacked/<hash>/ the compressed tars of a folder, unpacked: evicted as a whole
 
@@ -57,7 +58,7 @@ _DEFAULT_SIZE = 20 * 10**9
 """Bound in bytes if no size is set; or a tenth of the disk if that is less."""
 NOTE = ".hash"
 """Suffix of the note of a copy."""
-DERIVED = ("shards", "costs", "lines", "packing", "unpacked")
+DERIVED = ("shards", "costs", "lines", "frames", "packing", "unpacked")
 """Subfolders with derived files."""
 _WHOLE = ("packing", "unpacked")
 """Those whose subfolders are evicted as a whole."""
