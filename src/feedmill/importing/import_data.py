@@ -8,6 +8,7 @@ from __future__ import annotations
 import codecs
 import os
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from feedmill.errors import ConfigError, FeedmillError, MissingExtra
 from feedmill.formats.format import TOKENS
 from feedmill.formats.objects import read_object
 from feedmill.formats.offsets import hash_words
-from feedmill.formats.sniff import sniff
+from feedmill.formats.sniff import by_marks
 from feedmill.importing import documents, kinds
 from feedmill.importing import samples as media
 from feedmill.importing.documents import empty, write_documents
@@ -244,11 +245,13 @@ def refuse_datasets(sources: Sequence[str]) -> None:
         if "://" not in source and not is_local_folder(source):
             continue
         try:
-            format = sniff(source).format
+            found = by_marks(open_store(source))  # not `sniff`, which lists all files for each format that it looks for
         except FeedmillError:
+            found = None
+        if found is None:
             _refuse_chunks(source)
-            continue
-        if (format.marks or format.later_marks) and format.name not in _IMPORTED:
+        elif found.format.name not in _IMPORTED:
+            format = found.format
             verbs = "tokenize, convert" if format.family in ("rows", "lines") else "convert"
             verbs = "shuffle, merge, split" if format.family in TOKENS else verbs
             raise ConfigError(
@@ -343,8 +346,9 @@ def leave_out_unclear(
     gone = {file.number for file in unclear}
     recognized.documents = [file for number, file in enumerate(recognized.documents) if number not in gone]
     if gone:
+        counts = Counter(kinds.divide(file.path).kind for file in recognized.documents)
         recognized.notes = [
-            *counted_kinds(recognized.documents),
+            *counted_kinds(counts),
             *(note for note in recognized.notes if note.startswith("warning")),
         ]
 
