@@ -19,6 +19,7 @@ from feedmill.tokens.tokenizer import Tokenizer
 from feedmill.web.columns import Columns
 from feedmill.web.content import TOO_LARGE, cells, facts_of, first_image, read_one, shown_parts, tree
 from feedmill.web.documents import Documents, marked_text, short
+from feedmill.web.episodes import episode_of
 from feedmill.web.invisible import one_line
 from feedmill.web.library import OpenItem
 from feedmill.web.state import State
@@ -192,6 +193,7 @@ def _opened(
         "offset": source.offset,
         "length": source.length,
         "large": large,
+        "episode": None if large else episode_of(dataset, number, state),
         "parts": parts,
         "previous": before,
         "next": after,
