@@ -525,3 +525,33 @@ def test_the_command_writes_and_shows_them(tmp_path: Path) -> None:
     (tmp_path / "docs.jsonl").write_text('{"text": "x"}\n')
     (tmp_path / "docs.yaml").write_text("source: docs.jsonl")
     assert "none of the 1 sources has robot episodes" in run("stat", tmp_path / "docs.yaml").output
+
+
+def test_episodes_without_frames_are_passed_over(tmp_path: Path) -> None:
+    robot = write_robot(tmp_path / "r", lengths=(5, 0, 4, 0), fps=20)
+    dataset = fm.open(tmp_path / "r", episodes={"fps": 10, "windows": {"action": [-1, 2]}})
+    values, pads = windows_of(robot, "action", range(-1, 3), 10)
+    assert np.array_equal(np.stack([sample["action"] for sample in dataset]), values)
+    assert np.array_equal(np.stack([sample["action_is_pad"] for sample in dataset]), pads)
+    report = saved(tmp_path, {"unit": "episodes", "samples": 9, "blend": [{"path": "r"}]}).plan().report()
+    assert report.sources[0].drawn == 9
+    write_robot(tmp_path / "none", lengths=(0,))
+    with pytest.raises(ConfigError, match="has no samples"):
+        saved(tmp_path, {"source": "none"}).plan()
+
+
+def test_a_camera_that_starts_late_is_an_error_of_its_frames(tmp_path: Path) -> None:
+    av = pytest.importorskip("av")
+    write_robot(tmp_path / "r", lengths=(6,), cameras={"front": (16, 16)}, video=True)
+    with av.open(str(tmp_path / "r/videos/front/chunk-000/file-000.mp4"), "w") as out:
+        stream = out.add_stream("libx264", rate=10)
+        stream.width = stream.height = 16
+        for number in range(3, 6):
+            frame = av.VideoFrame.from_ndarray(np.full((16, 16, 3), number * 20, np.uint8), "rgb24")
+            frame.pts = number
+            out.mux(stream.encode(frame))
+        out.mux(stream.encode(None))
+    dataset = fm.open(tmp_path / "r", episodes={"windows": {"front": [0, 1]}, "sizes": {"front": [8, 8]}})
+    assert dataset[3]["front"].shape == (2, 8, 8, 3)
+    with pytest.raises(DataError, match=r"no frame within 0\.05 s of 0\.2000 s"):
+        dataset[2]["front"]

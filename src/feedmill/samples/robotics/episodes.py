@@ -600,7 +600,7 @@ class EpisodeSamples(Dataset):
         """
         one = self.feature(name)
         numbers = self.frames(np.arange(len(self)) if indices is None else np.asarray(indices, np.int64))
-        out = Summary(one.out_width)
+        out = _Gathered(one.out_width)
         bounds = self.dataset.shard_bounds
         cuts = np.searchsorted(numbers, bounds)
         for file, (begin, stop) in enumerate(zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True)):
@@ -629,9 +629,9 @@ class EpisodeSamples(Dataset):
                 part = slice(at, at + step)
                 values, pads = one.steps(lookup, samples[part], first[part], last[part])
                 self._add(out, name, values[~pads], None, start)
-        return out
+        return out.summary()
 
-    def _add(self, out: Summary, name: str, values: Float64s, times: Int64s | None, start: int) -> None:
+    def _add(self, out: _Gathered, name: str, values: Float64s, times: Int64s | None, start: int) -> None:
         finite = np.isfinite(values).all(-1)
         if times is not None:
             finite |= times == 0
@@ -767,6 +767,34 @@ class EpisodeSamples(Dataset):
 
     def verify(self) -> Sequence[FeedmillError]:
         return self.dataset.verify()
+
+
+class _Gathered:
+    """Collects vectors until they are enough to be added at once: adding sorts what a summary has."""
+
+    def __init__(self, width: int) -> None:
+        self._summary = Summary(width)
+        self._values: list[npt.NDArray[np.float32]] = []
+        self._times: list[Int64s] = []
+        self._count = 0
+
+    def add(self, values: Float64s, times: Int64s | None) -> None:
+        """Add vectors, see `Summary.add`."""
+        self._values.append(np.asarray(values, np.float32))
+        self._times.append(np.ones(len(values), np.int64) if times is None else times)
+        self._count += len(values)
+        if self._count >= _AT_ONCE // 4:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._values:
+            self._summary.add(np.concatenate(self._values), np.concatenate(self._times))
+        self._values, self._times, self._count = [], [], 0
+
+    def summary(self) -> Summary:
+        """Return the summary of all vectors."""
+        self._flush()
+        return self._summary
 
 
 def _again(reopen: Callable[[], Dataset], scaling: Scaling) -> Dataset:
