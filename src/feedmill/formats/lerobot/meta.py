@@ -234,7 +234,7 @@ def _texts(store: Store, path: str, name: str) -> dict[int, str]:
 
 
 def episode_columns(store: Store, info: Mapping[str, Any]) -> list[str]:
-    """Return the names of what is said of each episode, without where its data lies and its statistics."""
+    """Return the names of the columns of episodes, without where its data lies and its statistics."""
     if str(info["codebase_version"]).startswith("v3"):
         names = ParquetFile(store, _episode_files(store, info)[0]).schema.names
         return [name for name in names if "/" not in name]
@@ -242,7 +242,7 @@ def episode_columns(store: Store, info: Mapping[str, Any]) -> list[str]:
 
 
 def episode_values(store: Store, info: Mapping[str, Any], name: str) -> list[Any]:
-    """Return what is said of each episode under a name, in the order of the episodes."""
+    """Return the values of a column of episodes, in the order of the episodes."""
     if not str(info["codebase_version"]).startswith("v3"):
         return [row.get(name) for row in _lines(store, "meta/episodes.jsonl")]
     table = _table(store, _episode_files(store, info), list(dict.fromkeys(("episode_index", name))))
