@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
@@ -97,6 +98,9 @@ def test_a_mixture_has_one_shape_one_rate_and_the_statistics_of_what_it_draws(tm
         assert batch[0]["action_dim_is_pad"].tolist() == [False] * width + [True] * (6 - width)
         back = dataset.restored("action", found)
         np.testing.assert_allclose(back, values, atol=1e-5)
+    again = pickle.loads(pickle.dumps(plan.sources[1].opened_as(subflavors={"a": 1})))
+    assert again.fingerprint() == plan.sources[1].fingerprint() and again.subflavors == {"a": 1}
+    assert np.array_equal(again[7]["action"], plan.sources[1][7]["action"])
     loader = fm.Loader(plan, 10, workers=2)
     shapes = {batch["action"].shape for batch in islice(loader, 5)}
     loader.close()
@@ -302,6 +306,10 @@ def test_statistics_of_the_source_and_constant_dimensions(tmp_path: Path, method
     np.testing.assert_allclose(found[:, :2], ((whole - center) / np.maximum(scale, 1e-8))[:, :2], atol=1e-5)
     assert not found[:, 2].any(), "a constant is centered and not scaled"
     assert plan.sources[0].fingerprint() != fm.open(tmp_path / "r").fingerprint()
+    state = fm.Loader(plan, 4).state_dict()
+    other = saved(tmp_path, {"source": {"path": "r"}, "episodes": {**settings, "normalize": {}}}).plan()
+    with pytest.raises(ConfigError, match=r"not the one that this state was saved with"):
+        fm.Loader(other, 4).load_state_dict(state)
 
 
 def test_statistics_of_another_robot_are_refused(tmp_path: Path) -> None:

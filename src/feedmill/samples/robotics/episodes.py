@@ -873,9 +873,9 @@ def _chosen(samples: EpisodeSamples) -> Int64s:
     keep = np.ones(len(dataset), bool)
     for name, wanted in samples.options.where.items():
         stored = samples._stored.get(name, name)
-        values: Sequence[Any] | None
+        values: Sequence[Any] | npt.NDArray[Any] | None
         if stored in dataset.names:
-            values = dataset.values_of(stored)
+            values = _column(dataset, stored)
         elif stored in dataset.texts:
             texts = dataset.tasks if stored == "task" else dataset.subtasks
             values = [texts.get(number) for number in dataset.values_of(f"{stored}_index")]
@@ -892,22 +892,36 @@ def _chosen(samples: EpisodeSamples) -> Int64s:
     return numbers
 
 
-def _fulfil(name: str, values: Sequence[Any], wanted: Any, samples: EpisodeSamples) -> Bools:
-    first = next((value for value in values if value is not None), None)
+def _column(dataset: LeRobotDataset, stored: str) -> Sequence[Any] | npt.NDArray[Any]:
+    """Return a column of all frames: numbers as an array, as there may be very many, others as Python values."""
+    if is_numeric(dataset.features[stored]):
+        try:
+            files = [dataset.columns_of(file, [stored])[stored] for file in range(len(dataset.files))]
+        except DataError:  # some are missing
+            return dataset.values_of(stored)
+        values = np.concatenate(files)
+        return values[:, 0] if values.shape[1] == 1 else list(values[:1])
+    return dataset.values_of(stored)
+
+
+def _fulfil(name: str, values: Sequence[Any] | npt.NDArray[Any], wanted: Any, samples: EpisodeSamples) -> Bools:
+    first = values[0] if isinstance(values, np.ndarray) and len(values) else None
+    if first is None:
+        first = next((value for value in values if value is not None), None)
     if isinstance(first, list | dict) or getattr(first, "ndim", 0) > 0:
         raise samples._bad(
             f"where: {name!r} has several values a frame: expected one number, bool or text", "Use another column."
         )
-    array = np.asarray(values, object)
+    array = values if isinstance(values, np.ndarray) else np.asarray(values, object)
     if isinstance(wanted, Mapping):
         unknown = sorted(set(wanted) - {"min", "max", "not"})
         if unknown or not wanted:
             raise samples._bad(f"where: {name}: unknown condition {unknown}", "Use min, max and not.")
         if ("min" in wanted or "max" in wanted) and not isinstance(first, int | float | np.number):
             raise samples._bad(f"where: {name!r} is not numbers: min and max need them", "Give values instead.")
-        keep = np.asarray([value is not None for value in values], bool)
+        keep = np.asarray(array != None, bool) if array.dtype == object else np.ones(len(array), bool)  # noqa: E711
         if "min" in wanted or "max" in wanted:
-            numbers = np.asarray([np.nan if value is None else float(value) for value in values])
+            numbers = array.astype(np.float64)  # None is NaN
             keep &= (numbers >= wanted.get("min", -np.inf)) & (numbers <= wanted.get("max", np.inf))
         if "not" in wanted:
             keep &= ~_among(array, wanted["not"])
