@@ -196,6 +196,14 @@ class LeRobotDataset(TableDataset):
             for name in names
         }
 
+    def place_in_meta(self, episode: int) -> int:
+        """Return the place in `episodes` of an episode of this dataset."""
+        return int(self._chosen[episode])
+
+    def key_of_episode(self, episode: int) -> int:
+        """Return the number of an episode of this dataset, as keys have it."""
+        return int(self.episodes.number[self._chosen[episode]])
+
     def episodes_of(self, indices: Indices) -> Int64s:
         """Return the number of each sample's episode in this dataset, int64[n]."""
         return np.searchsorted(self._episode_starts, np.asarray(indices, np.int64), side="right") - 1
