@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import Any
 
@@ -32,7 +32,6 @@ from feedmill.curation.decontaminate.benchmarks import (
     shown,
 )
 from feedmill.curation.decontaminate.matching import MOST_QUESTIONS, Match, Matcher, needed
-from feedmill.curation.decontaminate.options import DecontaminateOptions, DecontaminateReport
 from feedmill.curation.dry_run import plan_set, read_first
 from feedmill.curation.manifest_entries import entry, record, restore
 from feedmill.curation.options import Decontaminate
@@ -44,7 +43,7 @@ from feedmill.errors import ConfigError, refuse_empty
 from feedmill.formats.arrays import Arrays, write_arrays
 from feedmill.formats.documents import write_lines
 from feedmill.formats.signatures import read_arrays, read_marker, write_marker
-from feedmill.jobs.dry_run import DryRun, perform
+from feedmill.jobs.dry_run import DryRun, JobReport, perform
 from feedmill.jobs.engine import Where
 from feedmill.jobs.options import verb
 from feedmill.jobs.progress import Progress
@@ -66,7 +65,7 @@ class IndexTask:
     """Benchmarks to index."""
 
     files: tuple[DocumentFile, ...]
-    options: DecontaminateOptions
+    options: Decontaminate
     folder: str
 
     def __str__(self) -> str:
@@ -90,7 +89,7 @@ class ScanTask:
     """File of documents to scan, and the folder of the work."""
 
     file: DocumentFile
-    options: DecontaminateOptions
+    options: Decontaminate
     folder: str
     number: int
 
@@ -183,7 +182,7 @@ class CountTask:
     folder: str
     scans: int
     most: float
-    options: DecontaminateOptions
+    options: Decontaminate
 
     def __str__(self) -> str:
         return "the n-grams"
@@ -224,7 +223,7 @@ def count(task: CountTask) -> list[tuple[int, int]]:
 
 
 def _able(
-    questions: Arrays, lengths: Ints, pieces: npt.NDArray[np.bool_], options: DecontaminateOptions
+    questions: Arrays, lengths: Ints, pieces: npt.NDArray[np.bool_], options: Decontaminate
 ) -> npt.NDArray[np.bool_]:
     """Return which questions can be found by these pieces, bool[questions]: the rules of `_leaks`."""
     owners, stems, count = questions["owners"], questions["stems"] == 1, len(questions["benchmark"])
@@ -349,7 +348,7 @@ class _Leak:
     match: int
 
 
-def _leaks(questions: Arrays, found: Arrays, common: Ints, options: DecontaminateOptions) -> list[_Leak]:
+def _leaks(questions: Arrays, found: Arrays, common: Ints, options: Decontaminate) -> list[_Leak]:
     """Return the questions in the documents of a file, by row and place."""
     sizes = np.diff(questions["ends"], prepend=0)
     rare = ~np.isin(found["grams"], common)
@@ -382,6 +381,39 @@ def _leak(found: Arrays, row: int, question: int, own: Sequence[int], share: int
     return _Leak(row, question, share, begin, end, any(bool(found["answered"][at]) for at in own), own[0])
 
 
+@dataclass(slots=True)
+class DecontaminateReport(JobReport):
+    """Report of decontamination.
+
+    Attributes:
+        files, documents: Numbers of the run's input.
+        flagged: Documents with at least one leaked question.
+        matches: Leaked questions in documents, each pair counted once.
+        benchmarks: For each benchmark: its ``questions``; those that cannot be found, because they are ``empty``,
+            ``short``, or made of ``common`` phrases only; those ``leaked``, and of these ``with_answer``; ``documents``
+            with one of them; and ``examples``. ``unmarked`` are those that are not marked where they are in documents,
+            as their phrases are common; ``unmarked_examples`` are the most frequent ones.
+        skipped: Whether an earlier run had done everything.
+    """
+
+    name: str
+    files: int = 0
+    documents: int = 0
+    flagged: int = 0
+    matches: int = 0
+    benchmarks: list[dict[str, Any]] = field(default_factory=list)
+    skipped: bool = False
+    warnings: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        leaked = sum(one["leaked"] for one in self.benchmarks)
+        questions = sum(one["questions"] for one in self.benchmarks)
+        return (
+            f"{leaked:,} of {questions:,} questions are in {self.flagged:,} of {self.documents:,} documents,"
+            f" in attributes/{self.name}"
+        )
+
+
 @verb(Decontaminate)
 def decontaminate(given: Decontaminate) -> DecontaminateReport:
     """Return the numbers of leaked questions by benchmark, with examples.
@@ -394,13 +426,7 @@ def decontaminate(given: Decontaminate) -> DecontaminateReport:
         ConfigError: Options are invalid, or there is no field with questions.
         DataError: A row is invalid.
     """
-    options = DecontaminateOptions(
-        name=given.name,
-        threshold=given.threshold,
-        ngram=given.ngram,
-        common=given.common,
-        fields=dict(given.fields or {}),
-    )
+    options = given.settled()
     documents, allow_empty = paths_of(given.documents), given.allow_empty
     report = DecontaminateReport(options.name)
     benchmarks = find_documents(paths_of(given.against)).files
@@ -421,7 +447,7 @@ def decontaminate(given: Decontaminate) -> DecontaminateReport:
             return
         foresee(target)
         for file in benchmarks:
-            next(read_questions(file, options.fields), None)
+            next(read_questions(file, options.fields or {}), None)
         plan_set(dry, files, options.name, options.documents_folder)
         rows = read_first(dry, files, _count_rows, fields=("id", "text"))
         if rows is not None:
@@ -452,7 +478,7 @@ def _count_rows(file: DocumentFile, lines: bytes) -> int:
 def _run(
     files: list[DocumentFile],
     benchmarks: list[DocumentFile],
-    options: DecontaminateOptions,
+    options: Decontaminate,
     folder: str,
     run_print: str,
     workers: int | None,
