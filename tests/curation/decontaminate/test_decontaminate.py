@@ -447,6 +447,12 @@ def test_a_benchmark_and_a_dump_are_added_without_the_others() -> None:
     both = [one.get("questions", []) + other.get("questions", []) for one, other in zip(before, added, strict=True)]
     assert [sorted(row.get("questions", ())) for row in found("attributes/all/a.jsonl")] == [sorted(q) for q in both]
     assert sum(map(len, both)) > 50
+    grown = {"against": ["old.jsonl", "new.jsonl"], "workers": 1, "progress": False}
+    for more in ({"dry_run": True}, {}):
+        (*_, warning) = fm.decontaminate(["documents"], **grown, **more).warnings
+        assert "1 of 2 benchmarks are those of an earlier run" in warning and "(new)" in warning and "--name" in warning
+    assert not any("earlier run" in one for one in fm.decontaminate(["documents"], **grown).warnings)  # nothing to do
+    assert not any("earlier run" in one for one in run("old.jsonl").warnings)
     documents(*leaks[1::2], path="documents/b.jsonl")
     report = fm.decontaminate(["documents/b.jsonl"], against=["old.jsonl"], workers=1, progress=False)
     assert report.documents == len(leaks[1::2]) and found() == before and found("attributes/leaked/b.jsonl")
