@@ -487,9 +487,9 @@ def _grown(files: Sequence[DocumentFile], benchmarks: Sequence[DocumentFile], na
     new = sorted(names.difference(same))
     shown = ", ".join(new[:3]) + (", ..." if len(new) > 3 else "")
     return [
-        f"{len(old):,} of {len(names):,} benchmarks are those of an earlier run into {name!r}, and are looked for again."
-        f" To look for the new ones only ({shown}), give them a set of their own with '--name', and list both sets in the"
-        " filter"
+        f"{len(old):,} of {len(names):,} benchmarks are those of an earlier run into {name!r}, and are looked for"
+        f" again. To look for the new ones only ({shown}), give them a set of their own with '--name', and list both sets"
+        " in the filter"
     ]
 
 
