@@ -69,11 +69,13 @@ DocumentsFolder = Annotated[str, Inner("Name of the folder of documents.")]
 class Stat(Processes, AllowStale, Ids, AllowEmpty, WithProgress):
     """Count documents and attributes, and show how lengths and scores are distributed.
 
-    Counts, means, minima and maxima are exact; quantiles are within 0.1 % for any size of the data.
+    Counts, means, minima and maxima are exact; quantiles are within 0.1 % for any size of the data. Of a recipe
+    (.yaml) of robot episodes, compute the statistics of what it trains on, and write them beside it.
     """
 
     patterns: Annotated[
-        Paths, Arg("INPUT...", "Files or folders of documents or attributes: 'd/attributes/**/*.gz'; or URLs.")
+        Paths,
+        Arg("INPUT...", "Files or folders of documents or attributes: 'd/attributes/**/*.gz'; or URLs; or a recipe."),
     ]
     _: KW_ONLY
     attributes: Annotated[str | None, Opt("REGEX", "Only attributes whose names match.", "-a")] = None
