@@ -376,6 +376,33 @@ def test_a_short_question_must_be_there_word_for_word() -> None:
     ]
 
 
+def test_ids_that_repeat_are_told_apart_by_their_lines() -> None:
+    other = "How many bridges cross the river between the old mill and the harbour?"
+    write("bench.jsonl", [{"id": 1, "question": QUESTION}, {"id": "1", "question": other}, {"id": 2, "question": "x"}])
+    documents(f"{QUESTION} {other}")
+    assert run().warnings[0].startswith("1 question has the id of one before in the same benchmark")
+    assert found()[0]["questions"] == ["bench:1", "bench:1 (line 2)"]
+
+
+def test_a_benchmark_among_the_documents_is_named() -> None:
+    documents(QUESTION, path="documents/quiz.jsonl")
+    documents("nothing")
+    report = run("documents/quiz.jsonl")
+    (warning,) = report.warnings
+    assert warning.startswith("1 file is among the benchmarks and the documents") and "documents/quiz.jsonl" in warning
+
+
+@pytest.mark.parametrize(
+    ("content", "of"), [([{"question": QUESTION}], "."), ({"examples": [{"input": "Q"}]}, ".examples")]
+)
+def test_a_list_of_questions_is_no_file_of_lines(content: Any, of: str) -> None:
+    Path("bench.json").write_text(json.dumps(content))
+    documents(QUESTION)
+    with pytest.raises(ConfigError, match="one list of questions") as caught:
+        run("bench.json")
+    assert f"jq -c '{of}[]'" in str(caught.value)
+
+
 def test_scattered_words_are_no_question() -> None:
     write("bench.jsonl", [{"question": QUESTION}])
     words, rng = QUESTION.split(), random.Random(3)

@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import xxhash
 
 from feedmill.curation.options import Decontaminate
 from feedmill.documents.file import DocumentFile
@@ -87,11 +88,12 @@ class Question(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """A benchmark: its name, the number of its questions, and of those without words."""
+    """A benchmark: its name, the number of its questions, of those without words, and of those with an earlier id."""
 
     name: str
     questions: int
     empty: int
+    repeated: int = 0
 
 
 def benchmark_names(files: Sequence[DocumentFile]) -> list[str]:
@@ -148,6 +150,14 @@ def read_questions(file: DocumentFile, fields: Mapping[str, str]) -> Iterator[tu
                 content = load(row)
             except (ValueError, RecursionError) as error:
                 raise bad_row(row, str(error), file.name, line) from None
+            listed = content.get("examples") if isinstance(content, dict) and not fields else content
+            if line == 1 and isinstance(listed, list):
+                raise ConfigError(
+                    "the file is one list of questions, and not one question a line",
+                    file=file.name,
+                    kind="bad-document",
+                    fix=f"Write them as lines: jq -c '.{'' if listed is content else 'examples'}[]' FILE > FILE.jsonl",
+                )
             if not isinstance(content, dict):
                 raise bad_row(row, "the row is not a JSON object", file.name, line)
             if question is None and (form := _form(content)) is not None:
@@ -357,12 +367,16 @@ def index_questions(files: Sequence[DocumentFile], options: Decontaminate) -> In
     ids, id_sizes, texts, text_sizes = bytearray(), array("q"), bytearray(), array("q")
     names = benchmark_names(files)
     for number, file in enumerate(files):
-        first, empty = len(benchmark), 0
+        first, empty, repeated, known = len(benchmark), 0, 0, set[int]()
         for line, question in read_questions(file, options.fields or {}):
             own = len(benchmark)
             benchmark.append(number)
             lines.append(line)
             name, text = question.id.encode("utf-8", "replace"), shown(question.text.encode("utf-8", "replace"))
+            if (digest := xxhash.xxh3_64_intdigest(name)) in known:
+                name += b" (line %d)" % line
+                repeated += 1
+            known.add(digest)
             ids += name
             id_sizes.append(len(name))
             texts += text
@@ -384,7 +398,7 @@ def index_questions(files: Sequence[DocumentFile], options: Decontaminate) -> In
                     answer_owners.append(own)
         if len(benchmark) == first:
             raise EmptyResult("the benchmark has no questions", file=file.name, fix="Remove the file, or fill it.")
-        counted.append(Counted(names[number], len(benchmark) - first, empty))
+        counted.append(Counted(names[number], len(benchmark) - first, empty, repeated))
     arrays: Arrays = {
         "words": np.asarray(words), "ends": np.cumsum(sizes, dtype=np.int64), "owners": np.asarray(owners),
         "stems": np.asarray(stems), "answers": np.asarray(answers),

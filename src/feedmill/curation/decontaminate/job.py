@@ -436,6 +436,13 @@ def decontaminate(given: Decontaminate) -> DecontaminateReport:
     files = find_in_datasets(
         documents, report.warnings, options.documents_folder, allow_missing=allow_empty, id=given.id
     )
+    places = {file.store().locate(file.path) for file in benchmarks}
+    if both := [file.name for file in files if file.store().locate(file.path) in places]:
+        report.warnings.append(
+            f"{len(both):,} {'file is' if len(both) == 1 else 'files are'} among the benchmarks and the documents, which"
+            f" have all of these questions: {', '.join(both[:3])}{', ...' if len(both) > 3 else ''}. Leave the file out of the"
+            " documents, or remove it with the filter"
+        )
     identities = [[file.identity for file in files], [file.identity for file in benchmarks]]
     run_print = fingerprint(*identities, options.as_dict())
     target = set_store(files[0].store(), options.name)
@@ -488,8 +495,8 @@ def _grown(files: Sequence[DocumentFile], benchmarks: Sequence[DocumentFile], na
     shown = ", ".join(new[:3]) + (", ..." if len(new) > 3 else "")
     return [
         f"{len(old):,} of {len(names):,} benchmarks are those of an earlier run into {name!r}, and are looked for"
-        f" again. To look for the new ones only ({shown}), give them a set of their own with '--name', and list both sets"
-        " in the filter"
+        f" again. To look for the new ones only ({shown}), give them a set of their own with '--name', and list both"
+        " sets in the filter"
     ]
 
 
@@ -616,6 +623,12 @@ def _fill(
             }
         )
     missed = sum(one["empty"] + one["short"] + one["common"] for one in report.benchmarks)
+    repeated = sum(one.repeated for one in counted)
+    if repeated:
+        report.warnings.append(
+            f"{repeated:,} {'question has' if repeated == 1 else 'questions have'} the id of one before in the same"
+            " benchmark, and the line in their names. Name another field with '--fields id=FIELD' to avoid that"
+        )
     if missed:
         noun = "question" if missed == 1 else "questions"
         report.warnings.append(
