@@ -376,6 +376,16 @@ def test_a_short_question_must_be_there_word_for_word() -> None:
     ]
 
 
+def test_an_answer_of_one_letter_is_no_evidence() -> None:
+    write(
+        "bench.jsonl",
+        [{"question": QUESTION, "choices": ["a", "b"], "answer": "A"}, {"question": QUESTION, "answer": "(A)"}],
+    )
+    documents(f"This is a text. {QUESTION} A dog.")
+    (one,) = run().benchmarks
+    assert (one["leaked"], one["with_answer"]) == (2, 0)
+
+
 def test_ids_that_repeat_are_told_apart_by_their_lines() -> None:
     other = "How many bridges cross the river between the old mill and the harbour?"
     write("bench.jsonl", [{"id": 1, "question": QUESTION}, {"id": "1", "question": other}, {"id": 2, "question": "x"}])

@@ -392,7 +392,8 @@ def index_questions(files: Sequence[DocumentFile], options: Decontaminate) -> In
             empty += longest == 0
             for answer in question.answers:
                 piece = words_of(answer)
-                if len(piece):
+                letter = answer.strip().strip("()[].")
+                if len(piece) and not (len(letter) == 1 and letter.isascii() and letter.isalpha()):  # "a" is everywhere
                     answers.frombytes(piece.tobytes())
                     answer_sizes.append(len(piece))
                     answer_owners.append(own)

@@ -438,10 +438,11 @@ def decontaminate(given: Decontaminate) -> DecontaminateReport:
     )
     places = {file.store().locate(file.path) for file in benchmarks}
     if both := [file.name for file in files if file.store().locate(file.path) in places]:
+        number = "1 file is" if len(both) == 1 else f"{len(both):,} files are"
+        shown = ", ".join(both[:3]) + (", ..." if len(both) > 3 else "")
         report.warnings.append(
-            f"{len(both):,} {'file is' if len(both) == 1 else 'files are'} among the benchmarks and the documents, which"
-            f" have all of these questions: {', '.join(both[:3])}{', ...' if len(both) > 3 else ''}. Leave the file out of the"
-            " documents, or remove it with the filter"
+            f"{number} among the benchmarks and the documents, where all of the questions are found: {shown}."
+            " Remove them with the filter, or leave them out of the documents"
         )
     identities = [[file.identity for file in files], [file.identity for file in benchmarks]]
     run_print = fingerprint(*identities, options.as_dict())
