@@ -49,8 +49,6 @@ Shingled = Literal["words", "characters"]
 Removal = Literal["covered", "connected"]
 COVERED: Removal = "covered"
 CONNECTED: Removal = "connected"
-ROLES = ("question", "choices", "answer", "id")
-"""Parts of a question."""
 MOST = 1 << 31
 """Lengths and numbers of words must be below this."""
 LONGEST_SUBSTRING = 1 << 20
@@ -412,6 +410,10 @@ class Neardedupe(Ids, AllowEmpty, DryRunnable, Budget, Processes, WithProgress):
         return {name: value for name, value in facts.items() if name not in ("name", "documents_folder")}
 
 
+ROLES = ("question", "choices", "answer", "id")
+"""Parts of a question of a benchmark."""
+
+
 def parse_fields(text: str) -> dict[str, str]:
     """Return the fields in ``question=q,answer=a``."""
     fields = {}
@@ -452,7 +454,6 @@ class Decontaminate(Ids, AllowEmpty, DryRunnable, Processes, WithProgress):
             parse=parse_fields,
         ),
     ] = None
-    documents_folder: DocumentsFolder = "documents"
 
     def __post_init__(self) -> None:
         _check_name(self.name)
@@ -462,14 +463,11 @@ class Decontaminate(Ids, AllowEmpty, DryRunnable, Processes, WithProgress):
             raise _bad(f"an n-gram must have 3 to 50 words, not {self.ngram}", "Use 3 to 50.")
         if not 0 < self.common <= 1:
             raise _bad(f"the share of common n-grams must be above 0 and up to 1, not {self.common}", "Change it.")
-        for role in self.fields or {}:
+        for role in self.fields or ():
             if role not in ROLES:
                 raise _bad(f"unknown part of a question {role!r}", f"Use {', '.join(ROLES)}.")
 
-    def settled(self) -> Decontaminate:
-        """Return the options of tasks, without the inputs."""
-        return replace(self, documents=(), against=())
-
     def as_dict(self) -> dict[str, Any]:
-        """Return what decides the spans, as plain data."""
-        return {**self.deciding("documents", "against"), "fields": dict(self.fields or {})}
+        """Return what decides the marks, as plain data."""
+        facts = {name: getattr(self, name) for name in ("name", "threshold", "ngram", "common")}
+        return {**facts, "fields": dict(self.fields or {}), "documents_folder": "documents"}

@@ -92,8 +92,8 @@ def open(
             ``{"observation.images.top": [-0.2, 0.0]}``. A part becomes an array ``[k, ...]``; ``NAME_is_pad``, bool[k],
             says which frames lie outside the episode: they repeat its first or last one.
         episodes: frames of robot episodes with common names, rates and shapes, as ``episodes`` of a recipe:
-            ``{"rename": {...}, "fps": 10, "windows": {...}, "sizes": {"action": 32}}``, see docs/formats/lerobot.md. Features
-            of ``normalize`` are normalized by a plan alone, which knows their statistics.
+            ``{"rename": {...}, "fps": 10, "windows": {...}, "sizes": {"action": 32}}``, see docs/formats/lerobot.md.
+            Features of ``normalize`` are normalized by a plan alone, which knows their statistics.
 
     Raises:
         NotFound: the path, split or file does not exist.
