@@ -525,7 +525,7 @@ def matrix(column: Any, name: str, where: str) -> npt.NDArray[Any]:
         kind(flat.type) for kind in (pyarrow.types.is_floating, pyarrow.types.is_integer, pyarrow.types.is_boolean)
     ):
         raise _not_numbers(name, where, f"it holds {flat.type}")
-    numbers = flat.to_numpy(zero_copy_only=False)
+    numbers: npt.NDArray[Any] = flat.to_numpy(zero_copy_only=False)
     return numbers.reshape(count, -1) if count else numbers.reshape(0, 0)
 
 
