@@ -171,3 +171,17 @@ def test_rows_without_a_time_have_that_of_the_rate(tmp_path: Path) -> None:
     for number in (3, 4, 5):
         alone = [plain[of][camera] for of in range(number - 1, number + 2)]
         assert np.array_equal(windows[number][camera], np.stack(alone))
+
+
+def test_a_state_does_not_resume_with_other_windows() -> None:
+    def loader(**windows: Any) -> fm.Loader:
+        dataset = fm.open(FOLDER / "windows", windows=windows or None)
+        return fm.Loader(fm.Plan.over(dataset, shuffle="global"), batch_size=2, workers=0)
+
+    begun = loader(action=[0, 1])
+    next(iter(begun))
+    state = begun.state_dict()
+    loader(action=[0, 1]).load_state_dict(state)
+    for other in ({"action": [0, 2]}, {"observation.state": [0, 1]}, {}):
+        with pytest.raises(fm.FeedmillError):
+            loader(**other).load_state_dict(state)

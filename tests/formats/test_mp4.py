@@ -19,6 +19,7 @@ from feedmill.formats.avvideo import FrameRequest, Frames
 from feedmill.formats.mp4 import sidecar
 from feedmill.formats.mp4.decoder import Decoder, Run, runs_of
 from feedmill.formats.mp4.table import NoTable, Setup, Table, read_table
+from feedmill.samples.avdecoder import AVDecoder
 from feedmill.storage import open_store
 from feedmill.storage.cache.files import file_cache
 from feedmill.storage.remote.object_store import RemoteStore
@@ -172,7 +173,7 @@ def test_what_a_table_cannot_say_is_left_to_a_container(whole: bytes) -> None:
         "codec": changed(b"avc1", -4, b"mp4v"),
         "does not fit": changed(b"stbl", -8, b"\x7f"),
         "disagree": changed(b"stts", 8, b"\0\0\1\0"),
-        "outside": changed(b"stco", 8, b"\x7f"),
+        "cut short": changed(b"stco", 8, b"\x7f"),
         "fit the file": changed(b"stsz", 4, b"\0\0\1\0\x7f"),
         "no moov": changed(b"moov", -4, b"junk"),
         "negative time": changed(b"stts", 12, b"\xff"),
@@ -459,3 +460,74 @@ def test_a_cache_that_cannot_be_written_is_only_logged(
     noise(tmp_path / "v.mp4", "", {})
     assert Frames(open_store(str(tmp_path)), 0.02).table("v.mp4") is not None
     assert "cannot be kept" in caplog.text
+
+
+@pytest.mark.parametrize("flags", ["+faststart", ""])
+@pytest.mark.parametrize("cut", [1, 40, 3000])
+def test_a_file_that_is_cut_short_is_not_read_in_silence(flags: str, cut: int, tmp_path: Path) -> None:
+    data = noise(tmp_path / "v.mp4", flags, {})
+    (tmp_path / "v.mp4").write_bytes(data[:-cut])
+    noise(tmp_path / "good.mp4", flags, {})
+    frames = Frames(open_store(str(tmp_path)), 0.02)
+    batch = frames.request([FrameRequest("v.mp4", 0.1), FrameRequest("good.mp4", 0.1)])
+    for _ in range(2):
+        with pytest.raises(DataError, match=r"cut short|cannot be decoded") as raised:
+            batch.take(0)
+        assert raised.value.file == str(tmp_path / "v.mp4") and raised.value.kind == "bad-media"
+    assert batch.take(1).shape == (96, 128, 3), "a damaged file does not spoil the others of its batch"
+    which, _, _ = frames.extents(["v.mp4", "good.mp4"], np.array([0, 1]), np.array([0.1, 0.1]))
+    assert set(which.tolist()) == {1}
+    with pytest.raises(DataError, match="truncated"):
+        AVDecoder(data[:-cut]).get_video()
+
+
+def test_a_track_of_pictures_with_another_handler_is_left_to_the_container(tmp_path: Path) -> None:
+    """FFmpeg takes it for video by its sample entry, and it comes first."""
+    path = tmp_path / "v.mp4"
+    with av.open(str(path), "w") as out:
+        streams = [out.add_stream("libx264", rate=10, options={"g": "5", "bf": "0"}) for _ in range(2)]
+        for stream in streams:
+            stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        for shade in range(10):
+            for number, stream in enumerate(streams):
+                pixels = np.full((48, 64, 3), 20 * shade + 50 * number, np.uint8)
+                out.mux(stream.encode(av.VideoFrame.from_ndarray(pixels)))
+        for stream in streams:
+            out.mux(stream.encode())
+    data = path.read_bytes()
+    assert table_of(data).pts.size == 10
+    at = data.index(b"vide", data.index(b"moov"))
+    path.write_bytes(data[:at] + b"meta" + data[at + 4 :])
+    with pytest.raises(NoTable, match="another track"):
+        table_of(path.read_bytes())
+    wanted, times = clips.all_frames(path.read_bytes())
+    assert np.array_equal(Frames(open_store(str(tmp_path)), 0.02).at("v.mp4", float(times[4])), wanted[4])
+
+
+def test_frames_that_share_a_time_are_left_to_the_container(tmp_path: Path) -> None:
+    data = noise(tmp_path / "v.mp4", "", {})
+    at = data.rindex(b"stts")
+    (step,) = struct.unpack_from(">I", data, at + 16)
+    rows = struct.pack(">4sIIIIIIII", b"stts", 0, 3, 4, step, 1, 0, 15, step)
+    data = replaced(data, b"stts", struct.pack(">I", 4 + len(rows)) + rows)
+    with pytest.raises(NoTable, match="share a time"):
+        table_of(data)
+    (tmp_path / "v.mp4").write_bytes(data)
+    wanted, _ = clips.all_frames(data)
+    found = Frames(open_store(str(tmp_path)), 0.02).at("v.mp4", 4 * step / 10240)
+    assert any(np.array_equal(found, wanted[number]) for number in (4, 5))
+
+
+@pytest.mark.parametrize("container", ["mp4", "mpegts"])
+def test_rates_above_a_thousand(container: str, tmp_path: Path) -> None:
+    with av.open(str(tmp_path / "v"), "w", format=container) as out:
+        stream = out.add_stream("libx264", rate=4000, options={"g": "10", "bf": "0", "preset": "ultrafast"})
+        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        for number in range(40):
+            pixels = np.full((48, 64, 3), 6 * number, np.uint8)
+            out.mux(stream.encode(av.VideoFrame.from_ndarray(pixels)))
+        out.mux(stream.encode())
+    wanted, times = clips.all_frames((tmp_path / "v").read_bytes())
+    frames = Frames(open_store(str(tmp_path)), 0.5 / 4000)
+    for number in (3, 17, 4, 39, 0, 18):
+        assert np.array_equal(frames.at("v", float(times[number])), wanted[number])

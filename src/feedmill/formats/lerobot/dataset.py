@@ -142,6 +142,7 @@ class LeRobotDataset(TableDataset):
         found = copy.copy(self)
         features = [*self.names, *self.episodes.videos]
         found._windows = offsets_of(windows, features, float(self.info["fps"]), self.url)
+        found._fingerprinted = None
         return found
 
     def _first_schema(self) -> Any:
@@ -287,10 +288,7 @@ class LeRobotDataset(TableDataset):
             samples.append(np.repeat(np.arange(len(wanted)), numbers.shape[1]))
         if not files:
             return found
-        try:
-            which, begins, ends = self._frames.extents(paths, np.concatenate(files), np.concatenate(times))
-        except FeedmillError:
-            return found  # reading the frame says what is wrong
+        which, begins, ends = self._frames.extents(paths, np.concatenate(files), np.concatenate(times))
         owners, of_files = np.concatenate(samples)[which], np.concatenate(files)[which]
         return [*found, Extents(self.store, paths, owners, of_files, begins, ends)]
 
@@ -336,6 +334,7 @@ class LeRobotDataset(TableDataset):
             features = orjson.dumps(self.info["features"], option=orjson.OPT_SORT_KEYS).decode()
             lengths = self.episodes.length[self._chosen].tobytes().hex()
             tasks = [f"{number} {task}" for number, task in self.tasks.items()]
+            words += [f"{name} {offsets.tolist()}" for name, offsets in self._windows.items()]
             self._fingerprinted = hash_words([features, lengths, self._chosen[:1].tobytes().hex(), *words, *tasks])
         return self._fingerprinted
 
