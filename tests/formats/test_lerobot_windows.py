@@ -174,14 +174,10 @@ def test_rows_without_a_time_have_that_of_the_rate(tmp_path: Path) -> None:
 
 
 def test_a_state_does_not_resume_with_other_windows() -> None:
-    def loader(**windows: Any) -> fm.Loader:
-        dataset = fm.open(FOLDER / "windows", windows=windows or None)
-        return fm.Loader(fm.Plan.over(dataset, shuffle="global"), batch_size=2, workers=0)
-
-    begun = loader(action=[0, 1])
-    next(iter(begun))
-    state = begun.state_dict()
-    loader(action=[0, 1]).load_state_dict(state)
-    for other in ({"action": [0, 2]}, {"observation.state": [0, 1]}, {}):
-        with pytest.raises(fm.FeedmillError):
-            loader(**other).load_state_dict(state)
+    one, other = (fm.open(FOLDER / "windows", windows={"action": [0, last]}) for last in (1, 2))
+    bare = fm.open(FOLDER / "windows")
+    assert one.fingerprint() == fm.open(FOLDER / "windows", windows={"action": [0, 1]}).fingerprint()
+    assert len({one.fingerprint(), other.fingerprint(), bare.fingerprint()}) == 3
+    state = fm.Loader(fm.Plan.over(one), 2).state_dict()
+    with pytest.raises(fm.FeedmillError):
+        fm.Loader(fm.Plan.over(other), 2).load_state_dict(state)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from feedmill.errors import DataError
+from feedmill.errors import DataError, FeedmillError
 from feedmill.formats.arrays import pack_arrays
 from feedmill.formats.avvideo import FrameRequest, Frames
 from feedmill.formats.mp4 import sidecar
@@ -531,3 +531,82 @@ def test_rates_above_a_thousand(container: str, tmp_path: Path) -> None:
     frames = Frames(open_store(str(tmp_path)), 0.5 / 4000)
     for number in (3, 17, 4, 39, 0, 18):
         assert np.array_equal(frames.at("v", float(times[number])), wanted[number])
+
+
+def bad_files(folder: Path) -> dict[str, bytes]:
+    good = noise(folder / "good.mp4", "", {})
+    with av.open(str(folder / "e.mp4"), "w", options={
+        "encryption_scheme": "cenc-aes-ctr", "encryption_key": "76a6c65c5ea762046bd749a2e632ccbb",
+        "encryption_kid": "a7e61c373e219033c21091fa607bf3b8",
+    }) as out:  # fmt: skip
+        stream = out.add_stream("libx264", rate=10, options={"g": "5", "bf": "0"})
+        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        for shade in range(10):
+            out.mux(stream.encode(av.VideoFrame.from_ndarray(np.full((48, 64, 3), 20 * shade, np.uint8))))
+        out.mux(stream.encode())
+    moov = good.rindex(b"moov") - 4
+    return {
+        "moov missing": good[:moov],
+        "moov twice as long": good[:moov] + struct.pack(">I", len(good)) + good[moov + 4 :],
+        "encrypted": (folder / "e.mp4").read_bytes(),
+        "empty": b"",
+        "a page of an error": b"<html>403 Forbidden</html>" * 20,
+    }
+
+
+def test_bad_files_are_named(tmp_path: Path) -> None:
+    for what, data in bad_files(tmp_path).items():
+        path = tmp_path / "v.mp4"
+        path.write_bytes(data)
+        for time in (0.0, 0.3):
+            with pytest.raises(DataError) as raised:
+                Frames(open_store(str(tmp_path)), 0.02).at("v.mp4", time)
+            assert raised.value.file == str(path), what
+        with pytest.raises(DataError):
+            AVDecoder(data).get_video()
+
+
+def test_several_edits_are_those_of_the_container(tmp_path: Path) -> None:
+    data = replaced(noise(tmp_path / "v.mp4", "", {}), b"elst", edits((500, 0), (700, 8192)))
+    with pytest.raises(NoTable, match="several edits"):
+        table_of(data)
+    (tmp_path / "v.mp4").write_bytes(data)
+    wanted, times = clips.all_frames(data)
+    frames = Frames(open_store(str(tmp_path)), 0.02)
+    for number in (0, 3, len(times) - 1):
+        assert np.array_equal(frames.at("v.mp4", float(times[number])), wanted[number])
+
+
+def test_a_camera_that_starts_late_has_no_frames_before(videos: Path) -> None:
+    frames = Frames(open_store(str(videos)), 0.02)
+    assert frames.at("late", 2.0).shape == (48, 64, 3)
+    with pytest.raises(DataError, match="no frame within"):
+        frames.at("late", 0.5)
+
+
+def test_an_object_that_is_replaced_during_the_run_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("feedmill.formats.mp4.table.FIRST_READ", 4096)
+    data, other = noise(tmp_path / "v.mp4", "", {}), noise(tmp_path / "w.mp4", "", {"g": "4"})
+    with range_server() as server:
+        server.objects["data/v.mp4"] = data
+        frames = Frames(RemoteStore("s3://bkt/data", **server.options), 0.02)
+        assert frames.at("v.mp4", 0.1).shape == (96, 128, 3)
+        server.objects["data/v.mp4"] = other
+        with pytest.raises(FeedmillError, match=r"changed|replaced|version"):
+            frames.at("v.mp4", 1.2)
+        again = Frames(RemoteStore("s3://bkt/data", **server.options), 0.02)
+        assert np.array_equal(again.at("v.mp4", 1.2), clips.all_frames(other)[0][12])
+
+
+def test_a_bucket_that_is_slow_gives_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("feedmill.formats.mp4.table.FIRST_READ", 4096)
+    data = noise(tmp_path / "v.mp4", "", {})
+    wanted, times = clips.all_frames(data)
+    with range_server() as server:
+        server.objects["data/v.mp4"], server.delay = data, 0.01
+        server.fault = lambda number, *_: "503" if number % 3 == 1 else None
+        batch = Frames(RemoteStore("s3://bkt/data", **server.options), 0.02).request(
+            [FrameRequest("v.mp4", float(time)) for time in times[::5]]
+        )
+        for at, number in enumerate(range(0, len(times), 5)):
+            assert np.array_equal(batch.take(at), wanted[number])
