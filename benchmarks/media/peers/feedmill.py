@@ -85,6 +85,8 @@ def loaded(path: str, delay: str) -> dict[str, float]:
         plan = fm.Plan.over(dataset, shuffle="global", epochs=2)
         rows, before = [], counts()
         for number, batch in enumerate(fm.Loader(plan, batch_size=30, workers=0)):
+            if not rows:
+                first = counts()
             rows.append(np.stack([batch["episode_index"], batch["frame_index"]], 1))
             if 30 * (number + 1) == len(dataset):
                 wall, cpu = time.perf_counter(), time.process_time()
@@ -93,6 +95,8 @@ def loaded(path: str, delay: str) -> dict[str, float]:
     out = {"per_s": 3 * len(dataset) / wall, "cpu": cpu}
     if after:
         needed, groups, files = _needed(path, rows)
+        whole = sum(file.stat().st_size for file in Path(path).rglob("*") if file.is_file())
+        out["first_bytes_share"] = first["bytes"] / whole
         out["bytes_ratio"] = (after["bytes.mp4"] - before.get("bytes.mp4", 0)) / needed
         out["requests_ratio"] = (after["get.mp4"] - before.get("get.mp4", 0)) / (1.1 * groups + 2 * files)
     return out
