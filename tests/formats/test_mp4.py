@@ -21,7 +21,7 @@ from feedmill.formats.mp4.decoder import Decoder, Run, runs_of
 from feedmill.formats.mp4.table import NoTable, Setup, Table, read_table
 from feedmill.samples.avdecoder import AVDecoder
 from feedmill.storage import open_store
-from feedmill.storage.cache.files import file_cache
+from feedmill.storage.cache.chunks import disk_cache
 from feedmill.storage.remote.object_store import RemoteStore
 from helpers import media_files as clips
 from helpers.durations import examples
@@ -435,7 +435,7 @@ def test_tables_of_a_bucket_are_kept_by_version(
         table, asked = table_again(data)
         assert not asked and np.array_equal(table.offset, wanted.offset)
         (kept,) = (tmp_path / "cache" / "frames").iterdir()
-        assert [one.kind for one in file_cache(tmp_path / "cache").list()] == ["derived"]
+        assert [one.kind for one in disk_cache(tmp_path / "cache").list()] == ["derived"]
         whole = kept.read_bytes()
         # what a crash or a bad disk leaves, and a link to nowhere
         for bad in (whole[:100], whole[: len(whole) // 2], bytes(len(whole)), whole[:-200] + b"\1" * 200, b""):
@@ -446,7 +446,7 @@ def test_tables_of_a_bucket_are_kept_by_version(
             assert kept.read_bytes() == whole
         table, asked = table_again(other)
         assert asked and np.array_equal(table.size, table_of(other).size), "another version has a table of its own"
-        assert file_cache(tmp_path / "cache").clear(kind="derived") > 0
+        assert disk_cache(tmp_path / "cache").clear(kind="derived") > 0
         assert table_again(data)[1] > 0
 
 

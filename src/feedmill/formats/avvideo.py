@@ -41,7 +41,7 @@ from feedmill.jobs.threads import ordered_map
 from feedmill.storage import Store
 from feedmill.storage.base import Entry
 from feedmill.storage.cache.copies import held_copy
-from feedmill.storage.cache.files import HeldFile
+from feedmill.storage.cache.folder import HeldFile
 from feedmill.storage.os_errors import storage_error
 from feedmill.storage.reasons import copy_again, damaged
 

@@ -23,6 +23,7 @@ from feedmill.samples.decode import Decoder, decoder_of
 from feedmill.storage import Store, join_url
 
 if TYPE_CHECKING:
+    from feedmill.samples.robotics.episodes import EpisodeOptions
     from feedmill.samples.tokenized import Encoder, TokenizeOptions
     from feedmill.samples.view import DatasetView
 
@@ -53,6 +54,7 @@ def open(
     tokens: str | None = None,
     tokenize: Encoder | TokenizeOptions | Mapping[str, Any] | str | None = None,
     windows: Mapping[str, Sequence[float]] | None = None,
+    episodes: EpisodeOptions | Mapping[str, Any] | None = None,
 ) -> Dataset:
     """Open a dataset in any known format.
 
@@ -89,6 +91,9 @@ def open(
             numbers, ``{"action": [0, 15]}``, or offsets in seconds as LeRobot's ``delta_timestamps``,
             ``{"observation.images.top": [-0.2, 0.0]}``. A part becomes an array ``[k, ...]``; ``NAME_is_pad``, bool[k],
             says which frames lie outside the episode: they repeat its first or last one.
+        episodes: frames of robot episodes with common names, rates and shapes, as ``episodes`` of a recipe:
+            ``{"rename": {...}, "fps": 10, "windows": {...}, "sizes": {"action": 32}}``, see docs/formats/lerobot.md.
+            Features of ``normalize`` are normalized by a plan alone, which knows their statistics.
 
     Raises:
         NotFound: the path, split or file does not exist.
@@ -112,6 +117,7 @@ def open(
             tokens=tokens,
             tokenize=None if tokenize is None else _encoder_of(tokenize),
             frames=windows,
+            episodes=None if episodes is None else _episodes_of(episodes),
             windows=WindowOptions(
                 seq_len=seq_len,
                 reuse_last_target=reuse_last_target,
@@ -162,6 +168,7 @@ class OpenOptions:
     tokens: str | None = None
     tokenize: Encoder | None = None
     frames: Mapping[str, Sequence[float]] | None = None
+    episodes: EpisodeOptions | None = None
     windows: WindowOptions = field(default_factory=WindowOptions)
 
 
@@ -204,8 +211,8 @@ def _open(url: str | list[str], options: OpenOptions) -> Dataset:
 
 def _cut(dataset: Dataset, options: OpenOptions) -> Dataset:
     """Return the windows of token data or of robot episodes, or text as token data."""
-    if options.frames is not None:
-        return _with_frames(dataset, options.frames)
+    if options.frames is not None or options.episodes is not None:
+        return _with_frames(dataset, options.frames, options.episodes)
     if options.tokenize is None:
         return windowed(dataset, options.windows)
     if options.windows.given:
@@ -225,18 +232,33 @@ def _encoder_of(given: Encoder | TokenizeOptions | Mapping[str, Any] | str) -> E
     return encoder_of(given)
 
 
-def _with_frames(dataset: Dataset, windows: Mapping[str, Sequence[float]]) -> Dataset:
-    """Return robot episodes with windows of frames. Raises `ConfigError`."""
+def _episodes_of(given: EpisodeOptions | Mapping[str, Any]) -> EpisodeOptions:
+    from feedmill.samples.robotics.episodes import EpisodeOptions
+
+    return EpisodeOptions.of(given)
+
+
+def _with_frames(
+    dataset: Dataset, windows: Mapping[str, Sequence[float]] | None, episodes: EpisodeOptions | None
+) -> Dataset:
+    """Return robot episodes with windows of frames, or as samples of a common shape. Raises `ConfigError`."""
+    if windows is not None and episodes is not None:
+        raise ConfigError("'windows' and 'episodes' cannot be combined", fix="Move the windows into 'episodes'.")
     if dataset.format != "lerobot":
+        asked = f"windows of frames ({', '.join(windows)})" if windows is not None else "samples of episodes"
         raise ConfigError(
-            f"windows of frames ({', '.join(windows)}) are cut from robot episodes, found the format {dataset.format}",
+            f"{asked} are cut from robot episodes, found the format {dataset.format}",
             file=dataset.url,
             fix="Remove 'windows', or use 'seq_len' for windows of tokens.",
         )
     from feedmill.formats.lerobot.dataset import LeRobotDataset  # most datasets are others
 
     assert isinstance(dataset, LeRobotDataset)
-    return dataset.windowed(windows)
+    if episodes is None:
+        return dataset.windowed(windows or {})
+    from feedmill.samples.robotics.episodes import EpisodeSamples
+
+    return EpisodeSamples(dataset, episodes)
 
 
 def _as_tokens(dataset: Dataset, options: OpenOptions) -> Dataset:

@@ -14,7 +14,8 @@ Layout::
         data/chunk-000/file-000.parquet             several episodes per file
         videos/<camera>/chunk-000/file-000.mp4
 
-A sample's parts are the columns of the frame, ``task`` (the text of its ``task_index``), and one part per camera.
+A sample's parts are the columns of the frame, ``task`` (the text of its ``task_index``), ``subtask`` (that of its
+``subtask_index`` in ``meta/subtasks.parquet``), and one part per camera.
 Images stored in columns are decoded as images. From videos, the frame at the sample's time is decoded on access,
 uint8[H, W, 3], or uint16[H, W, 1] of gray of 9 to 16 bits. Depth maps (``is_depth_map``) are millimeters,
 float32[H, W, 1]. `raw` returns frames as PNG, depth in whole millimeters as gray of 16 bits. The key is
@@ -47,7 +48,7 @@ from feedmill.errors import DataError, FeedmillError, MissingExtra, NotFound
 from feedmill.formats.arrowtypes.reading import values
 from feedmill.formats.avvideo import FrameBatch, FrameRequest, Frames, as_png
 from feedmill.formats.base import Indices
-from feedmill.formats.columns import ColumnFile, ParquetFile
+from feedmill.formats.columns import ColumnFile, ParquetFile, load_pyarrow
 from feedmill.formats.content import content_of_files
 from feedmill.formats.extents import Extents
 from feedmill.formats.format import OpenRequest
@@ -56,11 +57,14 @@ from feedmill.formats.lerobot.meta import (
     AGAIN,
     INFO,
     Episodes,
+    episode_columns,
+    episode_values,
     episodes_v2,
     episodes_v3,
     gone,
     read_info,
     splits_of,
+    subtasks_v3,
     tasks_v2,
     tasks_v3,
 )  # fmt: skip
@@ -97,12 +101,13 @@ class LeRobotDataset(TableDataset):
         info: Mapping[str, Any],
         episodes: Episodes,
         tasks: Mapping[int, str],
+        subtasks: Mapping[int, str],
         split: str | None,
         chosen: range,
         lenient: bool = False,
     ) -> None:
         self._lenient = lenient
-        self.info, self.episodes, self.tasks = info, episodes, tasks
+        self.info, self.episodes, self.tasks, self.subtasks = info, episodes, tasks, subtasks
         length = episodes.length
         rows = np.bincount(episodes.file, length, len(episodes.files)).astype(np.int64)  # per complete file
         wanted = np.zeros(len(length), bool)
@@ -137,13 +142,98 @@ class LeRobotDataset(TableDataset):
         """Return the number of each episode's first frame in this dataset, int64[episodes]."""
         return self._episode_starts
 
+    @property
+    def episode_lengths(self) -> Int64s:
+        """Return the frames of each episode of this dataset, int64[episodes]."""
+        return np.asarray(self.episodes.length[self._chosen], np.int64)
+
+    @property
+    def fps(self) -> float:
+        """Return the frames a second."""
+        return float(self.info["fps"])
+
     def windowed(self, windows: Mapping[str, Sequence[float]]) -> LeRobotDataset:
         """Return the dataset with windows of frames, see `windows.offsets_of`. Raises `ConfigError`."""
+        return self.with_offsets(offsets_of(windows, self.features, self.fps, self.url))
+
+    def with_offsets(self, offsets: Mapping[str, Int64s]) -> LeRobotDataset:
+        """Return the dataset with windows of these frames, int64[k] relative to the sample's one, by feature."""
         found = copy.copy(self)
-        features = [*self.names, *self.episodes.videos]
-        found._windows = offsets_of(windows, features, float(self.info["fps"]), self.url)
+        found._windows = dict(offsets)
         found._fingerprinted = None
         return found
+
+    @property
+    def features(self) -> dict[str, Mapping[str, Any]]:
+        """Return the columns and cameras with what ``info.json`` says of them."""
+        return {name: self.info["features"].get(name) or {} for name in (*self.names, *self.episodes.videos)}
+
+    def bounds(self, samples: Int64s) -> tuple[Int64s, Int64s]:
+        """Return the numbers of the first and the last frame of the episode of each sample, int64[n] both."""
+        at = np.searchsorted(self._episode_starts, samples, side="right") - 1
+        first = self._episode_starts[at]
+        return first, first + self.episodes.length[self._chosen[at]] - 1
+
+    def numbers(self, names: Sequence[str], frames: Int64s) -> dict[str, npt.NDArray[Any]]:
+        """Return numeric columns of frames by their numbers, ``[n, width]`` in the dtype in which they are stored.
+
+        Raises:
+            DataError: a column is not numeric, or its rows have several lengths or missing values.
+        """
+        table = self.arrow_rows(frames)
+        where = (
+            self.store.locate(self.files[int(np.searchsorted(self._ends, frames[0], "right"))]) if len(frames) else ""
+        )
+        return {name: matrix(table.column(name), name, where or self.url) for name in names}
+
+    def columns_of(self, file: int, names: Sequence[str]) -> dict[str, npt.NDArray[Any]]:
+        """Return numeric columns of all frames in a data file, which are read alone; see `numbers`."""
+        columns, stored = self._columns[file], self._stored(file, np.arange(int(self.counts[file])))
+        where = self.store.locate(self.files[file])
+        tables = [columns.read(block, list(names))[0] for block in range(len(columns.ends))]
+        return {
+            name: np.concatenate([matrix(table.column(name), name, where) for table in tables])[stored]
+            for name in names
+        }
+
+    def place_in_meta(self, episode: int) -> int:
+        """Return the place in `episodes` of an episode of this dataset."""
+        return int(self._chosen[episode])
+
+    def key_of_episode(self, episode: int) -> int:
+        """Return the number of an episode of this dataset, as keys have it."""
+        return int(self.episodes.number[self._chosen[episode]])
+
+    def episodes_of(self, indices: Indices) -> Int64s:
+        """Return the number of each sample's episode in this dataset, int64[n]."""
+        return np.searchsorted(self._episode_starts, np.asarray(indices, np.int64), side="right") - 1
+
+    @property
+    def texts(self) -> list[str]:
+        """Return the parts that are the text of a numbered column: ``task`` and ``subtask``."""
+        texts = {"task": "task_index", "subtask": "subtask_index"}
+        return [name for name, column in texts.items() if column in self.names and (name == "task" or self.subtasks)]
+
+    @cached_property
+    def episode_columns(self) -> list[str]:
+        """Return the names of what ``meta`` says of each episode."""
+        return episode_columns(self.store, self.info)
+
+    def episode_values(self, name: str) -> list[Any] | None:
+        """Return what ``meta`` says of each episode under a name; None if it says nothing."""
+        if name not in self.episode_columns:
+            return None
+        found = episode_values(self.store, self.info, name)
+        return [found[at] for at in self._chosen.tolist()]
+
+    def values_of(self, name: str) -> list[Any]:
+        """Return a column of all frames, which is read alone, as Python values."""
+        return [
+            value
+            for blocks, stored in self._column(name)
+            for found in [[one for block in blocks for one in values(block, name)]]
+            for value in (found[at] for at in stored.tolist())
+        ]
 
     def _first_schema(self) -> Any:
         if not self._lenient:
@@ -182,6 +272,8 @@ class LeRobotDataset(TableDataset):
                 row[name] = None if row[name] is None else np.asarray(row[name], dtype)
             if "task_index" in row:
                 row["task"] = self.tasks.get(row["task_index"])
+            if self.subtasks and "subtask_index" in row:
+                row["subtask"] = self.subtasks.get(row["subtask_index"])
             time = row.get("timestamp")
             seconds = frame / float(self.info["fps"]) if time is None else float(time)
             for camera, places in self.episodes.videos.items():
@@ -245,11 +337,9 @@ class LeRobotDataset(TableDataset):
 
     def _window(self, samples: Int64s, offsets: Int64s) -> tuple[Int64s, npt.NDArray[np.bool_]]:
         """Return the numbers of the frames in windows of samples, int64[n, k], and which lie outside the episode."""
-        at = np.searchsorted(self._episode_starts, samples, side="right") - 1
-        first = self._episode_starts[at][:, None]
-        last = first + self.episodes.length[self._chosen[at]][:, None] - 1
+        first, last = self.bounds(samples)
         wanted = samples[:, None] + offsets
-        inside = np.clip(wanted, first, last)
+        inside = np.clip(wanted, first[:, None], last[:, None])
         return inside, wanted != inside
 
     def _form(self, camera: str) -> str | None:
@@ -333,9 +423,10 @@ class LeRobotDataset(TableDataset):
             words = [*self.files, content_of_files(self.store, self.files)]
             features = orjson.dumps(self.info["features"], option=orjson.OPT_SORT_KEYS).decode()
             lengths = self.episodes.length[self._chosen].tobytes().hex()
-            tasks = [f"{number} {task}" for number, task in self.tasks.items()]
-            words += [f"{name} {offsets.tolist()}" for name, offsets in self._windows.items()]
-            self._fingerprinted = hash_words([features, lengths, self._chosen[:1].tobytes().hex(), *words, *tasks])
+            tasks = [f"{number} {task}" for number, task in (*self.tasks.items(), *self.subtasks.items())]
+            windows = [f"{name} {offsets.tolist()}" for name, offsets in sorted(self._windows.items())]
+            chosen = self._chosen[:1].tobytes().hex()
+            self._fingerprinted = hash_words([features, lengths, chosen, *words, *tasks, *windows])
         return self._fingerprinted
 
     def fingerprint_of_first(self, count: int) -> str | None:  # noqa: ARG002
@@ -406,6 +497,43 @@ def numeric_column(stored: Any, feature: Mapping[str, Any]) -> npt.NDArray[Any] 
         return None
     shape = tuple(feature.get("shape") or found.shape[1:])
     return found if found.shape[1:] == shape or (found.ndim == 1 and shape == (1,)) else None
+
+
+def matrix(column: Any, name: str, where: str) -> npt.NDArray[Any]:
+    """Return a column of numbers or of lists of them, nested at any depth, as ``[n, width]``; see `numbers`."""
+    pyarrow = load_pyarrow()
+    count = len(column)
+    flat = column.combine_chunks() if isinstance(column, pyarrow.ChunkedArray) else column
+    if isinstance(flat, pyarrow.ChunkedArray):
+        flat = pyarrow.concat_arrays(flat.chunks)
+    lists = pyarrow.types.is_list, pyarrow.types.is_large_list, pyarrow.types.is_fixed_size_list
+    missing = flat.null_count
+    while any(kind(flat.type) for kind in lists):
+        if not pyarrow.types.is_fixed_size_list(flat.type):
+            lengths = np.diff(np.asarray(flat.offsets))
+            if len(lengths) and (lengths != lengths[0]).any():
+                sizes = ", ".join(map(str, np.unique(lengths)[:4].tolist()))
+                raise _not_numbers(name, where, f"its rows have several lengths ({sizes})")
+        flat = flat.flatten()
+        missing += flat.null_count
+    if missing:
+        raise _not_numbers(name, where, f"{missing:,} of its values are missing")
+    if not any(
+        kind(flat.type) for kind in (pyarrow.types.is_floating, pyarrow.types.is_integer, pyarrow.types.is_boolean)
+    ):
+        raise _not_numbers(name, where, f"it holds {flat.type}")
+    numbers = flat.to_numpy(zero_copy_only=False)
+    return numbers.reshape(count, -1) if count else numbers.reshape(0, 0)
+
+
+def _not_numbers(name: str, where: str, why: str) -> DataError:
+    return DataError(
+        f"column {name!r} is not numbers of one shape: {why}",
+        file=where,
+        record=name,
+        kind="bad-data",
+        fix="Leave the column out, or download the dataset again.",
+    )
 
 
 def is_numeric(feature: Mapping[str, Any]) -> bool:
@@ -519,7 +647,8 @@ def _opened(store: Store, url: str, split: str | None, lenient: bool) -> LeRobot
         raise NotFound(f"there is no split {split!r}", file=url, kind="no-such-split", fix=f"Splits are: {have}.")
     chosen = range(len(episodes.length)) if split is None else splits[split]
     tasks = tasks_v3(store) if new else tasks_v2(store)
-    facts: dict[str, Any] = {"name": url, "info": info, "episodes": episodes, "tasks": tasks}
+    subtasks = subtasks_v3(store) if new and "subtask_index" in info["features"] else {}
+    facts: dict[str, Any] = {"name": url, "info": info, "episodes": episodes, "tasks": tasks, "subtasks": subtasks}
     return LeRobotDataset(store, split=split, chosen=chosen, lenient=lenient, **facts)
 
 

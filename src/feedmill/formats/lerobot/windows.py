@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from feedmill.errors import ConfigError, did_you_mean
 from feedmill.formats.offsets import Int64s
@@ -59,6 +60,27 @@ def offsets_of(
             )
         out[name] = _offsets(name, window, fps, file)
     return out
+
+
+def frames_at(steps: Int64s, fps: float, rate: float | None) -> tuple[Int64s, Int64s, npt.NDArray[np.float64]]:
+    """Return which frames of an episode the steps of a window are: offsets from the sample's frame.
+
+    Args:
+        steps: int64[k], offsets in steps of the window.
+        fps: frames a second of the episode.
+        rate: steps a second of the window; None for that of the episode.
+
+    Returns:
+        int64[k], the nearest frame of each step (the later one of two equally near ones); int64[k] and float64[k], the
+        frame at or before it, and how far it lies on the way to the next frame, from 0 to 1.
+    """
+    if rate is None or rate == fps:
+        return steps, steps, np.zeros(len(steps))
+    at = steps * (fps / rate)
+    whole = np.rint(at)
+    at = np.where(np.abs(at - whole) <= TOLERANCE * fps, whole, at)  # frames of two clocks that agree
+    low = np.floor(at)
+    return np.floor(at + 0.5).astype(np.int64), low.astype(np.int64), at - low
 
 
 def _offsets(name: str, window: Sequence[float], fps: float, file: str) -> Int64s:

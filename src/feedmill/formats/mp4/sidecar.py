@@ -36,7 +36,7 @@ from feedmill.formats.arrays import pack_arrays, unpack_arrays
 from feedmill.formats.mp4.table import Setup, Table, read_table
 from feedmill.storage import LocalStore, Store
 from feedmill.storage.base import Entry
-from feedmill.storage.cache.files import file_cache
+from feedmill.storage.cache.chunks import disk_cache
 from feedmill.storage.folders import cache_folder
 
 logger = logging.getLogger("feedmill")
@@ -148,7 +148,7 @@ def _write(cache: LocalStore, name: str, table: Table) -> None:
         logger.warning("the frames of a video cannot be kept, so that each process reads them again: %s", error)
         return
     if next(_written) % _TRIMMED_EACH == 1:
-        file_cache(cache_folder()).trim()
+        disk_cache(cache_folder()).trim()
 
 
 def _digest(arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
