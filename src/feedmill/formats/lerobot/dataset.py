@@ -378,10 +378,7 @@ class LeRobotDataset(TableDataset):
             samples.append(np.repeat(np.arange(len(wanted)), numbers.shape[1]))
         if not files:
             return found
-        try:
-            which, begins, ends = self._frames.extents(paths, np.concatenate(files), np.concatenate(times))
-        except FeedmillError:
-            return found  # reading the frame says what is wrong
+        which, begins, ends = self._frames.extents(paths, np.concatenate(files), np.concatenate(times))
         owners, of_files = np.concatenate(samples)[which], np.concatenate(files)[which]
         return [*found, Extents(self.store, paths, owners, of_files, begins, ends)]
 
