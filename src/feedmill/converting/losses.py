@@ -109,16 +109,18 @@ def _about(wanted: TargetFormat, facts: Facts, options: Convert) -> list[Loss]:
         out.append(
             Loss(f"{', '.join(facts.companions)}: VLA Foundry's robotics training needs them beside the manifest")
         )
-    if facts.depths:
+    if facts.depths and wanted.form != "episodes":
         out.append(Loss(f"types of {named(facts.depths)}: depth in floats becomes images of whole millimeters"))
+    if wanted.form == "episodes":
+        return out
     if facts.kind == "lerobot":
         out.append(
             Loss("the metadata in meta/: frames per second, the robot's type, names of joints, statistics, tasks")
         )
-        if "companions" in wanted.keeps:
-            out.append(
-                Loss("VLA Foundry's robotics: a sample is one frame (use 'feedmill vla windows' for lowdim.npz)")
-            )
+    elif facts.fps is not None:
+        out.append(Loss(f"the rate of {facts.fps:g} steps a second"))
+    if by_name()[facts.kind].family == "episodes" and "companions" in wanted.keeps:
+        out.append(Loss("VLA Foundry's robotics: a sample is one frame (use 'feedmill vla windows' for lowdim.npz)"))
     return out
 
 

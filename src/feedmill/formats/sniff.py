@@ -20,8 +20,6 @@ _PACKED_LINES = tuple(end for end in LINE_SUFFIXES if end.count(".") == 2)
 _VERBS_OF_LINES = "convert, tokenize, tag, dedupe, neardedupe, decontaminate, filter, stat"
 _ROBOTS = {
     "meta_data/info.json": "version 1 of LeRobot",
-    ".hdf5": "HDF5",
-    ".h5": "HDF5",
     ".tfrecord": "TFRecord (RLDS)",
     ".zarr": "Zarr",
 }

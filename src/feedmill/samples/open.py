@@ -226,16 +226,15 @@ def _encoder_of(given: Encoder | TokenizeOptions | Mapping[str, Any] | str) -> E
 
 
 def _with_frames(dataset: Dataset, windows: Mapping[str, Sequence[float]]) -> Dataset:
-    """Return robot episodes with windows of frames. Raises `ConfigError`."""
-    if dataset.format != "lerobot":
+    """Return episodes with windows of steps. Raises `ConfigError`."""
+    from feedmill.formats.episodes import Episodic  # most datasets are others
+
+    if not isinstance(dataset, Episodic):
         raise ConfigError(
             f"windows of frames ({', '.join(windows)}) are cut from robot episodes, found the format {dataset.format}",
             file=dataset.url,
             fix="Remove 'windows', or use 'seq_len' for windows of tokens.",
         )
-    from feedmill.formats.lerobot.dataset import LeRobotDataset  # most datasets are others
-
-    assert isinstance(dataset, LeRobotDataset)
     return dataset.windowed(windows)
 
 

@@ -20,7 +20,7 @@ uint8[H, W, 3], or uint16[H, W, 1] of gray of 9 to 16 bits. Depth maps (``is_dep
 float32[H, W, 1]. `raw` returns frames as PNG, depth in whole millimeters as gray of 16 bits. The key is
 ``EPISODE/FRAME``, six digits each. Splits are ranges of episodes.
 
-With windows (`LeRobotDataset.windowed`), parts have the frames around the sample's one: columns are arrays
+With windows (`Episodic.windowed`), parts have the frames around the sample's one: columns are arrays
 ``[k, ...]``, features of shape ``[1]`` are ``[k]``, cameras ``[k, H, W, C]`` (``[H, W, C]`` for one frame), and
 ``NAME_is_pad`` is bool[k]. Frames outside the episode repeat its first or last one.
 
@@ -30,9 +30,7 @@ features without a column.
 
 from __future__ import annotations
 
-import copy
 import math
-import re
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
@@ -48,6 +46,7 @@ from feedmill.formats.avvideo import FrameBatch, FrameRequest, Frames, as_png
 from feedmill.formats.base import Indices
 from feedmill.formats.columns import ColumnFile, ParquetFile
 from feedmill.formats.content import content_of_files
+from feedmill.formats.episodes import PAD, Episodic
 from feedmill.formats.extents import Extents
 from feedmill.formats.format import OpenRequest
 from feedmill.formats.lerobot.depth import FORM, depth_of_frame, depth_of_image, depths_of_codes, is_depth
@@ -63,10 +62,8 @@ from feedmill.formats.lerobot.meta import (
     tasks_v2,
     tasks_v3,
 )  # fmt: skip
-from feedmill.formats.lerobot.windows import PAD, offsets_of
 from feedmill.formats.offsets import Int64s, hash_words
 from feedmill.formats.rows import Lazy, to_bytes
-from feedmill.formats.sample import no_such_key
 from feedmill.formats.tables.dataset import TableDataset
 from feedmill.storage import Store
 
@@ -78,7 +75,7 @@ MOST_OPEN = 4096
 """Maximum number of data files kept open."""
 
 
-class LeRobotDataset(TableDataset):
+class LeRobotDataset(Episodic, TableDataset):
     """The frames of episodes.
 
     Args:
@@ -129,19 +126,37 @@ class LeRobotDataset(TableDataset):
             for place in self._chosen[length[self._chosen] > LONG].tolist():
                 self.check_file(place)  # readers need memory for as many frames as `meta` claims
         self._grids = _grids(info["features"], self.names)
-        self._windows: dict[str, Int64s] = {}
 
     @property
     def episode_starts(self) -> Int64s:
-        """Return the number of each episode's first frame in this dataset, int64[episodes]."""
         return self._episode_starts
 
-    def windowed(self, windows: Mapping[str, Sequence[float]]) -> LeRobotDataset:
-        """Return the dataset with windows of frames, see `windows.offsets_of`. Raises `ConfigError`."""
-        found = copy.copy(self)
-        features = [*self.names, *self.episodes.videos]
-        found._windows = offsets_of(windows, features, float(self.info["fps"]), self.url)
+    @property
+    def episode_lengths(self) -> Int64s:
+        return np.asarray(self.episodes.length[self._chosen])
+
+    @property
+    def episode_numbers(self) -> Int64s:
+        return np.asarray(self.episodes.number[self._chosen])
+
+    @property
+    def features(self) -> Mapping[str, Mapping[str, Any]]:
+        found: Mapping[str, Mapping[str, Any]] = self.info["features"]
         return found
+
+    @property
+    def task_part(self) -> str:
+        return "task" if "task_index" in self.names else ""
+
+    def task_texts(self) -> Sequence[str]:
+        return [self.tasks[number] for number in sorted(self.tasks)]
+
+    @property
+    def fps(self) -> float:
+        return float(self.info["fps"])
+
+    def _with_windows(self) -> Sequence[str]:
+        return [*self.names, *self.episodes.videos]
 
     def _first_schema(self) -> Any:
         if not self._lenient:
@@ -183,7 +198,7 @@ class LeRobotDataset(TableDataset):
             time = row.get("timestamp")
             seconds = frame / float(self.info["fps"]) if time is None else float(time)
             for camera, places in self.episodes.videos.items():
-                if camera not in self._windows:
+                if camera not in self.windows:
                     path, begins = places[episode]
                     make = partial(self._frames_of, frames, [len(requests)], camera)
                     requests.append(FrameRequest(path, begins + seconds, self._form(camera)))
@@ -191,7 +206,7 @@ class LeRobotDataset(TableDataset):
             for name, feature in self._depth_images.items():
                 if isinstance(data := row.get(name), bytes):
                     row[name] = Lazy(partial(depth_of_image, data, feature), lambda data=data: data)  # type: ignore[misc]
-        if self._windows:
+        if self.windows:
             self._add_windows(local + int(self._starts[file]), out, frames, requests)
         return out
 
@@ -199,7 +214,7 @@ class LeRobotDataset(TableDataset):
         self, samples: Int64s, out: list[dict[str, Any]], frames: FrameBatch, requests: list[FrameRequest]
     ) -> None:
         """Replace the parts that have windows in the rows of samples, by their numbers, int64[n]."""
-        windows = {name: self._window(samples, offsets) for name, offsets in self._windows.items()}
+        windows = {name: self.window(samples, offsets) for name, offsets in self.windows.items()}
         numbers, places = np.unique(np.concatenate([w.ravel() for w, _ in windows.values()]), return_inverse=True)
         table = self.arrow_rows(numbers)
         at, fps = 0, float(self.info["fps"])
@@ -241,15 +256,6 @@ class LeRobotDataset(TableDataset):
             else:
                 row[name] = [stored[at] for at in inside.tolist()]
 
-    def _window(self, samples: Int64s, offsets: Int64s) -> tuple[Int64s, npt.NDArray[np.bool_]]:
-        """Return the numbers of the frames in windows of samples, int64[n, k], and which lie outside the episode."""
-        at = np.searchsorted(self._episode_starts, samples, side="right") - 1
-        first = self._episode_starts[at][:, None]
-        last = first + self.episodes.length[self._chosen[at]][:, None] - 1
-        wanted = samples[:, None] + offsets
-        inside = np.clip(wanted, first, last)
-        return inside, wanted != inside
-
     def _form(self, camera: str) -> str | None:
         """Return the pixel format in which frames of a camera are decoded; None for that of pictures."""
         return FORM if camera in self._depths else None
@@ -266,9 +272,9 @@ class LeRobotDataset(TableDataset):
             return ()
         wanted = self._inside(indices)
         rows, owners = wanted, np.arange(len(wanted))
-        if self._windows:
-            parts = [wanted, *(self._window(wanted, offsets)[0].ravel() for offsets in self._windows.values())]
-            counts = [1, *map(len, self._windows.values())]
+        if self.windows:
+            parts = [wanted, *(self.window(wanted, offsets)[0].ravel() for offsets in self.windows.values())]
+            counts = [1, *map(len, self.windows.values())]
             rows, owners = np.concatenate(parts), np.concatenate([owners.repeat(count) for count in counts])
         found = [extents.of_samples(owners) for extents in super().extents(rows)]
         files: list[Int64s] = []
@@ -277,7 +283,7 @@ class LeRobotDataset(TableDataset):
         at = np.searchsorted(self._episode_starts, wanted, side="right") - 1
         paths, places = self._video_places
         for camera, (file, starts) in places.items():
-            numbers, _ = self._window(wanted, self._windows.get(camera, _HERE))
+            numbers, _ = self.window(wanted, self.windows.get(camera, _HERE))
             # By the rate: rows with the times are not read yet. A time that differs a little has the same frame.
             seconds = (numbers - self._episode_starts[at][:, None]) / float(self.info["fps"])
             episode = self._chosen[at]
@@ -306,7 +312,7 @@ class LeRobotDataset(TableDataset):
     def _find_costs(self, by: str) -> Int64s | None:
         """Return costs from the shapes of the cameras: a sample has one frame of each."""
         cameras = {n: f for n, f in self.info["features"].items() if f.get("dtype") in ("video", "image")}
-        frames = [len(self._windows.get(name, _HERE)) for name in cameras]
+        frames = [len(self.windows.get(name, _HERE)) for name in cameras]
         pixels = [_pixels(feature) for feature in cameras.values()]
         if by == "frames" and pixels:
             return np.broadcast_to(np.int64(sum(frames)), (len(self),))
@@ -318,13 +324,6 @@ class LeRobotDataset(TableDataset):
     def _key(self, file: int, local: int) -> str:
         episode, frame = self._episode(int(self._starts[file]) + local)
         return f"{int(self.episodes.number[episode]):06d}/{frame:06d}"
-
-    def find(self, key: str) -> int:
-        match = re.fullmatch(r"(\d{6,})/(\d{6,})", key, re.ASCII)
-        places = np.flatnonzero(self.episodes.number[self._chosen] == int(match[1])) if match else np.zeros(0, int)
-        if match is None or not len(places) or int(match[2]) >= self.episodes.length[self._chosen[places[0]]]:
-            raise no_such_key(self.url, key)
-        return int(self._episode_starts[places[0]]) + int(match[2])
 
     def _file_hash(self, file: int) -> str:
         return self.files[file]

@@ -1,0 +1,21 @@
+"""Recordings of robots as datasets of episodes; `dataset.py` has what a sample is.
+
+- `tracks.py`: columns as tables of byte ranges; `kept.py`: indices in the cache folder.
+- `hdf5.py`: HDF5 of robomimic, ALOHA and others.
+"""
+
+from feedmill.formats.format import Format
+
+HDF5 = Format(
+    "hdf5",
+    "HDF5 episodes",
+    "episodes",
+    open="feedmill.formats.recorders.hdf5:open_found",
+    files=(".hdf5", ".h5"),
+    folders=(".hdf5", ".h5"),
+    listed=(".hdf5", ".h5"),
+    splits=True,
+    data=("HDF5",),
+    scanned=True,
+)
+FORMATS = (HDF5,)

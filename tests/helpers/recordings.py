@@ -1,0 +1,87 @@
+"""Recordings of robots, as the libraries of their formats write them. Tests that need one are skipped without it."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+
+def picture(number: int, height: int = 16, width: int = 24, kind: str = "JPEG") -> bytes:
+    """An image file that depends on a number."""
+    from PIL import Image
+
+    rng = np.random.default_rng(number)
+    small = Image.fromarray(rng.integers(0, 255, (height // 4, width // 4, 3), dtype=np.uint8))
+    out = io.BytesIO()
+    small.resize((width, height)).save(out, kind)
+    return out.getvalue()
+
+
+def hdf5(root: Path, counts: Sequence[int]) -> Path:
+    """A folder of files of one episode each, whose column ``n`` counts the steps of all of them."""
+    h5py = pytest.importorskip("h5py")
+    first = 0
+    for number, count in enumerate(counts):
+        with h5py.File(root / f"episode_{number}.hdf5", "w") as file:
+            n = np.arange(first, first + count)
+            file["n"] = n
+            file.create_dataset(
+                "grid", data=np.repeat(n[:, None, None], 6, 1).repeat(4, 2), chunks=(min(2, count), 4, 4)
+            )
+            file.create_dataset("packed", data=n, chunks=(min(3, count),), compression="gzip", shuffle=True)
+            file["text"] = [f"step {each}" for each in n]
+        first += count
+    return root
+
+
+def aloha(path: Path, count: int = 5, *, form: str = "padded", seed: int = 0) -> Path:
+    """A file as ALOHA's: one episode with two cameras, as rows of padded JPEG files, as values, or as pixels."""
+    h5py = pytest.importorskip("h5py")
+    rng = np.random.default_rng(seed)
+    with h5py.File(path, "w") as file:
+        file.attrs["sim"] = False
+        for name in ("action", "observations/qpos"):
+            file.create_dataset(name, data=rng.normal(size=(count, 4)).astype("f4"))
+        for camera in ("cam_high", "cam_low"):
+            name, files = f"observations/images/{camera}", [picture(seed + n) for n in range(count)]
+            if form == "values":
+                values = file.create_dataset(name, (count,), dtype=h5py.vlen_dtype(np.uint8))
+                for n, data in enumerate(files):
+                    values[n] = np.frombuffer(data, np.uint8)
+            elif form == "padded":
+                width = max(map(len, files)) + 5
+                padded = file.create_dataset(name, (count, width), "u1", chunks=(1, width))
+                for n, data in enumerate(files):
+                    padded[n, : len(data)] = np.frombuffer(data, np.uint8)
+            else:
+                file.create_dataset(name, data=rng.integers(0, 255, (count, 16, 24, 3), dtype=np.uint8))
+        file["compress_len"] = np.zeros((2, count))
+    return path
+
+
+def robomimic(path: Path, lengths: Sequence[int] = (7, 12, 5), **options: Any) -> Path:
+    """A file as robomimic's: several episodes, splits, and a rate of 20 steps a second."""
+    h5py = pytest.importorskip("h5py")
+    rng = np.random.default_rng(0)
+    with h5py.File(path, "w") as file:
+        data = file.create_group("data")
+        data.attrs["env_args"] = json.dumps({"env_name": "Lift", "env_kwargs": {"control_freq": 20}})
+        for number in rng.permutation(len(lengths)).tolist():
+            count = lengths[number]
+            group = data.create_group(f"demo_{number}")
+            group.attrs["num_samples"] = count
+            group["actions"] = rng.normal(size=(count, 7))
+            group["dones"] = np.arange(count) == count - 1
+            pixels = rng.integers(0, 255, (count, 12, 12, 3), dtype=np.uint8)
+            group.create_dataset("obs/agentview_image", data=pixels, **(options if count else {}))
+            group["obs/eef"] = rng.normal(size=(count, 3))
+        if len(lengths) > 2:
+            file["mask/train"] = np.asarray([b"demo_0", b"demo_1"])
+            file["mask/valid"] = np.asarray([b"demo_2"])
+    return path
