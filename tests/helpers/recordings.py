@@ -85,3 +85,26 @@ def robomimic(path: Path, lengths: Sequence[int] = (7, 12, 5), **options: Any) -
             file["mask/train"] = np.asarray([b"demo_0", b"demo_1"])
             file["mask/valid"] = np.asarray([b"demo_2"])
     return path
+
+
+def replay_buffer(
+    path: Path, lengths: Sequence[int] = (5, 1, 9), *, version: int = 2, compressor: Any = "auto", rows: int = 4
+) -> Path:
+    """A replay buffer as UMI's and Diffusion Policy's: a folder, or one file if its name ends in ``.zip``."""
+    zarr: Any = pytest.importorskip("zarr")
+    rng = np.random.default_rng(0)
+    store = zarr.storage.ZipStore(path, mode="w") if path.suffix == ".zip" else zarr.storage.LocalStore(path)
+    root = zarr.create_group(store, zarr_format=version)
+    count, codecs = sum(lengths), {} if compressor == "auto" else {"compressors": compressor}
+
+    def add(name: str, data: Any, chunks: Any, **more: Any) -> None:
+        array = root.create_array(name, shape=data.shape, chunks=chunks, dtype=data.dtype, **(more or codecs))
+        array[:] = data
+
+    add("data/action", rng.normal(size=(count, 3)).astype("f4"), (rows, 3))
+    add("data/robot0_eef_pos", rng.normal(size=(count, 3)), (rows, 2), compressors=None)
+    add("data/n", np.arange(1, count + 1), (rows,))
+    add("data/camera0_rgb", rng.integers(1, 255, (count, 12, 16, 3), dtype=np.uint8), (1, 12, 16, 3))
+    add("meta/episode_ends", np.cumsum(lengths), (len(lengths),))
+    store.close()
+    return path

@@ -18,6 +18,7 @@ from feedmill.formats.energon import ENERGON
 from feedmill.formats.energon.prepared import read_info
 from feedmill.formats.format import TargetFormat
 from feedmill.formats.jsonl import LINE_SUFFIXES
+from feedmill.formats.recorders.dataset import RecorderDataset
 from feedmill.formats.registry import by_name, targets
 from feedmill.formats.sniff import sniff
 from feedmill.formats.tar.dataset import TarDataset
@@ -211,6 +212,8 @@ def _reads(kind: str, dataset: Dataset | None) -> Callable[[str], bool]:
             shards |= set(read_info(dataset.store))
         beside = {*COMPANIONS, dataset.manifest} if isinstance(dataset, ManifestDataset) else set()
         return lambda path: path in beside or path.removesuffix(".idx") in shards
+    if isinstance(dataset, RecorderDataset):
+        return dataset.reads
     if kind == "documents":
         return lambda path: path.removesuffix(".idx").endswith(LINE_SUFFIXES)
     groups, ends = by_name()[kind].data, by_name()[kind].beside

@@ -21,7 +21,6 @@ _VERBS_OF_LINES = "convert, tokenize, tag, dedupe, neardedupe, decontaminate, fi
 _ROBOTS = {
     "meta_data/info.json": "version 1 of LeRobot",
     ".tfrecord": "TFRecord (RLDS)",
-    ".zarr": "Zarr",
 }
 _FILES = tuple(ends("files"))
 _RAW = (

@@ -1,7 +1,7 @@
 """Recordings of robots as datasets of episodes; `dataset.py` has what a sample is.
 
 - `tracks.py`: columns as tables of byte ranges; `kept.py`: indices in the cache folder.
-- `hdf5.py`: HDF5 of robomimic, ALOHA and others.
+- `hdf5.py`: HDF5 of robomimic, ALOHA and others; `zarr.py`: replay buffers of UMI and Diffusion Policy.
 """
 
 from feedmill.formats.format import Format
@@ -18,4 +18,13 @@ HDF5 = Format(
     data=("HDF5",),
     scanned=True,
 )
-FORMATS = (HDF5,)
+ZARR = Format(
+    "zarr",
+    "Zarr replay buffer",
+    "episodes",
+    open="feedmill.formats.recorders.zarr:open_found",
+    files=(".zarr.zip",),
+    marks=("meta/episode_ends/.zarray", "meta/episode_ends/zarr.json"),
+    data=("archives",),
+)
+FORMATS = (HDF5, ZARR)

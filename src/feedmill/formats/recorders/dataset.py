@@ -350,6 +350,10 @@ class RecorderDataset(Episodic, RowsDataset):
             return np.broadcast_to(np.int64(count), (len(self),))
         return super()._find_costs(by)
 
+    def reads(self, path: str) -> bool:
+        """Return whether a file of the folder is read."""
+        return path in self.files
+
     def verify(self) -> Sequence[FeedmillError]:
         """Read every step once, and compare checksums that reading does not."""
         findings: list[FeedmillError] = []

@@ -214,8 +214,11 @@ class ArrayTrack(Track):
             block = blocks[place] if place in blocks else read(file, begin, end)
             try:
                 made = block if self._decode is None else self._decode(block, each, int(self.chunks.mask[place]))
-                values = np.frombuffer(made, self.dtype) if not isinstance(made, np.ndarray) else made
-                values = values.reshape(self.chunk, order="F" if self._fortran else "C")
+                if isinstance(made, np.ndarray) and made.shape == self.chunk and made.dtype == out.dtype:
+                    values = made  # which is not the bytes of a chunk, but of pictures
+                else:
+                    values = np.frombuffer(made, self.dtype)
+                    values = values.reshape(self.chunk, order="F" if self._fortran else "C")
             except ValueError as error:
                 raise self._fail(file, begin, f"a chunk of {self.name!r} cannot be read: {error}") from None
             first = [at * step for at, step in zip(corner, self.chunk[1:], strict=True)]
