@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 from collections.abc import Sequence
@@ -107,4 +108,36 @@ def replay_buffer(
     add("data/camera0_rgb", rng.integers(1, 255, (count, 12, 16, 3), dtype=np.uint8), (1, 12, 16, 3))
     add("meta/episode_ends", np.cumsum(lengths), (len(lengths),))
     store.close()
+    return path
+
+
+def mcap(path: Path, count: int = 12, *, compression: str = "ZSTD", chunk_size: int = 2048, late: int = 0) -> Path:
+    """A recording of 20 steps a second: two cameras, joints at 100 a second, an action, and messages of ROS."""
+    writer: Any = pytest.importorskip("mcap.writer")
+    schema = json.dumps({"properties": {"n": {"type": "integer"}, "q": {"items": {"type": "number"}}}}).encode()
+    with path.open("wb") as file:
+        out = writer.Writer(file, chunk_size=chunk_size, compression=writer.CompressionType[compression])
+        out.start()
+        image = out.register_schema("foxglove.CompressedImage", "jsonschema", b"{}")
+        joints = out.register_schema("joints", "jsonschema", schema)
+        ros = out.register_schema("std_msgs/msg/String", "ros2msg", b"string data")
+        cameras = [out.register_channel(f"/{side}/image", "json", image) for side in ("left", "right")]
+        state, action = (out.register_channel(topic, "json", joints) for topic in ("/joint_states", "/arm/action"))
+        raw = out.register_channel("/raw", "cdr", ros)
+        for tick in range(count * 5):
+            time = 1_700_000_000_000_000_000 + tick * 10_000_000
+            if tick % 5 == 2:
+                step = tick // 5
+                for number, camera in enumerate(cameras):
+                    if number or step >= late:
+                        data = base64.b64encode(picture(2 * step + number)).decode()
+                        message = {"timestamp": {"sec": 1}, "frame_id": "x", "data": data, "format": "jpeg"}
+                        out.add_message(camera, time, json.dumps(message).encode(), time)
+            if tick % 5 == 3:
+                message = {"n": tick // 5, "q": [tick / 3, 1.0], "on": True}
+                out.add_message(action, time, json.dumps(message).encode(), time)
+                out.add_message(raw, time, b"\0\1\0\0" + bytes([tick % 256]), time)
+            message = {"n": tick, "q": [[tick, 2.5], [0, 0]], "names": [{"a": 1}], "pose": {"x": 0, "frame": "base"}}
+            out.add_message(state, time, json.dumps(message).encode(), time)
+        out.finish()
     return path

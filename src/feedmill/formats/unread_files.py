@@ -36,6 +36,7 @@ _SUFFIXES: dict[str, tuple[str, ...]] = {
         *(".mp4", ".mkv", ".avi", ".mov", ".webm", ".wav", ".mp3", ".flac", ".ogg"),
     ),
     "HDF5": (".h5", ".hdf5"),
+    "MCAP": (".mcap",),
     "archives": (".zip", ".7z", ".tfrecord"),
 }
 _KINDS = {suffix: kind for kind, suffixes in _SUFFIXES.items() for suffix in suffixes}

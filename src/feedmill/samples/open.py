@@ -53,6 +53,7 @@ def open(
     tokens: str | None = None,
     tokenize: Encoder | TokenizeOptions | Mapping[str, Any] | str | None = None,
     windows: Mapping[str, Sequence[float]] | None = None,
+    steps: str | None = None,
 ) -> Dataset:
     """Open a dataset in any known format.
 
@@ -89,6 +90,7 @@ def open(
             numbers, ``{"action": [0, 15]}``, or offsets in seconds as LeRobot's ``delta_timestamps``,
             ``{"observation.images.top": [-0.2, 0.0]}``. A part becomes an array ``[k, ...]``; ``NAME_is_pad``, bool[k],
             says which frames lie outside the episode: they repeat its first or last one.
+        steps: the topic of MCAP recordings whose messages are the time steps.
 
     Raises:
         NotFound: the path, split or file does not exist.
@@ -112,6 +114,7 @@ def open(
             tokens=tokens,
             tokenize=None if tokenize is None else _encoder_of(tokenize),
             frames=windows,
+            steps=steps,
             windows=WindowOptions(
                 seq_len=seq_len,
                 reuse_last_target=reuse_last_target,
@@ -162,6 +165,7 @@ class OpenOptions:
     tokens: str | None = None
     tokenize: Encoder | None = None
     frames: Mapping[str, Sequence[float]] | None = None
+    steps: str | None = None
     windows: WindowOptions = field(default_factory=WindowOptions)
 
 
@@ -204,6 +208,8 @@ def _open(url: str | list[str], options: OpenOptions) -> Dataset:
 
 def _cut(dataset: Dataset, options: OpenOptions) -> Dataset:
     """Return the windows of token data or of robot episodes, or text as token data."""
+    if options.steps is not None:
+        dataset = _with_steps(dataset, options.steps)
     if options.frames is not None:
         return _with_frames(dataset, options.frames)
     if options.tokenize is None:
@@ -223,6 +229,20 @@ def _encoder_of(given: Encoder | TokenizeOptions | Mapping[str, Any] | str) -> E
     from feedmill.samples.tokenized import encoder_of
 
     return encoder_of(given)
+
+
+def _with_steps(dataset: Dataset, topic: str) -> Dataset:
+    """Return recordings with the messages of a topic as steps. Raises `ConfigError`."""
+    from feedmill.formats.recorders.mcap import McapDataset  # most datasets are others
+
+    if not isinstance(dataset, McapDataset):
+        raise ConfigError(
+            f"steps: {topic!r} is a topic of MCAP recordings, found the format {dataset.format}",
+            file=dataset.url,
+            kind="bad-option",
+            fix="Remove it.",
+        )
+    return dataset.stepped(topic)
 
 
 def _with_frames(dataset: Dataset, windows: Mapping[str, Sequence[float]]) -> Dataset:

@@ -72,11 +72,15 @@ def names_of(features: Mapping[str, Mapping[str, Any]], file: str) -> dict[str, 
     {'actions': 'action', 'obs.top': 'observation.images.top', 'obs.qpos': 'observation.state'}
     """
     out: dict[str, str] = {}
-    for name, feature in features.items():
+    pictures = [name for name, feature in features.items() if feature["dtype"] in ("image", "video")]
+    cameras = {name: name.rpartition(".")[2] for name in pictures}
+    if len(set(cameras.values())) < len(pictures):  # such as left.image and right.image
+        cameras = {name: name.removeprefix("observation.images.").replace(".", "_") for name in pictures}
+    for name in features:
         above = next((one for one in _ABOVE if name.startswith(one)), None)
         found = name if above is None else f"observation.{name.removeprefix(above)}"
-        if feature["dtype"] in ("image", "video"):
-            found = f"observation.images.{name.rpartition('.')[2]}"
+        if name in cameras:
+            found = f"observation.images.{cameras[name]}"
         found = _KNOWN.get(found, found).replace("/", ".")
         other = next((one for one, taken in out.items() if taken == found), None)
         if other is not None or found in COUNTERS:
@@ -380,7 +384,8 @@ def schema_of(features: Mapping[str, Mapping[str, Any]]) -> Any:
     """Return the Arrow schema of the data files, with the features of `datasets` for images."""
     import pyarrow as pa
 
-    fields, described = [], {}
+    fields: list[Any] = []
+    described: dict[str, Any] = {}
     for name, feature in [*features.items(), *((n, _feature(d, [1])) for n, d in COUNTERS.items())]:
         kind, shape = feature["dtype"], list(feature["shape"])
         if kind == "video":
@@ -426,7 +431,7 @@ def _tasks(tasks: Sequence[str]) -> Any:
     """Return the table of tasks. LeRobot reads it with pandas, and takes the texts from its index."""
     import pyarrow as pa
 
-    about = {
+    about: dict[str, Any] = {
         "index_columns": ["task"],
         "column_indexes": [],
         "columns": [

@@ -2,6 +2,7 @@
 
 - `tracks.py`: columns as tables of byte ranges; `kept.py`: indices in the cache folder.
 - `hdf5.py`: HDF5 of robomimic, ALOHA and others; `zarr.py`: replay buffers of UMI and Diffusion Policy.
+- `mcap.py`: topics of MCAP files.
 """
 
 from feedmill.formats.format import Format
@@ -27,4 +28,15 @@ ZARR = Format(
     marks=("meta/episode_ends/.zarray", "meta/episode_ends/zarr.json"),
     data=("archives",),
 )
-FORMATS = (HDF5, ZARR)
+MCAP = Format(
+    "mcap",
+    "MCAP recordings",
+    "episodes",
+    open="feedmill.formats.recorders.mcap:open_found",
+    files=(".mcap",),
+    folders=(".mcap",),
+    listed=(".mcap",),
+    data=("MCAP",),
+    scanned=True,
+)
+FORMATS = (HDF5, ZARR, MCAP)

@@ -19,6 +19,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple
 
@@ -156,7 +157,7 @@ class RecorderDataset(Episodic, RowsDataset):
 
     @property
     def episode_lengths(self) -> Int64s:
-        return self._lengths
+        return np.asarray(self._lengths)
 
     @property
     def episode_numbers(self) -> Int64s:
@@ -288,11 +289,11 @@ class RecorderDataset(Episodic, RowsDataset):
                 found.piece.tolist(), found.file.tolist(), found.begin.tolist(), found.end.tolist(), strict=True
             )
             own = {piece: blocks[paths[file], begin, end] for piece, file, begin, end in zipped}
-            out.append(need.track.values(need.rows, own, lambda f, a, b, paths=paths: self._range(paths[f], a, b)))
+            out.append(need.track.values(need.rows, own, partial(self._range, paths)))
         return out
 
-    def _range(self, path: str, begin: int, end: int) -> bytes:
-        return self.store.read(path, begin, end - begin)
+    def _range(self, paths: Sequence[str], file: int, begin: int, end: int) -> bytes:
+        return self.store.read(paths[file], begin, end - begin)
 
     def extents(self, indices: Indices) -> Sequence[Extents]:
         wanted = self._inside(indices)
