@@ -141,3 +141,99 @@ def mcap(path: Path, count: int = 12, *, compression: str = "ZSTD", chunk_size: 
             out.add_message(state, time, json.dumps(message).encode(), time)
         out.finish()
     return path
+
+
+_POOLS: list[Any] = []  # which classes use after they are made
+
+
+def example_class() -> Any:
+    """The class of ``tf.train.Example``, made of its description without TensorFlow."""
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+    file = descriptor_pb2.FileDescriptorProto(name="example.proto", package="tensorflow", syntax="proto3")
+    field = descriptor_pb2.FieldDescriptorProto
+
+    def message(parent: Any, name: str, *fields: tuple[str, int, int, int, str]) -> Any:
+        one = parent.add(name=name)
+        for title, number, label, kind, of in fields:
+            one.field.add(name=title, number=number, label=label, type=kind, **({"type_name": of} if of else {}))
+        return one
+
+    top = file.message_type
+    many, single = field.LABEL_REPEATED, field.LABEL_OPTIONAL
+    message(top, "BytesList", ("value", 1, many, field.TYPE_BYTES, ""))
+    message(top, "FloatList", ("value", 1, many, field.TYPE_FLOAT, ""))
+    message(top, "Int64List", ("value", 1, many, field.TYPE_INT64, ""))
+    lists = {"bytes_list": "BytesList", "float_list": "FloatList", "int64_list": "Int64List"}
+    kinds = [
+        (name, number, single, field.TYPE_MESSAGE, f".tensorflow.{of}")
+        for number, (name, of) in enumerate(lists.items(), 1)
+    ]
+    feature = message(top, "Feature", *kinds)
+    feature.oneof_decl.add(name="kind")
+    for one in feature.field:
+        one.oneof_index = 0
+    features = message(top, "Features", ("feature", 1, many, field.TYPE_MESSAGE, ".tensorflow.Features.FeatureEntry"))
+    entry = message(
+        features.nested_type,
+        "FeatureEntry",
+        ("key", 1, single, field.TYPE_STRING, ""),
+        ("value", 2, single, field.TYPE_MESSAGE, ".tensorflow.Feature"),
+    )
+    entry.options.map_entry = True
+    message(top, "Example", ("features", 1, single, field.TYPE_MESSAGE, ".tensorflow.Features"))
+    _POOLS.append(pool := descriptor_pool.DescriptorPool())
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("tensorflow.Example"))
+
+
+def tf_record(data: bytes) -> bytes:
+    """A record of a TFRecord file."""
+    from oracles.crc32c import crc32c
+
+    def masked(data: bytes) -> bytes:
+        crc = crc32c(data)
+        return (((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF).to_bytes(4, "little")
+
+    length = len(data).to_bytes(8, "little")
+    return length + masked(length) + data + masked(data)
+
+
+def rlds(root: Path, lengths: Sequence[int] = (5, 1, 9), *, described: bool = True, split: str = "train") -> Path:
+    """An RLDS dataset of two files, as TensorFlow Datasets writes it."""
+    example, first = example_class(), 0
+    files: list[list[bytes]] = [[], []]
+    for episode, count in enumerate(lengths):
+        rng = np.random.default_rng(episode)
+        one = example()
+        steps = one.features.feature
+        steps["steps/action"].float_list.value.extend(rng.normal(size=count * 7).tolist())
+        steps["steps/observation/state"].float_list.value.extend(rng.normal(size=count * 6).tolist())
+        steps["steps/observation/image"].bytes_list.value.extend(picture(first + n) for n in range(count))
+        steps["steps/language_instruction"].bytes_list.value.extend([f"task {episode} ü".encode()] * count)
+        steps["steps/is_first"].int64_list.value.extend(int(n == 0) for n in range(count))
+        steps["steps/n"].int64_list.value.extend(range(first - 2, first - 2 + count))
+        steps["steps/big"].int64_list.value.extend(rng.integers(-(2**62), 2**62, 2 * count).tolist())
+        steps["episode_metadata/file_path"].bytes_list.value.append(b"x")
+        files[episode * 2 // len(lengths)].append(tf_record(one.SerializeToString()))
+        first += count
+    for number, records in enumerate(files):
+        name = f"demo-{split}.tfrecord-{number:05d}-of-00002" if described else f"{number}.tfrecord"
+        (root / name).write_bytes(b"".join(records))
+    if described:
+
+        def tensor(dtype: str, *shape: int) -> dict[str, Any]:
+            return {"tensor": {"dtype": dtype, "shape": {"dimensions": [str(n) for n in shape]}, "encoding": "none"}}
+
+        image = {"image": {"dtype": "uint8", "encodingFormat": "jpeg"}}
+        observation = {"featuresDict": {"features": {"state": tensor("float32", 2, 3), "image": image}}}
+        inner = {
+            "action": tensor("float32", 7), "observation": observation, "language_instruction": {"text": {}},
+            "is_first": tensor("bool"), "n": tensor("int32"), "big": tensor("int64", 2),
+        }  # fmt: skip
+        steps = {"sequence": {"feature": {"featuresDict": {"features": inner}}, "length": "-1"}}
+        content = {
+            "featuresDict": {"features": {"steps": steps, "episode_metadata": {"featuresDict": {"features": {}}}}}
+        }
+        (root / "features.json").write_text(json.dumps(content))
+    return root

@@ -37,7 +37,9 @@ _SUFFIXES: dict[str, tuple[str, ...]] = {
     ),
     "HDF5": (".h5", ".hdf5"),
     "MCAP": (".mcap",),
-    "archives": (".zip", ".7z", ".tfrecord"),
+    "TFRecord": (".tfrecord",),
+    "Lance": (".lance", ".manifest", ".txn"),
+    "archives": (".zip", ".7z"),
 }
 _KINDS = {suffix: kind for kind, suffixes in _SUFFIXES.items() for suffix in suffixes}
 _ABOUT = ("readme", "license", "licence", "copying", "notice", "changelog", "citation", "authors", "contributing")

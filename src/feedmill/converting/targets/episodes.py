@@ -62,7 +62,7 @@ _KNOWN = {
     "observation.qvel": "observation.velocity",
     "observation.effort": "observation.effort",
 }
-_ABOVE = ("obs.", "observations.", "observation.")
+_ABOVE = ("obs.", "observations.", "observation.", "observation_")  # the last of Lance, whose names have no dots
 
 
 def names_of(features: Mapping[str, Mapping[str, Any]], file: str) -> dict[str, str]:
@@ -73,7 +73,7 @@ def names_of(features: Mapping[str, Mapping[str, Any]], file: str) -> dict[str, 
     """
     out: dict[str, str] = {}
     pictures = [name for name, feature in features.items() if feature["dtype"] in ("image", "video")]
-    cameras = {name: name.rpartition(".")[2] for name in pictures}
+    cameras = {name: name.rpartition(".")[2].removeprefix("observation_").removeprefix("images_") for name in pictures}
     if len(set(cameras.values())) < len(pictures):  # such as left.image and right.image
         cameras = {name: name.removeprefix("observation.images.").replace(".", "_") for name in pictures}
     for name in features:

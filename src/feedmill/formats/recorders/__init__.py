@@ -2,7 +2,8 @@
 
 - `tracks.py`: columns as tables of byte ranges; `kept.py`: indices in the cache folder.
 - `hdf5.py`: HDF5 of robomimic, ALOHA and others; `zarr.py`: replay buffers of UMI and Diffusion Policy.
-- `mcap.py`: topics of MCAP files.
+- `mcap.py`: topics of MCAP files; `rlds.py`: episodes in TFRecord files; `lance.py`: tables of
+  frames.
 """
 
 from feedmill.formats.format import Format
@@ -39,4 +40,26 @@ MCAP = Format(
     data=("MCAP",),
     scanned=True,
 )
-FORMATS = (HDF5, ZARR, MCAP)
+RLDS = Format(
+    "rlds",
+    "RLDS (TFRecord)",
+    "episodes",
+    open="feedmill.formats.recorders.rlds:open_found",
+    files=(".tfrecord",),
+    marks=("features.json",),
+    is_folder="feedmill.formats.recorders.rlds:is_folder",
+    folders=(".tfrecord",),
+    listed=(".tfrecord",),
+    splits=True,
+    data=("TFRecord",),
+)
+LANCE = Format(
+    "lance",
+    "Lance table of frames",
+    "episodes",
+    open="feedmill.formats.recorders.lance:open_found",
+    is_folder="feedmill.formats.recorders.lance:is_folder",
+    folders=(".manifest",),
+    data=("Lance",),
+)
+FORMATS = (HDF5, ZARR, MCAP, RLDS, LANCE)

@@ -38,7 +38,7 @@ from feedmill.storage import Store
 TASK = "task"
 CACHE_BYTES = 256 << 20
 """Maximum bytes of decoded chunks cached by an open dataset."""
-_INSTRUCTIONS = ("language_instruction", "instruction", "language", "task")
+_INSTRUCTIONS = ("language_instruction", "natural_language_instruction", "instruction", "language", "task")
 _THREADS = 16
 _AT_ONCE = 256
 _COUNTED = 3
@@ -157,7 +157,7 @@ class RecorderDataset(Episodic, RowsDataset):
 
     @property
     def episode_lengths(self) -> Int64s:
-        return np.asarray(self._lengths)
+        return np.asarray(self._lengths, np.int64)
 
     @property
     def episode_numbers(self) -> Int64s:
@@ -165,7 +165,9 @@ class RecorderDataset(Episodic, RowsDataset):
 
     @property
     def task_part(self) -> str:
-        texts = [name for name, one in self.columns.items() if one.kind == TEXT and name in _INSTRUCTIONS]
+        texts = [
+            name for name, one in self.columns.items() if one.kind == TEXT and name.rpartition(".")[2] in _INSTRUCTIONS
+        ]
         return TASK if self._has_tasks else texts[0] if texts else ""
 
     def task_texts(self) -> Sequence[str]:

@@ -112,7 +112,8 @@ class McapFile(Recording):
         first = int(np.searchsorted(times, max(begins[name] for name in kept)))
         times = times[first:]
         self.names, self.lengths = [path], np.asarray([len(times)], np.int64)
-        self.columns, self._tracks = {LOG_TIME: Column("int64")}, {LOG_TIME: _Times(times)}
+        self.columns = {LOG_TIME: Column("int64")}
+        self._tracks: dict[str, Track] = {LOG_TIME: _Times(times)}
         remarks = [left_out(late, "the topic begins after half of the steps")] if late else []
         if first:
             remarks.append(f"{first:,} steps before the first message of every topic: left out")
@@ -351,23 +352,23 @@ def _indexed(store: Store, path: str, size: int, summary: bytes) -> Index:
     at = 0
     table = np.asarray([one[:3] for one in chunks], np.int64)
     opened: dict[int, bytes] = {}
-    for channel in {one.topic: one for one in channels.values()}.values():
-        several = {one.encoding for one in channels.values() if one.topic == channel.topic}
-        if channel.topic not in rows:
+    for one in {each.topic: each for each in channels.values()}.values():
+        several = {each.encoding for each in channels.values() if each.topic == one.topic}
+        if one.topic not in rows:
             continue
         if len(several) > 1:
-            what = f"the topic {channel.topic!r} has several encodings: {', '.join(sorted(several))}"
+            what = f"the topic {one.topic!r} has several encodings: {', '.join(sorted(several))}"
             raise DataError(what, file=where, kind="unsupported", fix="Write them to topics of their own.")
-        messages = np.concatenate(rows[channel.topic])
+        messages = np.concatenate(rows[one.topic])
         messages = messages[np.argsort(messages[:, 0], kind="stable")]
         first = int(messages[0, 1])
         if first not in opened:
             begin, length, unpacked = table[first].tolist()
             opened = {first: _unpack(store.read(path, begin, length), unpacked, where)}
-        columns, skipped = _columns(channel, _message(opened[first], int(messages[0, 2])))
+        columns, skipped = _columns(one, _message(opened[first], int(messages[0, 2])))
         span = [at, at + len(messages)]
         topics.append(
-            {"topic": channel.topic, "encoding": channel.encoding, "schema": channel.schema, "span": span,
+            {"topic": one.topic, "encoding": one.encoding, "schema": one.schema, "span": span,
              "columns": columns, "skipped": skipped}
         )  # fmt: skip
         tables.append(messages)
