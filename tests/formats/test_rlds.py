@@ -71,7 +71,7 @@ def test_splits_windows_and_tasks(tmp_path: Path) -> None:
     rlds(folder, [3, 2], split="val")
     dataset = fm.open(folder, split="val", windows={"action": [-1, 1], "n": [0, 1]})
     assert dataset.splits == {"train": 15, "val": 5} and len(dataset) == 5
-    assert dataset[2]["n"].tolist() == [0, 0] and dataset[2]["n"].dtype == np.int32
+    assert dataset[2]["n"].tolist() == [2, 2] and dataset[2]["n"].dtype == np.int32
     assert dataset[3]["action"].shape == (3, 7) and dataset[3]["action_is_pad"].tolist() == [True, False, False]
     assert dataset.task_part == "language_instruction" and dataset.task_texts() == ["task 0 ü", "task 1 ü"]
     assert not fm.check(folder).findings

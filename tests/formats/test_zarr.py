@@ -92,8 +92,8 @@ def test_windows_and_episodes(tmp_path: Path) -> None:
     path = replay_buffer(tmp_path / "x.zarr.zip", [5, 0, 1, 9])
     dataset = fm.open(path, windows={"n": [-1, 1], "camera0_rgb": [0, 1]})
     assert dataset.episode_lengths.tolist() == [5, 1, 9] and dataset[5].key == "000002/000000"
-    assert dataset[5]["n"].tolist() == [6, 6, 6] and dataset[5]["n_is_pad"].tolist() == [True, False, True]
-    assert dataset[4]["n"].tolist() == [4, 5, 5] and dataset[4]["camera0_rgb"].shape == (2, 12, 16, 3)
+    assert dataset[5]["n"].tolist() == [5, 5, 5] and dataset[5]["n_is_pad"].tolist() == [True, False, True]
+    assert dataset[4]["n"].tolist() == [3, 4, 4] and dataset[4]["camera0_rgb"].shape == (2, 12, 16, 3)
     assert not fm.check(path).findings
 
 
@@ -223,7 +223,7 @@ def test_a_buffer_becomes_a_lerobot_dataset(tmp_path: Path) -> None:
     path = replay_buffer(tmp_path / "x.zarr.zip")
     fm.convert(path, tmp_path / "out", "lerobot", fps=10, progress=False, workers=1)
     back = fm.open(tmp_path / "out")
-    assert [sample["n"] for sample in back] == list(range(1, 16)) and back.episode_lengths.tolist() == [5, 1, 9]
+    assert [sample["n"] for sample in back] == list(range(15)) and back.episode_lengths.tolist() == [5, 1, 9]
     assert back[3]["observation.images.camera0_rgb"].tolist() == fm.open(path)[3]["camera0_rgb"].tolist()
     folder = replay_buffer(tmp_path / "y.zarr")
     report = fm.convert(folder, tmp_path / "table", "parquet", progress=False, workers=1)

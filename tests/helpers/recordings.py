@@ -104,7 +104,7 @@ def replay_buffer(
 
     add("data/action", rng.normal(size=(count, 3)).astype("f4"), (rows, 3))
     add("data/robot0_eef_pos", rng.normal(size=(count, 3)), (rows, 2), compressors=None)
-    add("data/n", np.arange(1, count + 1), (rows,))
+    add("data/n", np.arange(count), (rows,))
     add("data/camera0_rgb", rng.integers(1, 255, (count, 12, 16, 3), dtype=np.uint8), (1, 12, 16, 3))
     add("meta/episode_ends", np.cumsum(lengths), (len(lengths),))
     store.close()
@@ -212,7 +212,7 @@ def rlds(root: Path, lengths: Sequence[int] = (5, 1, 9), *, described: bool = Tr
         steps["steps/observation/image"].bytes_list.value.extend(picture(first + n) for n in range(count))
         steps["steps/language_instruction"].bytes_list.value.extend([f"task {episode} ü".encode()] * count)
         steps["steps/is_first"].int64_list.value.extend(int(n == 0) for n in range(count))
-        steps["steps/n"].int64_list.value.extend(range(first - 2, first - 2 + count))
+        steps["steps/n"].int64_list.value.extend(range(first, first + count))
         steps["steps/big"].int64_list.value.extend(rng.integers(-(2**62), 2**62, 2 * count).tolist())
         steps["episode_metadata/file_path"].bytes_list.value.append(b"x")
         files[episode * 2 // len(lengths)].append(tf_record(one.SerializeToString()))

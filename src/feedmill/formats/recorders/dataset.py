@@ -17,6 +17,7 @@ episodes in name, type or shape.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -42,6 +43,7 @@ _INSTRUCTIONS = ("language_instruction", "natural_language_instruction", "instru
 _THREADS = 16
 _AT_ONCE = 256
 _COUNTED = 3
+_FIRST = np.zeros(1, np.int64)
 
 
 class Recording(ABC):
@@ -246,7 +248,15 @@ class RecorderDataset(Episodic, RowsDataset):
     ) -> tuple[dict[tuple[str, int], _Need], dict[str, Any]]:
         """Return the rows that samples need, by column and episode, and which steps of windows lie outside of it."""
         out: dict[tuple[str, int], _Need] = {}
-        pads = {}
+        pads: dict[str, Any] = {}
+        if len(samples) == 1 and not self.windows:  # sorting one row by its episode takes longer than reading it
+            episode = bisect_right(self._episode_starts.data, int(samples[0])) - 1
+            one, local = self.recordings[int(self._owner[episode])], int(self._local[episode])
+            step = int(samples[0]) - int(self._episode_starts[episode])
+            for name in self.columns if columns is None else columns:
+                track, start = one.track(local, name)
+                out[name, episode] = _Need(track, np.asarray([step + start], np.int64), _FIRST, _FIRST)
+            return out, pads
         single = samples[:, None]
         shared: dict[str, tuple[Int64s, list[Int64s]]] = {}
         for name in self.columns if columns is None else columns:

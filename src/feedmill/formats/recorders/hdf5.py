@@ -24,6 +24,7 @@ from __future__ import annotations
 import os
 import re
 import threading
+import weakref
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -174,7 +175,9 @@ class _Library:
         """Return rows of an array. Raises `DataError`."""
         with self._lock:
             if self._opened is None or self._opened[0] != os.getpid():
-                self._opened = os.getpid(), open_file(self._store, self._path, self._size)
+                opened = open_file(self._store, self._path, self._size)
+                weakref.finalize(self, opened.close)  # before the interpreter that HDF5 calls for bytes is gone
+                self._opened = os.getpid(), opened
             array = self._opened[1][name]
             try:
                 return [array[row] for row in rows.tolist()]

@@ -244,9 +244,9 @@ def _find(store: Store, path: str, size: int) -> Index:
         if sorted(found) != columns or [found[name].kind for name in columns] != kinds:
             expected = {name: Column(_KINDS[kind]) for name, kind in zip(columns, kinds, strict=True)}
             have = {name: Column(_KINDS[one.kind]) for name, one in found.items()}
-            error = different(where, have, "episode 0", expected)
-            error.record = f"episode {number}"
-            raise error
+            differs = different(where, have, "episode 0", expected)
+            differs.record = f"episode {number}"
+            raise differs
         rows = []
         for name in columns:
             one = found[name]
