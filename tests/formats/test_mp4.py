@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import struct
 from collections.abc import Iterator
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from feedmill.errors import DataError
+from feedmill.formats.arrays import pack_arrays
 from feedmill.formats.avvideo import FrameRequest, Frames
+from feedmill.formats.mp4 import sidecar
 from feedmill.formats.mp4.decoder import Decoder, Run, runs_of
-from feedmill.formats.mp4.table import NoTable, Table, read_table
+from feedmill.formats.mp4.table import NoTable, Setup, Table, read_table
 from feedmill.storage import open_store
+from feedmill.storage.cache.chunks import disk_cache
 from feedmill.storage.remote.object_store import RemoteStore
 from helpers import media_files as clips
 from helpers.durations import examples
@@ -66,7 +71,7 @@ def test_the_table_has_the_times_that_the_container_gives(kind: str, videos: Pat
         stream = container.streams.video[0]
         shown = sorted(p.pts for p in container.demux(stream) if p.pts is not None and not p.is_discard)
         assert table.time_base == stream.time_base
-    assert table._times.tolist() == shown
+    assert table.times.tolist() == shown
 
 
 @pytest.mark.usefixtures("no_container")
@@ -220,7 +225,7 @@ def times_by_container(path: Path) -> list[int]:
 def test_edits_round_as_the_container_does(entries: list[tuple[int, int]], tmp_path: Path) -> None:
     path = tmp_path / "v.mp4"
     path.write_bytes(replaced(noise(path, "", {"bf": "2"}), b"elst", edits(*entries)))
-    assert table_of(path.read_bytes())._times.tolist() == times_by_container(path)
+    assert table_of(path.read_bytes()).times.tolist() == times_by_container(path)
 
 
 @pytest.mark.parametrize("entries", [[(0, 1024)], [(0, 0)], [(1000, 2048)], [(1500, 4096)], [(333, -1)]])
@@ -230,7 +235,7 @@ def test_edits_of_fragments_move_frames_and_hide_none(entries: list[tuple[int, i
     at, new = data.index(b"elst") - 4, edits(*entries)
     assert data[at : at + 4] == new[:4]
     path.write_bytes(data[:at] + new + data[at + len(new) :])
-    assert table_of(path.read_bytes())._times.tolist() == times_by_container(path)
+    assert table_of(path.read_bytes()).times.tolist() == times_by_container(path)
 
 
 @pytest.mark.parametrize("entries", [[(0, 1024)], [(333, -1)]])
@@ -376,3 +381,81 @@ def test_a_damaged_file_has_no_table_or_one_inside_the_file(whole: bytes, data: 
     except NoTable:
         return
     assert (table.offset >= 0).all() and (table.offset + table.size <= len(whole)).all() and (table.begin >= 0).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_kept_table_is_the_table(kind: str, videos: Path) -> None:
+    table = table_of((videos / kind).read_bytes())
+    arrays = sidecar._packed(table)
+    assert arrays is not None
+    assert sum(arrays[name].nbytes for name in ("frames", "ticks", "runs")) <= 8 * len(table.pts) + 16 * 60
+    again = sidecar._table(arrays)
+    for name in ("pts", "offset", "size", "keys", "begin", "order", "times"):
+        assert np.array_equal(getattr(again, name), getattr(table, name)), name
+    for name in ("setup", "time_base", "orientation", "end"):
+        assert getattr(again, name) == getattr(table, name), name
+
+
+def long_table(reordered: bool) -> Table:
+    size = np.random.default_rng(0).integers(1000, 90_000, 12_000)
+    pts = 512 * np.arange(len(size))
+    if reordered:
+        pts.reshape(-1, 4)[:] = pts.reshape(-1, 4)[:, [0, 3, 1, 2]]
+    ones = np.ones(len(size), np.bool_)
+    place = np.cumsum(size) - size
+    setup = Setup("h264", bytes(40), (640, 480), None)
+    return Table(setup, Fraction(1, 15360), 1, pts, place, size, pts % 2048 == 0, ones, np.full(len(size), 512))
+
+
+@pytest.mark.parametrize(("reordered", "most"), [(False, 4.2), (True, 8.2)])
+def test_a_kept_table_takes_four_or_eight_bytes_a_frame(reordered: bool, most: float) -> None:
+    arrays = sidecar._packed(long_table(reordered))
+    out = io.BytesIO()
+    pack_arrays(out, arrays or {})
+    assert len(out.getvalue()) / 12_000 <= most
+
+
+def test_tables_of_a_bucket_are_kept_by_version(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path / "cache"))
+    data, other = noise(tmp_path / "v.mp4", "+faststart", {}), noise(tmp_path / "w.mp4", "", {"g": "4"})
+    with range_server() as server:
+
+        def table_again(known: bytes) -> tuple[Table, int]:
+            server.objects["data/v.mp4"] = known
+            server.asked.clear()
+            table = Frames(RemoteStore("s3://bkt/data", **server.options), 0.02).table("v.mp4")
+            assert table is not None
+            return table, len(server.asked)
+
+        wanted = table_of(data)
+        assert table_again(data)[1] > 0
+        table, asked = table_again(data)
+        assert not asked and np.array_equal(table.offset, wanted.offset)
+        (kept,) = (tmp_path / "cache" / "frames").iterdir()
+        assert [one.kind for one in disk_cache(tmp_path / "cache").list()] == ["derived"]
+        whole = kept.read_bytes()
+        # what a crash or a bad disk leaves, and a link to nowhere
+        for bad in (whole[:100], whole[: len(whole) // 2], bytes(len(whole)), whole[:-200] + b"\1" * 200, b""):
+            kept.write_bytes(bad)
+            caplog.clear()
+            table, asked = table_again(data)
+            assert asked and np.array_equal(table.pts, wanted.pts) and "read again" in caplog.text
+            assert kept.read_bytes() == whole
+        table, asked = table_again(other)
+        assert asked and np.array_equal(table.size, table_of(other).size), "another version has a table of its own"
+        assert disk_cache(tmp_path / "cache").clear(kind="derived") > 0
+        assert table_again(data)[1] > 0
+
+
+def test_a_cache_that_cannot_be_written_is_only_logged(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache" / "frames").write_text("no folder")
+    monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(sidecar, "KEPT_FROM", 1)
+    noise(tmp_path / "v.mp4", "", {})
+    assert Frames(open_store(str(tmp_path)), 0.02).table("v.mp4") is not None
+    assert "cannot be kept" in caplog.text

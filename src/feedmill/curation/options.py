@@ -40,7 +40,7 @@ UNITS: dict[str, dict[str, Any]] = {
     DOCUMENTS: {"key": "$.text"},
     PARAGRAPHS: {"separator": "\n"},
     NGRAMS: {"separator": "\n", "ngram": 13, "stride": 1, "threshold": 0.5},
-    SUBSTRINGS: {"length": 200},
+    SUBSTRINGS: {"length": 200, "tokenizer": None},
 }
 """For each unit of `Dedupe` the options that have an effect for it only, with their defaults."""
 UNSET: Any = None
@@ -56,6 +56,10 @@ MOST = 1 << 31
 """Lengths and numbers of words must be below this."""
 LONGEST_SUBSTRING = 1 << 20
 """Maximum length of the substrings that are compared, in bytes."""
+TOKEN = 4
+"""Bytes of a token where tokens are compared."""
+TOKENS = 50
+"""Default length of the substrings that are compared, in tokens."""
 Documents = Annotated[Paths, Arg("DOCUMENTS...", "Files, folders or patterns, each with a folder documents/.")]
 DocumentsFolder = Annotated[str, Inner("Name of the folder of documents.")]
 
@@ -64,11 +68,13 @@ DocumentsFolder = Annotated[str, Inner("Name of the folder of documents.")]
 class Stat(Processes, AllowStale, Ids, AllowEmpty, WithProgress):
     """Count documents and attributes, and show how lengths and scores are distributed.
 
-    Counts, means, minima and maxima are exact; quantiles are within 0.1 % for any size of the data.
+    Counts, means, minima and maxima are exact; quantiles are within 0.1 % for any size of the data. Of a recipe
+    (.yaml) of robot episodes, compute the statistics of what it trains on, and write them beside it.
     """
 
     patterns: Annotated[
-        Paths, Arg("INPUT...", "Files or folders of documents or attributes: 'd/attributes/**/*.gz'; or URLs.")
+        Paths,
+        Arg("INPUT...", "Files or folders of documents or attributes: 'd/attributes/**/*.gz'; or URLs; or a recipe."),
     ]
     _: KW_ONLY
     attributes: Annotated[str | None, Opt("REGEX", "Only attributes whose names match.", "-a")] = None
@@ -174,8 +180,16 @@ class Dedupe(Ids, AllowEmpty, DryRunnable, Budget, Processes, WithProgress):
         Opt("T", "Share of duplicate n-grams at or above which to mark; default: 0.5.", min=0, max=1),
     ] = UNSET
     length: Annotated[
-        int, Opt("BYTES", "Length of the shortest repeated substring, in bytes of UTF-8; default: 200.", min=1)
+        int,
+        Opt(
+            "N",
+            "Length of the shortest repeated substring: bytes of UTF-8, default: 200; with --tokenizer tokens, 50.",
+            min=1,
+        ),
     ] = UNSET
+    tokenizer: Annotated[
+        Path | None, Opt("PATH", "Compare the tokens of this tokenizer in substrings, not bytes.", "-t")
+    ] = None
     every_copy: Annotated[bool, Flag("Mark the first occurrence of a substring, too.")] = False
     min_length: Annotated[int, Opt("N", "Ignore shorter texts.", min=0)] = 0
     min_words: Annotated[int, Opt("N", "Ignore texts with fewer words.", min=0)] = 0
@@ -193,6 +207,7 @@ class Dedupe(Ids, AllowEmpty, DryRunnable, Budget, Processes, WithProgress):
     partition: Annotated[int, Inner("The remainder of this one.")] = 0
     dolma: Annotated[bool, Inner("Count characters and n-grams as `feedmill.kernels.text.paragraphs` says.")] = False
     defects: Annotated[bool, Inner("Reproduce known defects of Dolma 1.2.1: with `min_words`, find nothing.")] = False
+    tokenized: Annotated[str | None, Inner("Hash, backend and versions of the tokenizer.")] = None
     documents_folder: DocumentsFolder = "documents"
 
     def __post_init__(self) -> None:
@@ -210,8 +225,11 @@ class Dedupe(Ids, AllowEmpty, DryRunnable, Budget, Processes, WithProgress):
             raise _bad("lengths and numbers of words cannot be negative", "Use 0 or more.")
         if max(numbers) >= MOST:
             raise _bad(f"{max(numbers)} is too large for a length or a number of words", f"Use less than {MOST}.")
-        if self.length is not None and not 1 <= self.length <= LONGEST_SUBSTRING:
-            raise _bad(f"a length of {self.length:,} bytes is out of range", f"Use 1 to {LONGEST_SUBSTRING:,}.")
+        unit, longest = (
+            ("bytes", LONGEST_SUBSTRING) if self.tokenizer is None else ("tokens", LONGEST_SUBSTRING // TOKEN)
+        )
+        if self.length is not None and not 1 <= self.length <= longest:
+            raise _bad(f"a length of {self.length:,} {unit} is out of range", f"Use 1 to {longest:,}.")
         if self.threshold is not None and isnan(self.threshold):
             raise _bad("a threshold of nan is not a number", "Use a share from 0 to 1.")
         if not 0 <= self.partition < self.partitions:
@@ -221,7 +239,9 @@ class Dedupe(Ids, AllowEmpty, DryRunnable, Budget, Processes, WithProgress):
         """Return the options of tasks: with all defaults, and without the inputs."""
         given = {name: value for name, value in vars(self).items() if value is not None}
         name = self.name or f"dup_{self.by}"
-        given = {**UNITS[DOCUMENTS], **UNITS[NGRAMS], **UNITS[SUBSTRINGS], "name": name, "attribute": name, **given}
+        length = {} if self.tokenizer is None else {"length": TOKENS}
+        defaults = {**UNITS[DOCUMENTS], **UNITS[NGRAMS], **UNITS[SUBSTRINGS], **length, "name": name, "attribute": name}
+        given = {**defaults, **given}
         if self.by != NGRAMS:
             given["ngram"] = 0  # paragraphs are compared as a whole
         return Dedupe(**{**given, "documents": (), "against": ()})
@@ -236,6 +256,10 @@ class Dedupe(Ids, AllowEmpty, DryRunnable, Budget, Processes, WithProgress):
         facts = self.deciding("documents", "against", "bloom", "items", "false_positives", "read_only")
         unit = facts.pop("by")
         facts["unit"] = PARAGRAPHS if unit == NGRAMS else unit
+        tokenized = facts.pop("tokenized")  # wherever its file is
+        del facts["tokenizer"]
+        if tokenized is not None:
+            facts["tokenizer"] = tokenized
         if unit != SUBSTRINGS:
             del facts["length"], facts["every_copy"]
         facts["skip_empty"] = not facts.pop("keep_empty")

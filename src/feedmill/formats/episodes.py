@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError, did_you_mean
-from feedmill.formats.base import Dataset
+from feedmill.formats.base import Dataset, Indices
 from feedmill.formats.offsets import Int64s
 from feedmill.formats.sample import no_such_key
 
@@ -39,7 +39,10 @@ class Episodic(Dataset, ABC):
 
     Attributes:
         windows: the offsets in steps of the windows that parts have, int64[k] each, by part.
+        names: names of the columns.
     """
+
+    names: list[str]
 
     windows: Mapping[str, Int64s] = {}
 
@@ -82,27 +85,64 @@ class Episodic(Dataset, ABC):
 
     def windowed(self, windows: Mapping[str, Sequence[float]]) -> Self:
         """Return the dataset with windows of steps, see `offsets_of`. Raises `ConfigError`."""
+        return self.with_offsets(offsets_of(windows, self.features, self.fps, self.url))
+
+    def with_offsets(self, offsets: Mapping[str, Int64s]) -> Self:
+        """Return the dataset with windows of these steps, int64[k] relative to the sample's one, by feature."""
         found = copy.copy(self)
-        found.windows = offsets_of(windows, self._with_windows(), self.fps, self.url)
+        found.windows = dict(offsets)
         return found
 
-    def _with_windows(self) -> Iterable[str]:
-        """Return the parts that can have windows."""
-        return self.features
+    def episodes_of(self, indices: Indices) -> Int64s:
+        """Return the number of each sample's episode in this dataset, int64[n]."""
+        return np.searchsorted(self.episode_starts, np.asarray(indices, np.int64), side="right") - 1
 
-    def place_of(self, samples: Int64s) -> tuple[Int64s, Int64s]:
-        """Return the episode of samples, as its number in `episode_starts`, and the step in it; int64[n] both."""
-        at = np.searchsorted(self.episode_starts, samples, side="right") - 1
-        return at, samples - self.episode_starts[at]
+    def bounds(self, samples: Int64s) -> tuple[Int64s, Int64s]:
+        """Return the numbers of the first and the last step of the episode of each sample, int64[n] both."""
+        at = self.episodes_of(samples)
+        first = self.episode_starts[at]
+        return first, first + self.episode_lengths[at] - 1
 
     def window(self, samples: Int64s, offsets: Int64s) -> tuple[Int64s, npt.NDArray[np.bool_]]:
         """Return the numbers of the steps in windows of samples, int64[n, k], and which lie outside the episode."""
-        at, _ = self.place_of(samples)
-        first = self.episode_starts[at][:, None]
-        last = first + self.episode_lengths[at][:, None] - 1
+        first, last = self.bounds(samples)
         wanted = samples[:, None] + offsets
-        inside = np.clip(wanted, first, last)
+        inside = np.clip(wanted, first[:, None], last[:, None])
         return inside, wanted != inside
+
+    @abstractmethod
+    def numbers(self, names: Sequence[str], steps: Int64s) -> dict[str, npt.NDArray[Any]]:
+        """Return numeric columns of steps by their numbers, ``[n, width]`` in the dtype in which they are stored.
+
+        Raises:
+            DataError: a column is not numeric, or its rows have several lengths or missing values.
+        """
+
+    @abstractmethod
+    def columns_of(self, file: int, names: Sequence[str]) -> dict[str, npt.NDArray[Any]]:
+        """Return numeric columns of all steps in a data file, which are read alone; see `numbers`."""
+
+    @abstractmethod
+    def values_of(self, name: str) -> list[Any]:
+        """Return a column of all steps, which is read alone, as Python values."""
+
+    @property
+    def texts(self) -> Sequence[str]:
+        """Return the parts that are text and no columns, such as ``task``."""
+        return ()
+
+    def text_values(self, name: str) -> list[str | None]:
+        """Return one of `texts` of all steps."""
+        raise NotImplementedError(name)
+
+    @property
+    def episode_columns(self) -> Sequence[str]:
+        """Return the names of what is known of each episode."""
+        return ()
+
+    def episode_values(self, name: str) -> list[Any] | None:  # noqa: ARG002
+        """Return what is known of each episode under a name; None if nothing is."""
+        return None
 
     def find(self, key: str) -> int:
         match = re.fullmatch(r"(\d{6,})/(\d{6,})", key, re.ASCII)
@@ -113,8 +153,8 @@ class Episodic(Dataset, ABC):
 
     def key_of(self, sample: int) -> str:
         """Return the key of a sample."""
-        at, step = self.place_of(np.asarray([sample], np.int64))
-        return f"{int(self.episode_numbers[at[0]]):06d}/{int(step[0]):06d}"
+        at = int(self.episodes_of([sample])[0])
+        return f"{int(self.episode_numbers[at]):06d}/{sample - int(self.episode_starts[at]):06d}"
 
 
 def offsets_of(
@@ -153,6 +193,27 @@ def offsets_of(
             )
         out[name] = _offsets(name, window, fps, file)
     return out
+
+
+def frames_at(steps: Int64s, fps: float, rate: float | None) -> tuple[Int64s, Int64s, npt.NDArray[np.float64]]:
+    """Return which frames of an episode the steps of a window are: offsets from the sample's frame.
+
+    Args:
+        steps: int64[k], offsets in steps of the window.
+        fps: frames a second of the episode.
+        rate: steps a second of the window; None for that of the episode.
+
+    Returns:
+        int64[k], the nearest frame of each step (the later one of two equally near ones); int64[k] and float64[k], the
+        frame at or before it, and how far it lies on the way to the next frame, from 0 to 1.
+    """
+    if rate is None or rate == fps:
+        return steps, steps, np.zeros(len(steps))
+    at = steps * (fps / rate)
+    whole = np.rint(at)
+    at = np.where(np.abs(at - whole) <= TOLERANCE * fps, whole, at)  # frames of two clocks that agree
+    low = np.floor(at)
+    return np.floor(at + 0.5).astype(np.int64), low.astype(np.int64), at - low
 
 
 def _offsets(name: str, window: Sequence[float], fps: float | None, file: str) -> Int64s:

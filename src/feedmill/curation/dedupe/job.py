@@ -84,6 +84,10 @@ def find_duplicates(
             kind="bad-option",
             fix="Remove --memory, or --bloom.",
         )
+    if options.tokenizer is not None:
+        from feedmill.curation.dedupe.tokenized import identified
+
+        of_tasks = identified(of_tasks)
     report = DedupeReport(of_tasks.name)
     find = partial(find_once, exact=options.defects, allow_missing=allow, id=options.id)
     files = in_datasets(find(paths_of(options.documents), report.warnings), options.documents_folder)

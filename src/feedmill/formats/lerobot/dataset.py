@@ -14,7 +14,8 @@ Layout::
         data/chunk-000/file-000.parquet             several episodes per file
         videos/<camera>/chunk-000/file-000.mp4
 
-A sample's parts are the columns of the frame, ``task`` (the text of its ``task_index``), and one part per camera.
+A sample's parts are the columns of the frame, ``task`` (the text of its ``task_index``), ``subtask`` (that of its
+``subtask_index`` in ``meta/subtasks.parquet``), and one part per camera.
 Images stored in columns are decoded as images. From videos, the frame at the sample's time is decoded on access,
 uint8[H, W, 3], or uint16[H, W, 1] of gray of 9 to 16 bits. Depth maps (``is_depth_map``) are millimeters,
 float32[H, W, 1]. `raw` returns frames as PNG, depth in whole millimeters as gray of 16 bits. The key is
@@ -44,7 +45,7 @@ from feedmill.errors import DataError, FeedmillError, MissingExtra, NotFound
 from feedmill.formats.arrowtypes.reading import values
 from feedmill.formats.avvideo import FrameBatch, FrameRequest, Frames, as_png
 from feedmill.formats.base import Indices
-from feedmill.formats.columns import ColumnFile, ParquetFile
+from feedmill.formats.columns import ColumnFile, ParquetFile, load_pyarrow
 from feedmill.formats.content import content_of_files
 from feedmill.formats.episodes import PAD, Episodic
 from feedmill.formats.extents import Extents
@@ -54,11 +55,14 @@ from feedmill.formats.lerobot.meta import (
     AGAIN,
     INFO,
     Episodes,
+    episode_columns,
+    episode_values,
     episodes_v2,
     episodes_v3,
     gone,
     read_info,
     splits_of,
+    subtasks_v3,
     tasks_v2,
     tasks_v3,
 )  # fmt: skip
@@ -93,12 +97,13 @@ class LeRobotDataset(Episodic, TableDataset):
         info: Mapping[str, Any],
         episodes: Episodes,
         tasks: Mapping[int, str],
+        subtasks: Mapping[int, str],
         split: str | None,
         chosen: range,
         lenient: bool = False,
     ) -> None:
         self._lenient = lenient
-        self.info, self.episodes, self.tasks = info, episodes, tasks
+        self.info, self.episodes, self.tasks, self.subtasks = info, episodes, tasks, subtasks
         length = episodes.length
         rows = np.bincount(episodes.file, length, len(episodes.files)).astype(np.int64)  # per complete file
         wanted = np.zeros(len(length), bool)
@@ -133,16 +138,15 @@ class LeRobotDataset(Episodic, TableDataset):
 
     @property
     def episode_lengths(self) -> Int64s:
-        return np.asarray(self.episodes.length[self._chosen])
+        return np.asarray(self.episodes.length[self._chosen], np.int64)
 
     @property
     def episode_numbers(self) -> Int64s:
-        return np.asarray(self.episodes.number[self._chosen])
+        return np.asarray(self.episodes.number[self._chosen], np.int64)
 
     @property
-    def features(self) -> Mapping[str, Mapping[str, Any]]:
-        found: Mapping[str, Mapping[str, Any]] = self.info["features"]
-        return found
+    def fps(self) -> float:
+        return float(self.info["fps"])
 
     @property
     def task_part(self) -> str:
@@ -151,12 +155,57 @@ class LeRobotDataset(Episodic, TableDataset):
     def task_texts(self) -> Sequence[str]:
         return [self.tasks[number] for number in sorted(self.tasks)]
 
-    @property
-    def fps(self) -> float:
-        return float(self.info["fps"])
+    def with_offsets(self, offsets: Mapping[str, Int64s]) -> LeRobotDataset:
+        found = super().with_offsets(offsets)
+        found._fingerprinted = None
+        return found
 
-    def _with_windows(self) -> Sequence[str]:
-        return [*self.names, *self.episodes.videos]
+    @property
+    def features(self) -> Mapping[str, Mapping[str, Any]]:
+        return {name: self.info["features"].get(name) or {} for name in (*self.names, *self.episodes.videos)}
+
+    def numbers(self, names: Sequence[str], frames: Int64s) -> dict[str, npt.NDArray[Any]]:
+        table = self.arrow_rows(frames)
+        where = (
+            self.store.locate(self.files[int(np.searchsorted(self._ends, frames[0], "right"))]) if len(frames) else ""
+        )
+        return {name: matrix(table.column(name), name, where or self.url) for name in names}
+
+    def columns_of(self, file: int, names: Sequence[str]) -> dict[str, npt.NDArray[Any]]:
+        columns, stored = self._columns[file], self._stored(file, np.arange(int(self.counts[file])))
+        where = self.store.locate(self.files[file])
+        tables = [columns.read(block, list(names))[0] for block in range(len(columns.ends))]
+        return {
+            name: np.concatenate([matrix(table.column(name), name, where) for table in tables])[stored]
+            for name in names
+        }
+
+    @property
+    def texts(self) -> list[str]:
+        texts = {"task": "task_index", "subtask": "subtask_index"}
+        return [name for name, column in texts.items() if column in self.names and (name == "task" or self.subtasks)]
+
+    @cached_property
+    def episode_columns(self) -> list[str]:
+        return episode_columns(self.store, self.info)
+
+    def episode_values(self, name: str) -> list[Any] | None:
+        if name not in self.episode_columns:
+            return None
+        found = episode_values(self.store, self.info, name)
+        return [found[at] for at in self._chosen.tolist()]
+
+    def values_of(self, name: str) -> list[Any]:
+        return [
+            value
+            for blocks, stored in self._column(name)
+            for found in [[one for block in blocks for one in values(block, name)]]
+            for value in (found[at] for at in stored.tolist())
+        ]
+
+    def text_values(self, name: str) -> list[str | None]:
+        texts = self.tasks if name == "task" else self.subtasks
+        return [texts.get(number) for number in self.values_of(f"{name}_index")]
 
     def _first_schema(self) -> Any:
         if not self._lenient:
@@ -195,6 +244,8 @@ class LeRobotDataset(Episodic, TableDataset):
                 row[name] = None if row[name] is None else np.asarray(row[name], dtype)
             if "task_index" in row:
                 row["task"] = self.tasks.get(row["task_index"])
+            if self.subtasks and "subtask_index" in row:
+                row["subtask"] = self.subtasks.get(row["subtask_index"])
             time = row.get("timestamp")
             seconds = frame / float(self.info["fps"]) if time is None else float(time)
             for camera, places in self.episodes.videos.items():
@@ -333,8 +384,10 @@ class LeRobotDataset(Episodic, TableDataset):
             words = [*self.files, content_of_files(self.store, self.files)]
             features = orjson.dumps(self.info["features"], option=orjson.OPT_SORT_KEYS).decode()
             lengths = self.episodes.length[self._chosen].tobytes().hex()
-            tasks = [f"{number} {task}" for number, task in self.tasks.items()]
-            self._fingerprinted = hash_words([features, lengths, self._chosen[:1].tobytes().hex(), *words, *tasks])
+            tasks = [f"{number} {task}" for number, task in (*self.tasks.items(), *self.subtasks.items())]
+            windows = [f"{name} {offsets.tolist()}" for name, offsets in sorted(self.windows.items())]
+            chosen = self._chosen[:1].tobytes().hex()
+            self._fingerprinted = hash_words([features, lengths, chosen, *words, *tasks, *windows])
         return self._fingerprinted
 
     def fingerprint_of_first(self, count: int) -> str | None:  # noqa: ARG002
@@ -405,6 +458,43 @@ def numeric_column(stored: Any, feature: Mapping[str, Any]) -> npt.NDArray[Any] 
         return None
     shape = tuple(feature.get("shape") or found.shape[1:])
     return found if found.shape[1:] == shape or (found.ndim == 1 and shape == (1,)) else None
+
+
+def matrix(column: Any, name: str, where: str) -> npt.NDArray[Any]:
+    """Return a column of numbers or of lists of them, nested at any depth, as ``[n, width]``; see `numbers`."""
+    pyarrow = load_pyarrow()
+    count = len(column)
+    flat = column.combine_chunks() if isinstance(column, pyarrow.ChunkedArray) else column
+    if isinstance(flat, pyarrow.ChunkedArray):
+        flat = pyarrow.concat_arrays(flat.chunks)
+    lists = pyarrow.types.is_list, pyarrow.types.is_large_list, pyarrow.types.is_fixed_size_list
+    missing = flat.null_count
+    while any(kind(flat.type) for kind in lists):
+        if not pyarrow.types.is_fixed_size_list(flat.type):
+            lengths = np.diff(np.asarray(flat.offsets))
+            if len(lengths) and (lengths != lengths[0]).any():
+                sizes = ", ".join(map(str, np.unique(lengths)[:4].tolist()))
+                raise _not_numbers(name, where, f"its rows have several lengths ({sizes})")
+        flat = flat.flatten()
+        missing += flat.null_count
+    if missing:
+        raise _not_numbers(name, where, f"{missing:,} of its values are missing")
+    if not any(
+        kind(flat.type) for kind in (pyarrow.types.is_floating, pyarrow.types.is_integer, pyarrow.types.is_boolean)
+    ):
+        raise _not_numbers(name, where, f"it holds {flat.type}")
+    numbers = flat.to_numpy(zero_copy_only=False)
+    return numbers.reshape(count, -1) if count else numbers.reshape(0, 0)
+
+
+def _not_numbers(name: str, where: str, why: str) -> DataError:
+    return DataError(
+        f"column {name!r} is not numbers of one shape: {why}",
+        file=where,
+        record=name,
+        kind="bad-data",
+        fix="Leave the column out, or download the dataset again.",
+    )
 
 
 def is_numeric(feature: Mapping[str, Any]) -> bool:
@@ -515,7 +605,8 @@ def _opened(store: Store, url: str, split: str | None, lenient: bool) -> LeRobot
         raise NotFound(f"there is no split {split!r}", file=url, kind="no-such-split", fix=f"Splits are: {have}.")
     chosen = range(len(episodes.length)) if split is None else splits[split]
     tasks = tasks_v3(store) if new else tasks_v2(store)
-    facts: dict[str, Any] = {"name": url, "info": info, "episodes": episodes, "tasks": tasks}
+    subtasks = subtasks_v3(store) if new and "subtask_index" in info["features"] else {}
+    facts: dict[str, Any] = {"name": url, "info": info, "episodes": episodes, "tasks": tasks, "subtasks": subtasks}
     return LeRobotDataset(store, split=split, chosen=chosen, lenient=lenient, **facts)
 
 

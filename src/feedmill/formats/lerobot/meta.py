@@ -214,13 +214,40 @@ def _episode_files(store: Store, info: Mapping[str, Any]) -> list[str]:
 
 def tasks_v3(store: Store) -> dict[int, str]:
     """Return task number -> text, for version 3. Raises `NotFound`, `DataError`."""
-    path = "meta/tasks.parquet"
+    return _texts(store, "meta/tasks.parquet", "task")
+
+
+def subtasks_v3(store: Store) -> dict[int, str]:
+    """Return subtask number -> text, for version 3; nothing if there is no list of them. Raises `DataError`."""
+    path = "meta/subtasks.parquet"
+    return _texts(store, path, "subtask") if store.exists(path) else {}
+
+
+def _texts(store: Store, path: str, name: str) -> dict[int, str]:
+    """Return the texts of a table by their numbers."""
     if not store.exists(path):
         raise gone(store, path)
-    opened = ParquetFile(store, path)
-    words = next((name for name in opened.schema.names if name != "task_index"), "task")
-    table = _table(store, [path], ["task_index", words])
-    return {int(n): str(task) for n, task in zip(table["task_index"], table[words], strict=True)}
+    opened, number = ParquetFile(store, path), f"{name}_index"
+    words = next((column for column in opened.schema.names if column != number), name)
+    table = _table(store, [path], [number, words])
+    return {int(n): str(text) for n, text in zip(table[number], table[words], strict=True)}
+
+
+def episode_columns(store: Store, info: Mapping[str, Any]) -> list[str]:
+    """Return the names of the columns of episodes, without where its data lies and its statistics."""
+    if str(info["codebase_version"]).startswith("v3"):
+        names = ParquetFile(store, _episode_files(store, info)[0]).schema.names
+        return [name for name in names if "/" not in name]
+    return list(dict.fromkeys(name for row in _lines(store, "meta/episodes.jsonl") for name in row))
+
+
+def episode_values(store: Store, info: Mapping[str, Any], name: str) -> list[Any]:
+    """Return the values of a column of episodes, in the order of the episodes."""
+    if not str(info["codebase_version"]).startswith("v3"):
+        return [row.get(name) for row in _lines(store, "meta/episodes.jsonl")]
+    table = _table(store, _episode_files(store, info), list(dict.fromkeys(("episode_index", name))))
+    order = np.argsort(np.asarray(table["episode_index"], np.int64), kind="stable")
+    return [table[name][at] for at in order.tolist()]
 
 
 def _table(store: Store, paths: list[str], columns: list[str]) -> dict[str, list[Any]]:

@@ -80,30 +80,37 @@ class Table:
         offset, size: int64[n], the bytes of each frame's packet.
         key: bool[n], whether decoding may begin there.
         shown: bool[n]; False for frames that are only decoded for others.
+        last: int64[n], ticks for which frames are shown.
 
     Attributes:
         begin: int64[n], number of the key frame from which on packets have to be decoded for each frame.
+        keys: int64[k], numbers of the key frames.
+        order: int64[m], numbers of the frames in the order in which they are shown.
+        times: int64[m], ticks at which these begin.
+        end: tick at which the last one ends.
     """
 
     def __init__(
         self, setup: Setup, time_base: Fraction, orientation: int,
-        pts: Int64s, offset: Int64s, size: Int64s, key: Bools, shown: Bools,
+        pts: Int64s, offset: Int64s, size: Int64s, key: Bools, shown: Bools, last: Int64s,
     ) -> None:  # fmt: skip
         self.setup, self.time_base, self.orientation = setup, time_base, orientation
         self.pts, self.offset, self.size = pts, offset, size
-        self._keys = np.flatnonzero(key)
-        group = np.searchsorted(self._keys, np.arange(len(pts)), side="right") - 1
-        if not len(self._keys) or self._keys[0]:
+        self.keys: Int64s = np.flatnonzero(key)
+        group = np.cumsum(key) - 1
+        if not len(self.keys) or self.keys[0]:
             raise NoTable("the first frame is not a key frame")
         # Frames that are shown before their key frame may refer to the group before it (open groups).
-        leads = (pts < pts[self._keys[group]]) & (group > 0)
-        self.begin: Int64s = self._keys[group - leads]
+        leads = (pts < pts[self.keys[group]]) & (group > 0)
+        self.begin: Int64s = self.keys[group - leads]
         visible = np.flatnonzero(shown)
         if not len(visible):
             raise NoTable("no frame is shown")
         order = np.argsort(pts[visible], kind="stable")
-        self._order: Int64s = visible[order]
-        self._times: Int64s = pts[self._order]
+        self.order: Int64s = visible[order]
+        self.times: Int64s = pts[self.order]
+        steps = [int(last[self.order[-1]]), *np.diff(self.times[-2:]).tolist()]
+        self.end = int(self.times[-1]) + next((step for step in steps if step > 0), 0)
 
     @property
     def nbytes(self) -> int:
@@ -112,10 +119,21 @@ class Table:
 
     def nearest(self, ticks: Int64s) -> Int64s:
         """Return the numbers of the frames whose begins are nearest to ticks, int64[m]; of two, the earlier one."""
-        after = np.minimum(np.searchsorted(self._times, ticks), len(self._times) - 1)
+        after = np.minimum(np.searchsorted(self.times, ticks), len(self.times) - 1)
         before = np.maximum(after - 1, 0)
-        closer = np.abs(self._times[before] - ticks) <= np.abs(self._times[after] - ticks)
-        return np.asarray(self._order[np.where(closer, before, after)])
+        closer = np.abs(self.times[before] - ticks) <= np.abs(self.times[after] - ticks)
+        return np.asarray(self.order[np.where(closer, before, after)])
+
+    def on_screen(self, start: int, end: int | None) -> range:
+        """Return the places in `order` of the frames that are on the screen from one tick to another, both included.
+
+        There is at least one: before the first frame the first. None as the end is that of the file.
+        """
+        first, last = (
+            len(self.times) - 1 if tick is None else max(int(np.searchsorted(self.times, tick, "right")) - 1, 0)
+            for tick in (start, end)
+        )
+        return range(first, max(first, last) + 1)
 
     def extents(self, numbers: Int64s) -> tuple[Int64s, Int64s, Int64s]:
         """Return the ranges of bytes that frames need, by their numbers, int64[m].
@@ -152,8 +170,8 @@ class Table:
 
     def earlier(self, number: int) -> int | None:
         """Return the number of the key frame before the one with this number; None if it is the first."""
-        at = int(np.searchsorted(self._keys, number))
-        return int(self._keys[at - 1]) if at else None
+        at = int(np.searchsorted(self.keys, number))
+        return int(self.keys[at - 1]) if at else None
 
 
 def read_table(read: Read, size: int) -> Table:
@@ -240,15 +258,15 @@ def _table(moov: bytes, read: Read, size: int, end: int) -> Table:
     if b"mvex" in movie:
         if any(name in video and moov[video[name][0] + 8 :][:4] != bytes(4) for name in (b"stsz", b"stz2")):
             raise NoTable("frames in the moov box and in fragments")
-        pts, offset, sizes, key = _fragments(moov, movie[b"mvex"], number, read, size, end)
+        pts, offset, sizes, key, last = _fragments(moov, movie[b"mvex"], number, read, size, end)
     else:
-        pts, offset, sizes, key = _samples(moov, video, size)
+        pts, offset, sizes, key, last = _samples(moov, video, size)
     if not len(pts):
         raise NoTable("no frames")
     if (offset < 0).any() or (sizes <= 0).any() or int((offset + sizes).max()) > size:
         raise NoTable("a frame lies outside the file")
     pts, shown = _edited(pts, _edits(moov, video), scale, movie_scale, fragmented=b"mvex" in movie)
-    return Table(setup, Fraction(1, scale), orientation, pts, offset, sizes, key, shown)
+    return Table(setup, Fraction(1, scale), orientation, pts, offset, sizes, key, shown, last)
 
 
 _INNER = frozenset({b"mdia", b"minf", b"stbl", b"edts", b"dinf"})
@@ -313,8 +331,10 @@ def _signed(values: Any) -> Int64s:
     return np.asarray(values).astype(np.uint32).astype(np.int32).astype(np.int64)
 
 
-def _samples(moov: bytes, boxes: dict[bytes, tuple[int, int]], size: int) -> tuple[Int64s, Int64s, Int64s, Bools]:
-    """Return times, places, sizes and keys of the frames in a file without fragments."""
+def _samples(
+    moov: bytes, boxes: dict[bytes, tuple[int, int]], size: int
+) -> tuple[Int64s, Int64s, Int64s, Bools, Int64s]:
+    """Return times, places, sizes, keys and lengths of the frames in a file without fragments."""
     if b"senc" in boxes or b"saiz" in boxes:
         raise NoTable("encrypted")
     at = boxes[b"stsz"][0]
@@ -343,7 +363,7 @@ def _samples(moov: bytes, boxes: dict[bytes, tuple[int, int]], size: int) -> tup
     before = np.cumsum(sizes) - sizes
     owner = np.repeat(np.arange(len(chunk)), each)
     first = (np.cumsum(each) - each)[owner]
-    return pts, chunk[owner] + before - before[first], sizes, key
+    return pts, chunk[owner] + before - before[first], sizes, key, step
 
 
 def _edits(moov: bytes, boxes: dict[bytes, tuple[int, int]]) -> list[tuple[int, int, int]]:
@@ -389,8 +409,11 @@ def _edited(
 
 def _fragments(
     moov: bytes, mvex: tuple[int, int], track: int, read: Read, size: int, at: int
-) -> tuple[Int64s, Int64s, Int64s, Bools]:
-    """Return times, places, sizes and keys of the frames in fragments. Reads heads of boxes and ``moof`` bodies."""
+) -> tuple[Int64s, Int64s, Int64s, Bools, Int64s]:
+    """Return times, places, sizes, keys and lengths of the frames in fragments.
+
+    Reads heads of boxes and ``moof`` bodies.
+    """
     defaults: tuple[int, int, int] = (0, 0, 0)
     for kind, begin, _ in _boxes(moov, *mvex):
         if kind == b"trex" and struct.unpack_from(">I", moov, begin + 4)[0] == track:
@@ -425,8 +448,8 @@ def _fragments(
         raise NoTable("many boxes")
     if not out:
         raise NoTable("no frames")
-    pts, offset, sizes, key = (np.concatenate(column) for column in zip(*out, strict=True))
-    return pts, offset, sizes, key.astype(np.bool_)
+    pts, offset, sizes, key, lasts = (np.concatenate(column) for column in zip(*out, strict=True))
+    return pts, offset, sizes, key.astype(np.bool_), lasts
 
 
 def _fragment(
@@ -483,7 +506,7 @@ def _fragment(
             shift = _signed(given[0x800]) if 0x800 in given else np.zeros(count, np.int64)
             ends = np.cumsum(lasts)
             places = start + np.cumsum(sizes) - sizes
-            out.append((clock + ends - lasts + shift, places, sizes, (marks >> 16 & 1) == 0))
+            out.append((clock + ends - lasts + shift, places, sizes, (marks >> 16 & 1) == 0, lasts))
             clock += int(lasts.sum())
             following = start + int(sizes.sum())
     return clock

@@ -25,13 +25,14 @@ from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from feedmill.errors import DataError, FeedmillError, NotFound
 from feedmill.formats.base import Indices
 from feedmill.formats.episodes import PAD, Episodic
 from feedmill.formats.extents import Extents
 from feedmill.formats.offsets import Int64s, hash_words, read_scattered
-from feedmill.formats.recorders.tracks import IMAGE, TEXT, Column, Track
+from feedmill.formats.recorders.tracks import BYTES, IMAGE, TEXT, Column, Track
 from feedmill.formats.rows import ANY, RowsDataset
 from feedmill.jobs.threads import ordered_map
 from feedmill.storage import Store
@@ -123,6 +124,7 @@ class RecorderDataset(Episodic, RowsDataset):
     ) -> None:
         self.recordings = list(recordings)
         self.columns = _common(store, files, self.recordings)
+        self.names = list(self.columns)
         self._splits = _splits(self.recordings)
         lengths = np.concatenate([np.zeros(0, np.int64), *(one.lengths for one in self.recordings)])
         owners = np.repeat(np.arange(len(files)), [len(one.lengths) for one in self.recordings])
@@ -175,9 +177,7 @@ class RecorderDataset(Episodic, RowsDataset):
     def task_texts(self) -> Sequence[str]:
         """See `Episodic`. Reads the column of texts, if it is one of the steps."""
         if self._has_tasks:
-            owners = zip(self._owner.tolist(), self._local.tolist(), strict=True)
-            found = (self.recordings[owner].tasks[local] for owner, local in owners)
-            return list(dict.fromkeys(text or "" for text in found))
+            return list(dict.fromkeys(self._task(at) or "" for at in range(len(self._lengths))))
         texts: dict[str, None] = {}
         for start, length in zip(self._episode_starts.tolist(), self._lengths.tolist(), strict=True):
             needs, _ = self._needs(np.arange(start, start + length), [self.task_part] if self.task_part else [])
@@ -190,14 +190,52 @@ class RecorderDataset(Episodic, RowsDataset):
 
     @property
     def features(self) -> Mapping[str, Mapping[str, Any]]:
-        found = {name: {"dtype": one.kind, "shape": list(one.shape) or [1]} for name, one in self.columns.items()}
-        for name, one in self.columns.items():
-            if is_pixels(one):
-                found[name]["dtype"] = IMAGE
-        return {**found, TASK: {"dtype": TEXT, "shape": [1]}} if self._has_tasks else found
+        return {
+            name: {"dtype": IMAGE if is_pixels(one) else one.kind, "shape": list(one.shape) or [1]}
+            for name, one in self.columns.items()
+        }
 
-    def _with_windows(self) -> Sequence[str]:
-        return list(self.columns)
+    @property
+    def texts(self) -> Sequence[str]:
+        return [TASK] if self._has_tasks else []
+
+    def text_values(self, name: str) -> list[str | None]:  # noqa: ARG002 - there is one
+        return [task for at, length in enumerate(self._lengths.tolist()) for task in [self._task(at)] * length]
+
+    def _task(self, episode: int) -> str | None:
+        tasks = self.recordings[int(self._owner[episode])].tasks
+        return tasks[int(self._local[episode])] if tasks else None
+
+    def numbers(self, names: Sequence[str], steps: Int64s) -> dict[str, npt.NDArray[Any]]:
+        for name in names:
+            if self.columns[name].kind in (IMAGE, TEXT, BYTES) or self.columns[name].kind.startswith("list:"):
+                raise DataError(
+                    f"column {name!r} is not numbers of one shape: it holds {self.columns[name]}",
+                    file=self.url,
+                    record=name,
+                    kind="bad-data",
+                    fix="Leave the column out.",
+                )
+        plain = self.with_offsets({})
+        needs, _ = plain._needs(steps, names)
+        out: dict[str, npt.NDArray[Any]] = {}
+        for ((name, _), need), values in zip(needs.items(), self._read(list(needs.values())), strict=True):
+            found = np.asarray(values, self.columns[name].kind).reshape(len(values), -1)
+            if name not in out:
+                out[name] = np.empty((len(steps), found.shape[1]), found.dtype)
+            out[name][need.sample] = found[need.at]
+        return {name: out[name] if name in out else np.zeros((0, 0)) for name in names}
+
+    def columns_of(self, file: int, names: Sequence[str]) -> dict[str, npt.NDArray[Any]]:
+        return self.numbers(names, np.arange(int(self._starts[file]), int(self._ends[file])))
+
+    def values_of(self, name: str) -> list[Any]:
+        needs, _ = self.with_offsets({})._needs(np.arange(len(self)), [name])
+        found: list[Any] = [None] * len(self)
+        for need, values in zip(needs.values(), self._read(list(needs.values())), strict=True):
+            for sample, at in zip(need.sample.tolist(), need.at.tolist(), strict=True):
+                found[sample] = values[at]
+        return found
 
     @property
     def remarks(self) -> Sequence[str]:
@@ -232,16 +270,18 @@ class RecorderDataset(Episodic, RowsDataset):
             for row, outside in zip(out, pad, strict=True):
                 row[name + PAD] = outside
         if self._has_tasks:
-            episode, _ = self.place_of(samples)
-            for row, at in zip(out, episode.tolist(), strict=True):
-                tasks = self.recordings[int(self._owner[at])].tasks
-                row[TASK] = tasks[int(self._local[at])] if tasks else None
+            for row, at in zip(out, self.episodes_of(samples).tolist(), strict=True):
+                row[TASK] = self._task(at)
         return out
 
     def _window_of(self, name: str, several: list[Any]) -> Any:
         """Return the values of a window: an array, or a list of images or texts."""
         column = self.columns[name]
-        return several if column.kind in (IMAGE, TEXT, "bytes") else np.asarray(several, column.kind)
+        return (
+            several
+            if column.kind in (IMAGE, TEXT, BYTES) or column.kind.startswith("list:")
+            else np.asarray(several, column.kind)
+        )
 
     def _needs(
         self, samples: Int64s, columns: Iterable[str] | None = None
@@ -267,7 +307,7 @@ class RecorderDataset(Episodic, RowsDataset):
                 wanted, pads[name] = self.window(samples, offsets)
             kind = "" if offsets is None else name
             if kind not in shared:
-                episodes, _ = self.place_of(samples)
+                episodes = self.episodes_of(samples)
                 order = np.argsort(episodes, kind="stable")
                 shared[kind] = episodes, np.split(order, np.flatnonzero(np.diff(episodes[order])) + 1)
             episodes, groups = shared[kind]
@@ -345,12 +385,13 @@ class RecorderDataset(Episodic, RowsDataset):
 
     def fingerprint(self) -> str:
         found = super().fingerprint()
-        if self.split is None:
+        if self.split is None and not self.windows:
             return found
-        return hash_words([found, str(self._numbers.tolist())])
+        windows = [f"{name} {offsets.tolist()}" for name, offsets in sorted(self.windows.items())]
+        return hash_words([found, "" if self.split is None else str(self._numbers.tolist()), *windows])
 
     def fingerprint_of_first(self, count: int) -> str | None:
-        return None if self.split is not None else super().fingerprint_of_first(count)
+        return None if self.split is not None or self.windows else super().fingerprint_of_first(count)
 
     @property
     def splits(self) -> Mapping[str, int]:

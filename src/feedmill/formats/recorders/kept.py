@@ -27,7 +27,7 @@ from feedmill.formats.arrays import unpack_arrays, write_arrays
 from feedmill.formats.content import content_hash
 from feedmill.formats.offsets import Int64s
 from feedmill.storage import Entry, LocalStore, Store
-from feedmill.storage.cache.files import file_cache
+from feedmill.storage.cache.chunks import disk_cache
 from feedmill.storage.folders import cache_folder
 
 logger = logging.getLogger("feedmill")
@@ -56,7 +56,7 @@ def kept_index(store: Store, entry: Entry, reader: str, find: Callable[[], Index
     content = content_hash(store, entry.path, entry.size) if store.is_local else ""
     words = "\n".join([store.locate(entry.path), str(entry.size), entry.version, content, reader, str(_VERSION)])
     name = hashlib.sha256(words.encode("utf-8", "surrogateescape")).hexdigest()[:32]
-    cache, files = LocalStore(cache_folder() / FOLDER), file_cache(cache_folder())
+    cache, files = LocalStore(cache_folder() / FOLDER), disk_cache(cache_folder())
     found = _read(cache, name)
     if found is not None:
         files.hold_derived(f"{FOLDER}/{name}")
@@ -64,7 +64,7 @@ def kept_index(store: Store, entry: Entry, reader: str, find: Callable[[], Index
     found = find()
     try:
         _write(cache, name, found)
-        files.hold_derived(f"{FOLDER}/{name}", written=True)
+        files.hold_derived(f"{FOLDER}/{name}", written=f"{FOLDER}/{name}")
     except (FeedmillError, OSError) as error:
         where = store.locate(entry.path)
         logger.warning("the index of %s cannot be cached, so each process finds it again: %s", where, error)

@@ -40,7 +40,7 @@ from feedmill.formats.tar.tables import ScannedShards, ShardTable, with_remarks
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.threads import ordered_map
 from feedmill.storage import Entry, LocalStore, Store
-from feedmill.storage.cache.files import file_cache
+from feedmill.storage.cache.chunks import disk_cache
 from feedmill.storage.folders import cache_folder
 
 logger = logging.getLogger("feedmill")
@@ -218,7 +218,8 @@ class _Home:
     def _hold(self, path: str, *, written: bool = False) -> None:
         """Keep the file from being evicted if it lies in the cache folder."""
         if path == self._cache[1]:
-            file_cache(cache_folder()).hold_derived(f"shards/{path}", written=written)
+            name = f"shards/{path}"
+            disk_cache(cache_folder()).hold_derived(name, written=name if written else "")
 
     def _places(self) -> list[tuple[Store, str]]:
         beside: list[tuple[Store, str]] = [(self._store, PATH)] if self._store.is_local else []
