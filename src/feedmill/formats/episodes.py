@@ -19,6 +19,7 @@ from feedmill.errors import ConfigError, did_you_mean
 from feedmill.formats.base import Dataset, Indices
 from feedmill.formats.offsets import Int64s
 from feedmill.formats.sample import no_such_key
+from feedmill.storage import Store
 
 TOLERANCE = 1e-4
 """Seconds by which an offset may differ from a multiple of the frame's time, as in LeRobot."""
@@ -43,6 +44,7 @@ class Episodic(Dataset, ABC):
     """
 
     names: list[str]
+    store: Store
 
     windows: Mapping[str, Int64s] = {}
 

@@ -145,9 +145,9 @@ class RecorderDataset(Episodic, RowsDataset):
         first = np.concatenate(([0], np.cumsum([len(one.lengths) for one in self.recordings])))
         self._owner, self._local = owners[chosen], chosen - first[owners[chosen]]
         self._all_lengths = lengths
-        self._numbers, self._lengths = chosen, lengths[chosen]
-        ends = np.cumsum(self._lengths)
-        self._episode_starts = ends - self._lengths
+        self._numbers: Int64s = chosen
+        self._lengths: Int64s = lengths[chosen]
+        self._episode_starts: Int64s = np.cumsum(self._lengths) - self._lengths
         counts = np.bincount(owners[chosen], lengths[chosen], len(files)).astype(np.int64)[kept]
         super().__init__(store, name=name, files=[files[n] for n in kept], counts=counts, split=split, base=base)
         self.suffixes = {column: ANY for column, found in self.columns.items() if found.kind == IMAGE}

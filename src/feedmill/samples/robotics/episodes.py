@@ -311,7 +311,9 @@ class EpisodeSamples(Dataset):
         features = [*self._stored, *options.sizes]
         steps = offsets_of(options.windows, features, options.fps or dataset.fps, dataset.url)
         self._absent = {name: steps.pop(name, None) for name in options.sizes if name not in self._stored}
-        self._frames = {name: frames_at(each, dataset.fps, options.fps) for name, each in steps.items()}
+        if options.fps is not None and dataset.fps is None:
+            raise self._no_rate()
+        self._frames = {name: frames_at(each, dataset.fps or 1.0, options.fps) for name, each in steps.items()}
         self.features = {name: self._feature(name) for name in self._numeric()}
         others = {self._stored[name]: near for name, (near, _, _) in self._frames.items() if name not in self.features}
         self._inner = dataset.with_offsets(others)
@@ -467,7 +469,12 @@ class EpisodeSamples(Dataset):
     @property
     def fps(self) -> float:
         """Frames a second of the episodes."""
+        if self.dataset.fps is None:
+            raise self._no_rate()
         return self.dataset.fps
+
+    def _no_rate(self) -> ConfigError:
+        return self._bad("the data do not say how many steps a second they have", "Leave out rates and hours.")
 
     def episodes_of(self, indices: Indices) -> Int64s:
         """Return the number of each sample's episode in the dataset, int64[n]."""
