@@ -8,7 +8,8 @@ them. The rate is that of the median difference of ``timestamp``.
 pylance reads the ranges, from a bucket with its own client, which knows its credentials by the environment. A batch is
 one ``take`` for all columns, and one for each window: each costs some milliseconds.
 
-Lance takes no names with dots (findings/lance_field_names.sh): LeRobot's ``observation.state`` is ``observation_state``.
+Lance takes no names with dots (findings/lance_field_names.sh): LeRobot's ``observation.state`` is
+``observation_state``.
 
 Not read, named: blob columns (such as videos), nested types, and lists whose lengths differ from the first.
 """
