@@ -402,6 +402,10 @@ class Neardedupe(Ids, AllowEmpty, DryRunnable, Budget, Processes, WithProgress):
         return {name: value for name, value in facts.items() if name not in ("name", "documents_folder")}
 
 
+ROLES = ("question", "choices", "answer", "id")
+"""Parts of a question of a benchmark."""
+
+
 def parse_fields(text: str) -> dict[str, str]:
     """Return the fields in ``question=q,answer=a``."""
     fields = {}
@@ -442,3 +446,20 @@ class Decontaminate(Ids, AllowEmpty, DryRunnable, Processes, WithProgress):
             parse=parse_fields,
         ),
     ] = None
+
+    def __post_init__(self) -> None:
+        _check_name(self.name)
+        if not 0.5 < self.threshold <= 1:
+            raise _bad(f"the threshold must be above 0.5 and up to 1, not {self.threshold}", "Change the threshold.")
+        if not 3 <= self.ngram <= 50:
+            raise _bad(f"an n-gram must have 3 to 50 words, not {self.ngram}", "Use 3 to 50.")
+        if not 0 < self.common <= 1:
+            raise _bad(f"the share of common n-grams must be above 0 and up to 1, not {self.common}", "Change it.")
+        for role in self.fields or ():
+            if role not in ROLES:
+                raise _bad(f"unknown part of a question {role!r}", f"Use {', '.join(ROLES)}.")
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return what decides the marks, as plain data."""
+        facts = {name: getattr(self, name) for name in ("name", "threshold", "ngram", "common")}
+        return {**facts, "fields": dict(self.fields or {}), "documents_folder": "documents"}

@@ -55,7 +55,7 @@ _FAR = 1.0
 """Distance in seconds beyond which the reader seeks if the key frames in between are unknown."""
 OPEN_VIDEOS = 8
 """Number of decoders that a thread keeps open."""
-TABLE_BYTES = 128 << 20
+TABLE_BYTES = 96 << 20
 """Bytes of tables that a dataset keeps, 64 for each frame."""
 RUN_BYTES = 256 << 20
 """Bytes of packets that are held to decode frames in one go; a container streams longer groups."""

@@ -72,8 +72,7 @@ def sniff(url: str) -> Detected:
             fix=packed if url.endswith(_PACKED_LINES) else _way([url]) or _KNOWN,
         )
     store = open_store(url)
-    _settle(store)
-    found = _by_marks(store)
+    found = by_marks(store)
     if found is not None:
         return found
     _settle(store, indexed=False)  # only an index tells files of an unfinished job from others
@@ -91,8 +90,13 @@ def _settle(store: Store, name: str = "", *, indexed: bool = True) -> None:
         settle(store, name, indexed=indexed)
 
 
-def _by_marks(store: Store) -> Detected | None:
-    """Return the format of a folder that has its marks, or else its later ones."""
+def by_marks(store: Store) -> Detected | None:
+    """Return the format of a folder that has its marks, or else its later ones; None if it has none.
+
+    Raises:
+        DataError: the job that wrote it was interrupted and must be finished first.
+    """
+    _settle(store)
     store.preload([path for format in formats() for path in (*format.marks, *format.small)], _shared(store))
     found = next(_marked(store, [(format, format.marks) for format in formats() if format.marks]), None)
     if found is not None:

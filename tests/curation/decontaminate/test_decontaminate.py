@@ -17,7 +17,7 @@ from benchmarks.curation import injection
 import feedmill as fm
 from feedmill.curation.decontaminate import benchmarks, job, matching
 from feedmill.curation.decontaminate.matching import Matcher
-from feedmill.curation.decontaminate.options import DecontaminateOptions
+from feedmill.curation.options import Decontaminate
 from feedmill.documents.find import find_documents
 from feedmill.errors import ConfigError, DataError, EmptyResult, NotFound
 from feedmill.jobs.engine import StageUnfinished
@@ -205,7 +205,7 @@ def test_a_leak_that_is_as_frequent_as_a_phrase_is_reported() -> None:
 def test_half_of_a_long_question_is_compared_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
     question, calls = filler(1, 1000), list[int]()
     write("bench.jsonl", [{"question": question}])
-    arrays, _ = benchmarks.index_questions(find_documents(["bench.jsonl"]).files, DecontaminateOptions())
+    arrays, _ = benchmarks.index_questions(find_documents(["bench.jsonl"]).files, Decontaminate((), against=()))
     compare = matching.kernels.in_order
     monkeypatch.setattr(matching.kernels, "in_order", lambda *of: calls.append(1) or compare(*of))
     half, other = " ".join(question.split()[:600]), filler(2, 2000)
@@ -239,9 +239,9 @@ def test_many_questions_fit_in_memory() -> None:
     ]
     write("bench.jsonl", rows)
     files = find_documents(["bench.jsonl"]).files
-    benchmarks.index_questions(files, DecontaminateOptions())  # what is loaded once
+    benchmarks.index_questions(files, Decontaminate((), against=()))  # what is loaded once
     tracemalloc.start()
-    arrays, _ = benchmarks.index_questions(files, DecontaminateOptions())
+    arrays, _ = benchmarks.index_questions(files, Decontaminate((), against=()))
     peak, size = tracemalloc.get_traced_memory()[1], sum(array.nbytes for array in arrays.values())
     tracemalloc.stop()
     assert peak < 2 * size and size / len(rows) < 1100
@@ -421,7 +421,7 @@ def test_the_matcher_compares_with_what_a_plain_search_finds() -> None:
     words = [f"w{n}" for n in range(30)]
     questions = [" ".join(rng.choices(words, k=rng.randint(5, 25))) for _ in range(40)]
     write("bench.jsonl", [{"question": text} for text in questions])
-    arrays, _ = benchmarks.index_questions(find_documents(["bench.jsonl"]).files, DecontaminateOptions())
+    arrays, _ = benchmarks.index_questions(find_documents(["bench.jsonl"]).files, Decontaminate((), against=()))
     texts = []
     for _ in range(200):
         parts = [" ".join(rng.choices(words, k=rng.randint(0, 30)))]

@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from feedmill.curation.decontaminate.options import DecontaminateOptions
+from feedmill.curation.options import Decontaminate
 from feedmill.documents.file import DocumentFile
 from feedmill.documents.lines import read_blocks
 from feedmill.documents.rows import bad_row, load
@@ -311,7 +311,7 @@ class Index(NamedTuple):
     benchmarks: list[Counted]
 
 
-def index_questions(files: Sequence[DocumentFile], options: DecontaminateOptions) -> Index:
+def index_questions(files: Sequence[DocumentFile], options: Decontaminate) -> Index:
     """Read all questions and index them.
 
     Raises:
@@ -325,7 +325,7 @@ def index_questions(files: Sequence[DocumentFile], options: DecontaminateOptions
     names = benchmark_names(files)
     for number, file in enumerate(files):
         first, empty = len(benchmark), 0
-        for line, question in read_questions(file, options.fields):
+        for line, question in read_questions(file, options.fields or {}):
             own = len(benchmark)
             benchmark.append(number)
             lines.append(line)

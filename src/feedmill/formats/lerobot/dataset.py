@@ -34,6 +34,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property, partial
 from typing import Any, ClassVar
 
@@ -75,8 +76,8 @@ LONG = 1_000_000
 """Frames of an episode from which on its data file is opened with the dataset."""
 _HERE = np.zeros(1, np.int64)
 """The window of a part without one: the sample's own frame."""
-MOST_OPEN = 4096
-"""Maximum number of data files kept open."""
+OPEN_BYTES = 64 << 20
+"""Bytes of memory of the data files that are kept open: each takes some kilobytes an episode."""
 
 
 class LeRobotDataset(Episodic, TableDataset):
@@ -179,6 +180,14 @@ class LeRobotDataset(Episodic, TableDataset):
             name: np.concatenate([matrix(table.column(name), name, where) for table in tables])[stored]
             for name in names
         }
+
+    def place_in_meta(self, episode: int) -> int:
+        """Return the place in `episodes` of an episode of this dataset."""
+        return int(self._chosen[episode])
+
+    def key_of_episode(self, episode: int) -> int:
+        """Return the number of an episode of this dataset, as keys have it."""
+        return int(self.episodes.number[self._chosen[episode]])
 
     @property
     def texts(self) -> list[str]:
@@ -529,7 +538,7 @@ class _Files(Sequence[ColumnFile]):
 
     def __init__(self, store: Store, paths: list[str], rows: Int64s, features: list[str]) -> None:
         self._store, self._paths, self._expected, self._features = store, paths, rows, features
-        self._open: OrderedDict[int, ColumnFile] = OrderedDict()
+        self._open: OrderedDict[int, ParquetFile] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._paths)
@@ -552,8 +561,11 @@ class _Files(Sequence[ColumnFile]):
                 )
             self._check_columns(path, known)
             self._open[number] = known
-            while len(self._open) > MOST_OPEN:
+            while sum(file.nbytes for file in list(self._open.values())) > OPEN_BYTES and len(self._open) > 1:
                 self._open.popitem(last=False)
+        else:
+            with suppress(KeyError):  # another thread may have dropped it
+                self._open.move_to_end(number)
         return known
 
     def _check_columns(self, path: str, file: ColumnFile) -> None:

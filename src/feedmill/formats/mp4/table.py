@@ -106,8 +106,9 @@ class Table:
         visible = np.flatnonzero(shown)
         if not len(visible):
             raise NoTable("no frame is shown")
-        order = np.argsort(pts[visible], kind="stable")
-        self.order: Int64s = visible[order]
+        self.order: Int64s = visible
+        if len(visible) < len(pts) or (pts[1:] < pts[:-1]).any():
+            self.order = visible[np.argsort(pts[visible], kind="stable")]
         self.times: Int64s = pts[self.order]
         steps = [int(last[self.order[-1]]), *np.diff(self.times[-2:]).tolist()]
         self.end = int(self.times[-1]) + next((step for step in steps if step > 0), 0)

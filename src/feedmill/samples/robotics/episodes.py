@@ -603,7 +603,7 @@ class EpisodeSamples(Dataset):
         """
         one = self.feature(name)
         numbers = self.frames(np.arange(len(self)) if indices is None else np.asarray(indices, np.int64))
-        out = Summary(one.out_width)
+        out = _Gathered(one.out_width)
         bounds = self.dataset.shard_bounds
         cuts = np.searchsorted(numbers, bounds)
         for file, (begin, stop) in enumerate(zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True)):
@@ -632,9 +632,9 @@ class EpisodeSamples(Dataset):
                 part = slice(at, at + step)
                 values, pads = one.steps(lookup, samples[part], first[part], last[part])
                 self._add(out, name, values[~pads], None, start)
-        return out
+        return out.summary()
 
-    def _add(self, out: Summary, name: str, values: Float64s, times: Int64s | None, start: int) -> None:
+    def _add(self, out: _Gathered, name: str, values: Float64s, times: Int64s | None, start: int) -> None:
         finite = np.isfinite(values).all(-1)
         if times is not None:
             finite |= times == 0
@@ -772,6 +772,34 @@ class EpisodeSamples(Dataset):
         return self.dataset.verify()
 
 
+class _Gathered:
+    """Collects vectors until they are enough to be added at once: adding sorts what a summary has."""
+
+    def __init__(self, width: int) -> None:
+        self._summary = Summary(width)
+        self._values: list[npt.NDArray[np.float32]] = []
+        self._times: list[Int64s] = []
+        self._count = 0
+
+    def add(self, values: Float64s, times: Int64s | None) -> None:
+        """Add vectors, see `Summary.add`."""
+        self._values.append(np.asarray(values, np.float32))
+        self._times.append(np.ones(len(values), np.int64) if times is None else times)
+        self._count += len(values)
+        if self._count >= _AT_ONCE // 4:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._values:
+            self._summary.add(np.concatenate(self._values), np.concatenate(self._times))
+        self._values, self._times, self._count = [], [], 0
+
+    def summary(self) -> Summary:
+        """Return the summary of all vectors."""
+        self._flush()
+        return self._summary
+
+
 def _again(reopen: Callable[[], Dataset], scaling: Scaling) -> Dataset:
     dataset = reopen()
     assert isinstance(dataset, EpisodeSamples)
@@ -848,9 +876,9 @@ def _chosen(samples: EpisodeSamples) -> Int64s:
     keep = np.ones(len(dataset), bool)
     for name, wanted in samples.options.where.items():
         stored = samples._stored.get(name, name)
-        values: Sequence[Any] | None
+        values: Sequence[Any] | npt.NDArray[Any] | None
         if stored in dataset.names:
-            values = dataset.values_of(stored)
+            values = _column(dataset, stored)
         elif stored in dataset.texts:
             values = dataset.text_values(stored)
         else:
@@ -866,22 +894,36 @@ def _chosen(samples: EpisodeSamples) -> Int64s:
     return numbers
 
 
-def _fulfil(name: str, values: Sequence[Any], wanted: Any, samples: EpisodeSamples) -> Bools:
-    first = next((value for value in values if value is not None), None)
+def _column(dataset: LeRobotDataset, stored: str) -> Sequence[Any] | npt.NDArray[Any]:
+    """Return a column of all frames: numbers as an array, as there may be very many, others as Python values."""
+    if is_numeric(dataset.features[stored]):
+        try:
+            files = [dataset.columns_of(file, [stored])[stored] for file in range(len(dataset.files))]
+        except DataError:  # some are missing
+            return dataset.values_of(stored)
+        values = np.concatenate(files)
+        return values[:, 0] if values.shape[1] == 1 else list(values[:1])
+    return dataset.values_of(stored)
+
+
+def _fulfil(name: str, values: Sequence[Any] | npt.NDArray[Any], wanted: Any, samples: EpisodeSamples) -> Bools:
+    first = values[0] if isinstance(values, np.ndarray) and len(values) else None
+    if first is None:
+        first = next((value for value in values if value is not None), None)
     if isinstance(first, list | dict) or getattr(first, "ndim", 0) > 0:
         raise samples._bad(
             f"where: {name!r} has several values a frame: expected one number, bool or text", "Use another column."
         )
-    array = np.asarray(values, object)
+    array = values if isinstance(values, np.ndarray) else np.asarray(values, object)
     if isinstance(wanted, Mapping):
         unknown = sorted(set(wanted) - {"min", "max", "not"})
         if unknown or not wanted:
             raise samples._bad(f"where: {name}: unknown condition {unknown}", "Use min, max and not.")
         if ("min" in wanted or "max" in wanted) and not isinstance(first, int | float | np.number):
             raise samples._bad(f"where: {name!r} is not numbers: min and max need them", "Give values instead.")
-        keep = np.asarray([value is not None for value in values], bool)
+        keep = np.asarray(array != None, bool) if array.dtype == object else np.ones(len(array), bool)  # noqa: E711
         if "min" in wanted or "max" in wanted:
-            numbers = np.asarray([np.nan if value is None else float(value) for value in values])
+            numbers = array.astype(np.float64)  # None is NaN
             keep &= (numbers >= wanted.get("min", -np.inf)) & (numbers <= wanted.get("max", np.inf))
         if "not" in wanted:
             keep &= ~_among(array, wanted["not"])

@@ -1,4 +1,4 @@
-"""What lies in the folder of the cache, all of it within one bound: what is in use, and what is evicted for more.
+"""The folder of the cache, all of it within one bound: files in use, and the eviction of others.
 
     folder/used             bytes that all files take, and bytes of a chunk (int64 both); its bytes are the locks
     folder/readers/<slot>   run and rank of a process that reads ahead (`Readers`)
