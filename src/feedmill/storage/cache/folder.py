@@ -58,7 +58,7 @@ _DEFAULT_SIZE = 20 * 10**9
 """Bound in bytes if no size is set; or a tenth of the disk if that is less."""
 NOTE = ".hash"
 """Suffix of the note of a copy."""
-DERIVED = ("shards", "costs", "lines", "frames", "packing", "unpacked")
+DERIVED = ("shards", "costs", "lines", "frames", "recordings", "packing", "unpacked")
 """Subfolders with derived files."""
 _WHOLE = ("packing", "unpacked")
 """Those whose subfolders are evicted as a whole."""
