@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import logging
 import os
 import shutil
@@ -357,4 +356,6 @@ os.register_at_fork(after_in_child=_drop_inherited)
 
 def _byte_of(name: str) -> int:
     """Return the byte, counted from the beginning of a kind of locks, that stands for a file."""
+    import hashlib
+
     return int.from_bytes(hashlib.sha256(os.fsencode(name)).digest()[:8], "big") >> 4
