@@ -28,6 +28,7 @@ draws the page from that data, and ``.json`` beside each page returns it. `app.p
 - `documents.py`: documents without an index, with their attributes
 - `corpus.py`: documents in memory with their sources and numbers, for views 5 and 6
 - `parts.py`: a sample's parts as plain data, and its images decoded and written again
+- `episodes.py`: the episode of a robot's frame: videos, curves, and what a window covers
 - `invisible.py`: text whose invisible characters are made visible
 - `results.py`: results that pages share, or wait for
 - `charts.py`: coordinates of the drawings
