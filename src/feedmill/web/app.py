@@ -34,7 +34,10 @@ from feedmill.web import pipeline as pipeline_view
 from feedmill.web import samples as samples_view
 from feedmill.web import step as step_view
 from feedmill.web import tokens as tokens_view
-from feedmill.web.content import (
+from feedmill.web.episodes import video_of
+from feedmill.web.library import Library, OpenItem, read_run
+from feedmill.web.logs import MOST, parse_losses
+from feedmill.web.parts import (
     FULL,
     MEDIA,
     THUMBNAIL,
@@ -46,9 +49,6 @@ from feedmill.web.content import (
     picture,
     read_one,
 )
-from feedmill.web.episodes import video_of
-from feedmill.web.library import Library, OpenItem, read_run
-from feedmill.web.logs import MOST, parse_losses
 from feedmill.web.samples import read_each
 from feedmill.web.state import RANGE, State
 from feedmill.web.templating import environment
