@@ -894,7 +894,7 @@ def _chosen(samples: EpisodeSamples) -> Int64s:
     return numbers
 
 
-def _column(dataset: LeRobotDataset, stored: str) -> Sequence[Any] | npt.NDArray[Any]:
+def _column(dataset: Episodic, stored: str) -> Sequence[Any] | npt.NDArray[Any]:
     """Return a column of all frames: numbers as an array, as there may be very many, others as Python values."""
     if is_numeric(dataset.features[stored]):
         try:
