@@ -173,6 +173,16 @@ def test_rows_without_a_time_have_that_of_the_rate(tmp_path: Path) -> None:
         assert np.array_equal(windows[number][camera], np.stack(alone))
 
 
+def test_a_state_does_not_resume_with_other_windows() -> None:
+    one, other = (fm.open(FOLDER / "windows", windows={"action": [0, last]}) for last in (1, 2))
+    bare = fm.open(FOLDER / "windows")
+    assert one.fingerprint() == fm.open(FOLDER / "windows", windows={"action": [0, 1]}).fingerprint()
+    assert len({one.fingerprint(), other.fingerprint(), bare.fingerprint()}) == 3
+    state = fm.Loader(fm.Plan.over(one), 2).state_dict()
+    with pytest.raises(fm.FeedmillError):
+        fm.Loader(fm.Plan.over(other), 2).load_state_dict(state)
+
+
 def test_windows_of_depth_are_those_of_lerobot_in_batches_too(tmp_path: Path) -> None:
     expected = json.loads((FOLDER / "depth_expected.json").read_text())
     camera = "observation.images.depth"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from math import isnan
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from feedmill.documents.warc import HTML
 from feedmill.errors import ConfigError
@@ -26,9 +26,6 @@ from feedmill.jobs.options import (
     WithProgress,
 )
 from feedmill.jobs.policy import METAVAR, RAISE, OnError
-
-if TYPE_CHECKING:
-    from feedmill.curation.dedupe.filters import BloomOptions
 
 LinearizerName = Literal["resiliparse", "trafilatura"]
 By = Literal["documents", "paragraphs", "ngrams", "substrings"]
@@ -58,6 +55,8 @@ LONGEST_SUBSTRING = 1 << 20
 """Maximum length of the substrings that are compared, in bytes."""
 TOKEN = 4
 """Bytes of a token where tokens are compared."""
+FALSE_POSITIVES = 1e-6
+"""Default rate of false positives of a Bloom filter."""
 TOKENS = 50
 """Default length of the substrings that are compared, in tokens."""
 Documents = Annotated[Paths, Arg("DOCUMENTS...", "Files, folders or patterns, each with a folder documents/.")]
@@ -195,7 +194,7 @@ class Dedupe(Ids, AllowEmpty, DryRunnable, Budget, Processes, WithProgress):
     min_words: Annotated[int, Opt("N", "Ignore texts with fewer words.", min=0)] = 0
     keep_empty: Annotated[bool, Flag("Also compare blank texts.")] = False
     against: Annotated[Sequence[str], Opt("DOCUMENTS", "Mark only text that occurs in these documents.")] = ()
-    bloom: Annotated[str | BloomOptions | None, Opt("FILE", "Use a Bloom filter in Dolma's format.")] = None
+    bloom: Annotated[str | None, Opt("FILE", "Use a Bloom filter in Dolma's format.")] = None
     items: Annotated[int, Opt("N", "Capacity of a new filter, in keys.", min=0)] = 0
     false_positives: Annotated[float | None, Opt("SHARE", "False-positive rate of a new filter; default: 1e-06.")] = (
         None
@@ -206,7 +205,15 @@ class Dedupe(Ids, AllowEmpty, DryRunnable, Budget, Processes, WithProgress):
     partitions: Annotated[int, Inner("Machines that share a Bloom filter; each looks up keys with its remainder.")] = 1
     partition: Annotated[int, Inner("The remainder of this one.")] = 0
     dolma: Annotated[bool, Inner("Count characters and n-grams as `feedmill.kernels.text.paragraphs` says.")] = False
-    defects: Annotated[bool, Inner("Reproduce known defects of Dolma 1.2.1: with `min_words`, find nothing.")] = False
+    bloom_size: Annotated[int, Inner("Bytes of a new filter; 0: by `items` and `false_positives`.")] = 0
+    file_partition: Annotated[bool, Inner("Partition the files as well as the keys.")] = False
+    defects: Annotated[
+        bool,
+        Inner(
+            "Reproduce known defects of Dolma 1.2.1: with `min_words`, find nothing; a new filter has thousands of"
+            " hashes; a repeated run looks up what the filter has seen."
+        ),
+    ] = False
     tokenized: Annotated[str | None, Inner("Hash, backend and versions of the tokenizer.")] = None
     documents_folder: DocumentsFolder = "documents"
 
@@ -241,7 +248,7 @@ class Dedupe(Ids, AllowEmpty, DryRunnable, Budget, Processes, WithProgress):
         name = self.name or f"dup_{self.by}"
         length = {} if self.tokenizer is None else {"length": TOKENS}
         defaults = {**UNITS[DOCUMENTS], **UNITS[NGRAMS], **UNITS[SUBSTRINGS], **length, "name": name, "attribute": name}
-        given = {**defaults, **given}
+        given = {**defaults, "false_positives": FALSE_POSITIVES, **given}
         if self.by != NGRAMS:
             given["ngram"] = 0  # paragraphs are compared as a whole
         return Dedupe(**{**given, "documents": (), "against": ()})
@@ -253,7 +260,8 @@ class Dedupe(Ids, AllowEmpty, DryRunnable, Budget, Processes, WithProgress):
 
     def as_dict(self) -> dict[str, Any]:
         """Return what decides the spans, as plain data; of `settled` options."""
-        facts = self.deciding("documents", "against", "bloom", "items", "false_positives", "read_only")
+        of_filter = ("bloom", "items", "false_positives", "read_only", "bloom_size", "file_partition")
+        facts = self.deciding("documents", "against", *of_filter)
         unit = facts.pop("by")
         facts["unit"] = PARAGRAPHS if unit == NGRAMS else unit
         tokenized = facts.pop("tokenized")  # wherever its file is

@@ -348,10 +348,7 @@ class LeRobotDataset(Episodic, TableDataset):
             samples.append(np.repeat(np.arange(len(wanted)), numbers.shape[1]))
         if not files:
             return found
-        try:
-            which, begins, ends = self._frames.extents(paths, np.concatenate(files), np.concatenate(times))
-        except FeedmillError:
-            return found  # reading the frame says what is wrong
+        which, begins, ends = self._frames.extents(paths, np.concatenate(files), np.concatenate(times))
         owners, of_files = np.concatenate(samples)[which], np.concatenate(files)[which]
         return [*found, Extents(self.store, paths, owners, of_files, begins, ends)]
 
@@ -488,7 +485,7 @@ def matrix(column: Any, name: str, where: str) -> npt.NDArray[Any]:
         kind(flat.type) for kind in (pyarrow.types.is_floating, pyarrow.types.is_integer, pyarrow.types.is_boolean)
     ):
         raise _not_numbers(name, where, f"it holds {flat.type}")
-    numbers = flat.to_numpy(zero_copy_only=False)
+    numbers: npt.NDArray[Any] = flat.to_numpy(zero_copy_only=False)
     return numbers.reshape(count, -1) if count else numbers.reshape(0, 0)
 
 

@@ -663,7 +663,7 @@ class EpisodeSamples(Dataset):
         other = self.opened_as()
         other.scaling = scaling
         if reopen is not None:
-            other._opened = replace(other._opened, reopen=partial(_again, other._opened.reopen, scaling))
+            other._opened = replace(other._opened, reopen=partial(_again, reopen, scaling))
         return other
 
     def restored(
