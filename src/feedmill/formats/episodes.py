@@ -41,9 +41,12 @@ class Episodic(Dataset, ABC):
     Attributes:
         windows: the offsets in steps of the windows that parts have, int64[k] each, by part.
         names: names of the columns.
+        files: paths of the data files.
+        store: their store.
     """
 
     names: list[str]
+    files: list[str]
     store: Store
 
     windows: Mapping[str, Int64s] = {}

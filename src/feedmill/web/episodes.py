@@ -8,6 +8,7 @@ import numpy as np
 
 from feedmill.errors import ConfigError, FeedmillError, NotFound
 from feedmill.formats.base import Dataset
+from feedmill.formats.episodes import Episodic
 from feedmill.formats.lerobot.dataset import LeRobotDataset, is_numeric
 from feedmill.web.parts import curves
 from feedmill.web.state import State
@@ -24,21 +25,21 @@ def episode_of(dataset: Dataset, number: int, state: State) -> dict[str, Any] | 
     Raises:
         ConfigError: the address has an invalid window.
     """
-    if not isinstance(dataset, LeRobotDataset) or not 0 <= number < len(dataset):
+    if not isinstance(dataset, Episodic) or not 0 <= number < len(dataset):
         return None
     one = np.asarray([number], np.int64)
     first, last = (int(bound[0]) for bound in dataset.bounds(one))
     place = int(dataset.episodes_of(one)[0])
     length = last - first + 1
     return {
-        "number": int(dataset.key_of_episode(place)),
+        "number": int(dataset.episode_numbers[place]),
         "frame": number - first,
         "length": length,
         "fps": dataset.fps,
         "first": first,
         "here": round((number - first) * 1000 / max(1, length - 1), 1),
         "window": _window(state, number, first, last),
-        "players": _players(dataset, place, length),
+        "players": _players(dataset, place, length) if isinstance(dataset, LeRobotDataset) else [],
         "strips": _strips(dataset, first, last),
         "columns": _columns(dataset, first, last),
     }
@@ -82,7 +83,7 @@ def _players(dataset: LeRobotDataset, place: int, length: int) -> list[dict[str,
     return out
 
 
-def _strips(dataset: LeRobotDataset, first: int, last: int) -> list[dict[str, Any]]:
+def _strips(dataset: Episodic, first: int, last: int) -> list[dict[str, Any]]:
     """Return samples spread over the episode, for each camera."""
     chosen = np.unique(np.linspace(first, last, min(_FRAMES, last - first + 1)).round().astype(np.int64)).tolist()
     said = dataset.features
@@ -90,14 +91,14 @@ def _strips(dataset: LeRobotDataset, first: int, last: int) -> list[dict[str, An
     return [{"camera": name, "frames": [{"at": at, "frame": at - first} for at in chosen]} for name in cameras]
 
 
-def _columns(dataset: LeRobotDataset, first: int, last: int) -> list[dict[str, Any]]:
+def _columns(dataset: Episodic, first: int, last: int) -> list[dict[str, Any]]:
     """Return the curves of the columns of floats over the episode, actions and states first."""
     said = {
         name: feature
         for name, feature in dataset.features.items()
         if is_numeric(feature) and str(feature["dtype"]).startswith("float") and name != "timestamp"
     }
-    names = sorted(said, key=lambda name: (name not in ("action", "observation.state"), name))
+    names = sorted(said, key=lambda name: (name not in ("action", "actions", "observation.state"), name))
     frames = np.unique(np.linspace(first, last, min(_POINTS, last - first + 1)).round().astype(np.int64))
     out: list[dict[str, Any]] = []
     for name in names[:_COLUMNS]:

@@ -213,10 +213,6 @@ class LeRobotDataset(Episodic, TableDataset):
         """Return the place in `episodes` of an episode of this dataset."""
         return int(self._chosen[episode])
 
-    def key_of_episode(self, episode: int) -> int:
-        """Return the number of an episode of this dataset, as keys have it."""
-        return int(self.episodes.number[self._chosen[episode]])
-
     @property
     def texts(self) -> list[str]:
         texts = {"task": "task_index", "subtask": "subtask_index"}
