@@ -15,7 +15,7 @@ import pytest
 
 import feedmill as fm
 from feedmill.errors import ConfigError, DataError
-from feedmill.formats.lerobot.windows import offsets_of
+from feedmill.formats.episodes import offsets_of
 from helpers import foreign_datasets as sourcedata
 
 pytest.importorskip("av")

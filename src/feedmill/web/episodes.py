@@ -9,7 +9,7 @@ import numpy as np
 from feedmill.errors import ConfigError, FeedmillError, NotFound
 from feedmill.formats.base import Dataset
 from feedmill.formats.lerobot.dataset import LeRobotDataset, is_numeric
-from feedmill.web.content import curves
+from feedmill.web.parts import curves
 from feedmill.web.state import State
 
 _FRAMES, _POINTS, _COLUMNS, _WIDEST = 8, 512, 6, 65_536

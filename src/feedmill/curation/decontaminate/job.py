@@ -25,6 +25,7 @@ from feedmill.curation.attribute_set import digest_ids, fingerprint, read_manife
 from feedmill.curation.blocks import blocks
 from feedmill.curation.decontaminate.benchmarks import (
     Counted,
+    benchmark_names,
     index_questions,
     piece_of,
     question_name,
@@ -433,16 +434,26 @@ def decontaminate(given: Decontaminate) -> DecontaminateReport:
     if not benchmarks:
         raise ConfigError("no benchmark was given", kind="missing-option", fix="Pass questions with --against.")
     files = find_in_datasets(documents, report.warnings, DOCUMENTS, allow_missing=allow_empty, id=given.id)
+    places = {file.store().locate(file.path) for file in benchmarks}
+    if both := [file.name for file in files if file.store().locate(file.path) in places]:
+        number = "1 file is" if len(both) == 1 else f"{len(both):,} files are"
+        shown = ", ".join(both[:3]) + (", ..." if len(both) > 3 else "")
+        report.warnings.append(
+            f"{number} among the benchmarks and the documents, where all of the questions are found: {shown}."
+            " Remove them with the filter, or leave them out of the documents"
+        )
     identities = [[file.identity for file in files], [file.identity for file in benchmarks]]
     run_print = fingerprint(*identities, options.as_dict())
     target = set_store(files[0].store(), options.name)
     identity = {"verb": "decontaminate", "run": run_print}
     done = restore(report, files, DOCUMENTS, run_print)
+    again = [] if done else _grown(files, benchmarks, options.name)
     refuse = partial(refuse_empty, file=f"attributes/{options.name}", allow=allow_empty)
 
     def plan(dry: DryRun) -> None:
         if done:
             return
+        report.warnings += again
         foresee(target)
         for file in benchmarks:
             next(read_questions(file, options.fields or {}), None)
@@ -460,10 +471,32 @@ def decontaminate(given: Decontaminate) -> DecontaminateReport:
                 folder = f"{work.folder}/leaks-{run_print}"
                 _run(files, benchmarks, options, folder, run_print, given.workers, given.progress, report)
                 work.finish()
+            report.warnings += again  # of this run only, so the manifest does not have it
         refuse(report.documents, report.documents)
 
     perform(plan, execute)
     return report
+
+
+def _grown(files: Sequence[DocumentFile], benchmarks: Sequence[DocumentFile], name: str) -> list[str]:
+    """Return a warning if an earlier run looked for some of these benchmarks in the files, and wrote the same set."""
+    names, same = set(benchmark_names(benchmarks)), list[str]()
+    for root, own in by_folder(files).items():
+        manifest = read_manifest(open_store(root or "."), name) or {}
+        report, entries = manifest.get("report"), manifest.get("files", {}).values()
+        known = {one["documents"]["path"] for one in entries if isinstance(one.get("documents"), dict)}
+        if isinstance(report, dict) and any(file.path in known for file in own):
+            same += [one["benchmark"] for one in report.get("benchmarks", ())]
+    old = names.intersection(same)
+    if not old or names <= set(same):
+        return []
+    new = sorted(names.difference(same))
+    shown = ", ".join(new[:3]) + (", ..." if len(new) > 3 else "")
+    return [
+        f"{len(old):,} of {len(names):,} benchmarks are those of an earlier run into {name!r}, and are looked for"
+        f" again. To look for the new ones only ({shown}), give them a set of their own with '--name', and list both"
+        " sets in the filter"
+    ]
 
 
 def _count_rows(file: DocumentFile, lines: bytes) -> int:
@@ -592,6 +625,12 @@ def _fill(
             }
         )
     missed = sum(benchmark["empty"] + benchmark["short"] + benchmark["common"] for benchmark in report.benchmarks)
+    repeated = sum(one.repeated for one in counted)
+    if repeated:
+        report.warnings.append(
+            f"{repeated:,} {'question has' if repeated == 1 else 'questions have'} the id of one before in the same"
+            " benchmark, and the line in their names. Name another field with '--fields id=FIELD' to avoid that"
+        )
     if missed:
         noun = "question" if missed == 1 else "questions"
         report.warnings.append(

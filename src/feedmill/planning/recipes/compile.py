@@ -494,7 +494,7 @@ class Walk:
 
 def is_episodes(url: str) -> bool:
     """Return whether a path is a dataset of robot episodes."""
-    return sniff(url).kind == "lerobot"
+    return sniff(url).format.family == "episodes"
 
 
 def _opened_twice(path: str) -> AbstractContextManager[None]:

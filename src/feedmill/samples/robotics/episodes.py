@@ -29,9 +29,9 @@ import orjson
 from feedmill.errors import ConfigError, DataError, FeedmillError, MissingExtra, did_you_mean, refuse_empty
 from feedmill.formats.base import Dataset, Indices
 from feedmill.formats.costs import Int64s
+from feedmill.formats.episodes import PAD, Episodic, frames_at, offsets_of
 from feedmill.formats.extents import Extents
-from feedmill.formats.lerobot.dataset import LeRobotDataset, is_numeric
-from feedmill.formats.lerobot.windows import PAD, frames_at, offsets_of
+from feedmill.formats.lerobot.dataset import is_numeric
 from feedmill.formats.offsets import hash_words
 from feedmill.formats.rows import Lazy, RowSample, to_bytes
 from feedmill.formats.sample import Sample, Source, no_such_key
@@ -100,7 +100,7 @@ class EpisodeOptions:
     Attributes:
         fps: steps a second of windows; None for the rate of the episodes.
         interpolate: ``nearest`` or ``linear``.
-        windows: see `feedmill.formats.lerobot.windows.offsets_of`; whole numbers count steps.
+        windows: see `feedmill.formats.episodes.offsets_of`; whole numbers count steps.
         rename: stored name -> name.
         parts: names of the parts that samples have; None for all.
         where: column -> condition: a value, a list of values, or a mapping of ``min``, ``max`` and ``not``.
@@ -300,7 +300,7 @@ class EpisodeSamples(Dataset):
 
     format = "lerobot"
 
-    def __init__(self, dataset: LeRobotDataset, options: EpisodeOptions) -> None:
+    def __init__(self, dataset: Episodic, options: EpisodeOptions) -> None:
         self.dataset, self.options = dataset, options
         self.url, self.split = dataset.url, dataset.split
         self._opened = replace(dataset.opened, reopen=None)
@@ -311,7 +311,9 @@ class EpisodeSamples(Dataset):
         features = [*self._stored, *options.sizes]
         steps = offsets_of(options.windows, features, options.fps or dataset.fps, dataset.url)
         self._absent = {name: steps.pop(name, None) for name in options.sizes if name not in self._stored}
-        self._frames = {name: frames_at(each, dataset.fps, options.fps) for name, each in steps.items()}
+        if options.fps is not None and dataset.fps is None:
+            raise self._no_rate()
+        self._frames = {name: frames_at(each, dataset.fps or 1.0, options.fps) for name, each in steps.items()}
         self.features = {name: self._feature(name) for name in self._numeric()}
         others = {self._stored[name]: near for name, (near, _, _) in self._frames.items() if name not in self.features}
         self._inner = dataset.with_offsets(others)
@@ -379,11 +381,7 @@ class EpisodeSamples(Dataset):
     def cameras(self) -> list[str]:
         """Names of the cameras."""
         said = self.dataset.features
-        return [
-            name
-            for stored, name in self._names.items()
-            if stored in self.dataset.episodes.videos or said.get(stored, {}).get("dtype") == "image"
-        ]
+        return [name for stored, name in self._names.items() if said.get(stored, {}).get("dtype") in ("image", "video")]
 
     def _numeric(self) -> list[str]:
         """Return the features that are computed."""
@@ -471,7 +469,12 @@ class EpisodeSamples(Dataset):
     @property
     def fps(self) -> float:
         """Frames a second of the episodes."""
+        if self.dataset.fps is None:
+            raise self._no_rate()
         return self.dataset.fps
+
+    def _no_rate(self) -> ConfigError:
+        return self._bad("the data do not say how many steps a second they have", "Leave out rates and hours.")
 
     def episodes_of(self, indices: Indices) -> Int64s:
         """Return the number of each sample's episode in the dataset, int64[n]."""
@@ -660,7 +663,7 @@ class EpisodeSamples(Dataset):
         other = self.opened_as()
         other.scaling = scaling
         if reopen is not None:
-            other._opened = replace(other._opened, reopen=partial(_again, other._opened.reopen, scaling))
+            other._opened = replace(other._opened, reopen=partial(_again, reopen, scaling))
         return other
 
     def restored(
@@ -877,8 +880,7 @@ def _chosen(samples: EpisodeSamples) -> Int64s:
         if stored in dataset.names:
             values = _column(dataset, stored)
         elif stored in dataset.texts:
-            texts = dataset.tasks if stored == "task" else dataset.subtasks
-            values = [texts.get(number) for number in dataset.values_of(f"{stored}_index")]
+            values = dataset.text_values(stored)
         else:
             of_episodes = dataset.episode_values(name)
             values = of_episodes
@@ -892,7 +894,7 @@ def _chosen(samples: EpisodeSamples) -> Int64s:
     return numbers
 
 
-def _column(dataset: LeRobotDataset, stored: str) -> Sequence[Any] | npt.NDArray[Any]:
+def _column(dataset: Episodic, stored: str) -> Sequence[Any] | npt.NDArray[Any]:
     """Return a column of all frames: numbers as an array, as there may be very many, others as Python values."""
     if is_numeric(dataset.features[stored]):
         try:
