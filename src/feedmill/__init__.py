@@ -30,6 +30,7 @@ register(
         "to_torch": "feedmill.loading.adapters.mapped.of_dataset",
         "card_of": "feedmill.web.cards.card_of",
         "has_tokens": "feedmill.tokens.pieces.has_tokens",
+        "load_tokenizer": "feedmill.tokens.tokenizer.load_tokenizer",
         "row_text": "feedmill.tokens.pieces.row_text",
         "TokenizeTransform": "feedmill.tokens.transform.TokenizeTransform",
         "dolma": "feedmill.compat.dolma",

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 import feedmill as fm
 from feedmill.cli.app import app
-from feedmill.storage.cache import files as filecache
+from feedmill.storage.cache import chunks
 from feedmill.storage.cache import settings as datacache
 
 
@@ -34,10 +34,10 @@ def recipe(tmp_path, monkeypatch):
             monkeypatch.setenv(name, value)
         (tmp_path / "recipe.yaml").write_text("source: s3://bkt/data\nepochs: 1\nseed: 3\n")
         yield tmp_path / "recipe.yaml", server
-        for cache in datacache._caches.values():
+        for cache in chunks._caches.values():
             cache.close()
-        datacache._caches.clear()
-        for files in filecache._caches.values():
+        chunks._caches.clear()
+        for files in chunks._caches.values():
             files.close()
 
 

@@ -12,7 +12,7 @@ from feedmill.formats import avvideo, cost_cache
 from feedmill.formats.avvideo import Frames
 from feedmill.formats.columns import ArrowFile
 from feedmill.planning.packing.segments import FOLDER, Segment, Segments
-from feedmill.storage.cache.files import file_cache
+from feedmill.storage.cache.chunks import disk_cache
 from feedmill.storage.local import LocalStore
 
 __all__ = ["folder", "server"]
@@ -25,7 +25,7 @@ def test_videos_are_in_use_while_their_decoders_are_open(server, folder, monkeyp
     monkeypatch.setattr(avvideo, "OPEN_VIDEOS", 1)
     for name in ["a.mkv", "b.mkv"]:  # those of MP4 are read by ranges
         server.objects[f"data/{name}"] = movie("mkv", seconds=1.0)
-    videos, files = Frames(store_of(server), 0.02), file_cache(folder)
+    videos, files = Frames(store_of(server), 0.02), disk_cache(folder)
     first = videos.at("a.mkv", 0.0)
     assert files.clear() == 0 and [one.kind for one in files.list()] == ["data"]
     videos.at("b.mkv", 0.0)
@@ -39,7 +39,7 @@ def test_arrow_files_are_in_use_as_long_as_they_are_mapped(server, folder, tmp_p
     with pyarrow.OSFile(str(tmp_path / "x.arrow"), "wb") as out, pyarrow.ipc.new_file(out, table.schema) as writer:
         writer.write_table(table)
     server.objects["data/x.arrow"] = (tmp_path / "x.arrow").read_bytes()
-    file, files = ArrowFile(store_of(server), "x.arrow"), file_cache(folder)
+    file, files = ArrowFile(store_of(server), "x.arrow"), disk_cache(folder)
     assert files.clear() == 0
     del file
     gc.collect()
@@ -47,10 +47,10 @@ def test_arrow_files_are_in_use_as_long_as_they_are_mapped(server, folder, tmp_p
 
 
 def test_costs_and_packing_plans_in_use_stay_and_make_older_ones_go(folder, tmp_path):
-    files = file_cache(folder)
+    files = disk_cache(folder)
     (folder / "costs").mkdir(parents=True)
     (folder / "costs" / ("0" * 32)).write_bytes(bytes(100_000))
-    files.limit = 50_000
+    files.size = 50_000
     (tmp_path / "source").write_bytes(b"1")
     found = cost_cache.kept_costs(LocalStore(tmp_path), "source", "x", 10, lambda: np.arange(10), keep=True)
     assert found is not None and [one.present < 50_000 for one in files.list()] == [True]
@@ -63,6 +63,6 @@ def test_costs_and_packing_plans_in_use_stay_and_make_older_ones_go(folder, tmp_
     assert files.clear() == 0 and len(files.list()) == 2  # more than the limit, and all in use
     files.close()
     files.trim()
-    assert files.total <= 50_000
+    assert files.used <= 50_000
     assert np.array_equal(plan.get(1).wide, np.arange(5_000))
     assert np.array_equal(Segments(folder / FOLDER / "key", make, 2, lambda: True).get(0).wide, np.arange(5_000))

@@ -51,7 +51,7 @@ VERBS: dict[str, list[str]] = {
     "filter": ["filter", "filter.json"],
     "dedupe": ["dedupe", "documents", "--by", "paragraphs"],
     "dedupe-documents": ["dedupe", "documents"],
-    "dedupe-substrings": ["dedupe", "documents", "--by", "substrings", "--length", "20"],
+    "dedupe-substrings": ["dedupe", "documents", "--by", "substrings", "--length", "6", "-t", TOKENIZER],
     "dedupe-bloom": ["dedupe", "documents", "--by", "ngrams", "--ngram", "3", "--bloom", "seen.bin", "--items", "9000"],
     "decontaminate": ["decontaminate", "documents", "--against", "documents"],
     "neardedupe": ["neardedupe", "documents", "--ngram", "3", "--threshold", "0.6"],
@@ -264,7 +264,7 @@ def locks(folder: Path) -> list[str]:
 def copies(cache: Path) -> list[str]:
     """What a cache folder has, but for locks and records of this machine, and what was computed of tokenizers."""
     files = (path for path in cache.rglob("*") if path.is_file() and path.parent.name not in ("claims", "tokenizers"))
-    return [str(path) for path in files if path.name not in ("owner", "owner.lock", "in-use")]
+    return [str(path) for path in files if path.name not in ("owner", "owner.lock", "used")]
 
 
 def hidden(store: Store) -> list[Entry]:

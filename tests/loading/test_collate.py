@@ -36,6 +36,14 @@ def assert_same(found: Any, wanted: Any) -> None:
         assert found == wanted
 
 
+def test_dicts_become_columns_at_any_depth() -> None:
+    values = [{"v": {"a": np.zeros(2), "b": {"n": 1}}}, {"v": {"a": np.ones(2), "c": "x"}}, {"v": None}]
+    batch = collate(values[:2])["v"]
+    assert batch["a"].shape == (2, 2) and batch["b"] == {"n": [1, None]} and batch["c"] == [None, "x"]
+    assert collate(values)["v"]["c"] == [None, "x", None]
+    assert collate([{"v": {}}, {"v": {}}])["v"] == {}
+
+
 @pytest.mark.parametrize(
     ("values", "column"),
     [
@@ -49,7 +57,7 @@ def assert_same(found: Any, wanted: Any) -> None:
         ([None, 1], [None, 1]),
         (["a", "b"], ["a", "b"]),
         ([b"a", b"bc"], [b"a", b"bc"]),
-        ([{"a": 1}, {}], [{"a": 1}, {}]),
+        ([{"a": 1}, 2], [{"a": 1}, 2]),
         ([[1, 2], [3]], [[1, 2], [3]]),
     ],
 )

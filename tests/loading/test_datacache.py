@@ -20,6 +20,7 @@ from feedmill.loading.ahead import Windows
 from feedmill.planning.nodes import Leaf, Repeat
 from feedmill.planning.nodes.shuffle import BlockShuffle
 from feedmill.planning.plan import Plan
+from feedmill.storage.cache import chunks
 from feedmill.storage.cache import settings as datacache
 from feedmill.storage.cache.chunks import SMALLEST, Claim
 from feedmill.storage.cache.settings import DataCache
@@ -46,9 +47,9 @@ def server(folder):
 def small_caches(monkeypatch):
     monkeypatch.setattr(datacache, "_MIN_SIZE", SMALLEST)
     yield
-    for cache in datacache._caches.values():
+    for cache in chunks._caches.values():
         cache.close()
-    datacache._caches.clear()
+    chunks._caches.clear()
 
 
 def remote(server, cache: DataCache | None, **options):
@@ -131,7 +132,7 @@ def test_a_changed_byte_in_the_cache_is_fetched_again(server, folder, tmp_path, 
     cache = DataCache(1 << 30, tmp_path / "cache")
     expected = content(fm.Loader(local(folder), 32))
     assert content(fm.Loader(remote(server, cache), 32)) == expected
-    datacache._caches.popitem()[1].close()
+    chunks._caches.popitem()[1].close()
     for path in chunk_files(tmp_path / "cache"):  # as if the machine had been started anew
         damage(path)
     found, requests = asked_in(server, lambda: content(fm.Loader(remote(server, cache), 32)))
@@ -277,7 +278,7 @@ def test_a_recipe_names_the_cache(recipe, server, folder, tmp_path):
     assert plain.fingerprint == cached.fingerprint
     plan = cached.plan()
     assert plan.cache == DataCache(10**9, tmp_path / "kept", "shard")
-    assert short.plan().cache == DataCache(10**9, tmp_path / "indices" / "data", "auto")
+    assert short.plan().cache == DataCache(10**9, tmp_path / "indices", "auto")
     for size in (0, 10**9):
         assert fm.Recipe.parse(f"{recipe}cache: {size}\n").plan().cache == DataCache(size, short.plan().cache.dir)
     assert plain.plan().cache is None and plan.fingerprint == plain.plan().fingerprint

@@ -18,7 +18,7 @@ from tests.loading.test_ahead import content, local, plan_of, remote, shards
 
 import feedmill as fm
 from feedmill.errors import DataError, FeedmillError, StorageError
-from feedmill.storage.cache import settings as datacache
+from feedmill.storage.cache import chunks
 from feedmill.storage.cache.settings import DataCache
 from feedmill.storage.fetching import ranges
 from feedmill.storage.fetching.fetch import counters, fetcher
@@ -44,9 +44,9 @@ def server(folder):
 @pytest.fixture(autouse=True)
 def caches():
     yield
-    for cache in datacache._caches.values():
+    for cache in chunks._caches.values():
         cache.close()
-    datacache._caches.clear()
+    chunks._caches.clear()
 
 
 @pytest.fixture

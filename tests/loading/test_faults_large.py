@@ -17,7 +17,7 @@ from tests.helpers.tars import tar_bytes
 from tests.loading.test_ahead import local, plan_of
 
 import feedmill as fm
-from feedmill.storage.cache import settings as datacache
+from feedmill.storage.cache import chunks
 from feedmill.storage.cache.settings import DataCache
 from feedmill.storage.fetching import lanes, ranges, read_ahead
 from feedmill.storage.fetching.fetch import counters, fetcher
@@ -100,9 +100,9 @@ def fail(server: RangeServer, kinds: list[str], share: float, seed: int = 0) -> 
 def caches(monkeypatch):
     monkeypatch.setattr(fetcher(), "_hedging", True)  # as in other tests it does not; see `conftest.py`
     yield
-    for cache in datacache._caches.values():
+    for cache in chunks._caches.values():
         cache.close()
-    datacache._caches.clear()
+    chunks._caches.clear()
 
 
 def small_requests(monkeypatch, target: int) -> None:

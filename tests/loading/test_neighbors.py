@@ -22,8 +22,10 @@ from feedmill.planning.dealing.grid import Grid
 from feedmill.planning.nodes import Leaf
 from feedmill.planning.nodes.shuffle import BlockShuffle
 from feedmill.planning.plan import Plan
+from feedmill.storage.cache import chunks
 from feedmill.storage.cache import settings as datacache
-from feedmill.storage.cache.chunks import READERS, SMALLEST, ChunkCache
+from feedmill.storage.cache.chunks import SMALLEST, ChunkCache
+from feedmill.storage.cache.folder import READERS
 from feedmill.storage.cache.settings import DataCache
 from feedmill.storage.fetching.fetch import fetcher
 from feedmill.storage.remote.object_store import RemoteStore
@@ -154,9 +156,9 @@ def server(tmp_path, monkeypatch):
             if path.is_file():
                 running.objects[f"data/{path.relative_to(made)}"] = path.read_bytes()
         yield running
-    for cache in datacache._caches.values():
+    for cache in chunks._caches.values():
         cache.close()
-    datacache._caches.clear()
+    chunks._caches.clear()
 
 
 @pytest.mark.parametrize("share", [pytest.param(2.0, marks=pytest.mark.slow), 0.5])

@@ -3,33 +3,47 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
+from typing import Any
 
 
 def spans(
-    files: Sequence[Sequence[str]], length: int, *, every: bool = False, known: Sequence[str] = ()
+    files: Sequence[Sequence[str]],
+    length: int,
+    *,
+    every: bool = False,
+    known: Sequence[str] = (),
+    tokens: Callable[[str], tuple[list[int], list[tuple[int, int]]]] | None = None,
 ) -> list[list[list[list[int]]]]:
-    """Return the spans of each text of each file."""
-    texts = [text.encode() for text in known] or [text.encode() for members in files for text in members]
+    """Return the spans of each text of each file.
+
+    Args:
+        tokens: Returns the tokens of a text, and the characters of each, if these are compared and not bytes.
+    """
+
+    def units(text: str) -> Any:
+        return text.encode() if tokens is None else tuple(tokens(text)[0])
+
+    texts = [units(text) for text in known] or [units(text) for members in files for text in members]
     counts = Counter(window for text in texts for window in windows(text, length))
-    seen = set[bytes]()
+    seen = set[Any]()
     out = []
     for members in files:
         out.append([])
         for text in members:
-            data = text.encode()
+            data = units(text)
             covered = [False] * len(data)
             for at, window in enumerate(windows(data, length)):
                 repeated = window in counts if known else counts[window] > 1 if every else window in seen
                 if repeated:
                     covered[at : at + length] = [True] * length
                 seen.add(window)
-            out[-1].append(_characters(text, covered))
+            out[-1].append(_characters(text, covered) if tokens is None else _of_tokens(tokens(text)[1], covered))
     return out
 
 
-def windows(data: bytes, length: int) -> list[bytes]:
+def windows(data: Any, length: int) -> list[Any]:
     """Return every window of a text."""
     return [data[at : at + length] for at in range(len(data) - length + 1)]
 
@@ -45,4 +59,18 @@ def _characters(text: str, covered: list[bool]) -> list[list[int]]:
         if inside and whole:
             found.append([whole[0], whole[-1] + 1, 1])
         byte += size
+    return found
+
+
+def _of_tokens(places: list[tuple[int, int]], covered: list[bool]) -> list[list[int]]:
+    """Return the characters of each run of covered tokens that are in none of the other tokens."""
+    found, first = [], 0
+    for inside, run in groupby(covered):
+        last = first + len(list(run))
+        before = max((end for _, end in places[:first]), default=0)
+        after = min((begin for begin, _ in places[last:]), default=places[-1][1])
+        low, high = max(places[first][0], before), min(places[last - 1][1], after)
+        if inside and low < high:
+            found.append([low, high, 1])
+        first = last
     return found

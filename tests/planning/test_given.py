@@ -20,7 +20,7 @@ def lines(tmp_path: Path) -> Path:
 
 
 def texts(loader: fm.Loader, batches: int = 3) -> list[str]:
-    return [sample["text"] for batch, _ in zip(loader, range(batches), strict=False) for sample in batch["json"]]
+    return [text for batch, _ in zip(loader, range(batches), strict=False) for text in batch["json"]["text"]]
 
 
 def test_datasets_paths_and_recipes_stand_for_their_plans(lines: Path) -> None:

@@ -13,9 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from feedmill.formats.avvideo import VideoReader, to_ticks
+from feedmill.formats.mp4.clips import ClipReader
 from feedmill.samples.avdecoder import AVDecoder, get_clips_uniform, get_single_frames_uniform
+from feedmill.storage.remote.object_store import RemoteStore
+from feedmill.storage.window import Window
 from helpers import media_files as clips
 from helpers.durations import examples
+from helpers.range_server import range_server
 
 pytest.importorskip("av")
 INF = float("inf")
@@ -105,14 +109,54 @@ def test_frames_are_scaled() -> None:
 
 
 def test_near_clips_are_decoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    seeks = []
-    original = VideoReader._seek
-    monkeypatch.setattr(VideoReader, "_seek", lambda self, start: seeks.append(start) or original(self, start))
+    begins: list[int] = []
+    start = ClipReader._start
+    monkeypatch.setattr(ClipReader, "_start", lambda self, number: begins.append(number) or start(self, number))
     decoder = AVDecoder(clips.movie("mp4", gop=50))
-    decoder.get_video_clips([(0.2, 0.3), (0.35, 0.5), (0.5, 0.9), (1.2, 1.3)])
-    assert seeks == []
+    for clip in [(0.2, 0.3), (0.35, 0.5), (0.5, 0.9), (1.2, 1.3)]:
+        decoder.get_video_clips([clip])
+    assert begins == [0]
     decoder.get_video_clips([(3.2, 3.3), (2.2, 2.3)])
-    assert len(seeks) == 1  # to 2.2; 3.2 has the same key frame
+    assert begins == [0, 50]  # for 2.2; 3.2 has the same key frame
+
+
+@pytest.mark.parametrize("kind", [kind for kind, how in clips.KINDS.items() if how.container in ("mp4", "mov")])
+@pytest.mark.parametrize("together", [True, False])
+def test_each_frame_alone_and_in_clips_without_a_container(
+    kind: str, together: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known, frames, _ = truth(kind)
+    decoder, random = AVDecoder(known.source), np.random.default_rng(2)
+    monkeypatch.setattr("feedmill.samples.avdecoder.open_av", lambda *_: pytest.fail("a container was opened"))
+    clips_of = [(number, number) for number in (*range(100), *random.permutation(100).tolist())]
+    clips_of += [(first, first + length) for first, length in random.integers(0, 60, (30, 2)).tolist()]
+    for part in [clips_of] if together else [[one] for one in clips_of]:
+        found, _ = decoder.get_video_clips(part, "frames")
+        for (first, last), clip in zip(part, found, strict=True):
+            assert np.array_equal(clip.transpose(0, 2, 3, 1), frames[first : last + 1]), (kind, first, last)
+    assert decoder.get_metadata(get_audio=False).video_num_frames == 100
+
+
+def test_clips_of_a_bucket_read_what_their_frames_need(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("feedmill.formats.mp4.table.FIRST_READ", 4096)
+    data = clips.movie("mp4", audio=False)
+    with range_server() as server:
+        server.objects["v.mp4"] = data
+        store = RemoteStore("s3://bkt", **server.options)
+        decoder = AVDecoder(io.BufferedReader(Window(store, "v.mp4", 0, len(data)), 16))
+        assert decoder.video_start == 0.0
+        server.asked.clear()
+        ranges = [(3.0, 3.1), (1.7, 1.8)]
+        found, _ = decoder.get_video_clips(ranges)
+        asked = sum(end - begin for begin, end in server.asked)
+    wanted, _ = AVDecoder(data).get_video_clips(ranges)
+    assert all(np.array_equal(one, other) for one, other in zip(found, wanted, strict=True))
+    table = ClipReader(io.BytesIO(data), len(data)).table
+    numbers = table.order[[75, 76, 77, 42, 43, 44, 45]]
+    needed = sum(int(table.size[table.begin[part[0]] : max(part) + 1].sum()) for part in (numbers[:3], numbers[3:]))
+    # The decoder shows a frame when it has seen two more; the buffer reads 16 bytes more at once.
+    assert needed <= asked <= 1.15 * needed + 4 * int(np.median(table.size)) < len(data) // 2
+    assert len(server.asked) <= 8
 
 
 @pytest.mark.parametrize(("kind", "gaps"), [*((kind, False) for kind in clips.KINDS), ("mp4", True), ("webm", True)])

@@ -13,7 +13,8 @@ import pytest
 from feedmill.errors import FeedmillError, NotFound, StorageError
 from feedmill.storage import folders, open_store
 from feedmill.storage.cache import copies as cache
-from feedmill.storage.cache import files as filecache
+from feedmill.storage.cache import folder as filecache
+from feedmill.storage.cache.chunks import disk_cache
 from feedmill.storage.cache.copies import cached_copy
 from feedmill.storage.folders import cache_folder
 from feedmill.storage.remote.object_store import RemoteStore
@@ -27,7 +28,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def copies(folder) -> list[str]:
-    return sorted(path.name for path in folder.iterdir() if path.name != "in-use" and path.suffix != ".hash")
+    return sorted(path.name for path in folder.iterdir() if path.name != "used" and path.suffix != ".hash")
 
 
 def test_a_local_file_is_its_own_copy(folder, tmp_path):
@@ -137,8 +138,8 @@ def test_a_full_disk_is_done_without_with_one_warning(folder, s3_bucket, tempora
         raise OSError(errno.ENOSPC, "No space left on device")
 
     if call == "statvfs":
-        plain = filecache.free_bytes
-        monkeypatch.setattr(filecache, "free_bytes", lambda path: 2 if str(path) == here else plain(path))
+        plain = filecache._free_bytes
+        monkeypatch.setattr(filecache, "_free_bytes", lambda path: 2 if str(path) == here else plain(path))
     elif call == "write":
         plain_open = open
         monkeypatch.setattr(
@@ -173,7 +174,7 @@ def test_a_small_file_system_fills_up_and_copies_go_to_the_temporary_folder(
         pytest.skip("this machine does not mount")
     try:
         monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(place / "cache"))
-        filecache.file_cache(place / "cache").limit = 1 << 30
+        disk_cache(place / "cache").size = 1 << 30
         store = open_store(s3_bucket)
         data = {f"{n}.sqlite": os.urandom(300_000) for n in range(6)}
         found = []
@@ -184,15 +185,15 @@ def test_a_small_file_system_fills_up_and_copies_go_to_the_temporary_folder(
         assert [place in copy.parents for copy in found] == [True] * 3 + [False] * 3
         assert "the disk is full" in caplog.text and len(caplog.records) == 1
         assert [path.read_bytes() for path in found] == list(data.values())
-        filecache.file_cache(place / "cache").close()
+        disk_cache(place / "cache").close()
         cached_copy(store, "3.sqlite")  # nothing is in use any more: room is made
         assert len(list((place / "cache").glob("*.sqlite"))) == 3
-        filecache.file_cache(place / "cache").close()
+        disk_cache(place / "cache").close()
         subprocess.run(["mount", "-o", "remount,ro", place], check=True)
         assert place in cached_copy(store, "3.sqlite").parents  # present copies are read
         assert place not in cached_copy(store, "0.sqlite").parents
     finally:
-        filecache.file_cache(place / "cache").close()
+        disk_cache(place / "cache").close()
         subprocess.run(["umount", "-l", place], check=False)
 
 

@@ -14,18 +14,21 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.helpers.range_server import range_server
 
+from feedmill.storage.cache import chunks
 from feedmill.storage.cache import copies as cache
-from feedmill.storage.cache import files as filecache
-from feedmill.storage.cache.chunks import SMALLEST
+from feedmill.storage.cache import folder as feedmill_folder
+from feedmill.storage.cache.chunks import SMALLEST, ChunkCache, disk_cache
 from feedmill.storage.cache.copies import cached_copy, held_copy
-from feedmill.storage.cache.files import FileCache, HeldFile, file_cache
+from feedmill.storage.cache.folder import HeldFile, taken_by
 from feedmill.storage.cache.settings import DataCache
 from feedmill.storage.remote.object_store import RemoteStore
 from helpers import warm
 
 KB = 1000
-NOTES = 400
-"""The most bytes of a copy's note."""
+NOTES = taken_by(400)
+"""Bytes that a copy's note takes."""
+COPY = taken_by(10 * KB) + NOTES
+"""Bytes that a copy of 10 KB takes."""
 
 
 @pytest.fixture
@@ -39,9 +42,9 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.delenv("FEEDMILL_CACHE_SIZE", raising=False)
     yield tmp_path / "cache"
-    for known in list(filecache._caches.values()):
+    for known in list(chunks._caches.values()):
         known.close()
-    filecache._caches.clear()
+    chunks._caches.clear()
 
 
 def store_of(server) -> RemoteStore:
@@ -61,32 +64,32 @@ def use(store, name: str, at: int) -> None:
 
 
 def names(folder: Path) -> list[str]:
-    return [one.url.rpartition("/")[2] for one in file_cache(folder).list()]
+    return [one.url.rpartition("/")[2] for one in disk_cache(folder).list()]
 
 
 def on_disk(folder: Path) -> int:
     found = 0
     for path in folder.rglob("*"):
         with contextlib.suppress(FileNotFoundError):
-            if path.is_file() and path.name != filecache.LOCKS:
-                found += path.stat().st_size
+            if path.is_file() and path.name != "used":
+                found += taken_by(path.stat().st_size)
     return found
 
 
 def test_the_least_recently_used_copies_are_evicted(server, folder):
-    store, files = store_of(server), file_cache(folder)
-    files.limit = 3 * (10 * KB + NOTES)
+    store, files = store_of(server), disk_cache(folder)
+    files.size = 3 * COPY
     for number, name in enumerate("abcd"):
         put(server, name, 10 * KB, number)
     for at, name in enumerate("abca"):
         use(store, name, at + 1)
     use(store, "d", 9)
     assert names(folder) == ["a", "c", "d"]
-    assert files.total == on_disk(folder) <= files.limit
+    assert files.used == on_disk(folder) <= files.size
 
 
 def test_an_old_version_goes_first_even_if_it_was_used_after_other_files(server, folder):
-    store, files = store_of(server), file_cache(folder)
+    store, files = store_of(server), disk_cache(folder)
     put(server, "old", 10 * KB, 1)
     use(store, "old", 5)
     put(server, "other", 10 * KB, 2)
@@ -94,7 +97,7 @@ def test_an_old_version_goes_first_even_if_it_was_used_after_other_files(server,
     data = put(server, "old", 10 * KB, 3)
     use(store, "old", 6)
     assert names(folder) == ["old", "old", "other"]
-    files.limit = 3 * (10 * KB + NOTES)
+    files.size = 3 * COPY
     put(server, "more", 10 * KB, 4)
     use(store, "more", 7)
     assert names(folder) == ["more", "old", "other"]
@@ -103,8 +106,8 @@ def test_an_old_version_goes_first_even_if_it_was_used_after_other_files(server,
 
 
 def test_what_a_process_uses_stays_and_more_is_allowed_with_one_warning(server, folder, caplog):
-    store, files = store_of(server), file_cache(folder)
-    files.limit = 25 * KB
+    store, files = store_of(server), disk_cache(folder)
+    files.size = 5 * COPY // 2
     for number, name in enumerate("abcd"):
         put(server, name, 10 * KB, number)
     path = cached_copy(store, "a")
@@ -112,28 +115,28 @@ def test_what_a_process_uses_stays_and_more_is_allowed_with_one_warning(server, 
     use(store, "c", 1)
     use(store, "d", 2)
     assert names(folder) == ["a", "b"] and path.exists()
-    assert caplog.text.count("copies of remote files in use take") == 1
+    assert caplog.text.count("what is in use takes") == 1
     held.close()
     use(store, "c", 3)
     assert names(folder) == ["a", "c"]
-    assert files.total == on_disk(folder) <= files.limit
+    assert files.used == on_disk(folder) <= files.size
 
 
 def test_a_copy_larger_than_the_limit_is_used_and_goes_when_it_is_released(server, folder, caplog):
-    store, files = store_of(server), file_cache(folder)
-    files.limit = 25 * KB
+    store, files = store_of(server), disk_cache(folder)
+    files.size = 5 * COPY // 2
     data = put(server, "large", 90 * KB)
     put(server, "small", KB)
     use(store, "small", 1)
     with held_copy(store, "large") as held:
         assert held.path.read_bytes() == data and names(folder) == ["large"]
-        assert "more than the limit of 25,000" in caplog.text
+        assert f"more than the limit of {files.size:,}" in caplog.text
     assert names(folder) == []
 
 
 def test_an_open_file_stays_readable_after_its_release(server, folder):
-    store, files = store_of(server), file_cache(folder)
-    files.limit = 15 * KB
+    store, files = store_of(server), disk_cache(folder)
+    files.size = 3 * COPY // 2
     data = put(server, "a", 10 * KB)
     with held_copy(store, "a") as held:
         mapped = np.memmap(held.path, np.uint8, "r")
@@ -145,7 +148,7 @@ def test_an_open_file_stays_readable_after_its_release(server, folder):
 
 
 def test_a_collected_holder_releases_its_copy(server, folder):
-    store, files = store_of(server), file_cache(folder)
+    store, files = store_of(server), disk_cache(folder)
     put(server, "a", KB)
     held: HeldFile | None = held_copy(store, "a")
     assert files.clear() == 0
@@ -164,23 +167,23 @@ def test_other_processes_hold_their_copies_until_they_die(server, folder):
     process = warm.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None and process.stdout.readline() == "ready\n"
-        files = file_cache(folder)
+        files = disk_cache(folder)
         assert files.clear() == 0 and names(folder) == ["a"]
     finally:
         process.kill()
         process.communicate()
-    assert files.clear() == 10 * KB and names(folder) == [] and files.total == 0
+    assert files.clear() == 10 * KB and names(folder) == [] and files.used == 0
 
 
 def test_a_forked_child_holds_nothing_for_its_parent(server, folder):
-    store, files = store_of(server), file_cache(folder)
+    store, files = store_of(server), disk_cache(folder)
     put(server, "a", KB)
     held = held_copy(store, "a")
     if (child := os.fork()) == 0:
         code = 1
         with contextlib.suppress(BaseException):
             held.close()
-            code = 0 if file_cache(folder) is not files and file_cache(folder).clear() == 0 else 2
+            code = 0 if files.clear() == 0 else 2
         os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert files.clear() == 0
@@ -189,7 +192,7 @@ def test_a_forked_child_holds_nothing_for_its_parent(server, folder):
 
 
 def test_rests_of_killed_processes_and_earlier_releases_go_first(server, folder):
-    store, files = store_of(server), file_cache(folder)
+    store, files = store_of(server), disk_cache(folder)
     put(server, "a", 10 * KB)
     use(store, "a", 1)
     word = "0" * 32
@@ -202,14 +205,14 @@ def test_rests_of_killed_processes_and_earlier_releases_go_first(server, folder)
     (folder / "work-1").mkdir()
     (folder / "mine.txt").write_bytes(b"not ours")
     assert names(folder) == ["a"]
-    files.limit = 12 * KB
+    files.size = 6 * COPY // 5
     files.trim()
     assert sorted(p.name for p in folder.iterdir() if word in p.name or "download" in p.name) == []
     assert names(folder) == ["a"] and (folder / "mine.txt").exists() and (folder / "work-1").exists()
 
 
 def test_derived_files_count_and_are_evicted_when_no_process_uses_them(folder):
-    files = file_cache(folder)
+    files = disk_cache(folder)
     for kind, name in [("costs", "a"), ("shards", "b"), ("packing", "c")]:
         (folder / kind).mkdir(parents=True)
         path = folder / kind / name
@@ -226,33 +229,33 @@ def test_derived_files_count_and_are_evicted_when_no_process_uses_them(folder):
     assert [(one.kind, one.present) for one in files.list()] == [("derived", 10 * KB)] * 3
     files.hold_derived("costs/a")
     os.utime(folder / "costs/a", ns=(1, 1))
-    files.limit = 25 * KB
+    files.size = 5 * taken_by(10 * KB) // 2
     files.trim()
     assert [Path(one.url).name for one in files.list()] == ["a", "c"]
-    files.limit = 5 * KB
-    files.hold_derived("costs/a", written=True)
+    files.size = taken_by(5 * KB)
+    files.hold_derived("costs/a", written="costs/a")
     assert [Path(one.url).name for one in files.list()] == ["a"] and not (folder / "packing/c").exists()
     assert (outside / "x").exists() and (folder / "packing/link").is_symlink()
 
 
 def test_a_replaced_lock_file_is_locked_again(server, folder):
-    store, files = store_of(server), file_cache(folder)
+    store, files = store_of(server), disk_cache(folder)
     put(server, "a", KB)
     held = held_copy(store, "a")
-    (folder / filecache.LOCKS).unlink()
-    assert files.total == 0 and (folder / filecache.LOCKS).exists()
-    assert FileCache(folder).clear() == 0
+    (folder / "used").unlink()
+    assert files.used == 0 and (folder / "used").exists()
+    assert ChunkCache(folder).clear() == 0
     held.close()
-    assert FileCache(folder).clear() == KB
+    assert ChunkCache(folder).clear() == KB
 
 
 def test_without_locks_nothing_is_evicted_but_by_clear(server, folder, monkeypatch, caplog):
     def none(self, byte, *, wait, shared=False):
         raise OSError(37, "No locks available")
 
-    monkeypatch.setattr(filecache.ByteLock, "take", none)
-    store, files = store_of(server), file_cache(folder)
-    files.limit = 15 * KB
+    monkeypatch.setattr(feedmill_folder.ByteLock, "take", none)
+    store, files = store_of(server), disk_cache(folder)
+    files.size = 3 * COPY // 2
     for number, name in enumerate("abc"):
         data = put(server, name, 10 * KB, number)
         with held_copy(store, name) as held:
@@ -261,12 +264,12 @@ def test_without_locks_nothing_is_evicted_but_by_clear(server, folder, monkeypat
     assert files.clear() == 30 * KB and names(folder) == []
 
 
-def test_the_default_limit_is_half_the_size_or_a_part_of_the_disk(folder, monkeypatch):
+def test_the_bound_is_the_size_or_a_part_of_the_disk(folder, monkeypatch):
     status = os.statvfs(folder.parent)
     disk = status.f_blocks * status.f_frsize
-    assert file_cache(folder).max_bytes() == min(20 * 10**9, disk // 10)
+    assert disk_cache(folder).size == min(20 * 10**9, disk // 10)
     monkeypatch.setenv("FEEDMILL_CACHE_SIZE", "1GB")
-    assert file_cache(folder).max_bytes() == 5 * 10**8
+    assert disk_cache(folder).size == 10**9
 
 
 def test_chunks_and_copies_together_stay_within_the_size(server, folder, monkeypatch):
@@ -274,30 +277,30 @@ def test_chunks_and_copies_together_stay_within_the_size(server, folder, monkeyp
     monkeypatch.setenv("FEEDMILL_CACHE_SIZE", str(size))
     store = store_of(server)
     use = DataCache.of().use()
-    assert use is not None
+    assert use is not None and use.cache is disk_cache(folder)
     cached, data = use.cache.open("s3://b/x", "1", 1000 * SMALLEST), memoryview(bytes(SMALLEST))
 
     def put(first: int, last: int) -> bool:
         claims = [cached.claim(number) for number in range(first, last)]
         return all(claim is not None and claim.put(data) is not None for claim in claims)
 
-    assert put(0, 500)
+    def present() -> dict[str, int]:
+        """Bytes by name; together they are within the size."""
+        items = {one.url.rpartition("/")[2]: one.present for one in use.cache.list()}
+        assert sum(items.values()) <= use.cache.used <= size
+        return items
+
+    assert put(0, 400)
     for number in range(6):
         server.objects[f"data/i{number}"] = bytes([number]) * (80 * SMALLEST)
-        with held_copy(store, f"i{number}") as held:
-            os.utime(cache._note_of(held.path), ns=(number + 1, number + 1))
-        assert sum(one.present for one in [*use.cache.list(), *file_cache(folder).list()]) <= size
-    assert file_cache(folder).total <= size // 2 and len(names(folder)) == 3
-    assert put(500, 900)
-    assert size // 3 < use.cache.list()[0].present <= size - file_cache(folder).total
-    file_cache(folder).clear()
-    assert put(900, 1000) and put(0, 200)
-    assert use.cache.list()[0].present > 0.7 * size
-    use.cache.close()
-    monkeypatch.undo()
-    from feedmill.storage.cache import settings as datacache
-
-    datacache._caches.clear()
+        with held_copy(store, f"i{number}"):
+            assert f"i{number}" in present()
+    assert {name for name in present() if name != "x"} == {f"i{number}" for number in range(6)}  # chunks were older
+    assert put(400, 800)
+    assert present()["x"] >= 400 * SMALLEST and "i0" not in present()  # then the copies were
+    with held_copy(store, "i5"):
+        assert put(800, 1000) and put(0, 250) and set(present()) == {"x", "i5"}
+    assert put(250, 500) and set(present()) == {"x"}
 
 
 OPERATIONS = st.lists(
@@ -308,9 +311,9 @@ OPERATIONS = st.lists(
 @settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(OPERATIONS, st.integers(20, 120))
 def test_any_sequence_of_uses_stays_within_the_limit(server, folder, operations, limit):
-    files = file_cache(folder)
+    files = disk_cache(folder)
     files.clear()
-    files.limit = limit * KB
+    files.size = limit * KB
     held: dict[str, HeldFile] = {}
     contents = {f"f{number}": put(server, f"f{number}", (number * 7 + 1) * KB, number) for number in range(6)}
     with contextlib.ExitStack() as stack:
@@ -327,6 +330,7 @@ def test_any_sequence_of_uses_stays_within_the_limit(server, folder, operations,
                     if what == "hold" and name not in held:
                         held[name] = stack.enter_context(held_copy(store_of(server), name))
             assert all(one.path.exists() for one in held.values())
-            assert on_disk(folder) == files.total
-            assert on_disk(folder) <= max(files.limit, sum(one.path.stat().st_size + NOTES for one in held.values()))
-    assert on_disk(folder) <= files.limit
+            assert on_disk(folder) == files.used
+            in_use = sum(taken_by(one.path.stat().st_size) + NOTES for one in held.values())
+            assert on_disk(folder) <= max(files.size, in_use)
+    assert on_disk(folder) <= files.size

@@ -12,10 +12,9 @@ import pytest
 from tests.helpers.chunk_files import disk_bytes
 from tests.storage.test_filecache import KB, NOTES, folder, on_disk, put, server, store_of
 
-from feedmill.storage.cache import settings as datacache
-from feedmill.storage.cache.chunks import SMALLEST
+from feedmill.storage.cache import chunks
+from feedmill.storage.cache.chunks import SMALLEST, disk_cache
 from feedmill.storage.cache.copies import held_copy
-from feedmill.storage.cache.files import file_cache
 from feedmill.storage.cache.settings import DataCache
 from helpers import warm
 
@@ -25,11 +24,11 @@ WORKER = """
 import random, sys, hashlib
 from pathlib import Path
 from feedmill.storage.cache.copies import held_copy
-from feedmill.storage.cache.files import file_cache
+from feedmill.storage.cache.chunks import disk_cache
 from feedmill.storage.folders import cache_folder
 from feedmill.storage.remote.object_store import RemoteStore
 store = RemoteStore("s3://bkt/data", endpoint=sys.argv[1], region="us-east-1", skip_signature=True)
-file_cache(cache_folder()).limit = int(sys.argv[2])
+disk_cache(cache_folder()).size = int(sys.argv[2])
 order = random.Random(int(sys.argv[3]))
 print("ready", flush=True)
 for _ in range(int(sys.argv[4])):
@@ -65,13 +64,13 @@ def test_processes_killed_while_they_fetch_and_evict_leave_a_usable_cache(server
             lines = worker.communicate(timeout=180)[0].splitlines()
             assert all(expected[line.split()[0]] == line.split()[1] for line in lines if len(line) > 34)
         assert [worker.returncode for worker in workers[2:]] == [0, 0]
-    store, files = store_of(server), file_cache(folder)
-    files.limit = limit
+    store, files = store_of(server), disk_cache(folder)
+    files.size = limit
     for name, data in contents.items():
         with held_copy(store, name) as held:
             assert held.path.read_bytes() == data
     files.trim()
-    assert files.total == on_disk(folder) <= limit
+    assert files.used == on_disk(folder) <= limit
     assert not list(folder.glob(".*.feedmill-tmp"))
 
 
@@ -128,9 +127,7 @@ def test_chunks_and_copies_of_four_processes_of_which_one_is_killed_stay_within_
     assert size // 2 < most < 1.2 * size
     use = DataCache.of().use()
     assert use is not None
-    file_cache(folder).trim()
-    use.cache.reserve(0)
-    used = sum(one.present for one in [*use.cache.list(), *file_cache(folder).list()])
-    assert size // 2 < used <= size and file_cache(folder).total <= size // 2
+    use.cache.trim()
+    assert size // 2 < sum(one.present for one in use.cache.list()) <= use.cache.used <= size
     use.cache.close()
-    datacache._caches.clear()
+    chunks._caches.clear()

@@ -13,8 +13,8 @@ import pytest
 from tests.helpers.range_server import RangeServer, range_server
 
 from feedmill.errors import NotFound
+from feedmill.storage.cache import chunks, settings
 from feedmill.storage.cache import mapped as module
-from feedmill.storage.cache import settings
 from feedmill.storage.cache.chunks import SMALLEST
 from feedmill.storage.cache.mapped import mapped
 from feedmill.storage.cache.settings import DataCache, using_cache
@@ -35,9 +35,9 @@ def server():
 @pytest.fixture
 def cache(tmp_path: Path):
     yield DataCache(1 << 30, tmp_path / "cache")
-    for opened in settings._caches.values():
+    for opened in chunks._caches.values():
         opened.close()
-    settings._caches.clear()
+    chunks._caches.clear()
 
 
 def store(server: RangeServer) -> RemoteStore:

@@ -1,9 +1,9 @@
-"""``feedmill stat``: counts and distributions of documents and attributes."""
+"""``feedmill stat``: counts and distributions of documents and attributes, or of what a recipe of robots trains on."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import fields
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,11 +11,14 @@ import typer
 from feedmill.cli.command import command
 from feedmill.cli.output import counted, emit, facts, human_size, table
 from feedmill.curation.options import Stat
+from feedmill.errors import ConfigError
 from feedmill.jobs.options import Flag, Opt, call
+from feedmill.storage import paths_of
 
 if TYPE_CHECKING:
     from feedmill.curation.series import Series
     from feedmill.curation.stat import StatReport, Stats
+    from feedmill.planning.recipes.statistics import StatisticsReport
 
 _SHARES = (0.05, 0.5, 0.95)
 _COLUMNS = ("mean", "min", "5 %", "median", "95 %", "max")
@@ -24,8 +27,7 @@ _EIGHTHS = " ▏▎▍▌▋▊▉"
 _SOURCES = 10
 
 
-@dataclass(frozen=True, kw_only=True)
-class DrawnStat(Stat):
+class DrawnStat(Stat, kw_only=True):
     __doc__ = Stat.__doc__
 
     plot: Annotated[bool, Flag("Draw a histogram of each distribution.")] = False
@@ -37,6 +39,13 @@ class DrawnStat(Stat):
 def stat(options: DrawnStat, json: bool) -> None:
     from feedmill.curation.stat import stat as run
 
+    recipe = _recipe(options)
+    if recipe is not None:
+        from feedmill.planning.recipes.recipe import Recipe
+
+        statistics = Recipe.load(recipe).statistics(progress=options.progress)
+        emit(statistics.as_dict(), json, lambda: _show_features(statistics))
+        return
     if options.plot_to is not None:
         from feedmill.samples.sheet import check_picture
 
@@ -50,6 +59,41 @@ def stat(options: DrawnStat, json: bool) -> None:
         _picture(report, options.bins, options.plot_to)
     if report.failed:
         raise typer.Exit(1)
+
+
+def _recipe(options: DrawnStat) -> str | None:
+    """Return the recipe whose robot episodes are meant; None for documents. Raises `ConfigError`."""
+    paths = paths_of(options.patterns)
+    recipes = [path for path in paths if path.endswith((".yaml", ".yml"))]
+    if not recipes:
+        return None
+    plain = DrawnStat(patterns=options.patterns)
+    given = [each.name for each in fields(options) if getattr(options, each.name) != getattr(plain, each.name)]
+    others = [name.replace("_", "-") for name in given if name not in ("patterns", "progress")]
+    if len(paths) > 1 or others:
+        raise ConfigError(
+            f"statistics of a recipe are of it alone: found {', '.join([*paths, *(f'--{name}' for name in others)])}",
+            kind="bad-option",
+            fix=f"Run 'feedmill stat {recipes[0]}'.",
+        )
+    return recipes[0]
+
+
+def _show_features(report: StatisticsReport) -> None:
+    shares = [(name, f"{float(share):.4%}") for name, share in report.shares.items()]
+    table(("source", "share"), shares)
+    names = ("mean", "std", "min", "q01", "q50", "q99", "max")
+    rows = []
+    for feature, values in report.features.items():
+        for number in range(len(values["mean"])):
+            label = f"{feature}[{number}]"
+            rows.append((label, *(f"{values[name][number]:.6g}" for name in names)))
+    table(("feature", *names), rows)
+    for note in report.notes:
+        typer.echo(f"note: {note}")
+    if report.folder is None:
+        return
+    typer.echo(f"statistics: {report.folder} ({report.computed} computed, {report.known} known)")
 
 
 def _picture(report: StatReport, bins: int, path: str | None) -> None:

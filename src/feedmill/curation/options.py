@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, replace
 from math import isnan
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from feedmill.documents.warc import HTML
 from feedmill.errors import ConfigError
@@ -27,9 +27,6 @@ from feedmill.jobs.options import (
 )
 from feedmill.jobs.policy import METAVAR, RAISE, OnError
 
-if TYPE_CHECKING:
-    from feedmill.curation.dedupe.filters import BloomOptions
-
 LinearizerName = Literal["resiliparse", "trafilatura"]
 By = Literal["documents", "paragraphs", "ngrams", "substrings"]
 DOCUMENTS: By = "documents"
@@ -40,7 +37,7 @@ UNITS: dict[str, dict[str, Any]] = {
     DOCUMENTS: {"key": "$.text"},
     PARAGRAPHS: {"separator": "\n"},
     NGRAMS: {"separator": "\n", "ngram": 13, "stride": 1, "threshold": 0.5},
-    SUBSTRINGS: {"length": 200},
+    SUBSTRINGS: {"length": 200, "tokenizer": None},
 }
 """For each unit of `Dedupe` the options that have an effect for it only, with their defaults."""
 UNSET: Any = None
@@ -56,19 +53,26 @@ MOST = 1 << 31
 """Lengths and numbers of words must be below this."""
 LONGEST_SUBSTRING = 1 << 20
 """Maximum length of the substrings that are compared, in bytes."""
+TOKEN = 4
+"""Bytes of a token where tokens are compared."""
+FALSE_POSITIVES = 1e-6
+"""Default rate of false positives of a Bloom filter."""
+TOKENS = 50
+"""Default length of the substrings that are compared, in tokens."""
 Documents = Annotated[Paths, Arg("DOCUMENTS...", "Files, folders or patterns, each with a folder documents/.")]
 DocumentsFolder = Annotated[str, Inner("Name of the folder of documents.")]
 
 
-@dataclass(frozen=True)
 class Stat(Processes, AllowStale, Ids, AllowEmpty, WithProgress):
     """Count documents and attributes, and show how lengths and scores are distributed.
 
-    Counts, means, minima and maxima are exact; quantiles are within 0.1 % for any size of the data.
+    Counts, means, minima and maxima are exact; quantiles are within 0.1 % for any size of the data. Of a recipe
+    (.yaml) of robot episodes, compute the statistics of what it trains on, and write them beside it.
     """
 
     patterns: Annotated[
-        Paths, Arg("INPUT...", "Files or folders of documents or attributes: 'd/attributes/**/*.gz'; or URLs.")
+        Paths,
+        Arg("INPUT...", "Files or folders of documents or attributes: 'd/attributes/**/*.gz'; or URLs; or a recipe."),
     ]
     _: KW_ONLY
     attributes: Annotated[str | None, Opt("REGEX", "Only attributes whose names match.", "-a")] = None
@@ -80,7 +84,6 @@ Modules = Annotated[
 ]
 
 
-@dataclass(frozen=True)
 class Extract(DryRunnable, Processes, AllowEmpty, WithProgress):
     """Make documents from the pages of web archives: decode them, extract their text, tag them.
 
@@ -131,7 +134,6 @@ class Extract(DryRunnable, Processes, AllowEmpty, WithProgress):
     overwrite: Annotated[bool, Flag("Extract up-to-date archives, too.")] = False
 
 
-@dataclass(frozen=True)
 class Tag(Processes, DryRunnable, Ids, AllowEmpty, WithProgress):
     """Compute attributes of documents: scored spans, in files beside the documents, row by row.
 
@@ -157,7 +159,6 @@ def _unescaped(text: str) -> str:
     return text.replace("\\n", "\n").replace("\\t", "\t")
 
 
-@dataclass(frozen=True)
 class Dedupe(Ids, AllowEmpty, DryRunnable, Budget, Processes, WithProgress):
     """Write attributes that mark duplicates: all but the first in input order. 'filter' then removes them."""
 
@@ -174,14 +175,22 @@ class Dedupe(Ids, AllowEmpty, DryRunnable, Budget, Processes, WithProgress):
         Opt("T", "Share of duplicate n-grams at or above which to mark; default: 0.5.", min=0, max=1),
     ] = UNSET
     length: Annotated[
-        int, Opt("BYTES", "Length of the shortest repeated substring, in bytes of UTF-8; default: 200.", min=1)
+        int,
+        Opt(
+            "N",
+            "Length of the shortest repeated substring: bytes of UTF-8, default: 200; with --tokenizer tokens, 50.",
+            min=1,
+        ),
     ] = UNSET
+    tokenizer: Annotated[
+        Path | None, Opt("PATH", "Compare the tokens of this tokenizer in substrings, not bytes.", "-t")
+    ] = None
     every_copy: Annotated[bool, Flag("Mark the first occurrence of a substring, too.")] = False
     min_length: Annotated[int, Opt("N", "Ignore shorter texts.", min=0)] = 0
     min_words: Annotated[int, Opt("N", "Ignore texts with fewer words.", min=0)] = 0
     keep_empty: Annotated[bool, Flag("Also compare blank texts.")] = False
     against: Annotated[Sequence[str], Opt("DOCUMENTS", "Mark only text that occurs in these documents.")] = ()
-    bloom: Annotated[str | BloomOptions | None, Opt("FILE", "Use a Bloom filter in Dolma's format.")] = None
+    bloom: Annotated[str | None, Opt("FILE", "Use a Bloom filter in Dolma's format.")] = None
     items: Annotated[int, Opt("N", "Capacity of a new filter, in keys.", min=0)] = 0
     false_positives: Annotated[float | None, Opt("SHARE", "False-positive rate of a new filter; default: 1e-06.")] = (
         None
@@ -192,7 +201,16 @@ class Dedupe(Ids, AllowEmpty, DryRunnable, Budget, Processes, WithProgress):
     partitions: Annotated[int, Inner("Machines that share a Bloom filter; each looks up keys with its remainder.")] = 1
     partition: Annotated[int, Inner("The remainder of this one.")] = 0
     dolma: Annotated[bool, Inner("Count characters and n-grams as `feedmill.kernels.text.paragraphs` says.")] = False
-    defects: Annotated[bool, Inner("Reproduce known defects of Dolma 1.2.1: with `min_words`, find nothing.")] = False
+    bloom_size: Annotated[int, Inner("Bytes of a new filter; 0: by `items` and `false_positives`.")] = 0
+    file_partition: Annotated[bool, Inner("Partition the files as well as the keys.")] = False
+    defects: Annotated[
+        bool,
+        Inner(
+            "Reproduce known defects of Dolma 1.2.1: with `min_words`, find nothing; a new filter has thousands of"
+            " hashes; a repeated run looks up what the filter has seen."
+        ),
+    ] = False
+    tokenized: Annotated[str | None, Inner("Hash, backend and versions of the tokenizer.")] = None
     documents_folder: DocumentsFolder = "documents"
 
     def __post_init__(self) -> None:
@@ -210,8 +228,11 @@ class Dedupe(Ids, AllowEmpty, DryRunnable, Budget, Processes, WithProgress):
             raise _bad("lengths and numbers of words cannot be negative", "Use 0 or more.")
         if max(numbers) >= MOST:
             raise _bad(f"{max(numbers)} is too large for a length or a number of words", f"Use less than {MOST}.")
-        if self.length is not None and not 1 <= self.length <= LONGEST_SUBSTRING:
-            raise _bad(f"a length of {self.length:,} bytes is out of range", f"Use 1 to {LONGEST_SUBSTRING:,}.")
+        unit, longest = (
+            ("bytes", LONGEST_SUBSTRING) if self.tokenizer is None else ("tokens", LONGEST_SUBSTRING // TOKEN)
+        )
+        if self.length is not None and not 1 <= self.length <= longest:
+            raise _bad(f"a length of {self.length:,} {unit} is out of range", f"Use 1 to {longest:,}.")
         if self.threshold is not None and isnan(self.threshold):
             raise _bad("a threshold of nan is not a number", "Use a share from 0 to 1.")
         if not 0 <= self.partition < self.partitions:
@@ -221,7 +242,9 @@ class Dedupe(Ids, AllowEmpty, DryRunnable, Budget, Processes, WithProgress):
         """Return the options of tasks: with all defaults, and without the inputs."""
         given = {name: value for name, value in vars(self).items() if value is not None}
         name = self.name or f"dup_{self.by}"
-        given = {**UNITS[DOCUMENTS], **UNITS[NGRAMS], **UNITS[SUBSTRINGS], "name": name, "attribute": name, **given}
+        length = {} if self.tokenizer is None else {"length": TOKENS}
+        defaults = {**UNITS[DOCUMENTS], **UNITS[NGRAMS], **UNITS[SUBSTRINGS], **length, "name": name, "attribute": name}
+        given = {**defaults, "false_positives": FALSE_POSITIVES, **given}
         if self.by != NGRAMS:
             given["ngram"] = 0  # paragraphs are compared as a whole
         return Dedupe(**{**given, "documents": (), "against": ()})
@@ -233,9 +256,14 @@ class Dedupe(Ids, AllowEmpty, DryRunnable, Budget, Processes, WithProgress):
 
     def as_dict(self) -> dict[str, Any]:
         """Return what decides the spans, as plain data; of `settled` options."""
-        facts = self.deciding("documents", "against", "bloom", "items", "false_positives", "read_only")
+        of_filter = ("bloom", "items", "false_positives", "read_only", "bloom_size", "file_partition")
+        facts = self.deciding("documents", "against", *of_filter)
         unit = facts.pop("by")
         facts["unit"] = PARAGRAPHS if unit == NGRAMS else unit
+        tokenized = facts.pop("tokenized")  # wherever its file is
+        del facts["tokenizer"]
+        if tokenized is not None:
+            facts["tokenizer"] = tokenized
         if unit != SUBSTRINGS:
             del facts["length"], facts["every_copy"]
         facts["skip_empty"] = not facts.pop("keep_empty")
@@ -272,7 +300,6 @@ def _thresholds(text: str) -> float | tuple[float, ...]:
     return numbers if len(numbers) > 1 else numbers[0]
 
 
-@dataclass(frozen=True)
 class Neardedupe(Ids, AllowEmpty, DryRunnable, Budget, Processes, WithProgress):
     """Write attributes that mark near-duplicates of documents that are kept. 'filter' then removes them."""
 
@@ -378,6 +405,10 @@ class Neardedupe(Ids, AllowEmpty, DryRunnable, Budget, Processes, WithProgress):
         return {name: value for name, value in facts.items() if name not in ("name", "documents_folder")}
 
 
+ROLES = ("question", "choices", "answer", "id")
+"""Parts of a question of a benchmark."""
+
+
 def parse_fields(text: str) -> dict[str, str]:
     """Return the fields in ``question=q,answer=a``."""
     fields = {}
@@ -393,7 +424,6 @@ def parse_fields(text: str) -> dict[str, str]:
     return fields
 
 
-@dataclass(frozen=True)
 class Decontaminate(Ids, AllowEmpty, DryRunnable, Processes, WithProgress):
     """Write attributes that mark questions of benchmarks in documents. 'filter' removes documents, or cuts spans.
 
@@ -418,3 +448,20 @@ class Decontaminate(Ids, AllowEmpty, DryRunnable, Processes, WithProgress):
             parse=parse_fields,
         ),
     ] = None
+
+    def __post_init__(self) -> None:
+        _check_name(self.name)
+        if not 0.5 < self.threshold <= 1:
+            raise _bad(f"the threshold must be above 0.5 and up to 1, not {self.threshold}", "Change the threshold.")
+        if not 3 <= self.ngram <= 50:
+            raise _bad(f"an n-gram must have 3 to 50 words, not {self.ngram}", "Use 3 to 50.")
+        if not 0 < self.common <= 1:
+            raise _bad(f"the share of common n-grams must be above 0 and up to 1, not {self.common}", "Change it.")
+        for role in self.fields or ():
+            if role not in ROLES:
+                raise _bad(f"unknown part of a question {role!r}", f"Use {', '.join(ROLES)}.")
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return what decides the marks, as plain data."""
+        facts = {name: getattr(self, name) for name in ("name", "threshold", "ngram", "common")}
+        return {**facts, "fields": dict(self.fields or {}), "documents_folder": "documents"}

@@ -26,7 +26,7 @@ from feedmill.formats.documents import BLOCK, rows_of, whole_lines
 from feedmill.formats.foreign import json_lines
 from feedmill.formats.jsonl.index import FOLDER, kept_name
 from feedmill.storage import LocalStore
-from feedmill.storage.cache.files import file_cache
+from feedmill.storage.cache.chunks import disk_cache
 from feedmill.storage.codec import compression, unpacked_members
 from feedmill.storage.folders import cache_folder
 from feedmill.storage.limits import max_unpacked
@@ -130,7 +130,7 @@ class SeekRows:
         except (FeedmillError, KeyError, ValueError, OSError) as error:
             logger.warning("cached points of a file of lines are corrupt and are found again: %s", error)
             return []
-        file_cache(cache_folder()).hold_derived(f"{FOLDER}/{self._name}")
+        disk_cache(cache_folder()).hold_derived(f"{FOLDER}/{self._name}")
         return [Point(*point) for point in points.tolist()]
 
     def _write(self) -> None:
@@ -141,7 +141,8 @@ class SeekRows:
         except (FeedmillError, OSError) as error:
             logger.debug("points of a file of lines cannot be cached: %s", error)
         else:
-            file_cache(cache_folder()).hold_derived(f"{FOLDER}/{self._name}", written=True)
+            name = f"{FOLDER}/{self._name}"
+            disk_cache(cache_folder()).hold_derived(name, written=name)
 
 
 class _Noting:

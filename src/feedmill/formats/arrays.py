@@ -50,24 +50,27 @@ def stream_arrays(
     out: BinaryIO,
     name: str,
     pieces: Iterable[npt.NDArray[Any]],
-    rest: Callable[[], Mapping[str, npt.NDArray[Any]]],
+    rest: Callable[[], Mapping[str, npt.NDArray[Any]]] = dict,
+    *,
+    dtype: str = "<i8",
 ) -> None:
     """Write the bytes of an array file of which one array is too large for memory.
 
     Args:
         out: file that can seek, empty.
         name: name of that array, which lies at `STREAMED_AT`.
-        pieces: its pieces, little-endian int64[n] each.
+        pieces: its pieces, int[n] each.
         rest: returns the other arrays, at most ten. It is called when the file ends with the last piece.
+        dtype: as which it is stored.
     """
     out.seek(STREAMED_AT)
     count = 0
     for piece in pieces:
-        out.write(np.ascontiguousarray(piece, "<i8").data)
+        out.write(np.ascontiguousarray(piece, dtype).data)
         count += len(piece)
-    header: dict[str, Any] = {name: ["<i8", [count], STREAMED_AT]}
+    header: dict[str, Any] = {name: [dtype, [count], STREAMED_AT]}
     out.flush()
-    at = _aligned(STREAMED_AT + 8 * count)
+    at = _aligned(STREAMED_AT + np.dtype(dtype).itemsize * count)
     for key, values in rest().items():
         out.seek(at)
         header[key] = [values.dtype.str, list(values.shape), at]
@@ -78,18 +81,6 @@ def stream_arrays(
     out.seek(0)
     encoded = orjson.dumps(header).ljust(STREAMED_AT - len(MAGIC) - 8, b" ")
     out.write(MAGIC + struct.pack("<Q", len(encoded)) + encoded)
-
-
-def write_pieces(
-    store: Store, path: str, name: str, dtype: npt.DTypeLike, count: int, pieces: Iterable[npt.NDArray[Any]]
-) -> None:
-    """Write an array file of one array, int[count], that is made piece by piece, also to an object store."""
-    kind = np.dtype(dtype)
-    with store.write(path) as out:
-        out.write(_head({name: (kind.str, [count])}))
-        for piece in pieces:
-            out.write(piece.astype(kind, copy=False).data)
-        out.write(bytes(_aligned(count * kind.itemsize) - count * kind.itemsize))
 
 
 def read_arrays(store: Store, path: str) -> Arrays:

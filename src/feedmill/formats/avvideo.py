@@ -1,22 +1,22 @@
-"""Read video frames by time, seeking by key frames.
+"""Read video frames by time.
 
 A clip holds the frames that are on the screen from its start to its end, both included: from the last frame that begins
 at or before the start to the last one that begins at or before the end. So every clip has at least one frame: a clip
 after the end of the video has the last frame, a clip before its beginning the first. Times are the frames' timestamps
 (``pts``), so a clip does not depend on a constant frame rate, on the container, or on earlier reads.
 
-The reader keeps decoding if the next clip is near, and seeks if a key frame lies in between. Containers seek by the
-time of decoding, and may seek past the target or not at all; a key frame may be decoded before frames that are shown
-before it, which refer to the group before (open groups; findings/pyav_seek_open_groups.sh). So decoding begins at the
-first key frame after a seek, frames that are shown before it are dropped, and if it is shown after the target, the
-reader seeks further back. Frames before the start of a clip that no other frame refers to are not decoded.
-
-`Frames` reads single frames: from MP4 by the table of the file (`formats.mp4`), without a container and no more bytes
-than the frames need; from others with a few containers per thread, open at their position.
+Files with a table (`formats.mp4`) are read without a container, and no more bytes than the frames need: clips by its
+`ClipReader`, the single frames of a dataset by `Frames`. `VideoReader` reads the other files, such as Matroska and TS:
+it keeps decoding if the next clip is near, and seeks if a key frame lies in between. Containers seek by the time of
+decoding, and may seek past the target or not at all; a key frame may be decoded before frames that are shown before it,
+which refer to the group before (open groups; findings/pyav_seek_open_groups.sh). So decoding begins at the first key
+frame after a seek, frames that are shown before it are dropped, and if it is shown after the target, the reader seeks
+further back. Frames before the start of a clip that no other frame refers to are not decoded.
 """
 
 from __future__ import annotations
 
+import copy
 import errno
 import io
 import threading
@@ -32,13 +32,16 @@ import numpy.typing as npt
 
 from feedmill.errors import DataError, FeedmillError, MissingExtra
 from feedmill.formats.avfile import ffmpeg_error, is_indexed, open_av, reason
+from feedmill.formats.mp4.clips import Span
 from feedmill.formats.mp4.decoder import SKIPPING, Decoder, Run, runs_of
-from feedmill.formats.mp4.table import NoTable, Setup, Table, read_table
+from feedmill.formats.mp4.sidecar import kept_table
+from feedmill.formats.mp4.table import NoTable, Outside, Setup, Table
 from feedmill.formats.orientation import orientation_of, turned, upright
 from feedmill.jobs.threads import ordered_map
 from feedmill.storage import Store
+from feedmill.storage.base import Entry
 from feedmill.storage.cache.copies import held_copy
-from feedmill.storage.cache.files import HeldFile
+from feedmill.storage.cache.folder import HeldFile
 from feedmill.storage.os_errors import storage_error
 from feedmill.storage.reasons import copy_again, damaged
 
@@ -46,18 +49,14 @@ Pixels = npt.NDArray[Any]
 
 _TOLERANCE = Fraction(1, 1_000_000)
 """Seconds by which a time may precede a frame and still select it, since times are often rounded decimals."""
-_ROUNDING = Fraction(1, 1000)
-"""Seconds by which the time of a wanted frame may be wrong: float32 has no finer times after 2.5 hours."""
 _NEVER = -(1 << 62)
 _TAIL = 3.0
 """Seconds at the end of a file in which its last frame is looked for."""
 _FAR = 1.0
 """Distance in seconds beyond which the reader seeks if the key frames in between are unknown."""
-_NEAR = 3
-"""Packets that are decoded rather than skipped by a seek."""
 OPEN_VIDEOS = 8
 """Number of decoders that a thread keeps open."""
-TABLE_BYTES = 256 << 20
+TABLE_BYTES = 96 << 20
 """Bytes of tables that a dataset keeps, 64 for each frame."""
 RUN_BYTES = 256 << 20
 """Bytes of packets that are held to decode frames in one go; a container streams longer groups."""
@@ -83,6 +82,9 @@ class VideoReader:
         open_container: Opens the file at its beginning.
     """
 
+    orientation: int | None = None
+    """That of the frames, if it is not their own."""
+
     def __init__(self, open_container: Callable[[], Any]) -> None:
         self._open = open_container
         self.container: Any = None
@@ -97,6 +99,30 @@ class VideoReader:
     def close(self) -> None:
         """Close the container."""
         self.container.close()
+
+    @property
+    def stated(self) -> tuple[Fraction | None, int | None]:
+        """Return the frames per second and the duration in ticks that the file states."""
+        return self.stream.average_rate, self.stream.duration
+
+    def ticks(self) -> npt.NDArray[np.int64]:
+        """Return the tick at which each frame begins, int64[n], in display order. Reads the whole file."""
+        container = self._open()
+        try:
+            packets = container.demux(container.streams.video[0])
+            ticks = np.fromiter((p.pts for p in packets if p.pts is not None and not p.is_discard), np.int64)
+        finally:
+            container.close()
+        return np.sort(ticks[ticks >= self.first().pts])  # those before it do not decode
+
+    def span(self, *, count: bool) -> Span:
+        """Return when the frames are shown, see `span_of`. Raises the errors of `frames`."""
+        first = self.first().pts
+        container = self._open()
+        try:
+            return span_of(container, first, count=count)
+        finally:
+            container.close()
 
     def first(self) -> Any:
         """Return the first frame. Raises the errors of `frames`."""
@@ -114,28 +140,10 @@ class VideoReader:
     def nearest(self, tick: int, tolerance: int) -> Any:
         """Return the frame whose begin is nearest to a tick; None if none is within the tolerance (in ticks).
 
-        Decodes no frame after it. Raises the errors of `frames`.
+        Raises the errors of `frames`.
         """
-        slack = min(int(_ROUNDING / self.time_base), tolerance // 4)
-        for careful in (False, True):
-            begin = tick - tolerance if careful else tick + slack
-            if careful:
-                self._rewind()
-            if careful or not self._near(begin):
-                self._seek(begin)
-            self._skip_before = None if careful else tick - slack
-            before, shown, ahead = None, self._shown, self._ahead
-            while shown is None or shown.pts < tick - slack:
-                following = ahead or self._next()
-                ahead = None
-                if following is None:
-                    break
-                before, shown = shown, following
-            self._shown, self._ahead, self._skip_before = shown, ahead, None
-            best = min((f for f in (before, shown) if f is not None), key=lambda f: abs(f.pts - tick), default=None)
-            if best is not None and abs(best.pts - tick) <= (tolerance if careful else slack):
-                return best
-        return None
+        near = (f for f in self.frames(tick - tolerance, tick + tolerance) if abs(f.pts - tick) <= tolerance)
+        return min(near, key=lambda frame: abs(frame.pts - tick), default=None)
 
     def frames(self, start: int, end: int | None) -> Iterator[Any]:
         """Yield the frames on the screen from tick `start` to tick `end` (None: to the last).
@@ -185,10 +193,7 @@ class VideoReader:
         entries = self.stream.index_entries
         if len(entries) > 1:
             place = entries.search_timestamp(start)
-            at = max(entries.search_timestamp(now, any_frame=True), 0)
-            if at < place <= at + _NEAR:
-                return not all(entries[number].is_keyframe for number in range(at, place))  # an index of all frames
-            return bool(place <= at)
+            return bool(place <= max(entries.search_timestamp(now, any_frame=True), 0))
         return float((start - now) * self.time_base) <= _FAR
 
     def _seek(self, start: int) -> None:
@@ -360,61 +365,23 @@ def pixel_format(frame: Any) -> str:
     return str(frame.format.name.removesuffix("be").removesuffix("le")) + "le"
 
 
-def times_of_frames(container: Any) -> npt.NDArray[np.int64]:
-    """Return the tick at which each frame of the first video stream begins: int64[n], in display order.
-
-    Reads the container's packets without decoding them, from where it is. Frames that an edit list hides are left out.
-    """
-    packets = container.demux(container.streams.video[0])
-    ticks = np.fromiter((p.pts for p in packets if p.pts is not None and not p.is_discard), np.int64)
-    return np.sort(ticks)
-
-
-class Span(NamedTuple):
-    """Times of the frames of a video.
-
-    Attributes:
-        first, last: Ticks at which the first and the last frame appear.
-        end: Tick at which the last one disappears.
-        frames: Number of frames; None if they were not counted.
-    """
-
-    first: int
-    last: int
-    end: int
-    frames: int | None
-
-
 def span_of(container: Any, first: int, *, count: bool) -> Span:
     """Return when the frames of a newly opened video are shown, by its packets, which are not decoded.
 
     Args:
         first: Tick of the first frame that decodes: files cut out of a stream begin with others.
-        count: Count the frames, which reads the whole file if it has no index of every frame.
+        count: Count the frames, which reads the whole file.
     """
     stream = container.streams.video[0]
-    frames = _indexed_frames(container, stream) if count else None
-    near = not count or frames is not None
-    shown = last_packets(container, stream, seek=near) or (last_packets(container, stream, seek=False) if near else [])
+    shown = last_packets(container, stream, seek=not count) or last_packets(container, stream, seek=False)
     ticks = sorted(pts for pts, _ in shown)
-    if count and frames is None:
-        frames = sum(tick >= first for tick in ticks)
+    frames = sum(tick >= first for tick in ticks) if count else None
     last, duration = max(shown, default=(first, 0))
     last = max(last, first)
     if duration <= 0:  # unknown: as long as the frame before it, or the average
         rate = stream.average_rate
         duration = ticks[-1] - ticks[-2] if len(ticks) > 1 else int(1 / rate / stream.time_base) if rate else 0
     return Span(first, last, last + duration, frames)
-
-
-def _indexed_frames(container: Any, stream: Any) -> int | None:
-    """Return the number of frames that an index of every frame shows; None without one."""
-    if not is_indexed(container, stream):
-        return None
-    entries = stream.index_entries
-    if not (entries[0].is_discard or entries[len(entries) - 1].is_discard):
-        return int(stream.frames)
-    return sum(not entry.is_discard for entry in entries)
 
 
 def last_packets(container: Any, stream: Any, *, seek: bool) -> list[tuple[int, int]]:
@@ -501,21 +468,18 @@ class Frames:
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Return the ranges of bytes that will be read for frames.
 
-        There are none for files without a table, and for frames that are not there.
+        There are none for files without a table or that cannot be read, and for frames that are not there.
 
         Args:
             file: int64[m], the number of each frame's file in `paths`.
             times: float64[m], its time in seconds.
 
         Returns: the number of the frame, begin and end of each range, int64[k].
-
-        Raises:
-            StorageError: a table cannot be read.
         """
         parts = [(np.zeros(0, np.int64),) * 3]
         numbers = np.unique(file).tolist()
         for number, table in zip(numbers, self.tables([paths[number] for number in numbers]), strict=True):
-            if table is not None:
+            if isinstance(table, Table):
                 rows = np.flatnonzero(file == number)
                 ticks = np.nan_to_num(np.rint(times[rows] * float(1 / table.time_base)), nan=_NEVER)
                 frames, near = self._nearest(table, ticks.clip(_NEVER, -_NEVER).astype(np.int64))
@@ -539,22 +503,46 @@ class Frames:
         frames = table.nearest(ticks)
         return frames, np.abs(table.pts[frames] - ticks) <= int(Fraction(self.tolerance) / table.time_base)
 
-    def tables(self, paths: Sequence[str]) -> list[Table | None]:
-        """Return the tables of several files; those of remote files are read side by side. Raises as `table`."""
+    def tables(self, paths: Sequence[str]) -> list[Table | FeedmillError | None]:
+        """Return the tables of several files, or why `table` fails; those of remote files are read side by side."""
         if self.store.is_local or len(paths) < 2:
-            return [self.table(path) for path in paths]
-        return list(ordered_map(self.table, paths, workers=TABLES_AT_ONCE, in_flight=TABLES_AT_ONCE))
+            return [self._table_or_error(path, None) for path in paths]
+        with self._lock:
+            new = [path for path in paths if path not in self._tables]
+        try:
+            entries = dict(zip(new, self.store.entries(new), strict=True)) if len(new) > 1 else {}
+        except FeedmillError as error:
+            return [error] * len(paths)
+        read = [partial(self._table_or_error, path, entries.get(path)) for path in paths]
+        return list(ordered_map(lambda one: one(), read, workers=TABLES_AT_ONCE, in_flight=TABLES_AT_ONCE))
 
-    def table(self, path: str) -> Table | None:
-        """Return the table of a file; None if a container has to read it. Raises `NotFound` and `StorageError`."""
+    def _table_or_error(self, path: str, entry: Entry | None) -> Table | FeedmillError | None:
+        try:
+            return self.table(path, entry)
+        except FeedmillError as error:
+            return error
+
+    def table(self, path: str, entry: Entry | None = None) -> Table | None:
+        """Return the table of a file; None if a container has to read it.
+
+        Args:
+            entry: the file's, if it is known.
+
+        Raises:
+            NotFound, StorageError: the file cannot be read.
+            DataError: it is cut short.
+        """
         with self._lock:
             if path in self._tables:
                 self._tables.move_to_end(path)
                 return self._tables[path]
         found: Table | None
         try:
-            read = partial(self.store.read, path)
-            found = read_table(lambda begin, end: read(begin, end - begin), self.store.stat(path).size)
+            found = kept_table(self.store, path, entry or self.store.entries([path])[0] or self.store.stat(path))
+        except Outside as error:
+            raise damaged(
+                f"the video cannot be read: {error}", file=self.store.locate(path), kind="bad-media"
+            ) from None
         except NoTable:
             found = None
         with self._lock:
@@ -653,7 +641,7 @@ class FrameBatch:
     def __init__(self, frames: Frames, requests: Sequence[FrameRequest]) -> None:
         self._frames, self._requests = frames, requests
         self._lock = threading.Lock()
-        self._runs: dict[int, _RunRequests | None] | None = None
+        self._runs: dict[int, _RunRequests | FeedmillError | None] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return FrameBatch, (self._frames, self._requests)
@@ -667,6 +655,8 @@ class FrameBatch:
         if number not in self._runs:
             raise self._frames.no_frame(request)
         run = self._runs[number]
+        if isinstance(run, FeedmillError):
+            raise copy.copy(run)
         if run is None:
             return self._frames.at_through_container(request)
         with run.lock:
@@ -676,18 +666,21 @@ class FrameBatch:
                 return run.take(number)
         return self._frames.at_through_container(request) if number in run.missing else self._frames.at(*request)
 
-    def _planned(self) -> dict[int, _RunRequests | None]:
-        """Return request -> its run, or None if a container has to read it; none if its frame is far from its time."""
+    def _planned(self) -> dict[int, _RunRequests | FeedmillError | None]:
+        """Return request -> its run, or None if a container has to read it, or why its file cannot be read.
+
+        There is none if its frame is far from its time.
+        """
         asked: dict[tuple[str, str | None], list[int]] = {}
         for number, request in enumerate(self._requests):
             asked.setdefault((request.path, request.form), []).append(number)
         paths = list({path: None for path, _ in asked})
         tables = dict(zip(paths, self._frames.tables(paths), strict=True))
-        plan: dict[int, _RunRequests | None] = {}
+        plan: dict[int, _RunRequests | FeedmillError | None] = {}
         remote: list[tuple[str, _RunRequests]] = []
         for (path, _), of in asked.items():
-            if (table := tables[path]) is None:
-                plan.update(dict.fromkeys(of))
+            if not isinstance(table := tables[path], Table):
+                plan.update(dict.fromkeys(of, table))
                 continue
             wanted: dict[int, list[int]] = {}
             for number in of:

@@ -8,7 +8,7 @@ functions: a *decoder* that a sample calls for one part, and a *view* that turns
 
 `Opened` is how a dataset was opened: what turns the bytes of its samples into what users get, and opens it again.
 
-`TokenReader` and `CountedOnRead` are what datasets of tokens have beyond the contract.
+`TokenReader` and `CountedOnRead` are what datasets of tokens have beyond the contract, `Episodic` those of episodes.
 """
 
 from __future__ import annotations
@@ -508,3 +508,15 @@ class CountedOnRead(Protocol):
 
     def lengths_of(self, indices: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return the tokens of samples, int64[n]. They depend on nothing but the fingerprint."""
+
+
+@runtime_checkable
+class Episodic(Protocol):
+    """The methods of a dataset of episodes, whose samples are frames at a rate."""
+
+    @property
+    def fps(self) -> float:
+        """Frames a second."""
+
+    def episodes_of(self, indices: Indices) -> npt.NDArray[np.int64]:
+        """Return the number of each sample's episode in the dataset, int64[n]."""

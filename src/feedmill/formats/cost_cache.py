@@ -6,7 +6,7 @@ source file, that file's version and size, and the kind of costs:
     costs    int64[samples]
     digest   uint8[16]       xxh3-128 of them
 
-It may be deleted at any time, and counts into the size of the cache folder (`FileCache`); a corrupt file is computed
+It may be deleted at any time, and counts into the size of the cache folder (`DiskCache`); a corrupt file is computed
 again. A changed source file has another version, so its costs
 get another name.
 """
@@ -24,7 +24,7 @@ from feedmill.errors import FeedmillError
 from feedmill.formats.arrays import read_arrays, write_arrays
 from feedmill.formats.offsets import Int64s, hash_words
 from feedmill.storage import LocalStore, Store
-from feedmill.storage.cache.files import file_cache
+from feedmill.storage.cache.chunks import disk_cache
 from feedmill.storage.folders import cache_folder
 
 logger = logging.getLogger("feedmill")
@@ -55,7 +55,7 @@ def kept_costs(
     state = store.stat(path)
     words = f"{store.locate(path)}\n{state.version} {state.size}\n{what}\n{_VERSION}"
     name = hashlib.sha256(words.encode("utf-8", "surrogateescape")).hexdigest()[:32]
-    cache, files = LocalStore(cache_folder() / "costs"), file_cache(cache_folder())
+    cache, files = LocalStore(cache_folder() / "costs"), disk_cache(cache_folder())
     if cache.exists(name):
         files.hold_derived(f"costs/{name}")
     costs = _read(cache, name, count)
@@ -63,7 +63,7 @@ def kept_costs(
         costs = find()
         if costs is not None:
             _write(cache, name, costs)
-            files.hold_derived(f"costs/{name}", written=True)
+            files.hold_derived(f"costs/{name}", written=f"costs/{name}")
     return costs
 
 

@@ -1,4 +1,4 @@
-"""How text files are encoded: as their byte order mark says, else UTF-8, else the encoding that the user named."""
+"""Encodings of text files: as their byte order mark says, else UTF-8, else the one that the user named."""
 
 from __future__ import annotations
 

@@ -55,20 +55,20 @@ class Neighbors:
     """
 
     def __init__(self, cache: ChunkCache, plan: Any, rank: int, world_size: int) -> None:
-        self._cache, self._readers, self._rank, self._world_size = cache, cache.readers, rank, world_size
+        self._cache, self._rank, self._world_size = cache, rank, world_size
         sources = [(source.url, len(source)) for source in getattr(plan, "sources", ())]
         identity = repr((sources, getattr(plan, "seed", None), getattr(plan, "length", None), world_size))
         self._run = xxhash.xxh3_64_intdigest(identity.encode("utf-8", "surrogateescape")) or 1
-        self._joined = None if self._readers is None else self._readers.join(self._run, rank)
+        self._joined = cache.join(self._run, rank)
 
     def positions(self, steps: Sequence[Step]) -> list[IntArray]:
         """Return for each step the positions that other ranks of this machine read in it, int64[n] each.
 
         Where costs decide which rank reads a position, these are known only if all ranks are on this machine.
         """
-        if self._readers is None or self._cache.disabled:
+        if self._cache.disabled:
             return [_NONE] * len(steps)
-        ranks = [rank for rank in self._readers.ranks(self._run) if rank != self._rank]
+        ranks = [rank for rank in self._cache.readers.ranks(self._run) if rank != self._rank]
         return [self._of(step, ranks) for step in steps]
 
     def _of(self, step: Step, ranks: Sequence[int]) -> IntArray:

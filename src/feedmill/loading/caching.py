@@ -8,8 +8,9 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,9 +24,8 @@ from feedmill.planning.given import bound_plan
 from feedmill.planning.plan import Plan
 from feedmill.planning.remote_reads import window_of
 from feedmill.samples.text import human_size
-from feedmill.storage.cache.chunks import ChunkCache
-from feedmill.storage.cache.files import SIZE, FileCache, file_cache
-from feedmill.storage.cache.items import Cached
+from feedmill.storage.cache.chunks import disk_cache
+from feedmill.storage.cache.folder import SIZE, Cached
 from feedmill.storage.cache.reading import CacheUse
 from feedmill.storage.cache.settings import DataCache, using_cache
 from feedmill.storage.fetching.budget import BUDGET
@@ -37,8 +37,6 @@ from feedmill.storage.remote.range_store import RangeStore
 logger = logging.getLogger("feedmill")
 
 ACTIONS = ("list", "warm", "clear")
-_LARGE = 1 << 60
-"""Size in bytes with which the cache is opened for `list` and `clear`, so that nothing is evicted."""
 
 
 @dataclass(slots=True)
@@ -102,21 +100,15 @@ def cache(options: Cache) -> CacheReport:
 
 def _list_or_clear(action: str, prefixes: Sequence[str], dir: str | None) -> CacheReport:
     """Return the report of the action `list` or `clear`."""
-    settings = DataCache.of(_LARGE, dir, "auto")
-    report = CacheReport(action, str(settings.dir))
-    with ExitStack() as stack:
-        caches: list[ChunkCache | FileCache] = [file_cache(cache_folder())] if dir is None else []
-        if settings.dir.is_dir():
-            caches.append(stack.enter_context(closing(ChunkCache(settings.dir, _LARGE))))
-        everything: list[str | None] = [None]
-        for cache in caches:
-            if action == "clear":
-                try:
-                    report.freed += sum([cache.clear(prefix) for prefix in prefixes or everything])
-                except OSError as error:
-                    raise storage_error(error, str(cache.folder)) from None
-            report.objects += [item for item in cache.list() if not prefixes or any(map(item.url.startswith, prefixes))]
-    report.objects.sort()
+    cache = disk_cache(cache_folder() if dir is None else Path(dir).expanduser())
+    report = CacheReport(action, str(cache.folder))
+    everything: list[str | None] = [None]
+    if action == "clear":
+        try:
+            report.freed = sum([cache.clear(prefix) for prefix in prefixes or everything])
+        except OSError as error:
+            raise storage_error(error, str(cache.folder)) from None
+    report.objects = [item for item in cache.list() if not prefixes or any(map(item.url.startswith, prefixes))]
     return report
 
 
@@ -144,7 +136,7 @@ def _warm(options: Cache) -> CacheReport:
                 "the plan has no remote data", file=path, kind="unsupported", fix="Local data needs no cache."
             )
         with using_cache(settings):
-            report.fetched += _copy_indices(plan, use.cache)
+            report.fetched += _copy_indices(plan, use)
         count = plan.length if samples is None else samples if plan.length is None else min(samples, plan.length)
         if count is None:
             raise ConfigError(
@@ -158,7 +150,8 @@ def _warm(options: Cache) -> CacheReport:
         filled.append((plan, count, use))
         _fill(plan, count, use, report, options.progress)
         report.dir = str(settings.dir)
-        report.objects = sorted([*file_cache(cache_folder()).list(), *use.cache.list()])
+        copies = [] if use.cache is disk_cache(cache_folder()) else disk_cache(cache_folder()).list()
+        report.objects = sorted([*copies, *use.cache.list()])
     for plan, count, use in filled:
         _check_present(plan, count, use)
     return report
@@ -181,16 +174,18 @@ def _check_present(plan: Plan, count: int, use: CacheUse) -> None:
                     raise _full(use, count, count, "made room for each other, or for other recipes, in")
 
 
-def _copy_indices(plan: Plan, objects: ChunkCache) -> int:
+def _copy_indices(plan: Plan, use: CacheUse) -> int:
     """Copy the indices of a plan's remote sources to this machine, and return the number of bytes fetched."""
-    cache = file_cache(cache_folder())
-    before = {(item.url, item.version) for item in cache.list()}
-    there = sum(item.present for item in objects.list())
+    caches = {use.cache, disk_cache(cache_folder())}
+
+    def present() -> dict[tuple[str, str, str], int]:
+        items = [item for cache in caches for item in cache.list() if item.kind != "derived"]
+        return {(item.url, item.version, item.kind): item.present for item in items}
+
+    before = present()
     for source in plan.sources:
         source.copy_indices()
-    new = [item for item in cache.list() if (item.url, item.version) not in before]
-    fetched = sum(item.present for item in objects.list()) - there
-    return max(0, fetched) + sum(item.present for item in new if item.kind != "derived")
+    return sum(max(0, size - before.get(item, 0)) for item, size in present().items())
 
 
 def _fill(plan: Plan, count: int, use: CacheUse, report: CacheReport, progress: bool | None) -> None:

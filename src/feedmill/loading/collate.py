@@ -1,9 +1,10 @@
 """Collate samples into one batch: a dict of columns.
 
 A `Loader` uses `collate` unless you pass your own function. Arrays of one shape and dtype are stacked, numbers become
-an array, and other values stay a list. ``cu_seqlens`` and ``boundaries`` become one array; rows with fewer entries
-repeat their last one. Samples may have different fields (a blend of pages and plain documents). The batch then has all
-of their fields, with None where a sample has no such field.
+an array, parts that are dicts (``.npz``, ``.json``) become a dict of columns, and other values stay a list.
+``cu_seqlens`` and ``boundaries`` become one array; rows with fewer entries repeat their last one. Samples may have
+different fields (a blend of pages and plain documents). The batch then has all of their fields, with None where a
+sample has no such field.
 """
 
 from __future__ import annotations
@@ -108,9 +109,17 @@ def _named(name: str, values: list[Any]) -> Any:
 def column(values: list[Any]) -> Any:
     """Return one field of all samples: an array [n, ...] for numbers or arrays of equal shape, else the list.
 
-    Python ints become int64 (or stay a list if one does not fit), floats float64, bools bool.
+    Python ints become int64 (or stay a list if one does not fit), floats float64, bools bool. Dicts, of which some may
+    be None, become a dict of columns, with None where one lacks a key.
     """
     first = values[0] if values else None
+    if first is None:
+        first = next((value for value in values if value is not None), None)
+    if type(first) is dict:
+        if not all(value is None or type(value) is dict for value in values):
+            return values
+        names = dict.fromkeys(name for value in values if value is not None for name in value)
+        return {name: column([None if value is None else value.get(name) for value in values]) for name in names}
     if isinstance(first, np.ndarray):
         alike = all(isinstance(v, np.ndarray) and v.shape == first.shape and v.dtype == first.dtype for v in values)
         return _stacked(values) if alike and first.dtype != object else values

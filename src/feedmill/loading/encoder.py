@@ -310,6 +310,8 @@ def padded(samples: Sequence[Any]) -> Any:
 
 
 def _padded(values: Any) -> Any:
+    if type(values) is dict:
+        return {name: _padded(column) for name, column in values.items()}
     if not isinstance(values, list) or not values:
         return values
     torch = sys.modules.get("torch")

@@ -1,8 +1,11 @@
-"""Mean tokens per sample from the sources' indexes, and the conversion of weights per token to weights per sample.
+"""Mean tokens, hours or episodes per sample from the sources' indexes, and weights per unit as weights per sample.
 
 A source with weight `w` per token and a mean of `m` tokens per sample gets weight ``w / m`` per sample. After any
 number of samples its count is within the blend's bound `b` of its share. Its tokens are therefore within ``b * m`` of
 their share in expectation over the shuffle, and exactly so at the end of each of its epochs, whose sum is exact.
+
+A frame of robot episodes is ``1 / (3600 * fps)`` hours. The episodes per sample are those that have samples, divided by
+their samples.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError
+from feedmill.formats.base import Episodic
 from feedmill.planning.mixing.blend import normalize
 from feedmill.planning.nodes import Interleaved, Leaf, Node, StagedBlend, Subset
 from feedmill.planning.nodes.base import Junction
@@ -23,13 +27,18 @@ if TYPE_CHECKING:
     from feedmill.formats.base import Dataset
 
 
-class Tokens:
-    """Mean tokens per sample of any node over these sources."""
+_AT_ONCE = 1 << 20
+_FINEST = 1_000_000
+"""Largest denominator of a rate in frames a second."""
 
-    def __init__(self, sources: Sequence[Dataset]) -> None:
-        self._sources = sources
+
+class Tokens:
+    """Mean tokens per sample of any node over these sources, or mean `unit`: ``hours`` or ``episodes``."""
+
+    def __init__(self, sources: Sequence[Dataset], unit: str = "tokens") -> None:
+        self._sources, self._unit = sources, unit
         self._lengths: dict[int, npt.NDArray[np.int64]] = {}
-        self._totals: dict[tuple[int, int, int], int] = {}
+        self._totals: dict[tuple[int, int, int], Fraction] = {}
 
     def mean(self, node: Node) -> Fraction:
         """Return the exact mean of tokens per sample over an epoch of the node; for an endless node, the limit.
@@ -57,8 +66,8 @@ class Tokens:
             if isinstance(inner, Leaf):
                 part = inner.number, start, stop
                 if part not in self._totals:
-                    self._totals[part] = int(self._of(inner.number)[start:stop].sum(dtype=np.int64))
-                return Fraction(self._totals[part], stop - start)
+                    self._totals[part] = self._total(*part)
+                return self._totals[part] / (stop - start)
         if isinstance(node, Interleaved):
             shares = node.shares(None)
             if shares is None:
@@ -74,6 +83,26 @@ class Tokens:
             self._mean(child) if share else Fraction(0) for child, share in zip(node.children, shares, strict=True)
         ]
         return sum((share * mean for share, mean in zip(shares, means, strict=True)), Fraction(0))
+
+    def _total(self, source: int, start: int, stop: int) -> Fraction:
+        """Return the units in samples of a source."""
+        if self._unit == "tokens":
+            return Fraction(int(self._of(source)[start:stop].sum(dtype=np.int64)))
+        dataset = self._sources[source]
+        if not isinstance(dataset, Episodic):
+            raise ConfigError(
+                f"{dataset.url} has no robot episodes, so its {self._unit} are unknown",
+                kind="no-costs",
+                fix="Use 'unit: samples', or sources of robot episodes alone.",
+            )
+        if self._unit == "hours":
+            return (stop - start) / Fraction(dataset.fps).limit_denominator(_FINEST) / 3600
+        count = last = 0
+        for first in range(start, stop, _AT_ONCE):  # episodes lie one after another
+            found = dataset.episodes_of(np.arange(first, min(first + _AT_ONCE, stop)))
+            count += len(np.unique(found)) - (first > start and int(found[0]) == last)
+            last = int(found[-1])
+        return Fraction(count)
 
     def _of(self, source: int) -> npt.NDArray[np.int64]:
         if source not in self._lengths:

@@ -6,11 +6,12 @@ decodes clips. The file is opened by the first call that needs it and reused by 
 
 from __future__ import annotations
 
+import contextlib
 import io
 import logging
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -20,8 +21,10 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError, DataError, FeedmillError, MissingExtra
-from feedmill.formats.avfile import AvSource, as_file, check_whole, is_cover, open_av, reason, size_of
-from feedmill.formats.avvideo import Converter, Span, VideoReader, ranges_in_ticks, span_of, times_of_frames
+from feedmill.formats.avfile import AvSource, as_file, check_whole, ffmpeg_error, is_cover, open_av, reason, size_of
+from feedmill.formats.avvideo import Converter, VideoReader, ranges_in_ticks
+from feedmill.formats.mp4.clips import ClipReader, Missing, Span
+from feedmill.formats.mp4.table import NoTable, Outside
 from feedmill.formats.orientation import Orientation, check_orientation
 from feedmill.samples.avaudio import AudioReader
 from feedmill.samples.avmetadata import audio_metadata, video_metadata
@@ -93,7 +96,7 @@ class AVDecoder:
         self._start()
 
     def _start(self) -> None:
-        self._video: VideoReader | None = None
+        self._video: VideoReader | ClipReader | None = None
         self._audio: AudioReader | None = None
         self._frame_ticks: npt.NDArray[np.int64] | None = None
         self._known_span: Span | None = None
@@ -183,17 +186,22 @@ class AVDecoder:
         """
         _check(video_clip_ranges, video_unit, ("seconds", "frames"))
         with self._decoding():
-            reader = self._video_reader()
-            if video_unit == "frames":
-                ranges = self._ticks_of_frames(video_clip_ranges)
-            else:
-                ranges = ranges_in_ticks(video_clip_ranges, reader.time_base)
-            converter, clips = Converter(video_out_frame_size, orient=self.orientation == "apply"), {}
-            for number in sorted(range(len(ranges)), key=lambda i: ranges[i][0]):
-                pixels, begin, end = converter.pixels(reader.frames(*ranges[number]))
-                times = float(begin * reader.time_base), float(end * reader.time_base)
-                clips[number] = self._array(pixels, (0, 3, 1, 2)), times
-            return [clips[i][0] for i in range(len(ranges))], [clips[i][1] for i in range(len(ranges))]
+            found: tuple[list[Any], list[tuple[float, float]]] = self._by_table(
+                lambda: self._video_clips(video_clip_ranges, video_unit, video_out_frame_size)
+            )
+            return found
+
+    def _video_clips(
+        self, wanted: Ranges, unit: str, size: tuple[int, int] | None
+    ) -> tuple[list[Any], list[tuple[float, float]]]:
+        reader = self._video_reader()
+        ranges = self._ticks_of_frames(wanted) if unit == "frames" else ranges_in_ticks(wanted, reader.time_base)
+        converter, clips = Converter(size, orient=self.orientation == "apply"), {}
+        for number in sorted(range(len(ranges)), key=lambda i: ranges[i][0]):
+            pixels, begin, end = converter.pixels(reader.frames(*ranges[number]), reader.orientation)
+            times = float(begin * reader.time_base), float(end * reader.time_base)
+            clips[number] = self._array(pixels, (0, 3, 1, 2)), times
+        return [clips[i][0] for i in range(len(ranges))], [clips[i][1] for i in range(len(ranges))]
 
     def get_audio_clips(
         self, audio_clip_ranges: Ranges, audio_unit: Literal["samples", "seconds"] = "seconds"
@@ -262,10 +270,9 @@ class AVDecoder:
         found: dict[str, Any] = {}
         with self._decoding():
             if get_video and self._has_video():
-                reader = self._video_reader()
                 span = self._span(count=get_video_frame_count) if get_video_duration or get_video_frame_count else None
                 shown = self._first_or_stream() if get_video_frame_size else None
-                found = video_metadata(span, shown, reader.stream, orient=self.orientation == "apply")
+                found = video_metadata(span, shown, self._video_reader(), orient=self.orientation == "apply")
             if get_audio:
                 with self._opened() as container:
                     if container.streams.audio:
@@ -310,7 +317,7 @@ class AVDecoder:
         """Return how long the first and the last frame are shown, in seconds."""
         with self._decoding():
             span, reader = self._timed(), self._video_reader()
-            return float((reader.first().duration or 0) * reader.time_base), float(
+            return float((self._first_or_stream().duration or 0) * reader.time_base), float(
                 (span.end - span.last) * reader.time_base
             )
 
@@ -358,24 +365,34 @@ class AVDecoder:
         finally:
             container.close()
 
+    def _by_table(self, read: Callable[[], Any]) -> Any:
+        """Return what is read by the table of the file; through a container if that fails, which says what is wrong."""
+        reader = self._video_reader()
+        if isinstance(reader, ClipReader):
+            with contextlib.suppress(Missing, ffmpeg_error(), ValueError):
+                return read()
+            reader.close()
+            self._video = VideoReader(self._open)
+            self._frame_ticks = self._known_span = None
+        return read()
+
     def _first_or_stream(self) -> Any:
         """Return the first frame of the video, or its stream if frames have no times: covers, raw H.264."""
-        reader = self._video_reader()
         try:
-            return reader.first()
+            return self._by_table(lambda: self._video_reader().first())
         except DataError as error:
-            if error.kind != "no-times":
+            if error.kind != "no-times" or isinstance(reader := self._video_reader(), ClipReader):
                 raise
             return reader.stream
 
     def _span(self, *, count: bool) -> Span | None:
         """Return when the frames of the video are shown, found once; None if they have no times."""
         if self._known_span is None or (count and self._known_span.frames is None):
-            first = getattr(self._first_or_stream(), "pts", None)
-            if first is None:
-                return None
-            with self._opened() as container:
-                self._known_span = span_of(container, first, count=count)
+            try:
+                self._known_span = self._video_reader().span(count=count)
+            except DataError as error:
+                if error.kind != "no-times":
+                    raise
         return self._known_span
 
     def _timed(self) -> Span:
@@ -395,9 +412,16 @@ class AVDecoder:
             return False
         return True
 
-    def _video_reader(self) -> VideoReader:
+    def _video_reader(self) -> VideoReader | ClipReader:
         if self._video is None:
-            self._video = VideoReader(self._open)
+            file = self.stream
+            try:
+                self._video = ClipReader(file, size_of(self.source), self.threads)
+            except NoTable as error:
+                file.close()
+                if isinstance(error, Outside):
+                    raise ValueError(f"the file is truncated: {error}") from None
+                self._video = VideoReader(self._open)
         return self._video
 
     def _audio_reader(self) -> AudioReader:
@@ -407,9 +431,7 @@ class AVDecoder:
 
     def _ticks_of_frames(self, ranges: Ranges) -> list[tuple[int, int | None]]:
         if self._frame_ticks is None:
-            with self._opened() as container:
-                ticks = times_of_frames(container)
-            self._frame_ticks = ticks[ticks >= self._video_reader().first().pts]  # those before it do not decode
+            self._frame_ticks = self._video_reader().ticks()
         ticks = self._frame_ticks
 
         def tick(number: float) -> int:

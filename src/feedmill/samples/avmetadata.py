@@ -16,7 +16,8 @@ from typing import Any
 
 from feedmill.errors import MissingExtra
 from feedmill.formats.avfile import AvSource, as_file, check_whole, ffmpeg_error, is_indexed, open_av
-from feedmill.formats.avvideo import Span, last_packets, span_of
+from feedmill.formats.avvideo import VideoReader, last_packets, span_of
+from feedmill.formats.mp4.clips import ClipReader, Span
 from feedmill.formats.orientation import orientation_of, turned
 
 Metadata = dict[str, Any]
@@ -98,7 +99,7 @@ def _stored_video(source: AvSource, container: Any) -> tuple[Metadata, Metadata]
     }, right
 
 
-def video_metadata(span: Span | None, shown: Any, stream: Any, *, orient: bool) -> Metadata:
+def video_metadata(span: Span | None, shown: Any, reader: VideoReader | ClipReader, *, orient: bool) -> Metadata:
     """Return the metadata of a video; see `AVMetadata`.
 
     Args:
@@ -107,17 +108,18 @@ def video_metadata(span: Span | None, shown: Any, stream: Any, *, orient: bool) 
         orient: Whether the size is that of the upright frames.
     """
     found: Metadata = {}
-    rate = None if stream.average_rate is None else float(stream.average_rate)
+    average, ticks = reader.stated
+    rate = None if average is None else float(average)
     if span is not None:
-        seconds = float((span.end - span.first) * stream.time_base)
+        seconds = float((span.end - span.first) * reader.time_base)
         found = {"video_duration": seconds if seconds > 0 else None, "video_num_frames": span.frames}
-        stated = None if stream.duration is None else float(stream.duration * stream.time_base)
+        stated = None if ticks is None else float(ticks * reader.time_base)
         wrong = rate is None or (stated is not None and abs(stated - seconds) > 1.5 / rate)
         if wrong and span.frames and seconds > 0:  # the header's rate is that of its duration
             rate = span.frames / seconds
     found["video_fps"] = rate
     if shown is not None:
-        turn = 1 if shown is stream else orientation_of(shown)
+        turn = reader.orientation or (orientation_of(shown) if hasattr(shown, "pts") else 1)
         size = (shown.height, shown.width) if orient and turned(turn) else (shown.width, shown.height)
         found |= {"video_width": size[0], "video_height": size[1], "orientation": None if orient or turn == 1 else turn}
     return found

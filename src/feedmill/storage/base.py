@@ -259,7 +259,7 @@ class Store(ABC):
         """Return whether the file exists."""
         try:
             self.stat(path)
-        except LookupError:
+        except NotFound:
             return False
         return True
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -26,9 +27,10 @@ import xxhash
 from feedmill.errors import ConfigError, FeedmillError, MissingExtra
 from feedmill.formats.tokens.base import Int64s
 from feedmill.formats.tokens.manifest import TokenizerFacts
+from feedmill.kernels.bounds import bounds_of
 from feedmill.tokens import engines
 from feedmill.tokens.engines import Encoded, TokenizerEngine, Uint32s
-from feedmill.tokens.kinds import slow
+from feedmill.tokens.kinds import ranks, slow
 from feedmill.tokens.kinds.find import find_tokenizer
 from feedmill.tokens.kinds.kept import kept
 from feedmill.tokens.kinds.model import Model, read_model
@@ -82,11 +84,18 @@ class Tokenizer:
         self.declared_bos, self.declared_eos = vocabulary.bos, vocabulary.eos
         self.unknown = vocabulary.unknown
 
-    def encode(self, texts: Sequence[str]) -> Encoded:
-        """Return the ids of many texts; see `Encoded`. Raises UnicodeEncodeError for lone surrogates."""
+    def encode(self, texts: Sequence[str], *, placed: bool = False) -> Encoded:
+        """Return the ids of many texts; see `Encoded`. Raises UnicodeEncodeError for lone surrogates.
+
+        Args:
+            texts: the texts.
+            placed: whether to return the ids that `offsets` returns, also where only the reference has others: for
+                symbols that users defined in a SentencePiece model.
+        """
         template = self.around if self.template else None
         ordinary = self.ordinary or self._model.plain
-        found = self._engine.encode(list(texts), template is not None and template.own, ordinary)
+        engine = self._with_offsets() if placed and self._model.guarded else self._engine
+        found = engine.encode(list(texts), template is not None and template.own, ordinary)
         return found if template is None or template.own else Encoded(*around(*found, template))
 
     def decode(self, ids: Sequence[int] | npt.NDArray[Any], *, skip_special: bool = False) -> str:
@@ -150,6 +159,42 @@ class Tokenizer:
         head, tail = (np.zeros((len(tokens), 2), np.int64) for tokens in (template.before, template.after))
         return around(ids, np.array([len(ids)]), template)[0], np.concatenate((head, places, tail))
 
+    def places(self, text: str, ids: Uint32s) -> Int64s | None:
+        """Return the characters of each of the tokens that `encode` with `placed` makes of a text, int64[n, 2].
+
+        If the bytes of the tokens are the text, as in byte-level tokenizers, no engine is asked, and white space
+        belongs to the token that has it. Else, they are those of `offsets`.
+
+        Returns:
+            None if `offsets` has other ids.
+        """
+        raw, (spelled, starts) = text.encode(), self._spelled
+        sizes = starts[ids + np.uint32(1)] - starts[ids]
+        ends = np.cumsum(sizes)
+        same = ends[-1:].sum() == len(raw)
+        if same:  # the tokens' bytes one after another
+            own = spelled[np.repeat(starts[ids] - ends + sizes, sizes) + np.arange(len(raw))]
+            same = bool((own == np.frombuffer(raw, np.uint8)).all())
+        if not same:
+            found, places = self.offsets(text)
+            return places if np.array_equal(found, ids) else None
+        begun = np.cumsum((np.frombuffer(raw, np.uint8) & 0xC0) != 0x80)  # characters up to each byte
+        first = begun[np.minimum(np.append(0, ends)[:-1], len(raw) - 1)] - 1
+        return np.stack((first, begun[ends - 1]), axis=1)
+
+    @functools.cached_property
+    def _spelled(self) -> tuple[npt.NDArray[np.uint8], Int64s]:
+        """The bytes of the tokens of the vocabulary, if it is of bytes, else their characters; where each begins."""
+        bytes_of = {character: bytes([byte]) for byte, character in enumerate(ranks.spelling())}
+        found = [b""] * self.size
+        for token, number in self._vocabulary.ids.items():
+            try:
+                found[number] = b"" if token in self._vocabulary.added else b"".join(map(bytes_of.__getitem__, token))
+            except KeyError:
+                found[number] = b""
+            found[number] = found[number] or token.encode("utf-8", "replace")
+        return np.frombuffer(b"".join(found) or b" ", np.uint8), bounds_of([len(one) for one in found])
+
     def masked(
         self, texts: Sequence[str], spans: Sequence[Sequence[tuple[int, int]] | None]
     ) -> list[tuple[Uint32s, npt.NDArray[np.bool_] | None]]:
@@ -171,10 +216,12 @@ class Tokenizer:
         if self._offsets is None:
             if self._model.text is None:
                 raise ConfigError(
-                    "loss masks require a tokenizer.json", file=str(self.path), kind="unsupported-tokenizer"
+                    "the characters of tokens, as for loss masks, require a tokenizer.json",
+                    file=str(self.path),
+                    kind="unsupported-tokenizer",
                 )
-            ranks = self.reference == "ranks"
-            self._offsets = self._model.make_reference() if ranks else engines.HuggingFace(self.path, self._model.text)
+            made = None if self.reference == "ranks" else engines.HuggingFace(self.path, self._model.text)
+            self._offsets = made or self._model.make_reference()
         return self._offsets
 
 
@@ -315,7 +362,15 @@ def _compare(
     )
 
 
+@functools.cache
 def _version(package: str) -> str:
+    """Return the version of an installed package, as `importlib.metadata`, whose import takes longer than the look."""
+    for folder in sys.path:
+        with contextlib.suppress(OSError):
+            for name in os.listdir(folder or "."):
+                if name.startswith(f"{package}-") and name.endswith(".dist-info"):
+                    with open(os.path.join(folder, name, "METADATA"), encoding="utf-8") as lines:
+                        return next(line for line in lines if line.startswith("Version:")).partition(":")[2].strip()
     from importlib.metadata import PackageNotFoundError, version
 
     try:

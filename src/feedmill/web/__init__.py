@@ -27,7 +27,7 @@ draws the page from that data, and ``.json`` beside each page returns it. `app.p
 - `columns.py`: columns of the index: histograms, filters, orders
 - `documents.py`: documents without an index, with their attributes
 - `corpus.py`: documents in memory with their sources and numbers, for views 5 and 6
-- `content.py`: a sample's parts as plain data, and its images decoded and written again
+- `parts.py`: a sample's parts as plain data, and its images decoded and written again
 - `invisible.py`: text whose invisible characters are made visible
 - `results.py`: results that pages share, or wait for
 - `charts.py`: coordinates of the drawings

@@ -61,7 +61,7 @@ def test_torchdata_saves_and_resumes_at_every_step(workers: int) -> None:
     def batches() -> Any:
         return stateful(loader(plan).as_iterable_dataset(), batch_size=None, num_workers=workers)
 
-    for taken in (0, 1, 3, len(wanted) - 1):
+    for taken in (0, 3, len(wanted) - 1):
         first, second = batches(), batches()
         head = positions(islice(first, taken))
         state = first.state_dict()

@@ -385,7 +385,18 @@ def test_the_fingerprint_takes_whatever_yaml_has() -> None:
 def test_the_schema_is_json() -> None:
     schema = json.loads(json.dumps(Recipe.json_schema()))
     own = {"seed", "samples", "epochs", "global_batch", "shuffle", "stages", "unit", "order", "pack", "skip"}
-    own |= {"mixed_tokenizers", "decode", "deal", "balance", "batch", "homogeneous", "cache", "storage", "targets"}
+    own |= {
+        "mixed_tokenizers",
+        "decode",
+        "deal",
+        "balance",
+        "batch",
+        "homogeneous",
+        "cache",
+        "storage",
+        "targets",
+        "episodes",
+    }
     assert set(schema["properties"]) == own | {"source", "blend", "blend_epochized", "concat"}
     assert not schema["additionalProperties"]
 

@@ -19,12 +19,12 @@ from feedmill.documents.lineage.sidecar import lineage_path, sequences_of
 from feedmill.errors import DataError
 from feedmill.formats.registry import targets
 from feedmill.formats.tokens.base import Form, Int64s, Tokens
-from feedmill.formats.tokens.manifest import TokenManifest, manifest_path, with_files, write_manifest
+from feedmill.formats.tokens.manifest import TokenManifest, manifest_path
 from feedmill.formats.tokens.vla_text import MANIFEST, shard_files, write_vla_text
 from feedmill.storage import Store, join_url, open_store, split_url
-from feedmill.storage.hashed import hashed_store
 from feedmill.tokens.corpus import Corpus, Documents, gathered, open_corpus
-from feedmill.tokens.outputs import FORMATS, main_file, sizes_of, write_documents
+from feedmill.tokens.outputs import FORMATS, main_file
+from feedmill.tokens.writer import NewFile, new_file
 
 ENDINGS = {name: target.strip[-1] for name, target in targets().items() if target.form == "tokens"}
 """Suffix of the tokens of each format."""
@@ -53,21 +53,16 @@ class TokenFiles(Target):
     @contextmanager
     def output(self, store: Store, path: str, unit: Unit, extra: dict[str, Any]) -> Iterator[Add]:  # noqa: ARG002
         """See `Target`. The manifest keeps the tokenizer of the source."""
-        format, documents, tokens = self.form.format, 0, 0
 
         def add(item: Batch) -> Sequence[bytes]:
-            nonlocal documents, tokens
-            writer.add(*item)
-            documents, tokens = documents + len(item[1]), tokens + len(item[0])
+            file.add(*item)
             return document_hashes(item)
 
-        view, hashes = hashed_store(store)
-        with write_documents(view, path, self.form) as writer:
+        def manifest(file: NewFile) -> TokenManifest:
+            return self._manifest(unit.what[0], file.documents, file.tokens)
+
+        with new_file(store, path, self.form, lambda: None, manifest) as file:
             yield add
-            manifest = self._manifest(unit.what[0], documents, tokens)
-            write_manifest(store, path, manifest)  # sizes and hashes are added below, when the files are finished
-        sizes = sizes_of(format, store, path.removesuffix(FORMATS[format][0]))
-        write_manifest(store, path, with_files(manifest, sizes, hashes))
 
     def _manifest(self, source: str, documents: int, tokens: int) -> TokenManifest:
         corpus = corpus_of(source, None) if source and self.kind != "vla-text" else None

@@ -53,9 +53,9 @@ def render(
 
 
 def render_windows(ids: list[bytes], a: Arrays, found: npt.NDArray[np.bool_], options: Dedupe) -> Rendered:
-    """Return the attribute rows of a segment of windows: spans over all bytes that repeated windows have.
+    """Return the attribute rows of a segment of windows: spans over all bytes, or tokens, that repeated windows have.
 
-    A span has the characters that are whole in these bytes.
+    A span has the characters that are whole in these.
 
     Args:
         a: See `feedmill.curation.dedupe.substrings`.
@@ -65,7 +65,6 @@ def render_windows(ids: list[bytes], a: Arrays, found: npt.NDArray[np.bool_], op
     places = np.repeat(np.arange(len(firsts)), lasts - firsts)  # of each window
     marked = a["marked"] != 0
     found = found & ~marked[places]
-    begins, ends = (a["marks"] & BEGINS) != 0, (a["marks"] & ENDS) != 0
     edge = np.zeros(len(found) + 1, np.bool_)  # between windows of different places
     edge[firsts[firsts < lasts]] = edge[-1] = True
     before = np.append(False, found)[:-1] & ~edge[:-1]
@@ -75,10 +74,15 @@ def render_windows(ids: list[bytes], a: Arrays, found: npt.NDArray[np.bool_], op
     numbers = np.concatenate([whole, of])
     starts = np.concatenate([a["starts"][whole], a["starts"][of] + (low - firsts[of])])
     stops = np.concatenate([a["ends"][whole], a["starts"][of] + (high - firsts[of]) + options.length])
-    sums, other = bounds_of(begins), bounds_of(ends)
     characters = a["characters"].astype(np.int64)
-    first = np.concatenate([characters[whole, 0], characters[of, 0] + sums[low] - sums[firsts[of]]])
-    last = np.concatenate([characters[whole, 2], characters[of, 1] + other[high] - other[firsts[of]] - 1 + ends[high]])
+    if "marks" in a:
+        begins, ends = (a["marks"] & BEGINS) != 0, (a["marks"] & ENDS) != 0
+        sums, other = bounds_of(begins), bounds_of(ends)
+        first = characters[of, 0] + sums[low] - sums[firsts[of]]
+        last = characters[of, 1] + other[high] - other[firsts[of]] - 1 + ends[high]
+    else:
+        first, last = a["firsts"][low].astype(np.int64), a["lasts"][high].astype(np.int64)
+    first, last = np.concatenate([characters[whole, 0], first]), np.concatenate([characters[whole, 2], last])
     order = np.lexsort((starts, numbers))
     rows, starts, stops, first, last = (one[order] for one in (a["rows"][numbers], starts, stops, first, last))
     new = np.ones(len(rows), np.bool_)

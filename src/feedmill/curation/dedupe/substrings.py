@@ -1,5 +1,7 @@
 """Find repeated substrings of documents: every window of `length` bytes that occurred before, in data of any size.
 
+Or of `length` tokens: see `feedmill.curation.dedupe.tokenized`.
+
 A substring of at least `length` bytes that occurs twice is a run of windows that do. Most windows occur once, so they
 are narrowed down before they are compared. The stages resume if they are killed:
 
@@ -31,14 +33,14 @@ from feedmill.curation.dedupe.exact import KERNELS, HashedKeys, compare, first_c
 from feedmill.curation.dedupe.keys import Hashes, first_seen
 from feedmill.curation.dedupe.segments import Answers, Part, Scanned, answers_of, read_names, scan_file
 from feedmill.curation.dedupe.task import DedupeTask, Finished
-from feedmill.curation.dedupe.units import joined, read_texts
+from feedmill.curation.dedupe.tokenized import Texts
+from feedmill.curation.dedupe.units import read_texts
 from feedmill.curation.dedupe.work import get_arrays
 from feedmill.documents.rows import parse_texts
 from feedmill.errors import DataError
 from feedmill.formats.documents import rows_of
-from feedmill.jobs.engine import Where
+from feedmill.jobs.engine import Policy, Where
 from feedmill.jobs.progress import Progress
-from feedmill.jobs.run import Policy
 from feedmill.kernels.bounds import bounds_of
 from feedmill.kernels.hashing import windows
 from feedmill.storage import Store
@@ -85,8 +87,9 @@ class _Places(HashedKeys):
 
     def part(self, task: DedupeTask, item: Block) -> Part:
         ids, texts = read_texts(item.lines, task.options, task.file.name, item.line)
-        data, offsets = joined(texts)
-        (rows, starts, ends), hashes = windows.find_anchors(data, offsets, task.options.length)
+        text = Texts.of(texts, task.options, task.file.name)
+        (rows, starts, ends), hashes = windows.find_anchors(text.data, text.offsets, text.length)
+        rows, starts, ends, hashes = text.whole(rows, starts, ends, hashes)
         arrays = {"rows": rows, "starts": starts, "ends": ends}
         return Part(b"".join([one + b"\n" for one in ids]), len(ids), len(rows), arrays, hashes)
 
@@ -168,8 +171,8 @@ class _Windows(HashedKeys):
     """Windows of the emitted places.
 
     A segment has for each place that is marked or emitted: its ``rows``, ``starts`` and ``ends``, whether it is
-    ``marked``, the ``bounds`` of its windows among the keys, and ``characters``; and for each window its ``marks``: see
-    `windows.hash_windows`.
+    ``marked``, the ``bounds`` of its windows among the keys, and ``characters``; and for each window its ``marks``, or
+    ``firsts`` and ``lasts``: see `Texts.windows`.
     """
 
     places: Answers | None = None
@@ -202,18 +205,18 @@ class _Windows(HashedKeys):
 
     def part(self, task: DedupeTask, item: _Judged) -> Part:
         block, rows, ids, places, decided = item
-        length, lines = task.options.length, rows_of(block.lines) if len(decided) else []
+        lines = rows_of(block.lines) if len(decided) else []
         numbers, texts = np.unique(places[0], return_inverse=True)  # rows without places are not parsed
         parsed = parse_texts(b"".join([lines[n] + b"\n" for n in numbers.tolist()]), task.file.name, block.line)
-        data, offsets = joined([row.text for row in parsed])
-        if (places[2] > np.diff(offsets)[texts]).any():
+        text = Texts.of([row.text for row in parsed], task.options, task.file.name)
+        if (places[2] > text.sizes[texts]).any():
             raise _changed(task)
         emitted = (decided & EMITTED) != 0
         here = np.stack([texts.astype(np.int32), *places[1:]])
-        characters, hashes, marks = windows.hash_windows(data, offsets, here, emitted, length)
-        bounds = bounds_of(np.where(emitted, places[2] - places[1] - length + 1, 0))
+        hashes, found = text.windows(here, emitted)
+        bounds = bounds_of(np.where(emitted, places[2] - places[1] - task.options.length + 1, 0))
         arrays = {
             "rows": places[0], "starts": places[1], "ends": places[2], "marked": decided & MARKED,
-            "bounds": np.stack([bounds[:-1], bounds[1:]]), "characters": characters, "marks": marks,
+            "bounds": np.stack([bounds[:-1], bounds[1:]]), **found,
         }  # fmt: skip
         return Part(ids, rows, len(hashes), arrays, hashes)

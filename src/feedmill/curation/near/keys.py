@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from feedmill.curation.near.parallel import go_on
 from feedmill.curation.near.view import NUMBERS, RANKS, WORK, Ints, View, Words, open_view, order_name
-from feedmill.formats.arrays import Arrays, release, write_arrays, write_pieces
+from feedmill.formats.arrays import Arrays, release, stream_arrays, write_arrays
 from feedmill.formats.signatures import read_arrays
 from feedmill.jobs.memory import sized
 
@@ -125,10 +125,12 @@ def rank(task: RankTask) -> int:
     ranks, numbers = (order_name(task.last, name) for name in (RANKS, NUMBERS))
     rows = int(view.plan["rows"])
     if not view.store.exists(ranks):
-        write_pieces(view.store, ranks, RANKS, np.uint32, rows, _places(view))
+        with view.store.build(ranks) as path, open(path, "wb") as out:
+            stream_arrays(out, RANKS, _places(view), dtype="<u4")
     if not view.store.exists(numbers):
         places = read_arrays(view.store, ranks)[RANKS]
-        write_pieces(view.store, numbers, NUMBERS, np.uint32, rows, _inverse(places, sized(PLACES, task.room)))
+        with view.store.build(numbers) as path, open(path, "wb") as out:
+            stream_arrays(out, NUMBERS, _inverse(places, sized(PLACES, task.room)), dtype="<u4")
     return rows
 
 

@@ -17,7 +17,7 @@ process opens a file of any size at once. It is an array file:
     digest     uint8[16]       xxh3-128 of hashes, spaced and facts
 
 Its name is a hash of path, size, version and `content_hash` of the file, and of the state of the index beside it. So a
-file that changed has another name, and an old one is evicted some day (`FileCache`). Pages are compared with their
+file that changed has another name, and an old one is evicted some day (`DiskCache`). Pages are compared with their
 hashes when they are first used; a corrupt file is made again.
 """
 
@@ -46,7 +46,7 @@ from feedmill.formats.offsets import Int64s, load_offsets, read_records
 from feedmill.kernels.jsonl.lines import STEP, LineIndex, LineScan, UInt8s
 from feedmill.storage import Entry, LocalStore, Store
 from feedmill.storage.base import changed
-from feedmill.storage.cache.files import file_cache
+from feedmill.storage.cache.chunks import disk_cache
 from feedmill.storage.cache.mapped import mapped
 from feedmill.storage.folders import cache_folder
 from feedmill.storage.reasons import HEAD, other_format
@@ -277,7 +277,7 @@ def _kept(
     state = [] if index is None else [index.path, str(index.size), index.version]
     facts.key, name = kept_name(store, entry, *state)
     again = partial(_kept, store, entry, index, expected, remarks=remarks, damaged=True)
-    cache, files, held = LocalStore(cache_folder() / FOLDER), file_cache(cache_folder()), f"{FOLDER}/{name}"
+    cache, files, held = LocalStore(cache_folder() / FOLDER), disk_cache(cache_folder()), f"{FOLDER}/{name}"
     lines = _read(cache, name, facts.key, again, damaged, quiet=True)
     if lines is not None:
         files.hold_derived(held)
@@ -288,7 +288,7 @@ def _kept(
             if lines is None:
                 _find(store, entry, facts, index, expected, partial(_write, cache, name))
                 lines = _read(cache, name, facts.key, again)
-        files.hold_derived(held, written=True)
+        files.hold_derived(held, written=held)
     except _FromFile as error:
         raise error.args[0] from None
     except (FeedmillError, OSError) as error:

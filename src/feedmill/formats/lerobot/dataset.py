@@ -14,13 +14,14 @@ Layout::
         data/chunk-000/file-000.parquet             several episodes per file
         videos/<camera>/chunk-000/file-000.mp4
 
-A sample's parts are the columns of the frame, ``task`` (the text of its ``task_index``), and one part per camera.
+A sample's parts are the columns of the frame, ``task`` (the text of its ``task_index``), ``subtask`` (that of its
+``subtask_index`` in ``meta/subtasks.parquet``), and one part per camera.
 Images stored in columns are decoded as images. From videos, the frame at the sample's time is decoded on access,
 uint8[H, W, 3], or uint16[H, W, 1] of gray of 9 to 16 bits. Depth maps (``is_depth_map``) are millimeters,
 float32[H, W, 1]. `raw` returns frames as PNG, depth in whole millimeters as gray of 16 bits. The key is
 ``EPISODE/FRAME``, six digits each. Splits are ranges of episodes.
 
-With windows (`LeRobotDataset.windowed`), parts have the frames around the sample's one: columns are arrays
+With windows (`Episodic.windowed`), parts have the frames around the sample's one: columns are arrays
 ``[k, ...]``, features of shape ``[1]`` are ``[k]``, cameras ``[k, H, W, C]`` (``[H, W, C]`` for one frame), and
 ``NAME_is_pad`` is bool[k]. Frames outside the episode repeat its first or last one.
 
@@ -30,11 +31,10 @@ features without a column.
 
 from __future__ import annotations
 
-import copy
 import math
-import re
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property, partial
 from typing import Any, ClassVar
 
@@ -46,8 +46,9 @@ from feedmill.errors import DataError, FeedmillError, MissingExtra, NotFound
 from feedmill.formats.arrowtypes.reading import values
 from feedmill.formats.avvideo import FrameBatch, FrameRequest, Frames, as_png
 from feedmill.formats.base import Indices
-from feedmill.formats.columns import ColumnFile, ParquetFile
+from feedmill.formats.columns import ColumnFile, ParquetFile, load_pyarrow
 from feedmill.formats.content import content_of_files
+from feedmill.formats.episodes import PAD, Episodic
 from feedmill.formats.extents import Extents
 from feedmill.formats.format import OpenRequest
 from feedmill.formats.lerobot.depth import FORM, depth_of_frame, depth_of_image, depths_of_codes, is_depth
@@ -55,18 +56,19 @@ from feedmill.formats.lerobot.meta import (
     AGAIN,
     INFO,
     Episodes,
+    episode_columns,
+    episode_values,
     episodes_v2,
     episodes_v3,
     gone,
     read_info,
     splits_of,
+    subtasks_v3,
     tasks_v2,
     tasks_v3,
 )  # fmt: skip
-from feedmill.formats.lerobot.windows import PAD, offsets_of
 from feedmill.formats.offsets import Int64s, hash_words
 from feedmill.formats.rows import Lazy, to_bytes
-from feedmill.formats.sample import no_such_key
 from feedmill.formats.tables.dataset import TableDataset
 from feedmill.storage import Store
 
@@ -74,11 +76,11 @@ LONG = 1_000_000
 """Frames of an episode from which on its data file is opened with the dataset."""
 _HERE = np.zeros(1, np.int64)
 """The window of a part without one: the sample's own frame."""
-MOST_OPEN = 4096
-"""Maximum number of data files kept open."""
+OPEN_BYTES = 64 << 20
+"""Bytes of memory of the data files that are kept open: each takes some kilobytes an episode."""
 
 
-class LeRobotDataset(TableDataset):
+class LeRobotDataset(Episodic, TableDataset):
     """The frames of episodes.
 
     Args:
@@ -96,12 +98,13 @@ class LeRobotDataset(TableDataset):
         info: Mapping[str, Any],
         episodes: Episodes,
         tasks: Mapping[int, str],
+        subtasks: Mapping[int, str],
         split: str | None,
         chosen: range,
         lenient: bool = False,
     ) -> None:
         self._lenient = lenient
-        self.info, self.episodes, self.tasks = info, episodes, tasks
+        self.info, self.episodes, self.tasks, self.subtasks = info, episodes, tasks, subtasks
         length = episodes.length
         rows = np.bincount(episodes.file, length, len(episodes.files)).astype(np.int64)  # per complete file
         wanted = np.zeros(len(length), bool)
@@ -129,19 +132,89 @@ class LeRobotDataset(TableDataset):
             for place in self._chosen[length[self._chosen] > LONG].tolist():
                 self.check_file(place)  # readers need memory for as many frames as `meta` claims
         self._grids = _grids(info["features"], self.names)
-        self._windows: dict[str, Int64s] = {}
 
     @property
     def episode_starts(self) -> Int64s:
-        """Return the number of each episode's first frame in this dataset, int64[episodes]."""
         return self._episode_starts
 
-    def windowed(self, windows: Mapping[str, Sequence[float]]) -> LeRobotDataset:
-        """Return the dataset with windows of frames, see `windows.offsets_of`. Raises `ConfigError`."""
-        found = copy.copy(self)
-        features = [*self.names, *self.episodes.videos]
-        found._windows = offsets_of(windows, features, float(self.info["fps"]), self.url)
+    @property
+    def episode_lengths(self) -> Int64s:
+        return np.asarray(self.episodes.length[self._chosen], np.int64)
+
+    @property
+    def episode_numbers(self) -> Int64s:
+        return np.asarray(self.episodes.number[self._chosen], np.int64)
+
+    @property
+    def fps(self) -> float:
+        return float(self.info["fps"])
+
+    @property
+    def task_part(self) -> str:
+        return "task" if "task_index" in self.names else ""
+
+    def task_texts(self) -> Sequence[str]:
+        return [self.tasks[number] for number in sorted(self.tasks)]
+
+    def with_offsets(self, offsets: Mapping[str, Int64s]) -> LeRobotDataset:
+        found = super().with_offsets(offsets)
+        found._fingerprinted = None
         return found
+
+    @property
+    def features(self) -> Mapping[str, Mapping[str, Any]]:
+        return {name: self.info["features"].get(name) or {} for name in (*self.names, *self.episodes.videos)}
+
+    def numbers(self, names: Sequence[str], frames: Int64s) -> dict[str, npt.NDArray[Any]]:
+        table = self.arrow_rows(frames)
+        where = (
+            self.store.locate(self.files[int(np.searchsorted(self._ends, frames[0], "right"))]) if len(frames) else ""
+        )
+        return {name: matrix(table.column(name), name, where or self.url) for name in names}
+
+    def columns_of(self, file: int, names: Sequence[str]) -> dict[str, npt.NDArray[Any]]:
+        columns, stored = self._columns[file], self._stored(file, np.arange(int(self.counts[file])))
+        where = self.store.locate(self.files[file])
+        tables = [columns.read(block, list(names))[0] for block in range(len(columns.ends))]
+        return {
+            name: np.concatenate([matrix(table.column(name), name, where) for table in tables])[stored]
+            for name in names
+        }
+
+    def place_in_meta(self, episode: int) -> int:
+        """Return the place in `episodes` of an episode of this dataset."""
+        return int(self._chosen[episode])
+
+    def key_of_episode(self, episode: int) -> int:
+        """Return the number of an episode of this dataset, as keys have it."""
+        return int(self.episodes.number[self._chosen[episode]])
+
+    @property
+    def texts(self) -> list[str]:
+        texts = {"task": "task_index", "subtask": "subtask_index"}
+        return [name for name, column in texts.items() if column in self.names and (name == "task" or self.subtasks)]
+
+    @cached_property
+    def episode_columns(self) -> list[str]:
+        return episode_columns(self.store, self.info)
+
+    def episode_values(self, name: str) -> list[Any] | None:
+        if name not in self.episode_columns:
+            return None
+        found = episode_values(self.store, self.info, name)
+        return [found[at] for at in self._chosen.tolist()]
+
+    def values_of(self, name: str) -> list[Any]:
+        return [
+            value
+            for blocks, stored in self._column(name)
+            for found in [[one for block in blocks for one in values(block, name)]]
+            for value in (found[at] for at in stored.tolist())
+        ]
+
+    def text_values(self, name: str) -> list[str | None]:
+        texts = self.tasks if name == "task" else self.subtasks
+        return [texts.get(number) for number in self.values_of(f"{name}_index")]
 
     def _first_schema(self) -> Any:
         if not self._lenient:
@@ -180,10 +253,12 @@ class LeRobotDataset(TableDataset):
                 row[name] = None if row[name] is None else np.asarray(row[name], dtype)
             if "task_index" in row:
                 row["task"] = self.tasks.get(row["task_index"])
+            if self.subtasks and "subtask_index" in row:
+                row["subtask"] = self.subtasks.get(row["subtask_index"])
             time = row.get("timestamp")
             seconds = frame / float(self.info["fps"]) if time is None else float(time)
             for camera, places in self.episodes.videos.items():
-                if camera not in self._windows:
+                if camera not in self.windows:
                     path, begins = places[episode]
                     make = partial(self._frames_of, frames, [len(requests)], camera)
                     requests.append(FrameRequest(path, begins + seconds, self._form(camera)))
@@ -191,7 +266,7 @@ class LeRobotDataset(TableDataset):
             for name, feature in self._depth_images.items():
                 if isinstance(data := row.get(name), bytes):
                     row[name] = Lazy(partial(depth_of_image, data, feature), lambda data=data: data)  # type: ignore[misc]
-        if self._windows:
+        if self.windows:
             self._add_windows(local + int(self._starts[file]), out, frames, requests)
         return out
 
@@ -199,7 +274,7 @@ class LeRobotDataset(TableDataset):
         self, samples: Int64s, out: list[dict[str, Any]], frames: FrameBatch, requests: list[FrameRequest]
     ) -> None:
         """Replace the parts that have windows in the rows of samples, by their numbers, int64[n]."""
-        windows = {name: self._window(samples, offsets) for name, offsets in self._windows.items()}
+        windows = {name: self.window(samples, offsets) for name, offsets in self.windows.items()}
         numbers, places = np.unique(np.concatenate([w.ravel() for w, _ in windows.values()]), return_inverse=True)
         table = self.arrow_rows(numbers)
         at, fps = 0, float(self.info["fps"])
@@ -241,15 +316,6 @@ class LeRobotDataset(TableDataset):
             else:
                 row[name] = [stored[at] for at in inside.tolist()]
 
-    def _window(self, samples: Int64s, offsets: Int64s) -> tuple[Int64s, npt.NDArray[np.bool_]]:
-        """Return the numbers of the frames in windows of samples, int64[n, k], and which lie outside the episode."""
-        at = np.searchsorted(self._episode_starts, samples, side="right") - 1
-        first = self._episode_starts[at][:, None]
-        last = first + self.episodes.length[self._chosen[at]][:, None] - 1
-        wanted = samples[:, None] + offsets
-        inside = np.clip(wanted, first, last)
-        return inside, wanted != inside
-
     def _form(self, camera: str) -> str | None:
         """Return the pixel format in which frames of a camera are decoded; None for that of pictures."""
         return FORM if camera in self._depths else None
@@ -266,9 +332,9 @@ class LeRobotDataset(TableDataset):
             return ()
         wanted = self._inside(indices)
         rows, owners = wanted, np.arange(len(wanted))
-        if self._windows:
-            parts = [wanted, *(self._window(wanted, offsets)[0].ravel() for offsets in self._windows.values())]
-            counts = [1, *map(len, self._windows.values())]
+        if self.windows:
+            parts = [wanted, *(self.window(wanted, offsets)[0].ravel() for offsets in self.windows.values())]
+            counts = [1, *map(len, self.windows.values())]
             rows, owners = np.concatenate(parts), np.concatenate([owners.repeat(count) for count in counts])
         found = [extents.of_samples(owners) for extents in super().extents(rows)]
         files: list[Int64s] = []
@@ -277,7 +343,7 @@ class LeRobotDataset(TableDataset):
         at = np.searchsorted(self._episode_starts, wanted, side="right") - 1
         paths, places = self._video_places
         for camera, (file, starts) in places.items():
-            numbers, _ = self._window(wanted, self._windows.get(camera, _HERE))
+            numbers, _ = self.window(wanted, self.windows.get(camera, _HERE))
             # By the rate: rows with the times are not read yet. A time that differs a little has the same frame.
             seconds = (numbers - self._episode_starts[at][:, None]) / float(self.info["fps"])
             episode = self._chosen[at]
@@ -286,10 +352,7 @@ class LeRobotDataset(TableDataset):
             samples.append(np.repeat(np.arange(len(wanted)), numbers.shape[1]))
         if not files:
             return found
-        try:
-            which, begins, ends = self._frames.extents(paths, np.concatenate(files), np.concatenate(times))
-        except FeedmillError:
-            return found  # reading the frame says what is wrong
+        which, begins, ends = self._frames.extents(paths, np.concatenate(files), np.concatenate(times))
         owners, of_files = np.concatenate(samples)[which], np.concatenate(files)[which]
         return [*found, Extents(self.store, paths, owners, of_files, begins, ends)]
 
@@ -306,7 +369,7 @@ class LeRobotDataset(TableDataset):
     def _find_costs(self, by: str) -> Int64s | None:
         """Return costs from the shapes of the cameras: a sample has one frame of each."""
         cameras = {n: f for n, f in self.info["features"].items() if f.get("dtype") in ("video", "image")}
-        frames = [len(self._windows.get(name, _HERE)) for name in cameras]
+        frames = [len(self.windows.get(name, _HERE)) for name in cameras]
         pixels = [_pixels(feature) for feature in cameras.values()]
         if by == "frames" and pixels:
             return np.broadcast_to(np.int64(sum(frames)), (len(self),))
@@ -319,13 +382,6 @@ class LeRobotDataset(TableDataset):
         episode, frame = self._episode(int(self._starts[file]) + local)
         return f"{int(self.episodes.number[episode]):06d}/{frame:06d}"
 
-    def find(self, key: str) -> int:
-        match = re.fullmatch(r"(\d{6,})/(\d{6,})", key, re.ASCII)
-        places = np.flatnonzero(self.episodes.number[self._chosen] == int(match[1])) if match else np.zeros(0, int)
-        if match is None or not len(places) or int(match[2]) >= self.episodes.length[self._chosen[places[0]]]:
-            raise no_such_key(self.url, key)
-        return int(self._episode_starts[places[0]]) + int(match[2])
-
     def _file_hash(self, file: int) -> str:
         return self.files[file]
 
@@ -334,8 +390,10 @@ class LeRobotDataset(TableDataset):
             words = [*self.files, content_of_files(self.store, self.files)]
             features = orjson.dumps(self.info["features"], option=orjson.OPT_SORT_KEYS).decode()
             lengths = self.episodes.length[self._chosen].tobytes().hex()
-            tasks = [f"{number} {task}" for number, task in self.tasks.items()]
-            self._fingerprinted = hash_words([features, lengths, self._chosen[:1].tobytes().hex(), *words, *tasks])
+            tasks = [f"{number} {task}" for number, task in (*self.tasks.items(), *self.subtasks.items())]
+            windows = [f"{name} {offsets.tolist()}" for name, offsets in sorted(self.windows.items())]
+            chosen = self._chosen[:1].tobytes().hex()
+            self._fingerprinted = hash_words([features, lengths, chosen, *words, *tasks, *windows])
         return self._fingerprinted
 
     def fingerprint_of_first(self, count: int) -> str | None:  # noqa: ARG002
@@ -408,6 +466,43 @@ def numeric_column(stored: Any, feature: Mapping[str, Any]) -> npt.NDArray[Any] 
     return found if found.shape[1:] == shape or (found.ndim == 1 and shape == (1,)) else None
 
 
+def matrix(column: Any, name: str, where: str) -> npt.NDArray[Any]:
+    """Return a column of numbers or of lists of them, nested at any depth, as ``[n, width]``; see `numbers`."""
+    pyarrow = load_pyarrow()
+    count = len(column)
+    flat = column.combine_chunks() if isinstance(column, pyarrow.ChunkedArray) else column
+    if isinstance(flat, pyarrow.ChunkedArray):
+        flat = pyarrow.concat_arrays(flat.chunks)
+    lists = pyarrow.types.is_list, pyarrow.types.is_large_list, pyarrow.types.is_fixed_size_list
+    missing = flat.null_count
+    while any(kind(flat.type) for kind in lists):
+        if not pyarrow.types.is_fixed_size_list(flat.type):
+            lengths = np.diff(np.asarray(flat.offsets))
+            if len(lengths) and (lengths != lengths[0]).any():
+                sizes = ", ".join(map(str, np.unique(lengths)[:4].tolist()))
+                raise _not_numbers(name, where, f"its rows have several lengths ({sizes})")
+        flat = flat.flatten()
+        missing += flat.null_count
+    if missing:
+        raise _not_numbers(name, where, f"{missing:,} of its values are missing")
+    if not any(
+        kind(flat.type) for kind in (pyarrow.types.is_floating, pyarrow.types.is_integer, pyarrow.types.is_boolean)
+    ):
+        raise _not_numbers(name, where, f"it holds {flat.type}")
+    numbers: npt.NDArray[Any] = flat.to_numpy(zero_copy_only=False)
+    return numbers.reshape(count, -1) if count else numbers.reshape(0, 0)
+
+
+def _not_numbers(name: str, where: str, why: str) -> DataError:
+    return DataError(
+        f"column {name!r} is not numbers of one shape: {why}",
+        file=where,
+        record=name,
+        kind="bad-data",
+        fix="Leave the column out, or download the dataset again.",
+    )
+
+
 def is_numeric(feature: Mapping[str, Any]) -> bool:
     """Return whether a feature has numbers."""
     return str(feature.get("dtype")).startswith(("float", "int", "uint", "bool"))
@@ -440,7 +535,7 @@ class _Files(Sequence[ColumnFile]):
 
     def __init__(self, store: Store, paths: list[str], rows: Int64s, features: list[str]) -> None:
         self._store, self._paths, self._expected, self._features = store, paths, rows, features
-        self._open: OrderedDict[int, ColumnFile] = OrderedDict()
+        self._open: OrderedDict[int, ParquetFile] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._paths)
@@ -463,8 +558,11 @@ class _Files(Sequence[ColumnFile]):
                 )
             self._check_columns(path, known)
             self._open[number] = known
-            while len(self._open) > MOST_OPEN:
+            while sum(file.nbytes for file in list(self._open.values())) > OPEN_BYTES and len(self._open) > 1:
                 self._open.popitem(last=False)
+        else:
+            with suppress(KeyError):  # another thread may have dropped it
+                self._open.move_to_end(number)
         return known
 
     def _check_columns(self, path: str, file: ColumnFile) -> None:
@@ -516,7 +614,8 @@ def _opened(store: Store, url: str, split: str | None, lenient: bool) -> LeRobot
         raise NotFound(f"there is no split {split!r}", file=url, kind="no-such-split", fix=f"Splits are: {have}.")
     chosen = range(len(episodes.length)) if split is None else splits[split]
     tasks = tasks_v3(store) if new else tasks_v2(store)
-    facts: dict[str, Any] = {"name": url, "info": info, "episodes": episodes, "tasks": tasks}
+    subtasks = subtasks_v3(store) if new and "subtask_index" in info["features"] else {}
+    facts: dict[str, Any] = {"name": url, "info": info, "episodes": episodes, "tasks": tasks, "subtasks": subtasks}
     return LeRobotDataset(store, split=split, chosen=chosen, lenient=lenient, **facts)
 
 

@@ -47,23 +47,27 @@ def runs_of(table: Table, wanted: Sequence[int]) -> list[Run]:
 
 
 class Decoder:
-    """Decoder of one `Setup`, on the calling thread. Not thread-safe.
+    """Decoder of one `Setup`. Not thread-safe.
 
     Raises:
         MissingExtra: PyAV is not installed.
         Exception: whatever FFmpeg raises for a configuration.
 
+    Args:
+        threads: 0 for one per core; frames do not depend on it.
+
     Attributes:
+        inside: tag -> number of the packets whose frames have not come out.
         is_reusable: whether it may decode packets of other files: False once a file has brought parameter sets of its
             own, since they would stay.
     """
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup: Setup, threads: int = 1) -> None:
         context = pyav().CodecContext.create(_DECODERS.get(setup.codec, setup.codec), "r")
         if setup.extradata:
             context.extradata = setup.extradata
         context.width, context.height = setup.size
-        context.thread_type, context.thread_count = "NONE", 1
+        context.thread_type, context.thread_count = "NONE" if threads == 1 else "AUTO", threads
         if setup.colors is not None:
             primaries, transfer, matrix, full = setup.colors
             context.color_primaries, context.color_trc, context.colorspace = primaries, transfer, matrix
@@ -71,6 +75,7 @@ class Decoder:
         self._context, self._setup = context, setup
         self._skips = False
         self._tag = 0
+        self.inside: dict[int, int] = {}
         self.is_reusable = True
 
     def frames(self, run: Run, packets: Sequence[bytes]) -> Iterator[tuple[int, Any]]:
@@ -82,34 +87,50 @@ class Decoder:
         Raises:
             Exception: whatever FFmpeg raises.
         """
-        from av.packet import Packet
-
-        tags: dict[int, int] = {}
         wanted = set(run.wanted)
         try:
             for number, data in zip(run.packets, packets, strict=True):
                 self.is_reusable = self.is_reusable and not self._has_own_sets(data)
-                self._skip(number not in wanted)
-                packet: Any = Packet(data)
-                self._tag += 1
-                packet.pts = packet.dts = self._tag
-                if number in wanted:
-                    tags[self._tag] = number
-                yield from self._wanted(self._context.decode(packet), tags)
-            yield from self._wanted(self._context.decode(None), tags)
+                yield from self.feed(number, data, skip=number not in wanted)
+            yield from self.drain()
         finally:
-            self._context.flush_buffers()
+            self.flush()
 
-    def _wanted(self, frames: Sequence[Any], tags: dict[int, int]) -> Iterator[tuple[int, Any]]:
+    def feed(self, number: int, data: bytes, *, skip: bool) -> Iterator[tuple[int, Any]]:
+        """Decode a packet, and yield number and frame of those that come out whole and were not to be skipped.
+
+        Args:
+            skip: whether the packet's own frame is not wanted: it is only decoded if others may refer to it.
+
+        Raises:
+            Exception: whatever FFmpeg raises.
+        """
+        from av.packet import Packet
+
+        if skip != self._skips and self._setup.codec in SKIPPING:
+            self._skips = skip
+            self._context.skip_frame = "NONREF" if skip else "DEFAULT"
+        packet: Any = Packet(data)
+        self._tag += 1
+        packet.pts = packet.dts = self._tag
+        if not skip:
+            self.inside[self._tag] = number
+        return self._known(self._context.decode(packet))
+
+    def drain(self) -> Iterator[tuple[int, Any]]:
+        """Yield the frames that are still in the decoder, which then needs a `flush`. Raises as `feed`."""
+        return self._known(self._context.decode(None))
+
+    def flush(self) -> None:
+        """Forget all packets, so that decoding can begin at any key frame."""
+        self._context.flush_buffers()
+        self.inside.clear()
+
+    def _known(self, frames: Sequence[Any]) -> Iterator[tuple[int, Any]]:
         for frame in frames:
-            number = tags.pop(frame.pts, None)
+            number = self.inside.pop(frame.pts, None)
             if number is not None and not frame.is_corrupt:
                 yield number, frame
-
-    def _skip(self, on: bool) -> None:
-        if on != self._skips and self._setup.codec in SKIPPING:
-            self._skips = on
-            self._context.skip_frame = "NONREF" if on else "DEFAULT"
 
     def _has_own_sets(self, data: bytes) -> bool:
         """Return whether a packet holds parameter sets that the configuration does not have."""

@@ -44,8 +44,13 @@ _ENTRY = 78 + 8
 """Bytes of a visual sample entry before the boxes in it."""
 _IDENTITY = struct.pack(">9i", 1 << 16, 0, 0, 0, 1 << 16, 0, 0, 0, 1 << 30)
 _FULL_RATE = 1 << 16
-_NO_PICTURES = frozenset({b"soun", b"tmcd", b"text", b"sbtl", b"subt", b"clcp", b"meta", b"hint"})
-"""Handlers of tracks that FFmpeg does not take for video, as it does auxiliary pictures."""
+_NO_PICTURES = frozenset({b"tmcd", b"text", b"sbtl", b"subt", b"clcp", b"meta", b"hint"})
+"""Handlers of tracks beside sound that FFmpeg does not take for video, as it does auxiliary pictures."""
+_NO_PICTURE_ENTRIES = frozenset(
+    {b"tmcd", b"text", b"tx3g", b"stpp", b"wvtt", b"c608", b"c708", b"mett", b"metx", b"mebx", b"urim", b"gpmd",
+     b"camm", b"rtmd", b"djmd", b"mp4s", b"rtp "}
+)  # fmt: skip
+"""Their sample entries: with one of a codec of pictures, FFmpeg takes them for video whatever the handler says."""
 
 Read = Callable[[int, int], bytes]
 """Read bytes ``[begin, end)`` of the file."""
@@ -53,6 +58,10 @@ Read = Callable[[int, int], bytes]
 
 class NoTable(Exception):
     """Why a container has to read the file."""
+
+
+class Outside(NoTable):
+    """The file is cut short: a container would read what is left without a word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,30 +89,40 @@ class Table:
         offset, size: int64[n], the bytes of each frame's packet.
         key: bool[n], whether decoding may begin there.
         shown: bool[n]; False for frames that are only decoded for others.
+        last: int64[n], ticks for which frames are shown.
 
     Attributes:
         begin: int64[n], number of the key frame from which on packets have to be decoded for each frame.
+        keys: int64[k], numbers of the key frames.
+        order: int64[m], numbers of the frames in the order in which they are shown.
+        times: int64[m], ticks at which these begin.
+        end: tick at which the last one ends.
     """
 
     def __init__(
         self, setup: Setup, time_base: Fraction, orientation: int,
-        pts: Int64s, offset: Int64s, size: Int64s, key: Bools, shown: Bools,
+        pts: Int64s, offset: Int64s, size: Int64s, key: Bools, shown: Bools, last: Int64s,
     ) -> None:  # fmt: skip
         self.setup, self.time_base, self.orientation = setup, time_base, orientation
         self.pts, self.offset, self.size = pts, offset, size
-        self._keys = np.flatnonzero(key)
-        group = np.searchsorted(self._keys, np.arange(len(pts)), side="right") - 1
-        if not len(self._keys) or self._keys[0]:
+        self.keys: Int64s = np.flatnonzero(key)
+        group = np.cumsum(key) - 1
+        if not len(self.keys) or self.keys[0]:
             raise NoTable("the first frame is not a key frame")
         # Frames that are shown before their key frame may refer to the group before it (open groups).
-        leads = (pts < pts[self._keys[group]]) & (group > 0)
-        self.begin: Int64s = self._keys[group - leads]
+        leads = (pts < pts[self.keys[group]]) & (group > 0)
+        self.begin: Int64s = self.keys[group - leads]
         visible = np.flatnonzero(shown)
         if not len(visible):
             raise NoTable("no frame is shown")
-        order = np.argsort(pts[visible], kind="stable")
-        self._order: Int64s = visible[order]
-        self._times: Int64s = pts[self._order]
+        self.order: Int64s = visible
+        if len(visible) < len(pts) or (pts[1:] < pts[:-1]).any():
+            self.order = visible[np.argsort(pts[visible], kind="stable")]
+        self.times: Int64s = pts[self.order]
+        if (self.times[1:] == self.times[:-1]).any():
+            raise NoTable("frames share a time")  # the decoder knows which of them is shown first
+        steps = [int(last[self.order[-1]]), *np.diff(self.times[-2:]).tolist()]
+        self.end = int(self.times[-1]) + next((step for step in steps if step > 0), 0)
 
     @property
     def nbytes(self) -> int:
@@ -112,10 +131,21 @@ class Table:
 
     def nearest(self, ticks: Int64s) -> Int64s:
         """Return the numbers of the frames whose begins are nearest to ticks, int64[m]; of two, the earlier one."""
-        after = np.minimum(np.searchsorted(self._times, ticks), len(self._times) - 1)
+        after = np.minimum(np.searchsorted(self.times, ticks), len(self.times) - 1)
         before = np.maximum(after - 1, 0)
-        closer = np.abs(self._times[before] - ticks) <= np.abs(self._times[after] - ticks)
-        return np.asarray(self._order[np.where(closer, before, after)])
+        closer = np.abs(self.times[before] - ticks) <= np.abs(self.times[after] - ticks)
+        return np.asarray(self.order[np.where(closer, before, after)])
+
+    def on_screen(self, start: int, end: int | None) -> range:
+        """Return the places in `order` of the frames that are on the screen from one tick to another, both included.
+
+        There is at least one: before the first frame the first. None as the end is that of the file.
+        """
+        first, last = (
+            len(self.times) - 1 if tick is None else max(int(np.searchsorted(self.times, tick, "right")) - 1, 0)
+            for tick in (start, end)
+        )
+        return range(first, max(first, last) + 1)
 
     def extents(self, numbers: Int64s) -> tuple[Int64s, Int64s, Int64s]:
         """Return the ranges of bytes that frames need, by their numbers, int64[m].
@@ -152,8 +182,8 @@ class Table:
 
     def earlier(self, number: int) -> int | None:
         """Return the number of the key frame before the one with this number; None if it is the first."""
-        at = int(np.searchsorted(self._keys, number))
-        return int(self._keys[at - 1]) if at else None
+        at = int(np.searchsorted(self.keys, number))
+        return int(self.keys[at - 1]) if at else None
 
 
 def read_table(read: Read, size: int) -> Table:
@@ -187,30 +217,49 @@ def _boxes(data: bytes, at: int, end: int) -> Iterator[tuple[bytes, int, int]]:
         at += length
 
 
-def _find_moov(read: Read, size: int) -> tuple[bytes, int]:
-    """Return the body of the ``moov`` box, and the end of the box."""
-    known, known_at, at = read(0, min(FIRST_READ, size)), 0, 0
+def _top_boxes(read: Read, size: int, at: int, at_once: int) -> Iterator[tuple[bytes, int, int, int, bytes]]:
+    """Yield type, begin, begin of the body and end of each box of a file, and what was read of the body.
+
+    The end of a ``moov`` or ``mdat`` box may lie after that of the file.
+
+    Args:
+        at_once: bytes that are read for a head.
+    """
+    known, known_at = b"", 0
     for _ in range(MOST_BOXES):
         if at + 8 > size:
-            break
+            return
         if not known_at <= at <= at + 16 <= known_at + len(known):
-            known, known_at = read(at, min(at + FIRST_READ, size)), at
+            known, known_at = read(at, min(at + at_once, size)), at
         length, kind = struct.unpack_from(">I4s", known, at - known_at)
         head = 8
         if length == 1:
             length, head = struct.unpack_from(">Q", known, at - known_at + 8)[0], 16
         elif length == 0:
             length = size - at
-        if length < head or at + length > size:
+        if length < head or (at + length > size and kind not in (b"moov", b"mdat")):
             raise NoTable(f"a box does not fit: {kind!r}")
-        if kind == b"moov":
-            if length > MOST_BYTES:
-                raise NoTable("a very long moov box")
-            body = known[at - known_at + head : at - known_at + length]
-            rest = at + head + len(body)
-            return body + read(rest, at + length) if rest < at + length else body, at + length
+        yield kind, at, at + head, at + length, known[at - known_at + head : at - known_at + length]
         at += length
+    raise NoTable("many boxes")
+
+
+def _find_moov(read: Read, size: int) -> tuple[bytes, int]:
+    """Return the body of the ``moov`` box, and the end of the box."""
+    for kind, _, begin, end, body in _top_boxes(read, size, 0, FIRST_READ):
+        if end > size:
+            raise Outside(f"it is cut short: expected {end} bytes, found {size}")
+        if kind == b"moov":
+            return _whole(read, begin, end, body), end
     raise NoTable("no moov box")
+
+
+def _whole(read: Read, begin: int, end: int, known: bytes) -> bytes:
+    """Return the body of a box of which the beginning is known."""
+    if end - begin > MOST_BYTES:
+        raise NoTable("a very long moov or moof box")
+    rest = begin + len(known)
+    return known + read(rest, end) if rest < end else known
 
 
 def _table(moov: bytes, read: Read, size: int, end: int) -> Table:
@@ -219,10 +268,13 @@ def _table(moov: bytes, read: Read, size: int, end: int) -> Table:
     for kind, begin, stop in _boxes(moov, 0, len(moov)):
         if kind == b"trak" and video is None:
             track = dict(_nested(moov, begin, stop))
-            handler = track[b"hdlr"][0] + 8
-            video = track if moov[handler : handler + 4] == b"vide" else None
-            if video is None and moov[handler : handler + 4] not in _NO_PICTURES:
-                raise NoTable("another track comes first, which may have pictures")
+            handler = moov[track[b"hdlr"][0] + 8 :][:4]
+            if handler == b"vide":
+                video = track
+            elif handler != b"soun":
+                entry = moov[track[b"stsd"][0] + 12 :][:4]
+                if handler not in _NO_PICTURES or entry not in _NO_PICTURE_ENTRIES:
+                    raise NoTable("another track comes first, which may have pictures")
         elif kind != b"trak":
             movie[kind] = begin, stop
     if video is None:
@@ -240,15 +292,17 @@ def _table(moov: bytes, read: Read, size: int, end: int) -> Table:
     if b"mvex" in movie:
         if any(name in video and moov[video[name][0] + 8 :][:4] != bytes(4) for name in (b"stsz", b"stz2")):
             raise NoTable("frames in the moov box and in fragments")
-        pts, offset, sizes, key = _fragments(moov, movie[b"mvex"], number, read, size, end)
+        pts, offset, sizes, key, last = _fragments(moov, movie[b"mvex"], number, read, size, end)
     else:
-        pts, offset, sizes, key = _samples(moov, video, size)
+        pts, offset, sizes, key, last = _samples(moov, video, size)
     if not len(pts):
         raise NoTable("no frames")
-    if (offset < 0).any() or (sizes <= 0).any() or int((offset + sizes).max()) > size:
+    if (offset < 0).any() or (sizes <= 0).any():
         raise NoTable("a frame lies outside the file")
+    if (last_byte := int((offset + sizes).max())) > size:
+        raise Outside(f"it is cut short, or its table is wrong: expected {last_byte} bytes, found {size}")
     pts, shown = _edited(pts, _edits(moov, video), scale, movie_scale, fragmented=b"mvex" in movie)
-    return Table(setup, Fraction(1, scale), orientation, pts, offset, sizes, key, shown)
+    return Table(setup, Fraction(1, scale), orientation, pts, offset, sizes, key, shown, last)
 
 
 _INNER = frozenset({b"mdia", b"minf", b"stbl", b"edts", b"dinf"})
@@ -313,8 +367,10 @@ def _signed(values: Any) -> Int64s:
     return np.asarray(values).astype(np.uint32).astype(np.int32).astype(np.int64)
 
 
-def _samples(moov: bytes, boxes: dict[bytes, tuple[int, int]], size: int) -> tuple[Int64s, Int64s, Int64s, Bools]:
-    """Return times, places, sizes and keys of the frames in a file without fragments."""
+def _samples(
+    moov: bytes, boxes: dict[bytes, tuple[int, int]], size: int
+) -> tuple[Int64s, Int64s, Int64s, Bools, Int64s]:
+    """Return times, places, sizes, keys and lengths of the frames in a file without fragments."""
     if b"senc" in boxes or b"saiz" in boxes:
         raise NoTable("encrypted")
     at = boxes[b"stsz"][0]
@@ -343,7 +399,7 @@ def _samples(moov: bytes, boxes: dict[bytes, tuple[int, int]], size: int) -> tup
     before = np.cumsum(sizes) - sizes
     owner = np.repeat(np.arange(len(chunk)), each)
     first = (np.cumsum(each) - each)[owner]
-    return pts, chunk[owner] + before - before[first], sizes, key
+    return pts, chunk[owner] + before - before[first], sizes, key, step
 
 
 def _edits(moov: bytes, boxes: dict[bytes, tuple[int, int]]) -> list[tuple[int, int, int]]:
@@ -389,44 +445,33 @@ def _edited(
 
 def _fragments(
     moov: bytes, mvex: tuple[int, int], track: int, read: Read, size: int, at: int
-) -> tuple[Int64s, Int64s, Int64s, Bools]:
-    """Return times, places, sizes and keys of the frames in fragments. Reads heads of boxes and ``moof`` bodies."""
+) -> tuple[Int64s, Int64s, Int64s, Bools, Int64s]:
+    """Return times, places, sizes, keys and lengths of the frames in fragments.
+
+    Reads heads of boxes and ``moof`` bodies.
+    """
     defaults: tuple[int, int, int] = (0, 0, 0)
     for kind, begin, _ in _boxes(moov, *mvex):
         if kind == b"trex" and struct.unpack_from(">I", moov, begin + 4)[0] == track:
             defaults = struct.unpack_from(">III", moov, begin + 12)
     out: list[tuple[Int64s, ...]] = []
     clock, fragments = 0, 0
-    for _ in range(MOST_BOXES):
-        if at + 8 > size:
-            break
-        head = read(at, min(at + 4096, size))
-        length, kind = struct.unpack_from(">I4s", head)
-        skip = 8
-        if length == 1:
-            length, skip = struct.unpack_from(">Q", head, 8)[0], 16
-        elif length == 0:
-            length = size - at
-        if length < skip or at + length > size:
-            raise NoTable(f"a box does not fit: {kind!r}")
+    for kind, moof, begin, end, known in _top_boxes(read, size, at, 4096):
+        if end > size:
+            raise NoTable("it ends within a fragment, as a stream may")
         if kind == b"moof":
             fragments += 1
-            if fragments > MOST_FRAGMENTS or length > MOST_BYTES:
-                raise NoTable("many fragments, or a very long one")
-            body = head[skip:length]
-            if len(body) < length - skip:
-                body += read(at + skip + len(body), at + length)
+            if fragments > MOST_FRAGMENTS:
+                raise NoTable("many fragments")
+            body = _whole(read, begin, end, known)
             tracks = [(begin, stop) for box, begin, stop in _boxes(body, 0, len(body)) if box == b"traf"]
             for begin, stop in tracks:
-                base = at if begin == tracks[0][0] else None
-                clock = _fragment(body, begin, stop, at, base, track, defaults, clock, out)
-        at += length
-    else:
-        raise NoTable("many boxes")
+                base = moof if begin == tracks[0][0] else None
+                clock = _fragment(body, begin, stop, moof, base, track, defaults, clock, out)
     if not out:
         raise NoTable("no frames")
-    pts, offset, sizes, key = (np.concatenate(column) for column in zip(*out, strict=True))
-    return pts, offset, sizes, key.astype(np.bool_)
+    pts, offset, sizes, key, lasts = (np.concatenate(column) for column in zip(*out, strict=True))
+    return pts, offset, sizes, key.astype(np.bool_), lasts
 
 
 def _fragment(
@@ -483,7 +528,7 @@ def _fragment(
             shift = _signed(given[0x800]) if 0x800 in given else np.zeros(count, np.int64)
             ends = np.cumsum(lasts)
             places = start + np.cumsum(sizes) - sizes
-            out.append((clock + ends - lasts + shift, places, sizes, (marks >> 16 & 1) == 0))
+            out.append((clock + ends - lasts + shift, places, sizes, (marks >> 16 & 1) == 0, lasts))
             clock += int(lasts.sum())
             following = start + int(sizes.sum())
     return clock

@@ -26,8 +26,8 @@ from feedmill.formats.tar.index import plain_shards
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.threads import ordered_map
 from feedmill.storage import Entry, LocalStore, Store
-from feedmill.storage.cache.files import FileCache, file_cache
-from feedmill.storage.cache.items import NOTE, Note, read_note
+from feedmill.storage.cache.chunks import disk_cache
+from feedmill.storage.cache.folder import NOTE, DiskCache, Note, read_note
 from feedmill.storage.folders import cache_folder
 from feedmill.storage.limits import RATIO, SMALL, too_large
 from feedmill.storage.local import publish
@@ -78,7 +78,7 @@ def unpacked_shards(store: Store, shards: Sequence[str]) -> tuple[Store, list[st
         StorageError: the cache folder cannot be written to, or its disk is full.
     """
     name = f"unpacked/{xxhash.xxh3_128_hexdigest(store.url.encode('utf-8', 'surrogateescape'))}"
-    cache = file_cache(cache_folder())
+    cache = disk_cache(cache_folder())
     folder = cache.folder / name
     try:
         cache.hold(name).keep()
@@ -87,7 +87,8 @@ def unpacked_shards(store: Store, shards: Sequence[str]) -> tuple[Store, list[st
         entries = [entry or store.stat(shard) for entry, shard in found]
         threads = available_cores()
         names = list(ordered_map(partial(_unpacked, cache, folder, store), entries, workers=threads, in_flight=threads))
-        cache.hold_derived(name, written=True)
+        cache.hold_derived(name)
+        cache.trim()  # counts what was unpacked, which takes more than what was reserved
     except OSError as error:
         failed = storage_error(error, str(cache.folder))
         failed.fix = "Compressed tars are unpacked there: set FEEDMILL_CACHE_DIR to a folder with enough space."
@@ -95,13 +96,15 @@ def unpacked_shards(store: Store, shards: Sequence[str]) -> tuple[Store, list[st
     return LocalStore(folder), names
 
 
-def _unpacked(cache: FileCache, folder: Path, store: Store, entry: Entry) -> str:
+def _unpacked(cache: DiskCache, folder: Path, store: Store, entry: Entry) -> str:
     """Return the name of the unpacked shard in `folder`. Raises `OSError`, and as `unpacked_shards`."""
     end = next(end for end in COMPRESSED if entry.path.endswith(end))
     copy = folder / (quote(entry.path.removesuffix(end), safe=" ") + ".tar")
     with cache.exclusive(str(copy)):
         if not _is_current(copy, entry):
-            with cache.reserving(entry.size), staged(str(copy)) as temporary:
+            with cache.reserving(entry.size):
+                pass
+            with staged(str(copy)) as temporary:
                 with store.local_copy(entry.path) as source:
                     from feedmill.storage.codec import compression
 

@@ -36,7 +36,7 @@ import numpy.typing as npt
 import xxhash
 
 from feedmill.errors import ConfigError, StorageError
-from feedmill.storage.cache.files import file_cache
+from feedmill.storage.cache.chunks import disk_cache
 from feedmill.storage.local import publish
 from feedmill.storage.locks import FileLock
 from feedmill.storage.os_errors import storage_error
@@ -44,7 +44,7 @@ from feedmill.storage.staging import make_folder, staged
 
 MAGIC = b"FMPACK01"
 FOLDER = "packing"
-"""Folder of all plans in the cache folder; their size counts into that of the cache (`FileCache`)."""
+"""Folder of all plans in the cache folder; their size counts into that of the cache (`DiskCache`)."""
 
 _FIELDS = struct.Struct("<Q8q")
 _HEADER = struct.Struct("<8sQ")
@@ -202,10 +202,11 @@ class Segments:
         self._starts.append(first + head.units)
         self._table = np.array(self._starts, np.int64)
 
-    def _hold(self, *, written: bool = False) -> None:
-        """Keep the plan from being evicted if it lies in a cache folder."""
+    def _hold(self, *, written: str = "") -> None:
+        """Keep the plan, of which a file may be new, from being evicted if it lies in a cache folder."""
         if self.folder.parent.name == FOLDER:
-            file_cache(self.folder.parent.parent).hold_derived(f"{FOLDER}/{self.folder.name}", written=written)
+            name = f"{FOLDER}/{self.folder.name}"
+            disk_cache(self.folder.parent.parent).hold_derived(name, written=written and f"{name}/{written}")
 
     def _keep(self, segment: Segment) -> None:
         self._open[segment.number] = segment
@@ -229,7 +230,7 @@ class Segments:
                 if segment is None or (segment.number, segment.first) != (number, first):
                     save(path, self._make(number, first))
                     segment = load(path)
-            self._hold(written=True)
+            self._hold(written=path.name)
         except OSError as error:
             raise StorageError(
                 f"the packing plan cannot be written: {storage_error(error, str(path)).what}",

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from fractions import Fraction
+from functools import partial
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ import numpy as np
 
 from feedmill.errors import ConfigError, NotFound, suggestion
 from feedmill.formats.format import TRAIN_OR_ALL
+from feedmill.formats.sniff import sniff
 from feedmill.formats.tokens.base import TokenDataset
 from feedmill.formats.tokens.identity import Identity, identities
 from feedmill.formats.tokens.windows import WindowDataset
@@ -60,6 +62,7 @@ if TYPE_CHECKING:
     from feedmill.planning.recipes.fields import HomogeneousModel, JoinPart, ShuffleModel, StageModel, TargetsModel
     from feedmill.planning.recipes.read import Parsed
     from feedmill.planning.recipes.schema import Member, RecipeModel
+    from feedmill.planning.recipes.statistics import StatisticsReport
     from feedmill.samples.fim import FillInMiddle
     from feedmill.samples.targets import Targets
 
@@ -75,6 +78,11 @@ def compile_recipe(recipe: Parsed, open: Open, *, trust: bool = False) -> Plan:
     compiler = _Compiler(open, trust)
     seed = recipe.model.seed or 0
     root = compiler.recipe(recipe, seed, "")
+    if compiler.normalizing:
+        from feedmill.planning.recipes.statistics import scaled  # most recipes have no robots
+
+        with recipe_line(recipe, ("episodes",) if recipe.model.episodes else ()):
+            scaled(recipe, compiler.sources, compiler.names, root, compiler.normalizing)
     if not recipe.model.mixed_tokenizers:
         check_tokenizers(compiler.sources, compiler.names, compiler.lines)
     try:
@@ -107,8 +115,22 @@ def compile_recipe(recipe: Parsed, open: Open, *, trust: bool = False) -> Plan:
     return plan
 
 
-_PLAIN_OPTIONS = {"dataset_config", "split_config", "decode"}
+def compile_statistics(recipe: Parsed, open: Open, *, trust: bool = False, progress: bool = True) -> StatisticsReport:
+    """Compute the statistics of a recipe of robot episodes, see `feedmill.planning.recipes.statistics.collect`."""
+    from feedmill.planning.recipes.statistics import collect
+
+    compiler = _Compiler(open, trust)
+    root = compiler.recipe(recipe, recipe.model.seed or 0, "")
+    return collect(recipe, compiler.sources, compiler.names, root, progress=progress)
+
+
+_PLAIN_OPTIONS = {"dataset_config", "split_config", "decode", "episodes"}
 """Options of `feedmill.open` that leave a dataset its splits."""
+
+
+def _key(path: str, options: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return what tells one opened dataset from another."""
+    return path, *((key, str(value) if isinstance(value, dict) else value) for key, value in options.items())
 
 
 class _Compiler:
@@ -122,11 +144,12 @@ class _Compiler:
         self.lines: list[str] = []
         self.places: dict[str, str] = {}
         self.groups: list[str] = []  # the children of a blend by the values of a field
-        self.tokens = Tokens(self.sources)
+        self.means = {unit: Tokens(self.sources, unit) for unit in ("tokens", "hours", "episodes")}
+        self.normalizing: dict[int, str] = {}  # source whose features are normalized -> by which statistics
 
     def dataset(self, path: str, options: dict[str, Any]) -> Dataset:
         """Return an opened dataset, opened once for each distinct set of options."""
-        known = (path, *((key, str(value) if isinstance(value, dict) else value) for key, value in options.items()))
+        known = _key(path, options)
         if known not in self.opened:
             self.opened[known] = self.open(path, **options)
         return self.opened[known]
@@ -135,11 +158,11 @@ class _Compiler:
         """Return the split ``train`` of a dataset; all of it if it has no such split."""
         train = {**options, "split": "train"}
         if getattr(self.open, "func", self.open) is open_dataset and options.keys() <= _PLAIN_OPTIONS:
-            if (path, *train.items()) in self.opened:
+            if _key(path, train) in self.opened:
                 return self.dataset(path, train)
             dataset = self.dataset(path, {**options, "split": TRAIN_OR_ALL})
             if dataset.split == "train":
-                self.opened[path, *train.items()] = dataset
+                self.opened[_key(path, train)] = dataset
             return dataset
         with _opened_twice(path):
             dataset = self.dataset(path, options)
@@ -220,8 +243,8 @@ class Walk:
         if mix.epochs is not None:  # of a single source: the schema allows no other
             samples = self.passes(mix, place, streams[0])
         weights: Sequence[Any] = [1 if member.weight is None else member.weight for member in members]
-        if mix.unit == "tokens":
-            weights = per_sample(weights, lambda i: self.mean(streams[i], (*place, "blend", i)))
+        if mix.unit != "samples":
+            weights = per_sample(weights, lambda i: self.mean(streams[i], (*place, "blend", i), mix.unit))
         with recipe_line(self.file, (*place, "blend") if samples is None else ("samples",)):
             return Blend(streams, weights, length=samples, run_length=run_length)
 
@@ -246,14 +269,15 @@ class Walk:
         with recipe_line(self.file, here):
             check_names(stages, names, lambda *inner: self.file.where((*here, *inner)))
 
-        def mean(source: int) -> Fraction:
-            return self.mean(streams[source], (*place, "blend", source))
+        def mean(source: int, unit: str = "tokens") -> Fraction:
+            return self.mean(streams[source], (*place, "blend", source), unit)
 
         parts = []
         for number, stage in enumerate(stages):
             weights = [stage.weights.get(name, 0) for name in names]
             with recipe_line(self.file, (*here, number, "weights")):
-                shares = per_sample(weights, mean) if mix.unit == "tokens" else normalize(weights)
+                in_units = mix.unit != "samples"
+                shares = per_sample(weights, partial(mean, unit=mix.unit)) if in_units else normalize(weights)
             with recipe_line(self.file, (*here, number)):
                 length = stage_length(stage, shares, mean, self.file.model.global_batch, run_length)
                 parts.append((length, shares))
@@ -278,10 +302,10 @@ class Walk:
                 names=names,
             )
 
-    def mean(self, node: Node, place: Place) -> Fraction:
-        """Return the mean tokens per sample of a member."""
+    def mean(self, node: Node, place: Place, unit: str = "tokens") -> Fraction:
+        """Return the mean tokens, or units of another kind, per sample of a member."""
         with recipe_line(self.file, place):
-            return self.compiler.tokens.mean(node)
+            return self.compiler.means[unit].mean(node)
 
     def concat(self, members: Sequence[Member], place: Place, prefix: str) -> Node:
         """Return the members one after another, each in stored order unless it sets its own `shuffle`."""
@@ -379,6 +403,10 @@ class Walk:
     def dataset(self, member: Member, place: Place, name: str) -> Node:
         """Open the dataset or join of a member and return its leaf, cut to its subset."""
         leaf = self.compiler.leaf(self.source(member, place), name, self.file.where(place))
+        layers = [model for model in (member.episodes, self.file.model.episodes) if model is not None]
+        if layers and self.episodes(member).get("normalize"):
+            said = next((layer for layer in layers if "statistics" in layer.model_fields_set), layers[0])
+            self.compiler.normalizing[leaf.number] = said.statistics
         if not member.ranges:
             return leaf
         with recipe_line(self.file, (*place, "subset")):
@@ -403,7 +431,10 @@ class Walk:
         given = {"split": wanted.split, "dataset_config": wanted.dataset_config, "split_config": wanted.split_config}
         options: dict[str, Any] = {key: value for key, value in given.items() if value not in (None, ALL_SPLITS)}
         windows = getattr(wanted, "windows", None)
-        if windows is not None:
+        episodes = self.episodes(wanted)
+        if episodes:
+            options["episodes"] = episodes
+        elif windows is not None:
             options |= windows.options()
         tokenize = getattr(wanted, "tokenize", None)
         if tokenize is not None:
@@ -429,6 +460,24 @@ class Walk:
                     )
         return dataset
 
+    def episodes(self, wanted: Member | JoinPart) -> dict[str, Any]:
+        """Return how the frames of a source's episodes become samples; nothing for what has none."""
+        own = getattr(wanted, "episodes", None)
+        windows = getattr(wanted, "windows", None)
+        frames = None if windows is None else windows.frames
+        given = self.file.model.episodes
+        if own is None and frames is None and (given is None or not hasattr(wanted, "episodes")):
+            return {}
+        assert wanted.path is not None
+        if own is None and frames is None and not is_episodes(join_url(self.file.base, wanted.path)):
+            return {}  # the recipe's keys are for its robots
+        layers = [model.model_dump(exclude_unset=True, by_alias=True) for model in (given, own) if model is not None]
+        made = {name: value for layer in layers for name, value in layer.items() if value is not None}
+        if frames is not None:
+            made["windows"] = frames
+        made.pop("statistics", None)
+        return made
+
     def joined(self, member: Member, place: Place) -> Dataset:
         """Return the dataset of a join."""
         from feedmill.formats.energon.join import joined_samples
@@ -441,6 +490,11 @@ class Walk:
             rows = joined_samples(parts, None if folder is None else open_store(folder))
         names = list(member.join) if isinstance(member.join, dict) else None
         return JoinedDataset([part.dataset for part in parts], rows, names=names, joiner=joiner)
+
+
+def is_episodes(url: str) -> bool:
+    """Return whether a path is a dataset of robot episodes."""
+    return sniff(url).format.family == "episodes"
 
 
 def _opened_twice(path: str) -> AbstractContextManager[None]:
@@ -483,6 +537,8 @@ def by_field(walk: Walk, model: RecipeModel, wanted: HomogeneousModel) -> Node:
         here = ("blend", number)
         with recipe_line(walk.file, here):
             found = {}
+            if walk.episodes(member).get("normalize"):
+                raise bad_homogeneous("'normalize' and batches of one value of a field", "Use homogeneous by 'source'.")
             for value, share, selected in _split(walk.source(member, here), member, by):
                 own = f"{name}[{by}={value}]"
                 leaf = walk.compiler.leaf(selected, own, walk.file.where(here))
@@ -495,8 +551,8 @@ def by_field(walk: Walk, model: RecipeModel, wanted: HomogeneousModel) -> Node:
     weights = [1 if member.weight is None else member.weight for member in members]
     with recipe_line(walk.file, ("blend",)):
         shares = normalize(weights)
-        if model.unit == "tokens":
-            shares = per_sample(weights, lambda i: _mean(walk, streams[i], i))
+        if model.unit != "samples":
+            shares = per_sample(weights, lambda i: _mean(walk, streams[i], i, model.unit))
         totals: dict[int, Fraction] = {}
         groups: list[Node] = []
         for value in sorted({value for found in streams for value in found}):
@@ -538,9 +594,9 @@ def _split(dataset: Dataset, member: Member, by: str) -> Iterator[tuple[int, Fra
         yield value, Fraction(count, stop - start), SelectedDataset(dataset, numbers, f"{by}={value}")
 
 
-def _mean(walk: Walk, streams: dict[int, tuple[Fraction, Node]], number: int) -> Fraction:
-    """Return the mean tokens per sample of a member."""
-    return sum((share * walk.mean(node, ("blend", number)) for share, node in streams.values()), Fraction(0))
+def _mean(walk: Walk, streams: dict[int, tuple[Fraction, Node]], number: int, unit: str) -> Fraction:
+    """Return the mean tokens, or units of another kind, per sample of a member."""
+    return sum((share * walk.mean(node, ("blend", number), unit) for share, node in streams.values()), Fraction(0))
 
 
 def check_names(stages: Sequence[StageModel], names: Sequence[str], where: Callable[..., str]) -> None:

@@ -25,7 +25,7 @@ from pydantic import (
     model_validator,
 )
 
-from feedmill.errors import ConfigError
+from feedmill.errors import ConfigError, did_you_mean
 from feedmill.jobs.amounts import parse_count
 from feedmill.planning.mixing.blend import exact_weight
 from feedmill.planning.nodes.shuffle import DEFAULT_PARALLEL, DEFAULT_WINDOW
@@ -148,7 +148,7 @@ class StageModel(Strict):
     steps: Count | None = Field(None, description="its length in steps of 'global_batch' samples")
 
 
-Unit = Literal["samples", "tokens"]
+Unit = Literal["samples", "tokens", "episodes", "hours"]
 Stages = Annotated[list[StageModel], Field(min_length=1)]
 
 
@@ -221,12 +221,32 @@ Parts = Annotated[
 ]
 
 
+def _listed_windows(value: Any) -> Any:
+    for name, window in value.items() if isinstance(value, dict) else ():
+        if not isinstance(window, list | tuple):
+            raise ValueError(
+                f"{name}: {window!r} is not a window: expected a list, the first and the last frame, such as [0, 15],"
+                " or seconds, [-0.2, -0.1, 0.0]"
+            )
+    return value
+
+
+Frames = Annotated[
+    dict[str, list[StrictInt] | list[StrictInt | StrictFloat]],
+    Field(min_length=1),
+    BeforeValidator(_listed_windows, json_schema_input_type=dict[str, list[float]]),
+]
+
+
 class WindowsModel(Strict):
     """How token data is opened as windows instead of whole documents, or robot episodes with frames around each."""
 
-    frames: Annotated[dict[str, list[StrictInt] | list[StrictInt | StrictFloat]], Field(min_length=1)] | None = Field(
+    frames: Frames | None = Field(
         None,
         description="robot episodes: by column or camera, the first and the last frame, or offsets in seconds",
+    )
+    steps: Annotated[str, Field(min_length=1)] | None = Field(
+        None, description="MCAP recordings, beside frames: the topic whose messages are the steps"
     )
     seq_len: Annotated[int, Field(ge=1, lt=2**31 - 1, strict=True)] | None = Field(
         None, description="tokens in a sample"
@@ -250,21 +270,28 @@ class WindowsModel(Strict):
     @model_validator(mode="after")
     def _one_length(self) -> WindowsModel:
         one_of(self, "seq_len", "block_size", "frames")
-        if self.frames is not None and (others := sorted(self.model_fields_set - {"frames"})):
+        if self.frames is None and self.steps is not None:
+            raise ValueError("steps is given beside frames: {steps: /topic, frames: {...}}")
+        if self.frames is not None and (others := sorted(self.model_fields_set - {"frames", "steps"})):
             raise ValueError(f"windows of frames take no {', '.join(others)}")
         return self
 
     def options(self) -> dict[str, Any]:
         """Return the options for `feedmill.open`."""
         given = self.model_dump(exclude_none=True)
-        return {"windows": given["frames"]} if self.frames is not None else given
+        steps = {} if self.steps is None else {"steps": self.steps}
+        return {"windows": given["frames"], **steps} if self.frames is not None else given
 
 
 def _short_windows(value: Any) -> Any:
     """A number is a length in tokens; a mapping with lists has windows of frames by column."""
     if type(value) is int:
         return {"seq_len": value}
-    lists = isinstance(value, dict) and any(isinstance(one, list) for one in value.values())
+    others = isinstance(value, dict) and any(name not in WindowsModel.model_fields for name in value)
+    lists = others and (
+        any(isinstance(one, list) for one in value.values())
+        or not any(did_you_mean(str(name), list(WindowsModel.model_fields)) for name in value)
+    )
     return {"frames": value} if lists else value
 
 
@@ -297,6 +324,106 @@ class TokenizeModel(Strict):
         near = join_url(base, self.tokenizer)
         there = "://" not in near and os.path.exists(near)
         return TokenizeOptions(**{**self.model_dump(), "tokenizer": near if there else self.tokenizer})
+
+
+class PoseModel(Strict):
+    """Where a rotation, and the position of the same body, lie in a feature."""
+
+    rotation: Position = Field(description="first dimension of the rotation, which becomes six numbers")
+    form: Literal["euler", "quaternion", "axis_angle", "6d"] = Field(
+        description="euler: roll, pitch, yaw in radians; quaternion: x, y, z, w; axis_angle: axis times angle"
+    )
+    position: Position | None = Field(None, description="first dimension of the position x, y, z")
+
+
+class RelativeModel(Strict):
+    """What a feature is seen from."""
+
+    to: str = Field(min_length=1, description="feature of the same dimensions, at the sample's own frame")
+    keep: list[Position] = Field(default=[], description="dimensions that stay absolute, such as a gripper's")
+
+
+class LanguageModel(Strict):
+    """Which text of the language columns a part is."""
+
+    style: str = Field(min_length=1, description="subtask, plan, memory, vqa, ...")
+    role: str | None = Field(None, description="only texts of this role")
+    camera: str | None = Field(None, description="only texts about this camera")
+
+
+def _by_style(value: Any) -> Any:
+    return {style: {"style": style} for style in value} if isinstance(value, list) else value
+
+
+def _one_or_more(value: Any) -> Any:
+    return [value] if isinstance(value, dict | PoseModel) else value
+
+
+_Value = StrictBool | StrictInt | StrictFloat | str
+
+
+class WhereModel(Strict):
+    """A condition on a column."""
+
+    min: StrictInt | StrictFloat | None = Field(None, description="at least this number")
+    max: StrictInt | StrictFloat | None = Field(None, description="at most this number")
+    not_: list[_Value] | _Value | None = Field(None, alias="not", description="none of these values")
+
+    @model_validator(mode="after")
+    def _something(self) -> WhereModel:
+        if not self.model_fields_set:
+            raise ValueError("give a value, a list of values, or a mapping of min, max and not")
+        return self
+
+
+Size = Annotated[int, Field(ge=1, le=1 << 16, strict=True)]
+Poses = Annotated[
+    list[PoseModel],
+    Field(min_length=1),
+    BeforeValidator(_one_or_more, json_schema_input_type=PoseModel | list[PoseModel]),
+]
+
+
+class EpisodesModel(Strict):
+    """How frames of robot episodes become samples of a common shape."""
+
+    fps: Annotated[StrictInt | StrictFloat, Field(gt=0, le=1_000_000)] | None = Field(
+        None, description="steps a second of windows; default: the rate of each source"
+    )
+    interpolate: Literal["nearest", "linear"] = Field(
+        "nearest", description="steps between frames: the nearest frame, or for columns of floats on a line"
+    )
+    windows: Frames | None = Field(
+        None, description="by column or camera, the first and the last step, or offsets in seconds"
+    )
+    rename: dict[str, str] | None = Field(None, description="stored name: name; all other keys use the new names")
+    parts: list[str] | None = Field(None, min_length=1, description="parts of samples; the others are not read")
+    where: dict[str, WhereModel | list[_Value] | _Value] | None = Field(
+        None, description="frames to keep: column: value, list of values, or {min, max, not}"
+    )
+    poses: dict[str, Poses] | None = Field(None, description="rotations in a feature, which become six numbers")
+    relative: (
+        dict[str, Annotated[RelativeModel, BeforeValidator(short("to"), json_schema_input_type=RelativeModel | str)]]
+        | None
+    ) = Field(None, description="feature: the feature that it is seen from, or {to, keep}")
+    language: (
+        Annotated[
+            dict[str, LanguageModel],
+            BeforeValidator(_by_style, json_schema_input_type=dict[str, LanguageModel] | list[str]),
+        ]
+        | None
+    ) = Field(None, description="texts of the language columns at the frame: a list of styles, or part: {style, role}")
+    sizes: dict[str, Size | tuple[Size, Size]] | None = Field(
+        None, description="feature: dimensions, camera: [height, width]; shorter ones are padded, missing ones too"
+    )
+    normalize: dict[str, Literal["mean_std", "min_max", "quantile", "quantile10"]] | None = Field(
+        None, description="feature: method"
+    )
+    statistics: str = Field(
+        "mixture",
+        min_length=1,
+        description="of normalize: mixture, source (each alone), dataset (meta/stats.json of each), or a stats.json",
+    )
 
 
 def _plain_tokenizer(value: Any) -> Any:

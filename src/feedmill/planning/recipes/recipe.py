@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from feedmill.planning.plan import Plan
     from feedmill.planning.recipes.marks import Marks
     from feedmill.planning.recipes.schema import Member, RecipeModel
+    from feedmill.planning.recipes.statistics import StatisticsReport
     from feedmill.storage.cache.settings import DataCache
 
 
@@ -135,6 +136,27 @@ class Recipe(Parsed):
         plan.again, plan.cache = again, cache
         return plan
 
+    def statistics(self, open: Open | None = None, *, trust: bool = False, progress: bool = True) -> StatisticsReport:
+        """Compute the statistics of the robot episodes that the recipe trains on, and write them beside it.
+
+        Plans of a recipe with ``normalize`` need them; see docs/formats/lerobot.md. What was computed before is not
+        computed again: another source costs its own size, and other weights cost nothing.
+
+        Args:
+            open, trust: see `plan`.
+            progress: show a progress bar.
+
+        Raises:
+            ConfigError: no source has robot episodes with such features.
+            DataError: a value is missing or not finite.
+        """
+        from feedmill.planning.recipes.compile import compile_statistics
+        from feedmill.samples.open import open as open_dataset
+        from feedmill.storage.cache.settings import using_cache
+
+        with using_cache(self._cache()):
+            return compile_statistics(self, open or open_dataset, trust=trust, progress=progress)
+
     def _cache(self) -> DataCache | None:
         """Return the settings of `cache`, or None. Raises `ConfigError`."""
         settings = self.model.cache
@@ -185,6 +207,8 @@ class Recipe(Parsed):
             words.append(
                 f"windows of {', '.join(member.windows.frames or ()) if length is None else format(length, ',')}"
             )
+        if member.episodes is not None:
+            words.append(f"episodes with {', '.join(sorted(member.episodes.model_fields_set))}")
         words += _mix_words(member)
         kind = "join" if member.join is not None else kind_of(member)
         title = member.name or member.path or member.recipe or kind

@@ -31,6 +31,7 @@ from feedmill.planning.recipes.fields import (
     Count,
     DecodeField,
     DecodeModel,
+    EpisodesModel,
     Epochs,
     FimModel,
     HomogeneousModel,
@@ -65,8 +66,8 @@ from feedmill.planning.recipes.fields import (
 )
 
 _OF_A_PATH = (
-    *("split", "decode", "dataset_config", "split_config", "windows", "tokens", "tokenize", "aux", "subset"),
-    "subflavors",
+    *("split", "decode", "dataset_config", "split_config", "windows", "tokens", "tokenize", "episodes", "aux"),
+    *("subset", "subflavors"),
 )
 
 
@@ -154,7 +155,9 @@ class Member(Strict):
     )
     prepared: str | None = Field(None, description="folder of prepared join rows; default RECIPE.cache")
     stages: Stages | None = Field(None, description="stages of its blend, each with its own weights")
-    unit: Unit = Field(default="samples", description="what the weights of its blend count: samples or tokens")
+    unit: Unit = Field(
+        default="samples", description="what the weights of its blend count: samples, tokens, episodes or hours"
+    )
     name: str | None = Field(
         default=None, min_length=1, pattern="^[^/]+$", description="name of the source; unique in its list"
     )
@@ -168,6 +171,9 @@ class Member(Strict):
     windows: WindowsField | None = Field(
         default=None,
         description="token data as windows of this many tokens, instead of documents; or windows of robot episodes",
+    )
+    episodes: EpisodesModel | None = Field(
+        None, description="how frames of robot episodes become samples; its keys override the recipe's 'episodes'"
     )
     tokenize: TokenizeField | None = Field(
         default=None, description="text that is tokenized when it is read: a tokenizer, or a mapping with one"
@@ -193,9 +199,12 @@ class Member(Strict):
         one_of(self, "path", "recipe", "blend", "blend_epochized", "concat", "join")
         _check_mix(self)
         if self.path is None:
-            for name in _OF_A_PATH if self.join is None else _OF_A_PATH[:7]:
+            for name in _OF_A_PATH if self.join is None else _OF_A_PATH[:8]:
                 if getattr(self, name) is not None:
                     raise ValueError(f"'{name}' needs a dataset ('path'); move it to the entry of the dataset")
+        frames = None if self.windows is None else self.windows.frames
+        if frames is not None and self.episodes is not None and self.episodes.windows is not None:
+            raise ValueError("give 'windows' of frames once: at the source, or in its 'episodes'")
         if self.join is None and (self.joiner is not None or self.prepared is not None):
             raise ValueError("'joiner' and 'prepared' need a 'join'")
         if self.join is not None:
@@ -241,7 +250,9 @@ class RecipeModel(Strict):
     )
     concat: _Concat | None = Field(None, description="sources one after another")
     stages: Stages | None = Field(None, description="stages of the blend, each with its own weights")
-    unit: Unit = Field(default="samples", description="what the weights of the blend count: samples or tokens")
+    unit: Unit = Field(
+        default="samples", description="what the weights of the blend count: samples, tokens, episodes or hours"
+    )
     skip: list[Annotated[SkipModel, BeforeValidator(skip_short)]] | None = Field(
         default=None, description="positions, ranges and samples to skip: see docs/ledger.md"
     )
@@ -251,6 +262,9 @@ class RecipeModel(Strict):
     )
     decode: DecodeField | None = Field(
         default=None, description="how parts of samples are decoded: an image spec, or options; see docs/samples.md"
+    )
+    episodes: EpisodesModel | None = Field(
+        None, description="how frames of robot episodes become samples, for all sources: see docs/formats/lerobot.md"
     )
     pack: PackModel | None = Field(None, description="yield rows of tokens instead of documents: see docs/packing.md")
     targets: TargetsModel | None = Field(None, description="inputs and targets of batches: see docs/targets.md")

@@ -47,6 +47,58 @@ def euler_matrix(angles: npt.ArrayLike) -> Floats:
     return np.stack([np.stack(row, axis=-1) for row in rows], axis=-2)
 
 
+def matrix_euler(matrix: npt.ArrayLike) -> Floats:
+    """Return roll, pitch, yaw ``[..., 3]`` of rotations ``[..., 3, 3]``: the inverse of `euler_matrix`."""
+    m = np.asarray(matrix, np.float64)
+    roll, yaw = np.arctan2(m[..., 2, 1], m[..., 2, 2]), np.arctan2(m[..., 1, 0], m[..., 0, 0])
+    return np.stack((roll, np.arcsin(np.clip(-m[..., 2, 0], -1, 1)), yaw), axis=-1)
+
+
+def quaternion_matrix(quaternion: npt.ArrayLike) -> Floats:
+    """Return the rotations ``[..., 3, 3]`` of quaternions x, y, z, w ``[..., 4]`` of any length but 0."""
+    x, y, z, w = np.moveaxis(unit(np.asarray(quaternion, np.float64)), -1, 0)
+    rows = (
+        (1 - 2 * (y * y + z * z), 2 * (x * y - z * w), 2 * (x * z + y * w)),
+        (2 * (x * y + z * w), 1 - 2 * (x * x + z * z), 2 * (y * z - x * w)),
+        (2 * (x * z - y * w), 2 * (y * z + x * w), 1 - 2 * (x * x + y * y)),
+    )
+    return np.stack([np.stack(row, axis=-1) for row in rows], axis=-2)
+
+
+def matrix_quaternion(matrix: npt.ArrayLike) -> Floats:
+    """Return quaternions x, y, z, w ``[..., 4]`` of rotations ``[..., 3, 3]``, with w of 0 or more.
+
+    Source: the eigenvector of K. Shoemake's symmetric matrix (I. Bar-Itzhack, "New Method for Extracting the
+    Quaternion from a Rotation Matrix", 2000), which is stable for every angle.
+    """
+    m = np.asarray(matrix, np.float64)
+    a, b, c = m[..., 0, 0], m[..., 1, 1], m[..., 2, 2]
+    xy, xz, yz = m[..., 0, 1] + m[..., 1, 0], m[..., 0, 2] + m[..., 2, 0], m[..., 1, 2] + m[..., 2, 1]
+    xw, yw, zw = m[..., 2, 1] - m[..., 1, 2], m[..., 0, 2] - m[..., 2, 0], m[..., 1, 0] - m[..., 0, 1]
+    rows = ((a - b - c, xy, xz, xw), (xy, b - a - c, yz, yw), (xz, yz, c - a - b, zw), (xw, yw, zw, a + b + c))
+    _, vectors = np.linalg.eigh(np.stack([np.stack(row, axis=-1) for row in rows], axis=-2))
+    found = vectors[..., -1]
+    signed: Floats = np.where(found[..., 3:] < 0, -found, found)
+    return signed
+
+
+def axis_matrix(turn: npt.ArrayLike) -> Floats:
+    """Return the rotations ``[..., 3, 3]`` of axes times angles in radians, ``[..., 3]``."""
+    given = np.asarray(turn, np.float64)
+    half = np.linalg.norm(given, axis=-1, keepdims=True) / 2
+    sine = np.sinc(half / np.pi) / 2  # sin(half) / angle
+    return quaternion_matrix(np.concatenate((given * sine, np.cos(half)), axis=-1))
+
+
+def matrix_axis(matrix: npt.ArrayLike) -> Floats:
+    """Return axes times angles, up to pi, ``[..., 3]`` of rotations ``[..., 3, 3]``: the inverse of `axis_matrix`."""
+    found = matrix_quaternion(matrix)
+    length = np.linalg.norm(found[..., :3], axis=-1, keepdims=True)
+    angle = 2 * np.arctan2(length, found[..., 3:])
+    scaled: Floats = found[..., :3] * np.where(length > _TINY, angle / np.maximum(length, _TINY), 2.0)
+    return scaled
+
+
 def pose_matrix(position: npt.ArrayLike, rotation: npt.ArrayLike) -> Floats:
     """Return poses ``[..., 4, 4]`` of positions ``[..., 3]`` and rotations ``[..., 3, 3]``.
 
@@ -86,3 +138,12 @@ def unit(vectors: npt.ArrayLike, shortest: float = _TINY) -> Floats:
     given = np.asarray(vectors)
     scaled: Floats = given / np.maximum(np.linalg.norm(given, axis=-1, keepdims=True), shortest)
     return scaled
+
+
+FORMS = {
+    "euler": (3, euler_matrix, matrix_euler),
+    "quaternion": (4, quaternion_matrix, matrix_quaternion),
+    "axis_angle": (3, axis_matrix, matrix_axis),
+    "6d": (6, rotation_matrix, rotation_six),
+}
+"""Form of a rotation -> how many numbers it has, and the conversions to and from matrices."""

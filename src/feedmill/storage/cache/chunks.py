@@ -1,23 +1,17 @@
-"""The cache of remote objects: chunk files of a fixed size, bounded in total, shared by the processes of a machine.
+"""The chunks of remote objects in the cache: files of a fixed size, shared by the processes of a machine.
 
 If a cache size is set, reading ahead stores the fetched bytes here, so that later epochs and other processes do not
 fetch them again.
 
-    folder/used                bytes that all files take, and bytes of a chunk (int64 both); locked by those that evict
-    folder/readers/<slot>      run and rank of a process that reads ahead (`Readers`)
     folder/<32 hex>/object     URL, version and size of an object
     folder/<32 hex>/<n>        chunk n of the object, then its hash and the boot in which it was written or verified
     folder/<32 hex>/<n>.part   a chunk that is being fetched
 
 - A chunk is present if its file exists: it is written as ``<n>.part`` and renamed when it is complete.
 - Who fetches a chunk holds a lock (``flock``) on its part, which the kernel releases when the process dies.
-- Who reads a chunk has it open, with a shared lock: an eviction skips it, and an unlinked file stays readable.
-- The times of a file decide when it is evicted: the modification time is the position at which a plan reads the chunk
-  next (`_planned`), the access time is that of the last use.
+- Who reads a chunk has it open, with a shared lock; an unlinked file stays readable. `folder.py` says what is evicted.
 - Hashes are compared when a chunk was written before the last start of the machine: its bytes may not have reached the
   disk.
-
-Only files with these names are deleted, and links are not followed.
 """
 
 from __future__ import annotations
@@ -29,24 +23,30 @@ import functools
 import json
 import logging
 import os
-import re
 import secrets
-import shutil
 import stat
-import struct
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import xxhash
 
 from feedmill.storage.boot import boot_id
-from feedmill.storage.cache.items import Cached
+from feedmill.storage.cache.folder import (
+    FOLDER_SIZE,
+    PLANNED_BEFORE,
+    READ,
+    SCALE,
+    TRAILER,
+    WRITE,
+    DiskCache,
+    Reader,
+    lock_file,
+    taken_by,
+)
 from feedmill.storage.descriptors import file_limit, raise_file_limit
 
 logger = logging.getLogger("feedmill")
@@ -61,37 +61,9 @@ chunks, they would fetch more than is needed.
 """
 FAR = 10**15 - 1
 """Position in a plan that stands for no further use."""
-READERS = 256
-"""Maximum number of processes whose plans count."""
-_PLANNED_BEFORE, _SCALE = 10**18, 1000
-"""A modification time before 2001 is a position times `_SCALE` plus the slot of the reader, in nanoseconds."""
-_OBJECT = re.compile(r"[0-9a-f]{32}")
-_CHUNK = re.compile(r"(\d+)(\.[0-9a-f]*\.?part)?")
-_TRAILER = struct.Struct("<QQ")
-_BLOCK, _ENTRY, _FIXED = 4096, 64, 64 << 10
-"""Bytes of a block of the disk, of a name in a folder, and of the files besides objects."""
-_FOLDER_SIZE = 2 * _BLOCK + _ENTRY
-"""Bytes of an object besides its chunks."""
-_KEEP = 0.95
-"""Eviction frees chunks down to this share of the capacity, so that it does not run for each chunk."""
-_RETRY = 10
-"""After an eviction that did not free enough, the next one comes after this number of times its duration."""
 _FILES, _PINNED = 4, 0.75
 """The chunks that a process keeps open may have this part of its descriptors; those of all processes, of the size."""
-_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-_WRITE = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-_open: weakref.WeakSet[Chunk | Claim | Reader | ChunkCache] = weakref.WeakSet()
-
-
-def _lock(fd: int, kind: int) -> bool:
-    """Lock an open file without waiting; return whether it is locked, or its file system has no locks."""
-    try:
-        fcntl.flock(fd, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        pass
-    return True
+_open: weakref.WeakSet[Chunk | Claim] = weakref.WeakSet()
 
 
 class _Open:
@@ -134,10 +106,10 @@ class Chunk(_Open):
         if self.fd >= 0:
             return self
         try:
-            fd = os.open(self.path, _READ)
+            fd = os.open(self.path, READ)
         except OSError:
             return None
-        _lock(fd, fcntl.LOCK_SH)
+        lock_file(fd, fcntl.LOCK_SH)
         return Chunk(fd, self.path, self.size, self._cache)
 
     def close(self) -> None:
@@ -164,13 +136,13 @@ class Claim(_Open):
         """Store the bytes of the chunk, and end the claim; return None if the cache does not take them."""
         owner, size = self._object, len(data)
         cache, path = owner.cache, owner.path(self.number)
-        taken, now = _taken(size + _TRAILER.size), time.time_ns()
+        taken, now = taken_by(size + TRAILER.size), time.time_ns()
         changed = owner.planned.get(self.number, now)
-        if not cache.reserve(taken, self.fd, size + _TRAILER.size, changed):
+        if not cache.reserve(taken, self.fd, size + TRAILER.size, changed):
             self.drop()
             return None
         try:
-            trailer = _TRAILER.pack(xxhash.xxh3_64_intdigest(data), _boot())
+            trailer = TRAILER.pack(xxhash.xxh3_64_intdigest(data), _boot())
             done = 0
             while done < size:
                 done += os.pwrite(self.fd, data[done:], done)
@@ -183,7 +155,7 @@ class Claim(_Open):
             cache.disable(error)
             return None
         fd, self.fd = self.fd, -1
-        _lock(fd, fcntl.LOCK_SH)
+        lock_file(fd, fcntl.LOCK_SH)
         return _kept(Chunk(fd, path, size, cache))
 
     def drop(self) -> None:
@@ -192,11 +164,6 @@ class Claim(_Open):
             with contextlib.suppress(OSError):
                 os.unlink(self._part)
             self.close()
-
-
-def _taken(size: int) -> int:
-    """Return the bytes that a file of a size takes on the disk."""
-    return -(-size // _BLOCK) * _BLOCK + _ENTRY
 
 
 @functools.cache
@@ -260,26 +227,26 @@ class CachedObject:
         """Open a chunk and record its use; return None if it is missing or corrupt."""
         path, size = self.path(number), self.length(number)
         try:
-            fd = os.open(path, _READ)
+            fd = os.open(path, READ)
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE) and os.path.exists(path):
                 return Chunk(-1, path, size, self.cache)
             self.complete = False
             return None
         status = os.fstat(fd)
-        trailer = os.pread(fd, _TRAILER.size, size)
-        intact = stat.S_ISREG(status.st_mode) and status.st_size == size + _TRAILER.size == len(trailer) + size
-        if not (intact and _lock(fd, fcntl.LOCK_SH)):
+        trailer = os.pread(fd, TRAILER.size, size)
+        intact = stat.S_ISREG(status.st_mode) and status.st_size == size + TRAILER.size == len(trailer) + size
+        if not (intact and lock_file(fd, fcntl.LOCK_SH)):
             os.close(fd)
             self.complete = False
             if not intact:
                 self._remove_corrupt(number)
             return None
-        digest, boot = _TRAILER.unpack(trailer)
+        digest, boot = TRAILER.unpack(trailer)
         if boot != _boot() and not self._verify(fd, number, digest):
             os.close(fd)
             return None
-        if status.st_mtime_ns >= _PLANNED_BEFORE:
+        if status.st_mtime_ns >= PLANNED_BEFORE:
             with contextlib.suppress(OSError):
                 os.utime(fd)
         return _kept(Chunk(fd, path, size, self.cache))
@@ -292,9 +259,9 @@ class CachedObject:
             return False
         with contextlib.suppress(OSError):
             times = os.fstat(fd)
-            writable = os.open(self.path(number), _WRITE)
+            writable = os.open(self.path(number), WRITE)
             try:
-                os.pwrite(writable, _TRAILER.pack(digest, _boot()), size)
+                os.pwrite(writable, TRAILER.pack(digest, _boot()), size)
                 os.utime(writable, ns=(times.st_atime_ns, times.st_mtime_ns))
             finally:
                 os.close(writable)
@@ -307,7 +274,7 @@ class CachedObject:
         self.complete = False
         with contextlib.suppress(OSError):
             os.unlink(self.path(number))
-            self.cache.release(_taken(self.length(number) + _TRAILER.size))
+            self.cache.release(taken_by(self.length(number) + TRAILER.size))
 
     def claim(self, number: int, *, although_claimed: bool = False) -> Claim | None:
         """Claim a missing chunk for fetching, without waiting; None if another claim exists, or it is present now.
@@ -320,7 +287,7 @@ class CachedObject:
             return None
         for _ in range(10):  # others delete the folder or the part between two calls
             try:
-                fd = os.open(part, _WRITE | os.O_CREAT, 0o600)
+                fd = os.open(part, WRITE | os.O_CREAT, 0o600)
             except FileNotFoundError:
                 if not self.cache.make_object(self._folder, self.url, self.version, self.size):
                     return None
@@ -328,7 +295,7 @@ class CachedObject:
             except OSError as error:
                 self.cache.disable(error)
                 return None
-            if not _lock(fd, fcntl.LOCK_EX):
+            if not lock_file(fd, fcntl.LOCK_EX):
                 os.close(fd)
                 return None
             claim = Claim(fd, self, number, part)
@@ -355,12 +322,12 @@ class CachedObject:
         if not slot:
             return
         for number, use in zip(numbers.tolist(), uses.tolist(), strict=True):
-            recorded = min(use, FAR) * _SCALE + slot
+            recorded = min(use, FAR) * SCALE + slot
             if until == FAR:
                 if planned.get(number) == recorded:
                     continue
                 planned[number] = recorded
-            elif planned.get(number, 0) // _SCALE > until:
+            elif planned.get(number, 0) // SCALE > until:
                 continue
             else:
                 planned.pop(number, None)
@@ -368,75 +335,49 @@ class CachedObject:
                 path = self.path(number)
                 if until < FAR and self.cache.sharers > 1:
                     before = os.stat(path).st_mtime_ns
-                    if before < _PLANNED_BEFORE and before // _SCALE > until:
+                    if before < PLANNED_BEFORE and before // SCALE > until:
                         continue
                 os.utime(path, ns=(now, recorded))
 
 
-def _is_locked(path: str) -> bool:
-    """Return whether a process has locked a file."""
-    try:
-        fd = os.open(path, _READ)
-    except OSError:
-        return False
-    try:
-        return not _lock(fd, fcntl.LOCK_SH)
-    finally:
-        os.close(fd)
-
-
-class _File(NamedTuple):
-    """A chunk file: path, bytes on the disk, times of the next and the last use in nanoseconds."""
-
-    path: str
-    taken: int
-    changed: int
-    used: int
-
-
-class ChunkCache:
-    """The chunks in a folder. Thread-safe.
+class ChunkCache(DiskCache):
+    """A `DiskCache` that has chunks of objects, too. Thread-safe.
 
     If the folder cannot be written to (a full disk, a read-only or deleted folder), or has no locks, the cache logs one
-    warning and is *disabled*: present chunks are still read, but no more are stored.
+    warning and is *disabled* for chunks: present ones are still read, but no more are stored.
 
     Attributes:
-        size: maximum number of bytes of all files.
         chunk: bytes of a chunk.
-        readers: processes that read ahead; None if the folder cannot be used.
         disabled: whether writing has stopped.
         corrupt: number of chunks that were invalid.
         kept_open: descriptors of the chunks that this process keeps open.
-        sharers: number of processes that read ahead, as last counted.
     """
 
-    def __init__(self, folder: Path, size: int, other_bytes: Callable[[], int] = lambda: 0) -> None:
-        """Open or create the cache.
-
-        Args:
-            folder: a folder for the cache alone, created with mode 0700.
-            size: maximum number of bytes of all files.
-            other_bytes: returns the bytes of other files that share the size; called often, and under a lock.
-        """
-        self.size, self.folder, self._other_bytes = size, folder.absolute(), other_bytes
-        self.chunk = max(SMALLEST, min(CHUNK, 1 << (size // _CHUNKS).bit_length() >> 1))
-        self.disabled, self.corrupt, self.kept_open = False, 0, set[int]()  # single operations need no lock
-        self.readers: Readers | None = None
-        self._mutex, self._fd = threading.Lock(), -1
-        self._objects: weakref.WeakValueDictionary[tuple[str, str, int], CachedObject] = weakref.WeakValueDictionary()
+    def __init__(self, folder: Path, size: int | None = None) -> None:
+        """Open or create the cache, in a folder for it alone; without a size, `start` does that."""
+        super().__init__(folder, size)
+        self.chunk, self.disabled, self.corrupt, self.kept_open = 0, False, 0, set[int]()  # need no lock
+        self._objects_open: weakref.WeakValueDictionary[tuple[str, str, int], CachedObject] = (
+            weakref.WeakValueDictionary()
+        )
         self._slot: Reader | None = None
-        self._retry_at, self.sharers = 0.0, 1
+        if size is not None:
+            self.start(size)
+
+    def start(self, size: int) -> None:
+        """Use the cache for chunks, with a size that may differ from that of earlier calls."""
+        if self.chunk and self._size == size:
+            return
+        self.size, self.chunk = size, max(SMALLEST, min(CHUNK, 1 << (size // _CHUNKS).bit_length() >> 1))
         raise_file_limit()
-        _open.add(self)
         try:
-            for path in (self.folder, self.folder / "readers"):
-                os.makedirs(path, mode=0o700, exist_ok=True)
-            self.readers = Readers(str(self.folder / "readers"))
+            os.makedirs(self.folder, mode=0o700, exist_ok=True)
             self._has_chunk()  # also if the folder is read-only
-            with self._locked():
+            with self.locked():
                 if not self._has_chunk():
+                    fcntl.flock(self._fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                    fcntl.flock(self._fd, fcntl.LOCK_UN)
                     os.pwrite(self._fd, self.chunk.to_bytes(8, "little"), 8)
-                    self._set_used(self._scan()[1])
         except OSError as error:
             self.disable(error)
 
@@ -448,8 +389,8 @@ class ChunkCache:
             version: an ETag or similar, which changes when the content does.
             size: size of the object in bytes.
         """
-        found = self._objects.get((url, version, size))
-        return found or self._objects.setdefault((url, version, size), CachedObject(self, url, version, size))
+        key = url, version, size
+        return self._objects_open.get(key) or self._objects_open.setdefault(key, CachedObject(self, *key))
 
     def _has_chunk(self) -> bool:
         """Take the size of chunks from the folder; return whether it has one."""
@@ -462,7 +403,7 @@ class ChunkCache:
 
     def make_object(self, folder: str, url: str, version: str, size: int) -> bool:
         """Create the folder of an object; return False if the cache cannot be written to."""
-        if self.disabled or not self.reserve(_FOLDER_SIZE):
+        if not self.reserve(FOLDER_SIZE):
             return False
         try:
             with contextlib.suppress(FileExistsError):
@@ -476,6 +417,20 @@ class ChunkCache:
             return False
         return True
 
+    def reserve(self, size: int, fd: int = -1, length: int = 0, planned: int = 0) -> bool:
+        """Reserve bytes as `DiskCache` does; return False if the cache is disabled."""
+        if self.disabled:
+            return False
+        try:
+            return super().reserve(size, fd, length, planned)
+        except OSError as error:
+            self.disable(error)
+            return False
+
+    def was_replaced(self) -> None:
+        if self.chunk:  # another process may have begun it with chunks of another size
+            self.disable(OSError(errno.ENOENT, "it was deleted"))
+
     def disable(self, error: OSError) -> None:
         """Stop writing to the cache; log the reason, once."""
         if not self.disabled:
@@ -483,273 +438,49 @@ class ChunkCache:
             reason = error.strerror or error
             logger.warning("the cache in %s is disabled, data is read without it: %s", self.folder, reason)
 
-    def slot(self) -> int:
-        """Return the number of this process among those with plans, above 0; 0 if there are too many."""
-        if self._slot is None and self.readers is not None:
-            self._slot = self.readers.join(0, 0)
-        return 0 if self._slot is None else self._slot.slot
-
-    def count_sharers(self) -> None:
-        """Count the processes that read ahead, which share the size."""
-        if self.readers is not None:
-            self.sharers = max(1, len(self.readers.live()))
-
-    def capacity(self) -> int:
-        """Return the number of bytes that objects may take now: the size without that of other files."""
-        return max(0, self.size - self._other_bytes() - _FIXED)
-
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Hold the lock of those that reserve and evict in a block. Raises `OSError`."""
-        with self._mutex:
-            if self._fd < 0:
-                self._fd = os.open(self.folder / "used", _WRITE | os.O_CREAT, 0o600)
-            fcntl.flock(self._fd, fcntl.LOCK_EX)
-            try:
-                yield
-            finally:
-                fcntl.flock(self._fd, fcntl.LOCK_UN)
-
-    @property
-    def used(self) -> int:
-        """Return the bytes that all files take, as last counted."""
-        return int.from_bytes(os.pread(self._fd, 8, 0), "little", signed=True) if self._fd >= 0 else 0
-
-    def _set_used(self, used: int) -> None:
-        os.pwrite(self._fd, used.to_bytes(8, "little", signed=True), 0)
-
-    def reserve(self, size: int, fd: int = -1, length: int = 0, changed: int = 0) -> bool:
-        """Count bytes as used, and evict chunks if they do not fit; return whether they are counted.
-
-        Args:
-            size: number of bytes; with 0, chunks are evicted only if they take more than the capacity.
-            fd: descriptor of the part that will have them, which gets its final length, so that others count it.
-            length: that length.
-            changed: modification time of that part: chunks that are needed before it are not evicted for it.
-        """
-        if self.disabled:
-            return False
-        try:
-            with self._locked():
-                used, capacity = self.used, self.capacity()
-                if used + size > capacity and time.monotonic() >= self._retry_at:
-                    began = time.monotonic()
-                    used = self._evict(min(int(_KEEP * capacity), capacity - size), changed)
-                    if used + size > capacity:  # looking at all files for each chunk would take too long
-                        now = time.monotonic()
-                        self._retry_at = now + _RETRY * (now - began)
-                fits = used + size <= capacity
-                if fits and fd >= 0:
-                    os.ftruncate(fd, length)
-                self._set_used(used + size if fits else used)
-                return fits
-        except OSError as error:
-            self.disable(error)
-            return False
-
-    def release(self, size: int) -> None:
-        """Count bytes as free again."""
-        with contextlib.suppress(OSError), self._locked():
-            self._set_used(self.used - size)
-
-    def _evict(self, target: int, changed: int) -> int:
-        """Evict chunks until at most `target` bytes are used, and return the bytes that are then used.
-
-        The caller has the lock.
-        """
-        files, used = self._scan()
-        if used > target:
-            live = {} if self.readers is None else self.readers.live()
-
-            def order(changed: int, used: int) -> tuple[bool, int]:
-                planned = changed < _PLANNED_BEFORE and changed % _SCALE in live
-                return planned, -changed if planned else used
-
-            last = order(changed, 0) if 0 < changed < _PLANNED_BEFORE else (True, 0)
-            for key, file in sorted((order(file.changed, file.used), file) for file in files):
-                if used <= target or key > last:
-                    break
-                if _remove(file.path):
-                    used -= file.taken
-        return used
-
-    def _scan(self) -> tuple[list[_File], int]:
-        """Return the chunks of all objects, and the bytes that all files take.
-
-        Parts of dead processes and empty folders are deleted.
-        """
-        files, used = list[_File](), 0
-        for name in filter(_OBJECT.fullmatch, os.listdir(self.folder)):
-            folder = os.path.join(self.folder, name)
-            chunks = 0
-            for found in _list(folder):
-                match = _CHUNK.fullmatch(found.name)
-                if match is None or (match[2] and _remove(found.path)):
-                    continue
-                with contextlib.suppress(FileNotFoundError):
-                    status = found.stat(follow_symlinks=False)
-                    if stat.S_ISREG(status.st_mode):
-                        taken = _taken(status.st_size) if status.st_size else 0
-                        files.append(_File(found.path, taken, status.st_mtime_ns, status.st_atime_ns))
-                        used += taken
-                        chunks += 1
-            if chunks or not _remove_folder(folder):
-                used += _FOLDER_SIZE
-        return files, used
-
-    def list(self) -> list[Cached]:
-        """Return the objects of the cache, sorted by URL."""
-        return sorted(cached for _, cached in self._described()) if self.readers is not None else []
-
-    def _described(self) -> Iterator[tuple[str, Cached]]:
-        """Yield the folder of each object, and the object as `list` shows it."""
-        for name in filter(_OBJECT.fullmatch, os.listdir(self.folder)):
-            folder = os.path.join(self.folder, name)
-            present, used = 0, 0
-            for found in _list(folder):
-                match = _CHUNK.fullmatch(found.name)
-                with contextlib.suppress(FileNotFoundError):
-                    if match and not match[2] and found.is_file(follow_symlinks=False):
-                        status = found.stat(follow_symlinks=False)
-                        present, used = present + status.st_size - _TRAILER.size, max(used, status.st_atime_ns)
-            with contextlib.suppress(OSError, ValueError, KeyError):
-                note = json.loads(Path(folder, "object").read_bytes())
-                yield folder, Cached(note["url"], note["version"], present, note["size"], used / 1e9)
-
-    def clear(self, prefix: str | None = None) -> int:
-        """Delete the chunks of objects whose URL begins with a prefix, or of all; return the number of bytes freed.
-
-        Chunks that a process reads are kept.
-        """
-        freed = 0
-        if self.readers is None:
-            return 0
-        with self._locked():
-            for folder, cached in list(self._described()):
-                if prefix is None or cached.url.startswith(prefix):
-                    for found in _list(folder):
-                        if found.name.isdigit():
-                            size = found.stat(follow_symlinks=False).st_size - _TRAILER.size
-                            freed += size if _remove(found.path) else 0
-            self._set_used(self._scan()[1])
-        return freed
-
-    def close(self) -> None:
-        """Close the cache, which may not be used afterwards."""
-        self.disabled, self.readers = True, None
-        if self._slot is not None:
-            self._slot.close()
-        with self._mutex:
-            fd, self._fd = self._fd, -1
-            if fd >= 0:
-                os.close(fd)
-
-    def _reset(self) -> None:
-        """Open the lock again in a forked child, and take another slot: those of the parent are not its own."""
-        self._mutex, self._slot = threading.Lock(), None
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
-
-
-def _list(folder: str) -> list[os.DirEntry[str]]:
-    try:
-        if os.path.islink(folder):
-            return []
-        with os.scandir(folder) as entries:
-            return list(entries)
-    except OSError:
-        return []
-
-
-def _remove(path: str) -> bool:
-    """Delete a file unless a process has locked it; return whether it is deleted."""
-    try:
-        fd = os.open(path, _READ)
-    except FileNotFoundError:
-        return True
-    except OSError:  # a link
-        return False
-    try:
-        if not _lock(fd, fcntl.LOCK_EX):
-            return False
-        os.unlink(path)
-        return True
-    except OSError:
-        return False
-    finally:
-        os.close(fd)
-
-
-def _remove_folder(folder: str) -> bool:
-    """Delete the folder of an object without chunks; return whether it is deleted."""
-    names = os.listdir(folder) if os.path.isdir(folder) and not os.path.islink(folder) else [""]
-    if any(name != "object" and not name.startswith(".") for name in names):
-        return False
-    shutil.rmtree(folder, ignore_errors=True)
-    return not os.path.exists(folder)
-
-
-class Reader(_Open):
-    """A process that reads ahead, until `close` or the end of the process. Attribute `slot`: its number, above 0."""
-
-    __slots__ = ("slot",)
-
-    def __init__(self, fd: int, slot: int) -> None:
-        super().__init__(fd)
-        self.slot = slot
-
-
-class Readers:
-    """The processes that read ahead through a cache: each has locked a file in a folder.
-
-    The ranks of a run on one machine know each other by it, and evictions know which plans still count. They are hints:
-    whatever they say, each rank reads its own samples.
-    """
-
-    _ROW = struct.Struct("<Qq")
-
-    def __init__(self, folder: str) -> None:
-        self._folder = folder
-
     def join(self, run: int, rank: int) -> Reader | None:
-        """Add a reader; return the object whose `close` removes it, or None if there are too many.
-
-        Args:
-            run: the same number for all ranks of a run, and not 0; 0 for a reader without neighbors.
-            rank: its rank.
-
-        Raises:
-            OSError: the folder cannot be used.
-        """
-        first = secrets.randbelow(READERS)  # so that the slot of a dead process is hardly ever that of the next one
-        for slot in (1 + (first + number) % READERS for number in range(READERS)):
-            fd = os.open(f"{self._folder}/{slot}", _WRITE | os.O_CREAT, 0o600)
-            if _lock(fd, fcntl.LOCK_EX):
-                os.pwrite(fd, self._ROW.pack(run, rank), 0)
-                return Reader(fd, slot)
-            os.close(fd)
+        """Add this process to those that read ahead (`Readers.join`); None if the folder cannot be used, too."""
+        if not self.disabled:
+            try:
+                return self.readers.join(run, rank)
+            except OSError as error:
+                self.disable(error)
         return None
 
-    def live(self) -> dict[int, tuple[int, int]]:
-        """Return run and rank of the readers that are alive, by their slots."""
-        found = {}
-        for slot in map(int, filter(str.isdigit, os.listdir(self._folder))):
-            path = f"{self._folder}/{slot}"
-            with contextlib.suppress(OSError, struct.error):
-                if _is_locked(path):
-                    found[slot] = self._ROW.unpack(Path(path).read_bytes())
-        return found
+    def slot(self) -> int:
+        """Return the number of this process among those with plans, above 0; 0 if there are too many."""
+        self._slot = self._slot or self.join(0, 0)
+        return 0 if self._slot is None else self._slot.slot
 
-    def ranks(self, run: int) -> list[int]:
-        """Return the ranks of a run whose readers are alive on this machine, ascending and each once."""
-        return sorted({rank for other, rank in self.live().values() if other == run})
+    def close(self) -> None:
+        """Release all files, and store no more chunks."""
+        super().close()
+        self.disabled = True
+        if self._slot is not None:
+            self._slot.close()
+
+    def reset(self) -> None:
+        """Take another slot in a forked child, and other locks: those of the parent are not its own."""
+        super().reset()
+        self._slot = None
+
+
+def disk_cache(folder: Path) -> ChunkCache:
+    """Return the cache of a folder: the same object for all callers in the process."""
+    with _lock:
+        return _caches.setdefault(os.path.abspath(folder), ChunkCache(folder))
+
+
+_lock = threading.Lock()
+_caches: dict[str, ChunkCache] = {}
 
 
 def _close_inherited() -> None:
     """Close the parent's files in a forked child, which would keep their locks after the parent's death."""
-    for each in list(_open):
-        each._reset() if isinstance(each, ChunkCache) else each.close()
+    global _lock
+    _lock = threading.Lock()
+    for file in list(_open):
+        file.close()
 
 
 os.register_at_fork(after_in_child=_close_inherited)

@@ -1,6 +1,6 @@
 """Local copies of remote files, for libraries that open a file by path, such as SQLite.
 
-Copies lie in the cache folder and are reused by later runs; `FileCache` limits their size. If the cache folder is full
+Copies lie in the cache folder and are reused by later runs; `DiskCache` limits their size. If the cache folder is full
 or cannot be written to, they lie in a private folder that is removed when the process ends.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import functools
-import hashlib
 import logging
 import os
 from collections.abc import Iterator, Sequence
@@ -22,8 +21,8 @@ import numpy as np
 
 from feedmill.errors import FeedmillError
 from feedmill.storage.base import Entry, Int64s, Store
-from feedmill.storage.cache.files import FileCache, HeldFile, file_cache
-from feedmill.storage.cache.items import NOTE, Note, read_note
+from feedmill.storage.cache.chunks import disk_cache
+from feedmill.storage.cache.folder import NOTE, DiskCache, HeldFile, Note, read_note
 from feedmill.storage.folders import cache_folder, private_folder
 from feedmill.storage.hashed import hash_file
 from feedmill.storage.local import LocalStore, publish, replace
@@ -39,6 +38,8 @@ WORK = "work"
 """Kind of copies of unfinished work, which are of no use when the job has ended."""
 _HASHED = 16 << 20
 """Copies up to this number of bytes are hashed at each use, which takes a few milliseconds."""
+_NOTE_SIZE = 4096
+"""Bytes that are reserved for the note of a copy."""
 _AT_ONCE = 32 << 20
 """Bytes of ranges that are in memory at once; the store divides them into requests."""
 _READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
@@ -75,14 +76,14 @@ def held_copy(store: Store, path: str, *, kind: str = "data") -> HeldFile:
     assert isinstance(store, RangeStore)
     entry, folder = store.stat(path), cache_folder()
     try:
-        return _copy_in(file_cache(folder), store, entry, kind)
+        return _copy_in(disk_cache(folder), store, entry, kind)
     except OSError as error:
         copy = folder / _name(store, entry)
         if error.errno in _READ_ONLY and _is_intact(copy, entry):
             return HeldFile(copy)
         reason = storage_error(error).what
     try:
-        private = file_cache(private_folder("copies"))
+        private = disk_cache(private_folder("copies"))
         _warn_once(str(folder), reason, str(private.folder))
         return _copy_in(private, store, entry, kind)
     except OSError as error:
@@ -144,7 +145,7 @@ def forget_copies() -> None:
     folder = cache_folder()
     if folder.is_dir():
         with contextlib.suppress(OSError):
-            file_cache(folder).clear(kind=WORK)
+            disk_cache(folder).clear(kind=WORK)
 
 
 @functools.cache
@@ -160,11 +161,13 @@ def _warn_once(folder: str, reason: str, private: str) -> None:
 
 def _name(store: Store, entry: Entry) -> str:
     """Return the name of the copy of one version of a file."""
+    import hashlib
+
     digest = hashlib.sha256(f"{store.locate(entry.path)}\n{entry.version}".encode()).hexdigest()[:32]
     return f"{digest}-{entry.path.rpartition('/')[2]}"
 
 
-def _copy_in(cache: FileCache, store: RangeStore, entry: Entry, kind: str) -> HeldFile:
+def _copy_in(cache: DiskCache, store: RangeStore, entry: Entry, kind: str) -> HeldFile:
     """Return the copy in a cache, downloaded if needed. Raises `OSError` if the cache cannot be written to."""
     with ExitStack() as undo:
         # Held before the check, so that no process evicts the copy after it.
@@ -214,16 +217,14 @@ def _write_note(copy: Path, note: Note) -> None:
         replace(temporary, str(_note_of(copy)))
 
 
-def _download(cache: FileCache, store: RangeStore, entry: Entry, kind: str) -> HeldFile:
+def _download(cache: DiskCache, store: RangeStore, entry: Entry, kind: str) -> HeldFile:
     """Download a file into a cache. Raises `OSError` if the cache cannot be written to."""
     with ExitStack() as stack:
-        stack.callback(cache.trim)  # counts the files again, also after an error
-        with cache.reserving(entry.size):
+        with cache.reserving(entry.size, _NOTE_SIZE) as taken:
             temporary = stack.enter_context(staged(str(cache.folder / "download")))
             os.truncate(temporary, entry.size)
-        from feedmill.storage.cache.settings import trim_objects
-
-        trim_objects(cache)
+        failed = stack.enter_context(ExitStack())
+        failed.callback(cache.release, taken)
         file = stack.enter_context(_Sink(open(temporary, "r+b")))  # noqa: SIM115 - the sink closes it
         try:
             entry = store.download(entry.path, cast(BinaryIO, file))  # a newer entry if the file changed meanwhile
@@ -237,6 +238,7 @@ def _download(cache: FileCache, store: RangeStore, entry: Entry, kind: str) -> H
         note = Note(store.locate(entry.path), entry.version, entry.size, 0, hash_file(temporary), kind)
         publish(temporary, str(held.path))
         _write_note(held.path, note)
+        failed.pop_all()
         return held
 
 

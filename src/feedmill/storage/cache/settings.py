@@ -1,15 +1,10 @@
-"""Settings of the cache of remote data (`DataCache`), and the caches that the process has open.
-
-The loader and ``feedmill cache`` get the cache from here. There is one for each folder and size, shared by the
-whole process.
-"""
+"""Settings of the cache of remote data (`DataCache`): the loader and ``feedmill cache`` get the cache from here."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import os
-import threading
 from collections.abc import Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -17,15 +12,13 @@ from pathlib import Path
 from typing import get_args
 
 from feedmill.errors import ConfigError
-from feedmill.storage.cache.chunks import ChunkCache
-from feedmill.storage.cache.files import SIZE, FileCache, file_cache
+from feedmill.storage.cache.chunks import disk_cache
+from feedmill.storage.cache.folder import SIZE
 from feedmill.storage.cache.reading import WHOLE_SHARE, CacheUse, Unit
 from feedmill.storage.folders import cache_folder
 from feedmill.storage.limits import parse_size
 
 FOLDER, UNIT = "FEEDMILL_CACHE_DIR", "FEEDMILL_CACHE_UNIT"
-DATA = "data"
-"""Subfolder of the cache folder for chunks."""
 _MIN_SIZE = 32 << 20
 
 
@@ -74,27 +67,19 @@ class DataCache:
         """
         size = os.environ.get(SIZE) or 0 if size is None else size
         unit = unit or os.environ.get(UNIT) or "auto"
-        folder = cache_folder() / DATA if dir is None else Path(dir).expanduser()
+        folder = cache_folder() if dir is None else Path(dir).expanduser()
         return cls(parse_size(size, SIZE) or 0, folder, unit)  # type: ignore[arg-type]
 
     def use(self) -> CacheUse | None:
-        """Return the object by which `ReadAhead` uses the cache; None without a cache. All calls share one cache.
+        """Return the object by which `ReadAhead` uses the cache; None without a cache.
 
-        If the chunks lie in the cache folder, its `FileCache` shares the size: unused copies may take half of it.
+        All calls for a folder share one cache, which has the size of the last of them.
         """
         if not self.size:
             return None
-        with _lock:
-            key = str(self.dir.absolute()), self.size
-            if key not in _caches:
-                files = _files_beside(self.dir)
-                if files is None:
-                    _caches[key] = ChunkCache(self.dir, self.size)
-                else:
-                    files.limit = self.size // 2
-                    files.trim()
-                    _caches[key] = ChunkCache(self.dir, self.size, lambda: files.total)
-            return CacheUse(_caches[key], self.unit)
+        cache = disk_cache(self.dir)
+        cache.start(self.size)
+        return CacheUse(cache, self.unit)
 
 
 def data_cache() -> DataCache:
@@ -118,24 +103,4 @@ def using_cache(settings: DataCache | None) -> Iterator[None]:
         _current.reset(token)
 
 
-def trim_objects(files: FileCache) -> None:
-    """Evict chunks that no longer fit because the files in the cache folder grew. Raises `ConfigError`."""
-    settings = DataCache.of()
-    if settings.size and settings.dir.is_dir():
-        settings.use()
-    with _lock:
-        caches = [cache for (folder, _), cache in _caches.items() if _files_beside(Path(folder)) is files]
-    for cache in caches:
-        cache.reserve(0)
-
-
-def _files_beside(folder: Path) -> FileCache | None:
-    """Return the `FileCache` of the cache folder if the cache of objects in `folder` lies there, too."""
-    parent = cache_folder()
-    return file_cache(parent) if folder.absolute() == parent.absolute() / DATA else None
-
-
 _current: ContextVar[DataCache | None] = ContextVar("cache of remote data", default=None)
-_lock = threading.Lock()
-_caches: dict[tuple[str, int], ChunkCache] = {}
-"""Caches by folder and size; they are open until the process ends."""

@@ -243,13 +243,16 @@ class RankEngine(TokenizerEngine):
 
     def offsets(self, text: str, template: bool, ordinary: bool) -> tuple[Uint32s, Int64s]:
         """Return the ids of a text, and the characters that each token covers, in whole or in part."""
-        text = unicodedata.normalize("NFC", text) if self._model.nfc else text
-        ids = self.encode([text], template, ordinary).ids
+        own, before, after = composed(text) if self._model.nfc else (text, None, None)
+        ids = self.encode([own], template, ordinary).ids
         ends = np.cumsum([len(self._tokens.get(i) or self._names[i]) for i in ids.tolist()], dtype=np.int64)
-        starts = np.cumsum([len(character.encode()) for character in text], dtype=np.int64)
+        starts = np.cumsum([len(character.encode()) for character in own], dtype=np.int64)
         begins = np.concatenate((np.zeros(min(len(ends), 1), np.int64), ends[:-1]))
         first = np.searchsorted(starts, begins, side="right")
-        return ids, np.stack((first, np.searchsorted(starts, ends - 1, side="right") + 1), axis=1).astype(np.int64)
+        last = np.searchsorted(starts, ends - 1, side="right")
+        if before is None or after is None:
+            return ids, np.stack((first, last + 1), axis=1).astype(np.int64)
+        return ids, np.stack((before[first], after[last]), axis=1)
 
     def masked(
         self, texts: list[str], spans: Sequence[Sequence[tuple[int, int]] | None], ordinary: bool
@@ -290,6 +293,27 @@ class RankEngine(TokenizerEngine):
                     self._cached.clear()
                 self._cached[word] = ids
             yield from ids
+
+
+def composed(text: str) -> tuple[str, Int64s | None, Int64s | None]:
+    """Return a text in NFC, and for each of its characters the first and last plus one of those it was made of.
+
+    These are None if the text is in NFC. Where several characters are composed together, each stands for all of them.
+
+    >>> composed("e\\u0301a")
+    ('éa', array([0, 2]), array([2, 3]))
+    """
+    if unicodedata.is_normalized("NFC", text):
+        return text, None, None
+    runs = [0]
+    for at, character in enumerate(text):
+        # A mark may be composed with what is before it, and so may a vowel or a final consonant of Hangul.
+        if at and unicodedata.category(character)[0] != "M" and not "\u1160" <= character <= "\u11ff":
+            runs.append(at)
+    ends = [*runs[1:], len(text)]
+    parts = [unicodedata.normalize("NFC", text[low:high]) for low, high in zip(runs, ends, strict=True)]
+    sizes = [len(part) for part in parts]
+    return "".join(parts), np.repeat(np.array(runs, np.int64), sizes), np.repeat(np.array(ends, np.int64), sizes)
 
 
 def merged(word: bytes, ranks: dict[bytes, int]) -> list[int]:
